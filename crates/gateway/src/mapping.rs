@@ -33,6 +33,56 @@ pub struct Treatment {
     pub to: Option<Vec<String>>,
     /// Whether lost fragments are retransmitted while the message is useful.
     pub repair: bool,
+    /// How it uses several links to one peer.
+    pub links: LinkRule,
+}
+
+/// How a topic uses several links to one peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkRule {
+    /// The links that carry a message; `None`: by priority.
+    pub choice: Option<LinkChoice>,
+    /// The number of copies of [`LinkChoice::Duplicate`].
+    pub copies: u8,
+    /// Names of the links that carry the topic; empty for all.
+    pub only: Vec<String>,
+    /// Names of the links that carry the topic only while no other can.
+    pub avoid: Vec<String>,
+}
+
+impl Default for LinkRule {
+    fn default() -> Self {
+        Self { choice: None, copies: 2, only: Vec::new(), avoid: Vec::new() }
+    }
+}
+
+/// The links that carry a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkChoice {
+    /// The one on which it arrives first.
+    Best,
+    /// One at random, by goodput.
+    Weighted,
+    /// All, each with a part of the message.
+    Stripe,
+    /// Some, each with a copy.
+    Duplicate,
+}
+
+impl LinkChoice {
+    /// The words of the configuration file, in the order of the variants.
+    pub const WORDS: &[&str] = &["best", "weighted", "stripe", "duplicate"];
+
+    /// From the word in the configuration file.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let all = [Self::Best, Self::Weighted, Self::Stripe, Self::Duplicate];
+        all.into_iter().find(|choice| choice.word() == word)
+    }
+
+    /// The word in the configuration file.
+    pub fn word(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
 }
 
 impl Default for Treatment {
@@ -46,6 +96,7 @@ impl Default for Treatment {
             compression: Compression::None,
             to: None,
             repair: true,
+            links: LinkRule::default(),
         }
     }
 }

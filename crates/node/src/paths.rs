@@ -284,7 +284,14 @@ mod tests {
     }
 
     fn watch(host: &str) -> Watch {
-        Watch::new(LinkConfig { host: host.into(), port: 18470, interface: None, mtu: None })
+        Watch::new(LinkConfig {
+            name: "link1".into(),
+            host: host.into(),
+            port: 18470,
+            interface: None,
+            mtu: None,
+            metered: false,
+        })
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::class::Marking;
 use crate::crypto::keys::SecretKey;
 use crate::limits;
+use crate::path::policy::LinkUse;
 use crate::time::Duration;
 use crate::wire::control::OfferedTopic;
 use std::net::SocketAddr;
@@ -104,6 +105,9 @@ pub struct LinkConfig {
     pub datagram_bytes: usize,
     /// Bytes that IP and UDP add to each datagram.
     pub header_bytes: usize,
+    /// It costs money: it carries messages only while no other link can, unless their topic names
+    /// it.
+    pub metered: bool,
 }
 
 /// Configuration of a channel to one peer.
@@ -121,6 +125,8 @@ pub struct ChannelConfig {
     ///
     /// [`DropReason::Thinned`]: crate::stats::DropReason::Thinned
     pub thin: bool,
+    /// How the messages use several links.
+    pub links: LinkUse,
 }
 
 /// Interval of heartbeats: with its acknowledgement, each costs about 130 bytes of IP, 0.3 % of

@@ -20,7 +20,7 @@
 //! let radio = endpoint.add_radio(RadioConfig::default());
 //! let base = endpoint.add_peer("base", SecretKey::new([8; 32]).public())?;
 //! let remote = Some("192.0.2.1:18470".parse()?);
-//! let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
+//! let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28, metered: false };
 //! endpoint.add_link(Instant(0), base, radio, link)?;
 //!
 //! let now = Instant(0);
@@ -77,6 +77,7 @@ pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};
 pub use ids::{ChannelId, LinkId, PeerId, RadioId};
+pub use path::policy::{LinkPolicy, LinkSet, LinkUse};
 pub use time::{Duration, Instant};
 pub use wire::control::{OfferedQos, OfferedTopic, Role};
 pub use wire::packet::Verdict;

@@ -17,7 +17,7 @@ const L: LinkId = LinkId(0);
 fn add(net: &mut Net, node: usize, name: &str, remote: Option<SocketAddr>) -> PeerId {
     let (now, endpoint) = (net.now, &mut net.nodes[node].endpoint);
     let peer = endpoint.add_peer(name, SecretKey::insecure(name).public()).unwrap();
-    let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28 };
+    let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: false };
     endpoint.add_link(now, peer, RadioId(0), link).unwrap();
     peer
 }

@@ -269,7 +269,12 @@ fn forged_answers_cost_few_key_agreements() {
     let robot = net.add("robot", defaults(), Pipe::of(6_000_000));
     let endpoint = &mut net.nodes[robot].endpoint;
     let base = endpoint.add_peer("base", SecretKey::insecure("base").public()).unwrap();
-    let link = LinkConfig { remote: Some(address(50)), datagram_bytes: 1472, header_bytes: 28 };
+    let link = LinkConfig {
+        remote: Some(address(50)),
+        datagram_bytes: 1472,
+        header_bytes: 28,
+        metered: false,
+    };
     endpoint.add_link(net.now, base, RadioId(0), link).unwrap();
     let proof = MacKey::of(&endpoint.key());
     net.run(1000 * MS);

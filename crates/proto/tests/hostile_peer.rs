@@ -38,7 +38,12 @@ impl Liar {
         let key = SecretKey::insecure(name).public();
         let peer = net.nodes[node].endpoint.add_peer(name, key).unwrap();
         let from = address(100);
-        let link = LinkConfig { remote: Some(from), datagram_bytes: 1472, header_bytes: 28 };
+        let link = LinkConfig {
+            remote: Some(from),
+            datagram_bytes: 1472,
+            header_bytes: 28,
+            metered: false,
+        };
         net.nodes[node].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
         let mut liar =
             Self { name, node, from, peer, session: 0, sealer: None, packet: 0, control: 0 };
@@ -411,7 +416,12 @@ fn a_forged_cookie_brings_about_few_calls() {
     net.add("robot", defaults(), Pipe::of(MBPS_6));
     let base = SecretKey::insecure("base").public();
     let peer = net.nodes[0].endpoint.add_peer("base", base).unwrap();
-    let link = LinkConfig { remote: Some(address(1)), datagram_bytes: 1472, header_bytes: 28 };
+    let link = LinkConfig {
+        remote: Some(address(1)),
+        datagram_bytes: 1472,
+        header_bytes: 28,
+        metered: false,
+    };
     net.nodes[0].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
     net.run(100 * MS);
     let calls = |net: &Net| {

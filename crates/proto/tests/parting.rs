@@ -141,7 +141,7 @@ fn another_peer_in_the_same_place_gets_nothing_of_the_first() {
 }
 
 fn link_to(remote: std::net::SocketAddr) -> LinkConfig {
-    LinkConfig { remote: Some(remote), datagram_bytes: DATAGRAM, header_bytes: 28 }
+    LinkConfig { remote: Some(remote), datagram_bytes: DATAGRAM, header_bytes: 28, metered: false }
 }
 
 #[test]

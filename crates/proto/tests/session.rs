@@ -175,7 +175,8 @@ fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
             .add_peer("other", SecretKey::insecure(wrong).public())
             .unwrap();
         let remote = Some(address(other));
-        let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28 };
+        let link =
+            LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: false };
         net.nodes[node].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
     }
     net.run(1000 * MS);
@@ -193,7 +194,8 @@ fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
     net.meet(robot, base);
     let key = SecretKey::insecure("robot").public();
     let peer = net.nodes[base].endpoint.add_peer("robot7", key).unwrap();
-    let link = LinkConfig { remote: None, datagram_bytes: DATAGRAM, header_bytes: 28 };
+    let link =
+        LinkConfig { remote: None, datagram_bytes: DATAGRAM, header_bytes: 28, metered: false };
     net.nodes[base].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
     net.run(1000 * MS);
     let (name, theirs) = ("robot7".to_owned(), "robot".to_owned());

@@ -186,7 +186,7 @@ fn node(name: &str, peer: &str, seed: u64) -> Result<Endpoint> {
     let peer = node.add_peer(peer, SecretKey::insecure(peer).public())?;
     // Only the robot initiates a handshake.
     let remote = (name == "robot").then(|| address(2));
-    let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
+    let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28, metered: false };
     node.add_link(Instant(0), peer, radio, link)?;
     Ok(node)
 }

@@ -238,6 +238,8 @@ pub struct Flow {
     pub keep_last: Option<Whole<1, 1_000_000>>,
     /// Age past which a message is worthless. `tautline` only.
     pub lifespan: Option<Span>,
+    /// Links that carry a message if the stations have several networks in common. `best`: the link on which it arrives first. `weighted`: one link at random, by goodput. `stripe`: all links, each with a part. `duplicate`: the two fastest links, each with a copy. Without this key, the priority decides, as in the daemon. `tautline` only.
+    pub links: Option<LinkPolicyWord>,
     /// Congestion control of `tcp`; this machine's kernel must support it.
     #[schemars(extend("default" = as_yaml(default::CONGESTION)))]
     pub congestion: Option<At<Congestion>>,
@@ -402,6 +404,20 @@ impl Over {
 words! {
     /// Congestion control of TCP, by its name in the kernel.
     Congestion { /** By losses (RFC 9438). */ Cubic, /** By delivery rate and shortest round trip. */ Bbr }
+}
+words! {
+    /// Links that carry a message.
+    LinkPolicyWord { /** The one on which it arrives first. */ Best, /** One at random, by goodput. */ Weighted, /** All, each with a part. */ Stripe, /** The two best, each with a copy. */ Duplicate }
+}
+impl From<LinkPolicyWord> for tautline_proto::LinkPolicy {
+    fn from(word: LinkPolicyWord) -> Self {
+        match word {
+            LinkPolicyWord::Best => Self::Best,
+            LinkPolicyWord::Weighted => Self::Weighted,
+            LinkPolicyWord::Stripe => Self::Stripe,
+            LinkPolicyWord::Duplicate => Self::Duplicate(2),
+        }
+    }
 }
 words! {
     /// Model of the plant.

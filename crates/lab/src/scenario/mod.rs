@@ -17,6 +17,7 @@ mod value;
 use std::path::{Path, PathBuf};
 use tautline_medium::{Interference, Motion, Nanos, PipeConfig, WifiConfig};
 use tautline_node::config::{self, ConfigError, Problem, yaml};
+use tautline_proto::LinkPolicy;
 
 /// Maximum number of stations, after expansion of `count`.
 pub const MAX_STATIONS: usize = 256;
@@ -119,6 +120,8 @@ pub struct Flow {
     pub keep_last: Option<u32>,
     /// Age past which a message is worthless; Tautline only.
     pub lifespan: Option<Nanos>,
+    /// Choice among several links; Tautline only.
+    pub links: LinkPolicy,
     /// Congestion control; TCP only.
     pub congestion: Congestion,
     /// DSCP of the packets; UDP and TCP only.
@@ -209,6 +212,8 @@ pub struct Tautline {
     pub in_flight: u32,
     /// Pacing of radios.
     pub rate: tautline_proto::Rate,
+    /// Whether each radio is instead fixed at the rate of its network, as RCom's; not in files.
+    pub fixed_at_network_rate: bool,
     /// Whether packets are marked by their priority.
     pub dscp: bool,
     /// Whether nodes relay along routes instead of IP; if so, there is a route.

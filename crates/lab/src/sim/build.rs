@@ -6,13 +6,13 @@ use super::flows::{self, Carriage, FlowPlan, KEEP_LAST};
 use super::net::Net;
 use super::world::World;
 use crate::rig::staging::{Route, add_networks, changes, later, links, reached_by, routes};
-use crate::scenario::{self, Flow, Over, Scenario};
+use crate::scenario::{self, Flow, NetworkKind, Over, Scenario};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use tautline_medium::{Medium, Nanos, NetworkId, StationId};
-use tautline_proto::{Config, Marking, OfferedTopic, RadioConfig, SecretKey};
+use tautline_medium::{Medium, Nanos, NetworkId, RateControl, StationId};
+use tautline_proto::{Config, LinkPolicy, Marking, OfferedTopic, RadioConfig, SecretKey};
 
 /// Time before the scenario's start, for handshakes.
 pub const WARM_UP: Nanos = 2_000_000_000;
@@ -39,6 +39,9 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
         marking: scenario.tautline.dscp.then(Marking::default),
     };
     let mut world = World::new(net, seed, radio);
+    if scenario.tautline.fixed_at_network_rate {
+        world.network_rates = scenario.networks.iter().map(rate_bps).collect();
+    }
     join_all(scenario, &mut world)?;
     let end = WARM_UP + scenario.duration;
     for flow in &scenario.flows {
@@ -51,6 +54,17 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
         world.change_at(at, change);
     }
     Ok(world)
+}
+
+/// Returns the rate at which a network sends frames.
+fn rate_bps(network: &scenario::Network) -> u64 {
+    match &network.kind {
+        NetworkKind::Pipe(pipe) => pipe.rate_bps,
+        NetworkKind::Wifi(wifi) => match wifi.rate {
+            RateControl::Fixed(bps) => bps,
+            RateControl::Adaptive => 54_000_000,
+        },
+    }
 }
 
 /// The peers of each node.
@@ -150,6 +164,7 @@ fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
         end,
         count: flow.count,
         echo: flow.echo,
+        links: flow.links,
         carriage,
     })
 }
@@ -177,6 +192,7 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
             end: Nanos::MAX,
             count: None,
             echo: false,
+            links: LinkPolicy::of_priority(plan.priority),
             carriage,
         }))
     };

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Message, OfferedQos, OfferedTopic, PeerId, Received, Role,
+    ChannelConfig, ChannelId, LinkPolicy, LinkUse, Message, OfferedQos, OfferedTopic, PeerId,
+    Received, Role,
 };
 
 /// Send buffer of a plain socket, as the kernel counts it (wmem_default).
@@ -56,6 +57,8 @@ pub struct FlowPlan {
     pub count: Option<u64>,
     /// Whether the subscriber immediately returns each message; the delay is then the round trip.
     pub echo: bool,
+    /// Choice among several links of Tautline.
+    pub links: LinkPolicy,
     /// Transport.
     pub carriage: Carriage,
 }
@@ -172,7 +175,7 @@ impl Flows {
         let mut flow = Flow::new(plan);
         if let (Carriage::Tautline(topic), Some([there, back])) = (&flow.plan.carriage, peers) {
             let (from, to) = (flow.plan.from, flow.plan.to);
-            flow.channels[0] = offer(net, from, there, topic.clone());
+            flow.channels[0] = offer(net, from, there, topic.clone(), flow.plan.links);
             self.by_topic
                 .insert((to, topic.name.clone()), Direction { flow: number, returning: false });
             if flow.plan.echo {
@@ -181,7 +184,7 @@ impl Flows {
                     (from, topic.name.clone()),
                     Direction { flow: number, returning: true },
                 );
-                flow.channels[1] = offer(net, to, back, topic);
+                flow.channels[1] = offer(net, to, back, topic, flow.plan.links);
             }
         }
         self.all.push(flow);
@@ -330,10 +333,16 @@ fn offer(
     host: StationId,
     peer: PeerId,
     topic: OfferedTopic,
+    policy: LinkPolicy,
 ) -> Option<(PeerId, ChannelId)> {
     let now = instant(net.now());
-    let config =
-        ChannelConfig { topic, definition: "uint8[] data".into(), repair: true, thin: false };
+    let config = ChannelConfig {
+        topic,
+        definition: "uint8[] data".into(),
+        repair: true,
+        thin: false,
+        links: LinkUse { policy, ..LinkUse::default() },
+    };
     let channel = net.endpoint(host)?.offer(now, peer, config).ok()?;
     net.drain(host);
     Some((peer, channel))

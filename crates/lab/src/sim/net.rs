@@ -277,9 +277,14 @@ impl Net {
     }
 
     /// Starts (or restarts) a host's Tautline node, without peers or links.
-    pub fn start_node(&mut self, host: StationId, mut endpoint: Endpoint, radio: &RadioConfig) {
-        for _ in &self.hosts[host.0].interfaces {
-            endpoint.add_radio(radio.clone());
+    pub fn start_node(
+        &mut self,
+        host: StationId,
+        mut endpoint: Endpoint,
+        radio: impl Fn(NetworkId) -> RadioConfig,
+    ) {
+        for interface in &self.hosts[host.0].interfaces {
+            endpoint.add_radio(radio(interface.network));
         }
         let state = &mut self.hosts[host.0];
         state.life += 1;
@@ -309,6 +314,7 @@ impl Net {
             remote: remote.map(SocketAddr::V4),
             datagram_bytes: DATAGRAM_BYTES,
             header_bytes: HEADER_BYTES,
+            metered: false,
         };
         let endpoint = self.endpoint(host)?;
         let link = endpoint.add_link(now, peer, RadioId(interface as u32), config).ok();

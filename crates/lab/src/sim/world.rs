@@ -10,7 +10,7 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
-use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, Rights, SecretKey};
+use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, Rate, Rights, SecretKey};
 
 /// Maximum delay of a publisher's timer, drawn uniformly. Without it all stations would publish in
 /// the same nanosecond and collide, which real ones never do.
@@ -41,6 +41,8 @@ pub struct World {
     refills: BTreeMap<usize, Nanos>,
     random: Rng,
     radio: RadioConfig,
+    /// Fixed rates of the radios by network, instead of that of `radio`; empty without any.
+    pub network_rates: Vec<u64>,
     /// Peer number of the second host at the first, for hosts with links between them.
     peers: BTreeMap<(StationId, StationId), PeerId>,
 }
@@ -57,6 +59,7 @@ impl World {
             refills: BTreeMap::new(),
             random: Rng::with_seed(seed),
             radio,
+            network_rates: Vec::new(),
             peers: BTreeMap::new(),
         }
     }
@@ -65,7 +68,12 @@ impl World {
     pub fn start_node(&mut self, host: StationId, config: Config) -> anyhow::Result<()> {
         let mut random = self.random.fork();
         let endpoint = Endpoint::new(config, Box::new(move || random.u64(..)))?;
-        self.net.start_node(host, endpoint, &self.radio);
+        let radio = &self.radio;
+        let rates = &self.network_rates;
+        self.net.start_node(host, endpoint, |network| {
+            let rate = rates.get(network.0).map_or(radio.rate, |bps| Rate::Fixed(*bps));
+            RadioConfig { rate, ..radio.clone() }
+        });
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 mod agreement;
 mod dcf;
 mod far;
+mod links;
 mod rates;
 mod relays;
 mod speed;
@@ -35,6 +36,13 @@ pub enum Subject {
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=100))]
         runs: u64,
         /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare the policies over several links with RCom and with one link; exit code 3 if a target is
+    /// missed.
+    Links {
+        /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
     },
@@ -82,7 +90,11 @@ impl Subject {
     pub fn is_pure(&self) -> bool {
         matches!(
             self,
-            Self::Dcf { .. } | Self::Rates { .. } | Self::Relays { .. } | Self::Speed { .. }
+            Self::Dcf { .. }
+                | Self::Links { .. }
+                | Self::Rates { .. }
+                | Self::Relays { .. }
+                | Self::Speed { .. }
         )
     }
 }
@@ -92,6 +104,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
     match subject {
         Subject::Dcf { json, docs } => dcf::run(*json, docs.as_deref()),
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
+        Subject::Links { json } => links::run(*json),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Speed { json } => speed::run(*json),
         Subject::Tcp { runs, json, docs } => tcp::run(*runs, *json, docs.as_deref()),

@@ -14,8 +14,8 @@ use super::{
 };
 use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{
-    ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, NameMap, Pattern, ServiceRule,
-    ServiceTreatment, TopicRule, Treatment, WhenSlow, action_timeout,
+    ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, LinkChoice, LinkRule, NameMap, Pattern,
+    ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow, action_timeout,
 };
 use tautline_gateway::tf;
 use tautline_gateway::types::definition::short_name;
@@ -227,10 +227,12 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         Security::None => SecretKey::insecure(&named.text).public(),
         Security::Keys(_) => section.get("key")?,
     };
-    let mut links: Vec<LinkConfig> =
-        section.sections("links").iter().map(link).collect::<Option<_>>()?;
+    let mut links: Vec<LinkConfig> = Vec::new();
+    for (index, entry) in section.sections("links").iter().enumerate() {
+        links.push(link(entry, index)?);
+    }
     if section.single("address").is_some() {
-        links.push(link(section)?);
+        links.push(link(section, 0)?);
     }
     Some(PeerConfig {
         name: named.text.clone(),
@@ -262,14 +264,22 @@ fn accept((name, types): &(Value, Vec<Value>)) -> Option<Accept> {
     Some(Accept { pattern: name.held()?, types })
 }
 
-fn link(section: &Section) -> Option<LinkConfig> {
+fn link(section: &Section, index: usize) -> Option<LinkConfig> {
     let Some((_, Value::Endpoint(host, port))) = section.single("address") else { return None };
     Some(LinkConfig {
+        name: link_name(section, index),
         host: host.clone(),
         port: port.unwrap_or(DEFAULT_PORT),
         interface: section.get("interface"),
         mtu: section.number("mtu"),
+        metered: section.get("metered").unwrap_or(false),
     })
+}
+
+/// Returns the name of the link at this place among the links of its peer.
+pub(super) fn link_name(section: &Section, index: usize) -> String {
+    let named = section.text("name").or_else(|| section.text("interface"));
+    named.map_or_else(|| format!("link{}", index + 1), str::to_owned)
 }
 
 /// Rules of actions precede rules of topics, because an action names its topics exactly.
@@ -335,6 +345,12 @@ fn topic(named: &Named) -> Option<TopicRule> {
         },
         to: destinations(section),
         repair: section.get("repair")?,
+        links: LinkRule {
+            choice: section.text("links").and_then(LinkChoice::from_word),
+            copies: section.number("copies")?,
+            only: section.all("only_links"),
+            avoid: section.all("avoid_links"),
+        },
     };
     Some(TopicRule { pattern: named.name.held()?, treatment })
 }

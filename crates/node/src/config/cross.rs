@@ -28,6 +28,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.keys_of_peers(file);
     findings.relays(file);
     findings.links_in_two_forms(file);
+    findings.link_names(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
     findings.beacons(file);
@@ -160,6 +161,60 @@ impl Findings {
                 let (found, allowed) = (format!("'{key}' {found}"), format!("'{key}' {allowed}"));
                 let place = format!("peers.{}.{key}", peer.text);
                 self.wrong(peer.section.place(key), place, found, allowed);
+            }
+        }
+    }
+
+    /// A topic names links of every peer to which it is sent: it could not reach the others.
+    fn link_names(&mut self, file: &Section) {
+        let mut of_peers: Vec<(&str, Vec<String>)> = Vec::new();
+        for peer in file.named("peers") {
+            let links = peer.section.sections("links").iter().enumerate();
+            let mut names: Vec<String> = Vec::new();
+            for (index, link) in links {
+                let name = assemble::link_name(link, index);
+                if names.contains(&name) {
+                    let place = format!("peers.{}.links", peer.text);
+                    let found = format!("two links with the name {}", quoted(&name));
+                    self.wrong(link.at, place, found, "a 'name' for each link that no other has");
+                }
+                names.push(name);
+            }
+            if names.is_empty() && peer.section.single("address").is_some() {
+                names.push(assemble::link_name(&peer.section, 0));
+            }
+            of_peers.push((&peer.text, names));
+        }
+        for topic in file.named("topics") {
+            let to: Vec<String> = topic.section.all("to");
+            let receives = |peer: &str| to.is_empty() || to.iter().any(|it| it == peer);
+            for key in ["only_links", "avoid_links"] {
+                let given: Vec<String> = topic.section.all(key);
+                let place = format!("topics.{}.{key}", topic.text);
+                for (at, value) in topic.section.list(key) {
+                    let Value::Text(name) = value else { continue };
+                    if !of_peers.iter().any(|(_, names)| names.contains(name)) {
+                        let mut all: Vec<String> =
+                            of_peers.iter().flat_map(|(_, names)| names.clone()).collect();
+                        all.sort();
+                        all.dedup();
+                        let allowed = format!("names of links: {}", all.join(", "));
+                        let found = format!("the unknown link {}", quoted(name));
+                        self.wrong(*at, place.clone(), found, allowed);
+                    }
+                }
+                if key == "only_links" && !given.is_empty() {
+                    let lacks = |(peer, names): &&(&str, Vec<String>)| {
+                        receives(peer) && !names.iter().any(|name| given.contains(name))
+                    };
+                    for (peer, names) in of_peers.iter().filter(lacks) {
+                        let text = format!(
+                            "{peer} has none of these links, so that it does not receive the topic; its links: {}",
+                            if names.is_empty() { "none".into() } else { names.join(", ") }
+                        );
+                        self.odd(topic.section.place(key), place.clone(), text);
+                    }
+                }
             }
         }
     }

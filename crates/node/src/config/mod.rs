@@ -299,6 +299,8 @@ impl PeerConfig {
 /// One path to a peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkConfig {
+    /// Name, unique among the links of the peer.
+    pub name: String,
     /// Host name or address, as in the file.
     pub host: String,
     /// UDP port.
@@ -307,6 +309,8 @@ pub struct LinkConfig {
     pub interface: Option<String>,
     /// IP packet size; `None` means the interface's MTU, at most [`MAX_DEFAULT_MTU`].
     pub mtu: Option<u16>,
+    /// Whether it costs money.
+    pub metered: bool,
 }
 
 /// Default packet size for interfaces with a larger MTU (loopback).

@@ -5,7 +5,7 @@
 use super::MAX_DOMAIN;
 use super::kind::Kind;
 use crate::limits::MAX_RATE;
-use tautline_gateway::mapping::WhenSlow;
+use tautline_gateway::mapping::{LinkChoice, WhenSlow};
 
 /// One key.
 #[derive(Debug)]
@@ -282,8 +282,17 @@ const MTU: Setting =
         .example("1400")
         .doc("Maximum size of an IP packet in bytes.");
 
-const LINKS: &[Setting] =
-    &[key("address", Kind::Endpoint, Required).example("10.0.0.3").doc(ADDRESS), INTERFACE, MTU];
+const LINKS: &[Setting] = &[
+    key("address", Kind::Endpoint, Required).example("10.0.0.3").doc(ADDRESS),
+    key("name", Kind::NodeName, Computed("the interface, else link1, link2 and so on"))
+        .example("lte")
+        .doc("Name of the link in `only_links`, `avoid_links` and `status`."),
+    INTERFACE,
+    MTU,
+    key("metered", Kind::Flag, Value("false"))
+        .example("true")
+        .doc("Whether the link costs money. It carries messages only while no other link can, and those of topics whose `only_links` names it."),
+];
 
 const RADIOS: Naming = Naming {
     names: Kind::Interface,
@@ -374,6 +383,18 @@ const TOPICS: Naming = Naming {
             .doc("Peers that receive the topic."),
         key("repair", Kind::Flag, Value("true"))
             .doc("Whether lost fragments are sent again while the message is useful."),
+        key("links", Kind::OneOf(LinkChoice::WORDS), Absent("by priority: duplicate from 210, best from 140, else stripe"))
+            .example("stripe")
+            .doc("Links that carry a message if several links to the peer are up. `best`: the link on which the message is expected to arrive first. `stripe`: all links, each with a part, so that all parts arrive at the same time. `duplicate`: the fastest links, each with a copy; the first copy that arrives is delivered. `weighted`: one link at random, with a probability proportional to its goodput, as in RCom."),
+        key("copies", Kind::Whole(2, 16), Value("2"))
+            .example("3")
+            .doc("Number of links that carry a copy with links: duplicate."),
+        list("only_links", Kind::NodeName, Absent("all links"))
+            .example("[wlan0]")
+            .doc("Names of the links that carry the topic. Its messages wait while none of them is up."),
+        list("avoid_links", Kind::NodeName, Absent("none"))
+            .example("[lte]")
+            .doc("Names of links that carry the topic only while no other link can."),
     ],
 };
 

@@ -233,10 +233,13 @@ impl Driver {
         let now = self.now();
         let radio = self.radio(&path.interface);
         let header_bytes = header_bytes(path.remote);
+        let entry = &self.links[index].entry;
+        let metered = matches!(entry, Some(FileEntry::To(config)) if config.metered);
         let config = LinkConfig {
             remote: Some(path.remote),
             datagram_bytes: path.mtu.saturating_sub(header_bytes),
             header_bytes,
+            metered,
         };
         let id = self.links[index].id;
         if let Err(error) = self.topics.endpoint.set_link_path(now, id, radio, config) {

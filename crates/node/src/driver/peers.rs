@@ -135,7 +135,19 @@ impl Driver {
             });
         }
         self.topics.endpoint.order_links(peer, &order);
+        self.topics.set_link_names(peer, self.link_names(&order));
         Ok(())
+    }
+
+    /// The names of links with an address, and their numbers.
+    fn link_names(&self, links: &[LinkId]) -> Vec<(String, u8)> {
+        let named = links.iter().filter_map(|id| match &self.links[id.0 as usize].entry {
+            Some(FileEntry::To(config)) => {
+                Some((config.name.clone(), self.topics.endpoint.link(*id).number))
+            }
+            _ => None,
+        });
+        named.collect()
     }
 
     fn add_link(&mut self, peer: PeerId, entry: &FileEntry) -> Result<LinkId, SetupError> {
@@ -145,7 +157,9 @@ impl Driver {
             // The link moves to its own radio as soon as the path to the peer is known.
             FileEntry::To(_) | FileEntry::Back => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
-                let link = LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4 };
+                let metered = matches!(entry, FileEntry::To(config) if config.metered);
+                let link =
+                    LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4, metered };
                 self.topics.endpoint.add_link(now, peer, self.unknown_radio, link)?
             }
         };

@@ -9,7 +9,7 @@ use crate::config::{
 use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
 use tautline_gateway::mapping::{
-    Accept, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
+    Accept, LinkChoice, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
 };
 use tautline_gateway::tf;
 use tautline_proto::{Marking, Rate};
@@ -274,11 +274,12 @@ fn accepted(entry: &Accept) -> String {
 }
 
 fn link(link: &LinkConfig) -> String {
-    let LinkConfig { host, port, interface, mtu } = link;
+    let LinkConfig { name, host, port, interface, mtu, metered } = link;
     let interface = interface.as_ref().map_or(String::new(), |it| format!(" by {it}"));
     let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
     let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-    format!("{host}:{port}{interface}{mtu}")
+    let metered = if *metered { " metered" } else { "" };
+    format!("{name}: {host}:{port}{interface}{mtu}{metered}")
 }
 
 fn treatment(of: &Treatment) -> Described {
@@ -291,6 +292,10 @@ fn treatment(of: &Treatment) -> Described {
         ("compression", shown(&of.compression).to_lowercase()),
         ("to", of.to.as_ref().map_or_else(|| "all".into(), |to| list(to.clone()))),
         ("repair", of.repair.to_string()),
+        ("links", of.links.choice.map_or("by priority", LinkChoice::word).to_owned()),
+        ("copies", of.links.copies.to_string()),
+        ("only_links", list(of.links.only.clone())),
+        ("avoid_links", list(of.links.avoid.clone())),
     ]
 }
 

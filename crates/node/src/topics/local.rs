@@ -5,11 +5,11 @@ use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tautline_gateway::mapping::{Compression, Treatment, WhenSlow};
+use tautline_gateway::mapping::{Compression, LinkChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Duration, Instant, Message, OfferedQos, OfferedTopic, PeerId, Role,
-    SendError,
+    ChannelConfig, ChannelId, Duration, Instant, LinkPolicy, LinkSet, LinkUse, Message, OfferedQos,
+    OfferedTopic, PeerId, Role, SendError,
 };
 
 /// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
@@ -192,7 +192,7 @@ impl Topics {
         if !self.is_for(peer, &local.topic.name, local.treatment.to.as_deref()) {
             return;
         }
-        let config = channel_config(&local.topic, &local.treatment);
+        let config = channel_config(&local.topic, &local.treatment, self.links_of(peer));
         let known = local.channels.get(&peer).copied();
         if let Some(channel) = self.offer_channel(now, peer, known, config) {
             local.channels.insert(peer, channel);
@@ -342,7 +342,12 @@ impl Topics {
     }
 }
 
-pub(super) fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
+/// `links`: the names and numbers of the links to the peer.
+pub(super) fn channel_config(
+    topic: &Topic,
+    treatment: &Treatment,
+    links: &[(String, u8)],
+) -> ChannelConfig {
     let keep_last = u32::from(treatment.keep_last(&topic.type_name));
     // Each message of a latched topic counts, and each tf message describes other frames.
     let all_count = topic.qos.transient_local || Transforms::of_type(&topic.type_name).is_some();
@@ -373,5 +378,25 @@ pub(super) fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelCon
         definition: topic.definition.clone(),
         repair: treatment.repair,
         thin,
+        links: link_use(treatment, links),
+    }
+}
+
+fn link_use(treatment: &Treatment, links: &[(String, u8)]) -> LinkUse {
+    let rule = &treatment.links;
+    let set = |names: &[String]| {
+        let named = links.iter().filter(|(name, _)| names.contains(name));
+        LinkSet::of(named.map(|(_, number)| *number))
+    };
+    LinkUse {
+        policy: match rule.choice {
+            None => LinkPolicy::of_priority(treatment.priority),
+            Some(LinkChoice::Best) => LinkPolicy::Best,
+            Some(LinkChoice::Weighted) => LinkPolicy::Weighted,
+            Some(LinkChoice::Stripe) => LinkPolicy::Stripe,
+            Some(LinkChoice::Duplicate) => LinkPolicy::Duplicate(rule.copies),
+        },
+        only: (!rule.only.is_empty()).then(|| set(&rule.only)),
+        avoid: set(&rule.avoid),
     }
 }

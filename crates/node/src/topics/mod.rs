@@ -100,6 +100,8 @@ pub(crate) struct Topics {
     /// The ROS whose types this robot uses.
     dialect: Option<Dialect>,
     peer_names: Vec<String>,
+    /// Names and numbers of the links to each peer.
+    link_names: BTreeMap<PeerId, Vec<(String, u8)>>,
     rights: Vec<Rights>,
     /// Requests of peers that the file does not allow.
     waiting: BTreeMap<ChannelKey, Waiting>,
@@ -140,6 +142,7 @@ impl Topics {
             rules: config.topics.clone(),
             changes: Vec::new(),
             dialect: ros.as_ref().map(|(dialect, _)| *dialect),
+            link_names: BTreeMap::new(),
             peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
             rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
             waiting: BTreeMap::new(),
@@ -202,6 +205,15 @@ impl Topics {
 
     fn peer_name(&self, peer: PeerId) -> &str {
         &self.peer_names[peer.0 as usize]
+    }
+
+    /// Sets the names and numbers of the links to a peer.
+    pub(crate) fn set_link_names(&mut self, peer: PeerId, names: Vec<(String, u8)>) {
+        self.link_names.insert(peer, names);
+    }
+
+    fn links_of(&self, peer: PeerId) -> &[(String, u8)] {
+        self.link_names.get(&peer).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the cause of all events that this peer triggers.

@@ -150,7 +150,8 @@ impl Topics {
         }
         for peer in self.endpoint.peers() {
             if self.is_for(peer, name, local.treatment.to.as_deref()) {
-                let config = super::local::channel_config(&local.topic, &local.treatment);
+                let links = self.links_of(peer);
+                let config = super::local::channel_config(&local.topic, &local.treatment, links);
                 let known = local.channels.get(&peer);
                 let offered = known.and_then(|it| self.endpoint.channel_out(peer, *it));
                 if offered.is_none_or(|(offered, ..)| *offered != config) {

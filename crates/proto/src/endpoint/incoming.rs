@@ -142,7 +142,7 @@ impl Endpoint {
                     let outcome = self.links[link].sent_packets.on_timer(now);
                     self.apply_outcome(now, link, outcome);
                 }
-                Timer::Stall(link) => self.links[link].stalled = true,
+                Timer::Stall(link) => self.mark_stalled(now, link),
                 Timer::Expiry(peer) => {
                     self.peers[peer].outbox.expire(now);
                     self.arm_expiry(now, peer);
@@ -477,6 +477,7 @@ impl Endpoint {
         let link = &mut self.links[id];
         match link.sent_packets.acknowledge(now, ack) {
             Ok(outcome) => {
+                link.measure_delay(now, clock, ack, &outcome);
                 link.report_to_controller(now, clock, ack, &outcome);
                 self.apply_outcome(now, id, outcome);
                 self.report_available_rate(now, id);
@@ -496,6 +497,7 @@ impl Endpoint {
         // Send a PING immediately, since the peer may be away.
         link.ping_now |= link.up && (fell_silent || outcome.overdue && outcome.lost_packets > 0);
         let peer = link.peer;
+        link.update_loss(outcome.acked_packets, outcome.lost_packets);
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.acked {
             outbox.acked(piece);
@@ -514,19 +516,28 @@ impl Endpoint {
         self.arm_expiry(now, peer);
     }
 
+    /// The driver has sent nothing for too long. The messages on the link go to others.
+    fn mark_stalled(&mut self, now: Instant, id: LinkId) {
+        self.links[id].stalled = true;
+        if self.has_other_link(id) {
+            self.mark_all_lost(now, id);
+        }
+    }
+
     /// Declares all outstanding packets of a link lost. Their repair does not charge the budget,
     /// since the loss is not caused by congestion.
     pub(crate) fn mark_all_lost(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
         let outcome = link.sent_packets.mark_all_lost();
         link.stats.lost_packets += outcome.lost_packets;
-        let peer = link.peer;
+        let (peer, number) = (link.peer, link.number);
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.lost {
             if outbox.lost(now, piece, LossCertainty::Certain) {
                 outbox.refund(piece);
             }
         }
+        outbox.abandon_copies(number);
         self.arm_link(id);
         self.arm_expiry(now, peer);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of one node. The crate's documentation has the contract.
 
+mod assign;
 mod control;
 pub(crate) mod discovery;
 pub(crate) mod events;
@@ -399,15 +400,21 @@ impl Endpoint {
         done
     }
 
-    /// The measured rate of the peer's radio, divided by the peers with queued messages.
+    /// The measured rates of the peer's radios, each divided by the peers with queued messages.
     fn fair_share_bps(&self, peer: PeerId) -> Option<u64> {
-        let links = &self.peers[peer].links;
-        let link = links.iter().find(|l| self.links[**l].carries_data())?;
-        let radio = self.links[*link].radio;
-        let busy = self.peers.iter().filter(|p| p.outbox.waiting_bytes() > 0);
-        let sharing =
-            busy.filter(|p| p.links.iter().any(|l| self.links[*l].radio == radio)).count();
-        Some(self.radios[radio].measured_bps()? / sharing.max(1) as u64)
+        let links = self.peers[peer].links.iter().filter(|l| self.links[**l].carries_data());
+        let mut radios: Vec<RadioId> = links.map(|l| self.links[*l].radio).collect();
+        radios.sort_unstable();
+        radios.dedup();
+        let mut sum = None;
+        for radio in radios {
+            let busy = self.peers.iter().filter(|p| p.outbox.waiting_bytes() > 0);
+            let sharing =
+                busy.filter(|p| p.links.iter().any(|l| self.links[*l].radio == radio)).count();
+            let share = self.radios[radio].measured_bps()? / sharing.max(1) as u64;
+            sum = Some(sum.unwrap_or(0) + share);
+        }
+        sum
     }
 
     /// Sends a goodbye to all peers with the next packets.
@@ -553,11 +560,13 @@ impl Endpoint {
         let link = &self.links[link];
         LinkView {
             peer: link.peer,
+            number: link.number,
             radio: link.radio,
             remote: link.remote,
             up: link.up,
             stalled: link.stalled,
             datagram_bytes: link.config.datagram_bytes,
+            loss: link.loss,
             rtt: link.sent_packets.rtt().smoothed(),
             rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),
             available_bps,

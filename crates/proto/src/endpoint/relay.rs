@@ -121,7 +121,12 @@ impl Endpoint {
         let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking };
         let radio = self.take_vacant_radio(config);
         self.radios[radio].make_relayed(WINDOW);
-        let config = LinkConfig { remote: None, datagram_bytes: MIN_DATAGRAM, header_bytes: 0 };
+        let config = LinkConfig {
+            remote: None,
+            datagram_bytes: MIN_DATAGRAM,
+            header_bytes: 0,
+            metered: false,
+        };
         let id = self.add_link(now, peer, radio, config)?;
         let end = self.peers[peer].short_name;
         let link = &mut self.links[id];

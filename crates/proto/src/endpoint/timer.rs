@@ -33,6 +33,13 @@ impl<K: Copy + Ord + std::hash::Hash> TimerTable<K> {
         }
     }
 
+    /// Sets the time of `key`, or moves it forward.
+    pub(crate) fn bring_forward(&mut self, key: K, at: Instant) {
+        if self.times.get(&key).is_none_or(|before| at < *before) {
+            self.set(key, Some(at));
+        }
+    }
+
     pub(crate) fn is_set(&self, key: &K) -> bool {
         self.times.contains_key(key)
     }

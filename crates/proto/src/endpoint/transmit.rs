@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
-use crate::delivery::outbox::{LossCertainty, Scope, SendOrder, Urgency};
+use crate::delivery::outbox::{Carrier, LossCertainty, Scope, SendOrder, Urgency};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -16,13 +16,14 @@ use crate::recovery::sent::AckRequest;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
+use std::collections::BTreeMap;
 
 /// A message shares a packet with an earlier one only if it is smaller than the cost of a packet of
 /// its own: at 6 Mbps about 300 us of preamble, contention and acknowledgement (IEEE 802.11 DCF), and
 /// 53 bytes of headers.
 const MAX_SHARED_BYTES: usize = 256;
 /// Bytes of headers assumed for a packet before it is built.
-const HEADER_ESTIMATE: usize = 64;
+pub(crate) const HEADER_ESTIMATE: usize = 64;
 /// Most bytes of an acknowledgement: type, length, link, number, delay, two queueing delays, and two
 /// varints of two bytes for each range (the numbers lie within a window of 1024).
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + ACK_RANGES * 4;
@@ -39,11 +40,13 @@ const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
 
 /// The next message to a peer, and the link that carries it.
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
-    peer: PeerId,
-    link: LinkId,
-    order: SendOrder,
-    scope: Scope,
+pub(crate) struct Candidate {
+    pub(crate) peer: PeerId,
+    pub(crate) link: LinkId,
+    pub(crate) order: SendOrder,
+    pub(crate) scope: Scope,
+    /// The number of links that carry the message, if it begins now.
+    pub(crate) copies: u8,
 }
 
 /// The purpose of a packet without messages.
@@ -168,13 +171,17 @@ impl Endpoint {
         !link.has_pending_report() && self.links.iter().filter(is_pending).count() < MAX_REPORTS
     }
 
-    /// The link of a report: the one by which the packets came, if it is up; otherwise any.
+    /// The link of a report: the one by which the packets came, if it is up and not much slower than
+    /// another; otherwise any.
     fn report_link(&self, peer: PeerId, came_by: Option<LinkId>) -> Option<LinkId> {
         let up = |id: &LinkId| self.links[*id].up;
         let carries = |id: &LinkId| self.links[*id].carries_data();
         let links = &self.peers[peer].links;
         let any = || links.iter().find(|l| carries(l)).or_else(|| links.iter().find(|l| up(l)));
-        came_by.filter(up).or_else(|| any().copied())
+        match came_by.filter(up) {
+            Some(came_by) => Some(self.faster_link(came_by).unwrap_or(came_by)),
+            None => any().copied(),
+        }
     }
 
     fn has_keys(&self, id: LinkId) -> bool {
@@ -268,12 +275,15 @@ impl Endpoint {
                 }
             }
         }
+        let up = self.peers[peer].links.iter().filter(|via| self.links[**via].up);
+        let report_links: BTreeMap<LinkId, LinkId> =
+            up.map(|via| (*via, self.faster_link(*via).unwrap_or(*via))).collect();
         let state = &mut self.peers[peer];
         for (number, received) in &mut state.received_packets {
             if packet.sealed_len() + MAX_ACK_BYTES > capacity {
                 break;
             }
-            if received.via.is_some_and(|via| via != id && self.links[via].up) {
+            if received.via.is_some_and(|via| report_links.get(&via).is_some_and(|it| *it != id)) {
                 continue;
             }
             if let Some(ack) = received.take_ack(now, *number, alone) {
@@ -317,7 +327,7 @@ impl Endpoint {
     }
 
     fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<Transmit> {
-        let mut limited_by_path = Vec::new();
+        let mut limited_by_path: Vec<LinkId> = Vec::new();
         let mut due = None;
         while let Some(next) = self.next_candidate(now, radio, &limited_by_path) {
             let (limit, release) = self.release(now, radio, &next);
@@ -332,8 +342,8 @@ impl Endpoint {
             match limit {
                 // The radio holds back all peers.
                 Limit::Radio => return None,
-                // A far bottleneck, or a peer without reports, holds back that peer alone.
-                Limit::Path => limited_by_path.push(next.peer),
+                // A far bottleneck, or a peer without reports, holds back that link alone.
+                Limit::Path => limited_by_path.push(next.link),
             }
         }
         if limited_by_path.is_empty() {
@@ -385,18 +395,18 @@ impl Endpoint {
         self.radios[radio].class(priority)
     }
 
-    /// The peer to serve next, except for those `held_back`: the highest priority first, then
-    /// the peer that was served least.
+    /// The peer to serve next, except on the links `held_back`: the highest priority first, then the
+    /// peer that was served least.
     fn next_candidate(
-        &self,
+        &mut self,
         now: Instant,
         radio: RadioId,
-        held_back: &[PeerId],
+        held_back: &[LinkId],
     ) -> Option<Candidate> {
         let mut best_rank = None;
         let mut candidates: Vec<Candidate> = Vec::new();
-        for peer in self.peers.ids().filter(|peer| !held_back.contains(peer)) {
-            let Some(next) = self.next_of_peer(radio, peer) else { continue };
+        for peer in self.peers.ids() {
+            let Some(next) = self.next_of_peer(now, radio, peer, held_back) else { continue };
             let first = &self.peers[peer].control_first;
             let late = next.order.is_control() && !first.has_one(now);
             let rank = if late { LATE_CONTROL_RANK } else { next.order.rank.0 };
@@ -413,7 +423,16 @@ impl Endpoint {
     }
 
     /// The first message that this radio can carry to a peer, and its link.
-    fn next_of_peer(&self, radio: RadioId, peer: PeerId) -> Option<Candidate> {
+    fn next_of_peer(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        peer: PeerId,
+        held_back: &[LinkId],
+    ) -> Option<Candidate> {
+        if self.has_choice(peer) {
+            return self.next_by_policy(now, radio, peer, held_back);
+        }
         let state = &self.peers[peer];
         for scope in [Scope::All, Scope::Unrelayed] {
             let order = state.outbox.next_in_order(scope)?;
@@ -421,47 +440,26 @@ impl Endpoint {
             let heard = |hop| self.is_heard(hop);
             let link = link_for(&state.links, &self.links, (radio, class), heard)?;
             if scope == Scope::Unrelayed || self.links[link].via.is_none() {
-                return Some(Candidate { peer, link, order, scope });
+                let candidate = Candidate { peer, link, order, scope, copies: 1 };
+                return (!held_back.contains(&link)).then_some(candidate);
             }
         }
         None
     }
 
     fn data_packet(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> Option<Transmit> {
-        let Candidate { peer, link: id, order, scope } = *next;
+        let Candidate { peer, link: id, order, .. } = *next;
         let mut packet = self.start_packet(now, id, false)?;
-        let datagram_bytes = self.datagram_bytes(id);
-        let link = &mut self.links[id];
-        let state = &mut self.peers[peer];
-        let outbox = &mut state.outbox;
-        let urgency = outbox.urgency(order);
+        let urgency = self.peers[peer].outbox.urgency(order);
         if order.is_control() {
-            state.control_first.take(now);
+            self.peers[peer].control_first.take(now);
         }
-        let mut pieces = Vec::new();
-        let mut whole_within = None;
-        let mut repairs_control = false;
-        loop {
-            let room = datagram_bytes.saturating_sub(packet.sealed_len());
-            let Some(cut) = outbox.next_frame(now, scope, room, whole_within) else { break };
-            repairs_control |= cut.is_control_repair();
-            if cut.repair {
-                link.stats.repair_bytes += cut.bytes.len() as u64;
-            }
-            match cut.relayed {
-                true => cut.data.emit_relay(&cut.bytes, packet.plaintext()),
-                false => cut.data.emit(&cut.bytes, packet.plaintext()),
-            }
-            pieces.push(cut.piece);
-            whole_within = Some(MAX_SHARED_BYTES);
-        }
-        if repairs_control {
-            outbox.control_repairs.on_sent(now, (self.random)());
-        }
+        let (pieces, more) = self.fill_packet(now, radio, next, &mut packet);
+        let link = &mut self.links[id];
         let ip_bytes = packet.sealed_len() + link.config.header_bytes;
         let outstanding = link.sent_packets.outstanding_bytes() + ip_bytes;
         let asked = link.controller.as_ref().is_some_and(|it| it.wants_report(outstanding));
-        let ack_soon = asked || outbox.next_in_order(scope).is_none();
+        let ack_soon = asked || !more;
         if ack_soon {
             SessionHeader::mark_ack_soon(packet.plaintext());
         }
@@ -476,5 +474,47 @@ impl Endpoint {
             (true, true) => AckRequest::Soon,
         };
         self.finish_packet(now, id, packet, pieces, request, Some(urgency))
+    }
+
+    /// Fills a packet with the candidate's message and with further messages of the same link that
+    /// fit completely. Returns its pieces, and whether the link has more to send.
+    fn fill_packet(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        first: &Candidate,
+        packet: &mut PacketBuilder,
+    ) -> (Vec<Piece>, bool) {
+        let (peer, id) = (first.peer, first.link);
+        let datagram_bytes = self.datagram_bytes(id);
+        let mut pieces = Vec::new();
+        let mut whole_within = None;
+        let mut repairs_control = false;
+        let mut next = Some(*first);
+        while let Some(Candidate { order, scope, copies, .. }) = next {
+            let link = &mut self.links[id];
+            let room = datagram_bytes.saturating_sub(packet.sealed_len());
+            let carrier = Carrier { link: link.number, scope, copies };
+            let outbox = &mut self.peers[peer].outbox;
+            let Some(cut) = outbox.next_frame(now, carrier, order, room, whole_within) else {
+                break;
+            };
+            repairs_control |= cut.is_control_repair();
+            if cut.repair {
+                link.stats.repair_bytes += cut.bytes.len() as u64;
+            }
+            match cut.relayed {
+                true => cut.data.emit_relay(&cut.bytes, packet.plaintext()),
+                false => cut.data.emit(&cut.bytes, packet.plaintext()),
+            }
+            pieces.push(cut.piece);
+            whole_within = Some(MAX_SHARED_BYTES);
+            next = self.next_of_peer(now, radio, peer, &[]);
+            next = next.filter(|next| next.link == id && next.scope == scope);
+        }
+        if repairs_control {
+            self.peers[peer].outbox.control_repairs.on_sent(now, (self.random)());
+        }
+        (pieces, next.is_some())
     }
 }

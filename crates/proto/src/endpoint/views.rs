@@ -32,6 +32,8 @@ pub struct PeerView<'a> {
 pub struct LinkView<'a> {
     /// The peer to which it leads.
     pub peer: PeerId,
+    /// Its number in packets to the peer, 0 to 15.
+    pub number: u8,
     /// The radio that it uses.
     pub radio: RadioId,
     /// The address of the peer, if known.
@@ -42,6 +44,8 @@ pub struct LinkView<'a> {
     pub stalled: bool,
     /// Largest datagram payload.
     pub datagram_bytes: usize,
+    /// Fraction of its packets that are lost, smoothed over 64 packets.
+    pub loss: f64,
     /// Smoothed round trip time.
     pub rtt: Option<Duration>,
     /// The pacing rate that follows from its peer's reports, in bits per second of IP packets;

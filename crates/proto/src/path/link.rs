@@ -24,6 +24,11 @@ pub(crate) const STALL: Duration = Duration::from_millis(50);
 /// The same for a link through a relay, which may have more urgent packets to send.
 const RELAY_STALL: Duration = Duration::from_millis(500);
 
+/// Packets over which the loss is smoothed: at 5 %, three lost ones.
+const LOSS_PACKETS: u64 = 64;
+/// Samples over which the one-way delay is smoothed, as the round trip is (RFC 9002, section 5.3).
+const DELAY_SAMPLES: i32 = 8;
+
 /// Packets sent within this time determine which priority is urgent.
 const PRIORITY_MEMORY: Duration = Duration::from_secs(1);
 
@@ -81,6 +86,11 @@ pub(crate) struct Link {
     pub(crate) in_flight: InFlight,
     drained_at: Instant,
     pub(crate) stalled: bool,
+    /// Fraction of the packets that are lost, smoothed.
+    pub(crate) loss: f64,
+    /// One-way delay in microseconds modulo 2^32, smoothed: relative to the unknown offset of the
+    /// clocks, which is the same for all links to the peer.
+    pub(crate) one_way_micros: Option<u32>,
     pub(crate) stats: LinkStats,
 }
 
@@ -129,6 +139,8 @@ impl Link {
             in_flight: InFlight::default(),
             drained_at: Instant::default(),
             stalled: false,
+            loss: 0.0,
+            one_way_micros: None,
             stats: LinkStats::default(),
         }
     }
@@ -147,6 +159,17 @@ impl Link {
     /// packets others' packets of higher classes keep off the air.
     pub(crate) fn carries_class(&self, class: Class) -> bool {
         self.is_open() && (!self.stalled || self.in_flight.from(class) == 0)
+    }
+
+    /// Whether a packet is overdue, and nothing has been acknowledged since.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.sent_packets.overdue_in_a_row() > 0
+    }
+
+    /// Fraction of the next packets that is expected to be lost. Each overdue acknowledgement in a row
+    /// halves the trust in the link: one may be an ordinary loss, three are an outage.
+    pub(crate) fn expected_loss(&self) -> f64 {
+        1.0 - (1.0 - self.loss) / f64::from(1u32 << self.sent_packets.overdue_in_a_row().min(8))
     }
 
     fn is_open(&self) -> bool {
@@ -239,6 +262,32 @@ impl Link {
         }
         self.stats.sent_packets += 1;
         self.stats.sent_bytes += ip_bytes as u64;
+    }
+
+    /// Updates the smoothed loss with packets whose outcome is known.
+    pub(crate) fn update_loss(&mut self, acked: u64, lost: u64) {
+        for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
+            // More packets at once say no more about the present.
+            for _ in 0..packets.min(LOSS_PACKETS) {
+                self.loss += (is_lost - self.loss) / LOSS_PACKETS as f64;
+            }
+        }
+    }
+
+    /// Updates the one-way delay from an acknowledgement, if its packet had the peer's clock `time`.
+    pub(crate) fn measure_delay(
+        &mut self,
+        now: Instant,
+        time: Option<u32>,
+        ack: &Ack,
+        outcome: &Outcome,
+    ) {
+        let Some((newest, time)) = outcome.newest.zip(time) else { return };
+        let arrival = time.wrapping_sub(ack.delay.as_micros() as u32);
+        let sample = arrival.wrapping_sub(now.before(newest.since_sent).wire_micros());
+        let before = self.one_way_micros.unwrap_or(sample);
+        let change = sample.wrapping_sub(before) as i32 / DELAY_SAMPLES;
+        self.one_way_micros = Some(before.wrapping_add(change as u32));
     }
 
     /// Passes an acknowledgement to the controller, if its packet had the peer's clock `time`.

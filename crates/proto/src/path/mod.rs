@@ -4,6 +4,7 @@
 
 pub(crate) mod headroom;
 pub(crate) mod link;
+pub(crate) mod policy;
 pub(crate) mod radio;
 pub(crate) mod relay_window;
 pub(crate) mod select;

@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Selects the link of a peer's next packet, at the time when the packet is built.
+//!
+//! With several usable links, each message is assigned by a forecast of its arrival on each of them:
+//! when the link can send it, behind what is assigned to the link already; the time to send it at
+//! the link's goodput; the one-way delay; and the time to repair expected losses. This extends
+//! earliest-completion-first scheduling (Lim and others, *ECF*, CoNEXT 2017) from connections to
+//! messages with priorities.
 
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
+use crate::path::policy::{LinkPolicy, LinkUse};
+
+/// A message leaves the links in the order of the configuration only for one on which it arrives
+/// this much earlier, in seconds: less is within the jitter of timers, and changes of the link
+/// reorder messages.
+const SWITCH_MARGIN: f64 = 0.5e-3;
+/// Loss above which a link is treated as this lossy: the forecast stays finite.
+const MAX_LOSS: f64 = 0.9;
 
 /// The first link, in the order of the configuration, that is up and not stalled; otherwise the
 /// first on which no packet of the class or a higher one is stuck. A link through a relay counts
-/// only while that relay is `heard`. Policies over several links (striping, duplication, failover
-/// by topic) belong here.
+/// only while that relay is `heard`.
 pub(crate) fn link_for(
     peer_links: &[LinkId],
     links: &Arena<LinkId, Link>,
@@ -22,4 +35,235 @@ pub(crate) fn link_for(
     });
     let first = usable.min_by_key(|id| links[**id].stalled);
     first.copied().filter(|id| links[*id].radio == radio)
+}
+
+/// The forecast of one link. Times are in seconds from now; those of one peer's links are relative
+/// to the same unknown delay.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Forecast {
+    pub(crate) link: LinkId,
+    pub(crate) number: u8,
+    pub(crate) radio: RadioId,
+    /// It costs money.
+    pub(crate) metered: bool,
+    /// Its controller sends no packet now.
+    pub(crate) held: bool,
+    /// When its radio can send the next packet.
+    pub(crate) ready: f64,
+    /// Bytes per second without losses.
+    pub(crate) rate: f64,
+    /// One-way delay.
+    pub(crate) delay: f64,
+    /// Fraction of the packets that are lost.
+    pub(crate) loss: f64,
+    /// Time until a lost packet arrives in its repair.
+    pub(crate) repair: f64,
+    /// Bytes of earlier messages that are assigned to its radio.
+    pub(crate) ahead: f64,
+}
+
+impl Forecast {
+    pub(crate) fn new(link: LinkId, number: u8, radio: RadioId) -> Self {
+        Self {
+            link,
+            number,
+            radio,
+            metered: false,
+            held: false,
+            ready: 0.0,
+            rate: 1.0,
+            delay: 0.0,
+            loss: 0.0,
+            repair: 0.0,
+            ahead: 0.0,
+        }
+    }
+
+    fn can_send_on(&self, radio: RadioId) -> bool {
+        self.radio == radio && !self.held
+    }
+
+    fn goodput(&self) -> f64 {
+        self.rate * (1.0 - self.loss.min(MAX_LOSS))
+    }
+
+    /// When the last of `bytes` is expected to arrive.
+    fn arrival(&self, bytes: f64) -> f64 {
+        self.offset() + bytes / self.goodput()
+    }
+
+    /// The same for a message without bytes.
+    fn offset(&self) -> f64 {
+        let loss = self.loss.min(MAX_LOSS);
+        self.ready + self.ahead / self.goodput() + self.delay + loss / (1.0 - loss) * self.repair
+    }
+}
+
+/// A message, or the rest of one, that is to be assigned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demand {
+    pub(crate) link_use: LinkUse,
+    /// Bytes still to be sent.
+    pub(crate) rest: usize,
+    /// Bytes of its next packet.
+    pub(crate) packet: usize,
+    /// A number from 0 to 1 that stays the same for the message.
+    pub(crate) draw: f64,
+}
+
+/// The forecasts of a peer's usable links, in the order of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Forecasts(pub(crate) Vec<Forecast>);
+
+impl Forecasts {
+    /// Assigns the next packet of a message to a link of `radio`, or the message to links of other
+    /// radios, whose forecasts then include it. `copy_bytes`: the bytes of the copy of a duplicated
+    /// message that a link may still send, by the number of the link.
+    pub(crate) fn assign(
+        &mut self,
+        radio: RadioId,
+        demand: &Demand,
+        copy_bytes: impl Fn(u8) -> Option<usize>,
+    ) -> Option<LinkId> {
+        let usable = self.usable(&demand.link_use);
+        match demand.link_use.policy {
+            LinkPolicy::Best => {
+                let chosen = self.earliest(&usable, demand.rest as f64)?;
+                self.take(chosen, radio, demand.rest as f64)
+            }
+            LinkPolicy::Weighted => {
+                let chosen = self.drawn(&usable, demand.draw)?;
+                self.take(chosen, radio, demand.rest as f64)
+            }
+            LinkPolicy::Stripe => self.stripe(&usable, radio, demand),
+            LinkPolicy::Duplicate(copies) => self.duplicate(&usable, radio, copies, copy_bytes),
+        }
+    }
+
+    /// The number of links that share a message.
+    pub(crate) fn copies(&self, link_use: &LinkUse) -> u8 {
+        match link_use.policy {
+            LinkPolicy::Duplicate(copies) => copies.min(self.usable(link_use).len() as u8),
+            _ => 1,
+        }
+    }
+
+    /// The indices of the links that may carry a message: links to be avoided and metered links only
+    /// without others.
+    fn usable(&self, link_use: &LinkUse) -> Vec<usize> {
+        let indices = 0..self.0.len();
+        let allowed: Vec<usize> =
+            indices.filter(|index| link_use.allows(self.0[*index].number)).collect();
+        // A topic that names its links may spend the budget of a metered one.
+        let is_named = link_use.only.is_some();
+        let rank = |index: &usize| {
+            let it = &self.0[*index];
+            it.metered && !is_named || link_use.avoid.contains(it.number)
+        };
+        let best = allowed.iter().map(rank).min();
+        allowed.into_iter().filter(|index| Some(rank(index)) == best).collect()
+    }
+
+    /// The link on which `bytes` arrive first.
+    fn earliest(&self, usable: &[usize], bytes: f64) -> Option<usize> {
+        let mut best: Option<(usize, f64)> = None;
+        for &index in usable {
+            let arrival = self.0[index].arrival(bytes);
+            if best.is_none_or(|(_, before)| arrival < before - SWITCH_MARGIN) {
+                best = Some((index, arrival));
+            }
+        }
+        best.map(|(index, _)| index)
+    }
+
+    fn drawn(&self, usable: &[usize], draw: f64) -> Option<usize> {
+        let total: f64 = usable.iter().map(|index| self.0[*index].goodput()).sum();
+        let mut left = draw * total;
+        for &index in usable {
+            left -= self.0[index].goodput();
+            if left < 0.0 {
+                return Some(index);
+            }
+        }
+        usable.last().copied()
+    }
+
+    /// The link `chosen`, if it belongs to `radio` and may send; otherwise the bytes are added to its
+    /// forecast.
+    fn take(&mut self, chosen: usize, radio: RadioId, bytes: f64) -> Option<LinkId> {
+        let forecast = self.0[chosen];
+        if forecast.can_send_on(radio) {
+            return Some(forecast.link);
+        }
+        self.add(forecast.radio, bytes);
+        None
+    }
+
+    fn add(&mut self, radio: RadioId, bytes: f64) {
+        self.0.iter_mut().filter(|it| it.radio == radio).for_each(|it| it.ahead += bytes);
+    }
+
+    /// Divides a message so that all parts arrive at the same time. A link takes the next packet if
+    /// that packet then arrives no later than the whole rest on the other links.
+    fn stripe(&mut self, usable: &[usize], radio: RadioId, demand: &Demand) -> Option<LinkId> {
+        let (packet, rest) = (demand.packet as f64, demand.rest as f64);
+        let (here, others): (Vec<usize>, Vec<usize>) =
+            usable.iter().partition(|index| self.0[**index].can_send_on(radio));
+        let alone = self.earliest(&others, packet).map(|index| self.0[index].arrival(packet));
+        // Packets cannot be divided.
+        let end = self.common_end(&others, rest).max(alone.unwrap_or(f64::INFINITY));
+        let first = self.earliest(&here, packet);
+        if let Some(chosen) = first.filter(|chosen| self.0[*chosen].arrival(packet) <= end) {
+            return Some(self.0[chosen].link);
+        }
+        for index in others {
+            let part = ((end - self.0[index].offset()) * self.0[index].goodput()).max(0.0);
+            self.add(self.0[index].radio, part.min(rest));
+        }
+        None
+    }
+
+    /// When `bytes` have arrived that are divided among the links so that all parts end at the same
+    /// time.
+    fn common_end(&self, usable: &[usize], bytes: f64) -> f64 {
+        let mut by_offset: Vec<_> = usable
+            .iter()
+            .map(|index| (self.0[*index].offset(), self.0[*index].goodput()))
+            .collect();
+        by_offset.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut goodput, mut weighted) = (0.0, 0.0);
+        let mut end = f64::INFINITY;
+        for (offset, of_link) in by_offset {
+            if offset >= end {
+                break;
+            }
+            goodput += of_link;
+            weighted += of_link * offset;
+            end = (bytes + weighted) / goodput;
+        }
+        end
+    }
+
+    /// The copies of a message go to the links on which they arrive first, and stay there.
+    fn duplicate(
+        &mut self,
+        usable: &[usize],
+        radio: RadioId,
+        copies: u8,
+        copy_bytes: impl Fn(u8) -> Option<usize>,
+    ) -> Option<LinkId> {
+        let mut carriers = Vec::new();
+        for &index in usable {
+            if let Some(bytes) = copy_bytes(self.0[index].number) {
+                carriers.push((self.0[index].arrival(bytes as f64), index, bytes as f64));
+            }
+        }
+        carriers.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (_, index, bytes) in carriers.into_iter().take(usize::from(copies)) {
+            if let Some(link) = self.take(index, radio, bytes) {
+                return Some(link);
+            }
+        }
+        None
+    }
 }

@@ -44,6 +44,14 @@ impl Controller for Fixed {
         self.local.on_drained(now, bytes);
     }
 
+    fn expected_start(&self, now: Instant, in_flight: usize) -> Instant {
+        self.local.expected_start(now, in_flight).max(self.next)
+    }
+
+    fn service_bps(&self) -> Option<f64> {
+        self.local.service_bps()
+    }
+
     fn signal(&self) -> &'static str {
         "rate"
     }

@@ -110,6 +110,20 @@ impl Controller for BackPressure {
         self.head_since = now;
     }
 
+    /// A packet that is overdue is expected to take as long again: nothing is known about the end of
+    /// a pause but its length so far.
+    fn expected_start(&self, now: Instant, in_flight: usize) -> Instant {
+        if in_flight == 0 {
+            return now;
+        }
+        let end = self.expected_end(in_flight);
+        if end > now { end } else { now + now.since(self.head_since) }
+    }
+
+    fn service_bps(&self) -> Option<f64> {
+        (self.recent_seconds > 0.0).then(|| self.recent_bytes * 8.0 / self.recent_seconds)
+    }
+
     fn signal(&self) -> &'static str {
         "back-pressure"
     }

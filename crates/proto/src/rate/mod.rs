@@ -97,6 +97,14 @@ pub trait Controller: std::fmt::Debug + Send {
     fn rate_bps(&self) -> Option<u64> {
         None
     }
+    /// When a packet behind `in_flight` bytes is expected to begin.
+    fn expected_start(&self, now: Instant, _in_flight: usize) -> Instant {
+        now
+    }
+    /// The rate at which the driver sends, in bits per second of IP packets, once measured.
+    fn service_bps(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// The time at which the packet after this one may be sent. This one was sent at `now` and is

@@ -216,6 +216,11 @@ impl SentPackets {
         &self.rtt
     }
 
+    /// How often acknowledgements were overdue since the last one arrived.
+    pub(crate) fn overdue_in_a_row(&self) -> u32 {
+        self.backoff
+    }
+
     /// Whether packets are sent and nothing is acknowledged.
     pub(crate) fn is_silent(&self) -> bool {
         self.backoff >= SILENT_AFTER

@@ -62,11 +62,22 @@ impl Attacked {
         let peer =
             endpoint.add_peer(NAME, SecretKey::insecure(NAME).public()).expect("a free name");
         let from = SocketAddr::from(([10, 0, 0, 1], 18470));
-        let link = LinkConfig { remote: Some(from), datagram_bytes: 1472, header_bytes: 28 };
+        let link = LinkConfig {
+            remote: Some(from),
+            datagram_bytes: 1472,
+            header_bytes: 28,
+            metered: false,
+        };
         let now = Instant(1_000_000_000);
         endpoint.add_link(now, peer, radio, link).expect("a valid link");
         let definition = "d".repeat(20_000).into();
-        let config = ChannelConfig { topic: topic("/out"), definition, repair: true, thin: false };
+        let config = ChannelConfig {
+            topic: topic("/out"),
+            definition,
+            repair: true,
+            thin: false,
+            links: tautline_proto::LinkUse::default(),
+        };
         endpoint.offer(now, peer, config).expect("a valid offer");
         let (session, sealer, events) = (0, None, Vec::new());
         let mut new = Self { endpoint, now, from, session, sealer, packet: 0, control: 0, events };

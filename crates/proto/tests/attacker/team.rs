@@ -50,7 +50,12 @@ fn add_liar(net: &mut Net, address: SocketAddr) -> Liar {
     let endpoint = &mut net.nodes[NODE].endpoint;
     let peer = endpoint.add_peer(LIAR, secret.public()).expect("a free name");
     assert_eq!(peer, LYING);
-    let link = LinkConfig { remote: Some(address), datagram_bytes: DATAGRAM, header_bytes: 28 };
+    let link = LinkConfig {
+        remote: Some(address),
+        datagram_bytes: DATAGRAM,
+        header_bytes: 28,
+        metered: false,
+    };
     endpoint.add_link(now, peer, RadioId(0), link).expect("a valid link");
     Liar::new(Cast { name: LIAR.into(), node: endpoint.key(), team })
 }

@@ -154,7 +154,13 @@ pub fn topic(name: &str, priority: u8) -> OfferedTopic {
 }
 
 pub fn channel(topic: OfferedTopic) -> ChannelConfig {
-    ChannelConfig { topic, definition: "string data".into(), repair: true, thin: false }
+    ChannelConfig {
+        topic,
+        definition: "string data".into(),
+        repair: true,
+        thin: false,
+        links: tautline_proto::LinkUse::default(),
+    }
 }
 
 impl Net {
@@ -216,7 +222,8 @@ impl Net {
         let remote = Some(self.nodes[other].address);
         let endpoint = &mut self.nodes[node].endpoint;
         let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
-        let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: IP_UDP };
+        let link =
+            LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: IP_UDP, metered: false };
         endpoint.add_link(self.now, peer, RadioId(0), link).unwrap();
         peer
     }

@@ -49,6 +49,7 @@ fn tautline(file: &File) -> Tautline {
     let in_flight: Whole<1, 64> =
         value_or(settings.and_then(|t| t.in_flight.clone()), default::IN_FLIGHT);
     Tautline {
+        fixed_at_network_rate: false,
         in_flight: in_flight.0 as u32,
         rate: value_or(settings.and_then(|t| t.rate.clone()), default::PACING).0,
         dscp: settings.and_then(|t| t.dscp.as_ref()).is_none_or(|dscp| dscp.value.0),

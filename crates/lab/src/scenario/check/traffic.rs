@@ -8,6 +8,7 @@ use super::super::{ControlLoop, Flow, MAX_CONTROL_LOOPS, MAX_FLOWS, Over, Pace};
 use super::Check;
 use std::collections::HashSet;
 use tautline_node::config::yaml::quoted;
+use tautline_proto::LinkPolicy;
 
 /// One end of a flow.
 enum End {
@@ -161,6 +162,7 @@ fn word<T: Copy + Default>(written: Option<&At<T>>) -> T {
 }
 
 fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
+    let priority = value_or(raw.priority.clone(), default::PRIORITY).0 as u8;
     Flow {
         name,
         from,
@@ -171,7 +173,8 @@ fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
             Or::Value(time) => Pace::Every(time.0),
         },
         over: word(raw.over.as_ref()),
-        priority: value_or(raw.priority.clone(), default::PRIORITY).0 as u8,
+        priority,
+        links: raw.links.map_or_else(|| LinkPolicy::of_priority(priority), LinkPolicy::from),
         keep_last: raw.keep_last.as_ref().map(|count| count.0 as u32),
         lifespan: raw.lifespan.as_ref().map(|time| time.0),
         congestion: word(raw.congestion.as_ref()),

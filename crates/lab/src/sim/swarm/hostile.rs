@@ -85,7 +85,13 @@ impl Hostile {
 
 fn topic() -> ChannelConfig {
     let topic = OfferedTopic { priority: 255, ..flows::topic("/to_the_liar", "swarm/Lie", "00") };
-    ChannelConfig { topic, definition: "x".repeat(5000).into(), repair: true, thin: false }
+    ChannelConfig {
+        topic,
+        definition: "x".repeat(5000).into(),
+        repair: true,
+        thin: false,
+        links: tautline_proto::LinkUse::default(),
+    }
 }
 
 impl World {

@@ -10,7 +10,10 @@ use tautline_medium::{
     Access, Loss, Motion, Nanos, PathLoss, Phy, PipeConfig, RateControl, StationId, Trial,
     WifiConfig,
 };
-use tautline_proto::{ChannelConfig, Config, Marking, OfferedTopic, RadioConfig, Rate, SecretKey};
+use tautline_proto::{
+    ChannelConfig, Config, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic, RadioConfig, Rate,
+    SecretKey,
+};
 
 /// One millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -463,6 +466,23 @@ fn draw_config(random: &mut Rng, name: String) -> Config {
     }
 }
 
+/// The most copies of a message that several links carry.
+pub const MAX_COPIES: u8 = 3;
+
+/// Every policy and restriction, by the priority: another draw would change all other draws.
+fn link_use(priority: u8) -> LinkUse {
+    LinkUse {
+        policy: match priority % 4 {
+            0 => LinkPolicy::Best,
+            1 => LinkPolicy::Weighted,
+            2 => LinkPolicy::Stripe,
+            _ => LinkPolicy::Duplicate(2 + priority / 4 % 2),
+        },
+        only: (priority % 16 == 5).then(|| LinkSet::of([1, 2])),
+        avoid: LinkSet::of((priority % 16 == 10).then_some(0)),
+    }
+}
+
 fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicPlan {
     let lifespan = pick(random, &[None, None, Some(50), Some(300), Some(2000)]);
     // No other topic has this type, so that the definition must be requested.
@@ -473,7 +493,9 @@ fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicP
         lifespan: lifespan.map(Duration::from_millis),
         ..topic(format!("/{number}"), &type_name, "00")
     };
+    let links = link_use(topic.priority);
     let definition = "x".repeat(pick(random, &[0, 500, 500, 60_000])).into();
-    let config = ChannelConfig { topic, definition, repair: !chance(random, 0.2), thin: false };
+    let config =
+        ChannelConfig { topic, definition, repair: !chance(random, 0.2), thin: false, links };
     TopicPlan { from, to, config, max_len: pick(random, &[48, 1000, 20_000, 200_000]) }
 }

@@ -6,7 +6,7 @@ use super::super::gate::Gate;
 use super::super::net::{Happened, Net, PORT, instant};
 use super::hostile::Hostile;
 use super::oracle::{Delivery, Era, Oracle, Sent, Terms};
-use super::plan::{Chain, LinkEnd, Plan, TopicPlan};
+use super::plan::{Chain, LinkEnd, MAX_COPIES, Plan, TopicPlan};
 use crate::rig::staging::{add_network, address};
 use crate::scenario::NetworkKind;
 use anyhow::{Error, Result, anyhow, bail};
@@ -188,7 +188,7 @@ impl World {
         let mut random = self.random.fork();
         let endpoint = Endpoint::new(plan.config, Box::new(move || random.u64(..)));
         let endpoint = endpoint?;
-        self.net.start_node(StationId(station), endpoint, &plan.radio);
+        self.net.start_node(StationId(station), endpoint, |_| plan.radio.clone());
         let number = self.lives[station].number + 1;
         self.lives[station] = Life { number, began: self.net.now() };
         let partners = self.partners(station);
@@ -508,7 +508,12 @@ impl World {
     fn check_queue(&self, station: usize, partner: usize) -> Result<()> {
         let view = self.view(station).peer(self.peer(station, partner));
         let own = self.acquaintances.get(&(station, partner)).map_or(0, |a| a.control_bytes);
-        let allowed = self.plan.stations[station].config.queue_bytes as u64;
+        // Each copy of a message that several links carry counts.
+        let endpoint = self.view(station);
+        let peer = self.peer(station, partner);
+        let links = endpoint.links().filter(|link| endpoint.link(*link).peer == peer).count();
+        let copies = links.clamp(1, usize::from(MAX_COPIES)) as u64;
+        let allowed = self.plan.stations[station].config.queue_bytes as u64 * copies;
         if view.queued_bytes > allowed + own + view.queued_messages as u64 {
             bail!(
                 "{} bytes are queued at station {station} for {partner}; allowed: {allowed}, and {own} of the session",

@@ -23,7 +23,8 @@ use tautline_gateway::mapping::{
 use tautline_gateway::types::translate::{ServiceTranslator, TranslatedService, dialect_of};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Duration, Instant, OfferedQos, OfferedTopic, PeerId, Role,
+    ChannelConfig, ChannelId, Duration, Instant, LinkPolicy, LinkUse, OfferedQos, OfferedTopic,
+    PeerId, Role,
 };
 
 /// No call or response replaces another.
@@ -104,6 +105,7 @@ fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> Ch
         definition: service.definition.clone(),
         repair: true,
         thin: false,
+        links: LinkUse { policy: LinkPolicy::of_priority(priority), ..LinkUse::default() },
     }
 }
 

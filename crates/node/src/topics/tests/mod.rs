@@ -180,7 +180,8 @@ impl World {
             let endpoint = &mut self.sides[side].topics.endpoint;
             let id = endpoint.add_peer(&peer.name, peer.key).unwrap();
             let remote = Some(address(other));
-            let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
+            let link =
+                LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28, metered: false };
             endpoint.add_link(self.now, id, RadioId(0), link).unwrap();
         }
     }

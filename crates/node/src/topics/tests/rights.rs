@@ -115,6 +115,7 @@ fn a_name_cannot_leave_the_prefix() {
         definition: "float32 x\n".into(),
         repair: true,
         thin: false,
+        links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;
     world.sides[1].topics.endpoint.offer(now, ONLY_PEER, config).unwrap();

@@ -468,6 +468,7 @@ fn a_caller_waits_no_longer_than_it_would() {
         definition: "---\n".into(),
         repair: true,
         thin: false,
+        links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;
     world.sides[0].topics.endpoint.offer(now, ONLY_PEER, config).unwrap();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Selects the next message of the send order, and cuts frames from it.
 
+use super::copies::Copies;
 use super::store::Outgoing;
 use super::{CONTROL, Outbox, RELAY, SendOrder, SendingTime};
-use crate::delivery::Piece;
+use crate::delivery::{MessageId, Piece};
+use crate::path::policy::LinkUse;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::wire::frame::{Data, Fragment};
@@ -14,6 +16,8 @@ use std::ops::Range;
 const MIN_PIECE: usize = 64;
 /// Maximum number of messages examined to find one that may be sent now.
 const MAX_SCAN: usize = 64;
+/// Maximum number of messages examined to assign the next one to one of several links.
+const MAX_ASSIGNED: usize = 1024;
 /// Allowance for the sending time of a message, relative to that of the previous one.
 const LATE_SEND_FACTOR: f64 = 1.5;
 /// A message is on the path for at most one part in this many of its lifespan.
@@ -35,6 +39,52 @@ pub(crate) struct Urgency {
     pub(crate) priority: u8,
     /// End of the lifespan.
     pub(crate) expires: Option<Instant>,
+}
+
+/// The link that carries a frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Carrier {
+    pub(crate) link: u8,
+    pub(crate) scope: Scope,
+    /// The number of links that carry a message which begins now.
+    pub(crate) copies: u8,
+}
+
+/// A message that may be sent now.
+pub(crate) struct ReadyMessage<'a> {
+    pub(crate) order: SendOrder,
+    pub(crate) link_use: &'a LinkUse,
+    message: &'a Outgoing,
+    repairs: bool,
+}
+
+impl ReadyMessage<'_> {
+    /// Bytes that a link may send: of a repair, or of its copy.
+    pub(crate) fn bytes_on(&self, link: u8) -> usize {
+        let range = match self.message.repairs.first().filter(|_| self.repairs) {
+            Some(range) => range,
+            None => self.message.unsent_on(link),
+        };
+        range.len()
+    }
+
+    /// Bytes still to be sent.
+    pub(crate) fn rest(&self) -> usize {
+        self.message.waiting_bytes() as usize
+    }
+
+    /// Whether each link sends a copy of its own.
+    pub(crate) fn is_copied(&self) -> bool {
+        !self.repairs
+            && (self.message.copies.is_some() || self.message.first_sent == Instant::NEVER)
+    }
+
+    /// A number from 0 to 1 that stays the same for the message.
+    pub(crate) fn draw(&self) -> f64 {
+        // Fibonacci hashing (Knuth, volume 3, section 6.4) spreads consecutive ids evenly.
+        let hash = self.order.id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> 11) as f64 / (1u64 << 53) as f64
+    }
 }
 
 /// A frame to be sent.
@@ -70,7 +120,18 @@ impl Outbox {
     fn first_ready(&self, scope: Scope) -> Option<(SendOrder, &Outgoing)> {
         let in_scope = |it: &Outgoing| scope == Scope::All || it.origin.is_none();
         let mut ready = self.store.ready().filter(|(_, it)| in_scope(it)).take(MAX_SCAN);
-        ready.find(|(_, it)| self.next_range(it).is_some())
+        ready.find(|(_, it)| self.may_repair(it) || it.unsent_bytes() > 0)
+    }
+
+    /// Messages that may be sent now, in send order.
+    pub(crate) fn ready_messages(&self) -> impl Iterator<Item = ReadyMessage<'_>> {
+        let ready = self.store.ready().take(MAX_ASSIGNED);
+        ready.filter_map(|(order, message)| {
+            let repairs = self.may_repair(message);
+            let link_use = &self.channels[&message.channel].config.links;
+            let ready = ReadyMessage { order, message, link_use, repairs };
+            (repairs || message.unsent_bytes() > 0).then_some(ready)
+        })
     }
 
     /// Drops expired messages, and messages at the head of the order that cannot arrive in time. Adds
@@ -100,20 +161,23 @@ impl Outbox {
         now + previous.duration.mul_f64(relative * LATE_SEND_FACTOR) + margin > end
     }
 
-    /// The next range of a message to send, and whether it is a repair: a lost range if the budget
-    /// allows, otherwise one that was not sent yet.
-    fn next_range(&self, message: &Outgoing) -> Option<(Range<u32>, bool)> {
-        if let Some(range) = message.repairs.first() {
-            // All channels depend on control messages: the budget does not limit their repairs.
-            let allowed = match message.channel {
+    /// Whether a part of the message is lost, and the budget allows its repair.
+    fn may_repair(&self, message: &Outgoing) -> bool {
+        // All channels depend on control messages: the budget does not limit their repairs.
+        message.repairs.first().is_some()
+            && match message.channel {
                 CONTROL => self.control_repairs.is_allowed(),
                 _ => self.repairs.is_left(),
-            };
-            if allowed {
-                return Some((range, true));
             }
+    }
+
+    /// The next range of a message that a link is to send, and whether it is a repair: a lost range
+    /// if the budget allows, otherwise one that was not sent yet.
+    fn next_range(&self, message: &Outgoing, link: u8) -> Option<(Range<u32>, bool)> {
+        if let Some(range) = message.repairs.first().filter(|_| self.may_repair(message)) {
+            return Some((range, true));
         }
-        let rest = message.next..message.extent();
+        let rest = message.unsent_on(link);
         (!rest.is_empty()).then_some((rest, false))
     }
 
@@ -126,17 +190,19 @@ impl Outbox {
         }
     }
 
-    /// Cuts the next frame, of at most `room` bytes. With `whole_within`, only a frame that completes
-    /// its range within this number of bytes, which shares a packet without delaying it.
+    /// Cuts the next frame of a message for a link, of at most `room` bytes. With `whole_within`, only
+    /// a frame that completes its range within this number of bytes, which shares a packet without
+    /// delaying it.
     pub(crate) fn next_frame(
         &mut self,
         now: Instant,
-        scope: Scope,
+        carrier: Carrier,
+        order: SendOrder,
         room: usize,
         whole_within: Option<usize>,
     ) -> Option<FrameToSend> {
-        let (order, message) = self.first_ready(scope)?;
-        let (range, repair) = self.next_range(message)?;
+        let message = self.store.get(order.id)?;
+        let (range, repair) = self.next_range(message, carrier.link)?;
         let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
         let mut data = Data {
             channel: if message.channel >= RELAY {
@@ -169,16 +235,32 @@ impl Outbox {
         }
         let piece = Piece { message: order.id, range: range.start..end };
         let relayed = message.channel >= RELAY;
-        self.mark_framed(now, number, &piece, repair);
-        self.discard_late(now, scope);
+        self.mark_framed(now, carrier, &piece, repair);
+        self.discard_late(now, carrier.scope);
         Some(FrameToSend { data, bytes, piece, repair, relayed })
     }
 
+    /// The number of a message that begins now. Numbers follow the order of publication, also where
+    /// an earlier message still waits for its link.
     fn upcoming_number(&self, message: &Outgoing) -> u64 {
-        self.channels[&message.channel].sources[&message.source].last_number + 1
+        let queue = &self.channels[&message.channel].sources[&message.source];
+        queue.last_number + 1 + queue.unsent.range(..message.order.id).count() as u64
     }
 
-    fn mark_framed(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
+    /// Assigns numbers to the messages of a source up to this one.
+    fn number_until(&mut self, channel: u64, source: u32, last: MessageId) {
+        let open = self.channels.get_mut(&channel);
+        let Some(queue) = open.and_then(|open| open.sources.get_mut(&source)) else { return };
+        while let Some(id) = queue.unsent.first().copied().filter(|id| *id <= last) {
+            queue.unsent.pop_first();
+            queue.last_number += 1;
+            let number = queue.last_number;
+            queue.begun.insert(number, id);
+            self.store.change(id, |message| message.number = Some(number));
+        }
+    }
+
+    fn mark_framed(&mut self, now: Instant, carrier: Carrier, piece: &Piece, repair: bool) {
         let Some(message) = self.store.get(piece.message) else { return };
         // Repairs of control messages leave no debt, which would stop other repairs for a minute.
         match repair {
@@ -186,27 +268,28 @@ impl Outbox {
             true => self.repairs.on_repair(piece.len()),
             false => self.repairs.on_first(piece.len()),
         }
-        let channel = self.channels.get_mut(&message.channel);
-        let queue = channel.and_then(|open| open.sources.get_mut(&message.source));
-        let begins = message.number.is_none();
+        let (channel, source, extent) = (message.channel, message.source, message.extent());
+        let begins = message.first_sent == Instant::NEVER;
         let first_sent = if begins { now } else { message.first_sent };
-        if let Some(queue) = queue {
-            if begins {
-                queue.last_number = number;
-                queue.unsent.remove(&piece.message);
-                queue.begun.insert(number, piece.message);
-            }
+        if message.number.is_none() {
+            self.number_until(channel, source, piece.message);
+        }
+        let open = self.channels.get_mut(&channel);
+        if let Some(queue) = open.and_then(|open| open.sources.get_mut(&source)) {
             let duration = now.since(first_sent);
-            if !repair && piece.range.end == message.extent() && !duration.is_zero() {
+            if !repair && piece.range.end == extent && !duration.is_zero() {
                 queue.last_sent = Some(SendingTime { duration, bytes: piece.range.end });
             }
         }
         self.change(piece.message, |message| {
-            (message.number, message.first_sent) = (Some(number), first_sent);
-            if repair {
-                message.repairs.remove(&piece.range);
-            } else {
-                message.next = piece.range.end;
+            message.first_sent = first_sent;
+            if begins && carrier.copies > 1 {
+                message.copies = Some(Box::new(Copies::new(carrier.copies)));
+            }
+            match &mut message.copies {
+                _ if repair => message.repairs.remove(&piece.range),
+                Some(copies) => copies.on_sent(carrier.link, piece.range.end),
+                None => message.next = piece.range.end,
             }
         });
     }

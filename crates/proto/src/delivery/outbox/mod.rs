@@ -5,12 +5,13 @@
 //! queuing between peers is in [`crate::path::radio`]. A message of higher priority overtakes at the
 //! next packet, because a packet is cut from a message only when it is sent.
 
+mod copies;
 mod frames;
 mod outcome;
 mod relayed;
 mod store;
 
-pub(crate) use frames::{Scope, Urgency};
+pub(crate) use frames::{Carrier, Scope, Urgency};
 pub(crate) use outcome::LossCertainty;
 use relayed::Backlog;
 pub(crate) use relayed::{Flow, RelayOrigin, RelayedPacket};
@@ -23,6 +24,7 @@ use crate::delivery::repair_backoff::RepairBackoff;
 use crate::delivery::repair_budget::RepairBudget;
 use crate::error::SendError;
 use crate::limits;
+use crate::path::policy::LinkUse;
 use crate::stats::{DropReason, Forwarded, OutStats};
 use crate::time::{Duration, Instant};
 use crate::wire::control::OfferedTopic;
@@ -168,7 +170,9 @@ impl Outbox {
     /// Adds a channel without a topic.
     fn add_internal(&mut self, channel: u64, rank: u16) {
         let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
-        let config = ChannelConfig { topic, definition: "".into(), repair: true, thin: false };
+        let links = LinkUse::default();
+        let config =
+            ChannelConfig { topic, definition: "".into(), repair: true, thin: false, links };
         let control = OutChannel {
             config,
             rank,
@@ -325,7 +329,7 @@ impl Outbox {
         let queue = self.channels.get(&channel).and_then(|open| open.sources.get(&source));
         let newest = queue.and_then(|queue| queue.begun.last_key_value());
         let newest = newest.and_then(|(_, id)| self.store.get(*id));
-        newest.is_some_and(|message| message.next < message.extent())
+        newest.is_some_and(|message| message.unsent_bytes() > 0)
     }
 
     fn insert(
@@ -361,6 +365,7 @@ impl Outbox {
             is_checked: false,
             order,
             next: 0,
+            copies: None,
             repairs: RangeSet::default(),
             acked: RangeSet::default(),
             suspected: RangeSet::default(),

@@ -95,6 +95,18 @@ impl Outbox {
         inserted.unwrap_or(false)
     }
 
+    /// A link is down: the copies of messages on it end.
+    pub(crate) fn abandon_copies(&mut self, link: u8) {
+        for id in self.store.ids(|message| message.copies.is_some()) {
+            self.change(id, |message| {
+                let left = message.copies.as_mut().and_then(|copies| copies.abandon(link));
+                if let Some(next) = left {
+                    (message.copies, message.next) = (None, next);
+                }
+            });
+        }
+    }
+
     /// Marks a piece that is not repaired as suspected lost. If the loss is certain, a message that
     /// is not sent completely is dropped. If the acknowledgement is only overdue, sending continues.
     fn suspect(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty) {

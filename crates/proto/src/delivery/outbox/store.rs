@@ -5,6 +5,7 @@
 //! Only [`MessageStore::change`] changes a message. It compares the derived values before and after,
 //! so that the collections stay consistent.
 
+use super::copies::Copies;
 use super::relayed::{Backlog, RelayOrigin};
 use super::{CONTROL, SendOrder};
 use crate::delivery::MessageId;
@@ -12,6 +13,7 @@ use crate::delivery::fragment::RangeSet;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 /// A message that is queued, or sent and not yet acknowledged.
 #[derive(Debug)]
@@ -33,8 +35,10 @@ pub(super) struct Outgoing {
     /// The check was due, and the message stayed.
     pub(super) is_checked: bool,
     pub(super) order: SendOrder,
-    /// First byte not yet sent.
+    /// First byte not yet sent, unless there are copies.
     pub(super) next: u32,
+    /// The copies of a message that several links carry.
+    pub(super) copies: Option<Box<Copies>>,
     pub(super) repairs: RangeSet,
     pub(super) acked: RangeSet,
     /// Suspected lost ranges, which are not repaired. The message is dropped as lost at `expires`,
@@ -59,8 +63,25 @@ impl Outgoing {
         (self.payload.len() as u32).max(1)
     }
 
+    /// Bytes to be sent for the first time, of all copies.
+    pub(super) fn unsent_bytes(&self) -> u64 {
+        match &self.copies {
+            Some(copies) => copies.waiting_bytes(self.extent()),
+            None => u64::from(self.extent() - self.next),
+        }
+    }
+
+    /// The bytes that a link has not sent: of its copy, if there are copies.
+    pub(super) fn unsent_on(&self, link: u8) -> Range<u32> {
+        let next = match &self.copies {
+            Some(copies) => copies.next_on(link).unwrap_or(self.extent()),
+            None => self.next,
+        };
+        next..self.extent()
+    }
+
     pub(super) fn waiting_bytes(&self) -> u64 {
-        u64::from(self.extent() - self.next) + self.repairs.len()
+        self.unsent_bytes() + self.repairs.len()
     }
 
     /// Whether a part of it is to be sent or repaired.

@@ -550,6 +550,12 @@ impl Controller for Auto {
         self.next_urgent_send = now + gap * PAUSED_DIVISOR;
     }
 
+    fn expected_start(&self, now: Instant, in_flight: usize) -> Instant {
+        let is_full = in_flight > 0 && in_flight + FULL_PACKET > self.window();
+        let reported = if is_full { now + self.feedback_time() / 2 } else { now };
+        self.next_send.max(reported)
+    }
+
     fn wants_report(&self, in_flight: usize) -> bool {
         self.is_starting() && in_flight + FULL_PACKET > self.window()
     }

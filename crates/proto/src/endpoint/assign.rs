@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Assigns messages to one of several links to a peer.
+
+use crate::delivery::outbox::Scope;
+use crate::endpoint::transmit::{Candidate, HEADER_ESTIMATE};
+use crate::endpoint::{Endpoint, Timer};
+use crate::ids::{LinkId, PeerId, RadioId};
+use crate::path::link::Link;
+use crate::path::policy::LinkPolicy;
+use crate::path::select::{Demand, Forecast, Forecasts};
+use crate::rate::FULL_PACKET;
+use crate::time::{Duration, Instant};
+
+/// One-way delay of a link before its first acknowledgement, relative to the fastest one (as the
+/// initial round trip in `recovery::sent`). Heartbeats measure it within a quarter of a second.
+const INITIAL_DELAY: f64 = 0.1;
+/// Rate of a radio before its first packet, in bytes per second: above most radios, so that it is
+/// tried.
+const INITIAL_RATE: f64 = 50e6 / 8.0;
+/// Time to detect a loss, in addition to a round trip: a few packets.
+const DETECTION: f64 = 5e-3;
+/// A report leaves the link of the reported packets for one on which it arrives this much earlier, in
+/// microseconds: within it, both directions of the link show in its round trip.
+const REPORT_MARGIN: i32 = 5000;
+/// Interval at which messages that wait for another link are assigned again: that link may be slower
+/// than expected.
+const REASSIGN_INTERVAL: Duration = Duration::from_millis(2);
+
+impl Endpoint {
+    /// Whether several links of a peer lead to it directly.
+    pub(crate) fn has_choice(&self, peer: PeerId) -> bool {
+        self.direct_link_ids(peer).nth(1).is_some()
+    }
+
+    /// Whether the peer of a link has another one that can carry data.
+    pub(crate) fn has_other_link(&self, id: LinkId) -> bool {
+        let links = &self.peers[self.links[id].peer].links;
+        links.iter().any(|other| *other != id && self.links[*other].carries_data())
+    }
+
+    /// Another link of the same peer on which reports arrive much earlier than on this one.
+    pub(crate) fn faster_link(&self, id: LinkId) -> Option<LinkId> {
+        let link = &self.links[id];
+        if link.via.is_some() || !self.has_choice(link.peer) {
+            return None;
+        }
+        let own = link.one_way_micros.filter(|_| link.carries_data() && !link.is_suspect());
+        let others = self.direct_link_ids(link.peer).filter(|other| {
+            let other = &self.links[*other];
+            other.carries_data() && !other.is_suspect()
+        });
+        let delays = others.filter_map(|other| Some((other, self.links[other].one_way_micros?)));
+        let after = |micros: u32, first: u32| micros.wrapping_sub(first) as i32;
+        let (fastest, delay) = delays.reduce(|a, b| if after(b.1, a.1) < 0 { b } else { a })?;
+        let is_much_slower = own.is_none_or(|own| after(own, delay) > REPORT_MARGIN);
+        is_much_slower.then_some(fastest).filter(|fastest| *fastest != id)
+    }
+
+    fn direct_link_ids(&self, peer: PeerId) -> impl Iterator<Item = LinkId> + '_ {
+        let links = self.peers[peer].links.iter().copied();
+        links.filter(|id| self.links[*id].via.is_none())
+    }
+
+    /// The first message that the policies assign to a link of this radio.
+    pub(crate) fn next_by_policy(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        peer: PeerId,
+        held_back: &[LinkId],
+    ) -> Option<Candidate> {
+        if self.peers[peer].outbox.waiting_messages() == 0 {
+            return None;
+        }
+        let mut forecasts = self.forecasts(now, peer);
+        if !forecasts.0.iter().any(|forecast| forecast.radio == radio) {
+            return None;
+        }
+        for forecast in &mut forecasts.0 {
+            forecast.held = held_back.contains(&forecast.link);
+        }
+        let mut waits = false;
+        let mut chosen = None;
+        for message in self.peers[peer].outbox.ready_messages() {
+            let mut demand = Demand {
+                link_use: *message.link_use,
+                rest: message.rest() + HEADER_ESTIMATE,
+                packet: (message.rest() + HEADER_ESTIMATE).min(FULL_PACKET),
+                draw: message.draw(),
+            };
+            if !message.is_copied() && matches!(demand.link_use.policy, LinkPolicy::Duplicate(_)) {
+                demand.link_use.policy = LinkPolicy::Best;
+            }
+            let copies = forecasts.copies(&demand.link_use);
+            let copy_bytes = |number| Some(message.bytes_on(number)).filter(|bytes| *bytes > 0);
+            if let Some(link) = forecasts.assign(radio, &demand, copy_bytes) {
+                let (order, scope) = (message.order, Scope::All);
+                chosen = Some(Candidate { peer, link, order, scope, copies });
+                break;
+            }
+            waits = true;
+        }
+        if chosen.is_none() && waits {
+            self.timers.bring_forward(Timer::Pace(radio), now + REASSIGN_INTERVAL);
+        }
+        chosen
+    }
+
+    /// Forecasts for the links to a peer that can carry data directly.
+    fn forecasts(&self, now: Instant, peer: PeerId) -> Forecasts {
+        let usable = self.direct_link_ids(peer).filter(|id| self.links[*id].carries_data());
+        let mut forecasts: Vec<Forecast> = usable.map(|id| self.forecast(now, id)).collect();
+        let first = forecasts.iter().find_map(|it| self.links[it.link].one_way_micros);
+        for forecast in &mut forecasts {
+            let own = self.links[forecast.link].one_way_micros;
+            let relative = own.zip(first).map(|(own, first)| own.wrapping_sub(first) as i32);
+            forecast.delay = relative.map_or(INITIAL_DELAY, |micros| f64::from(micros) * 1e-6);
+        }
+        Forecasts(forecasts)
+    }
+
+    fn forecast(&self, now: Instant, id: LinkId) -> Forecast {
+        let link = &self.links[id];
+        let radio = &self.radios[link.radio];
+        let starts = [
+            Some(radio.pacer.expected_start(now, self.in_flight(link.radio).total())),
+            link.controller
+                .as_ref()
+                .map(|it| it.expected_start(now, link.sent_packets.outstanding_bytes())),
+        ];
+        let ready = starts.into_iter().flatten().max().unwrap_or(now);
+        let rtt = link.sent_packets.rtt().smoothed().unwrap_or_default();
+        Forecast {
+            metered: link.config.metered,
+            ready: ready.since(now).as_secs_f64(),
+            rate: self.forecast_rate(link),
+            loss: link.expected_loss(),
+            repair: rtt.as_secs_f64() + DETECTION,
+            ..Forecast::new(id, link.number, link.radio)
+        }
+    }
+
+    /// The rate of a link in bytes per second: that of its controller where it limits the link, or
+    /// the rate at which the driver sends.
+    fn forecast_rate(&self, link: &Link) -> f64 {
+        let radio = &self.radios[link.radio];
+        let paced = link.controller.as_ref().and_then(|it| it.rate_bps());
+        let fixed = radio.config.rate.fixed_bps();
+        let bps = match (fixed, paced) {
+            (Some(fixed), _) => Some(fixed as f64),
+            (None, Some(paced)) if link.headroom.limited_by_path => Some(paced as f64),
+            _ => radio.pacer.service_bps(),
+        };
+        bps.map_or(INITIAL_RATE, |bps| bps / 8.0).max(1.0)
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How the messages of a channel use several links to one peer.
+
+/// The links that carry a message. Each packet is assigned when it is sent, not when its message is
+/// queued. With one usable link, all policies are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkPolicy {
+    /// The link on which the whole message is expected to arrive first.
+    #[default]
+    Best,
+    /// One link for each message, chosen at random with a probability proportional to the goodput
+    /// of the links (RCom).
+    Weighted,
+    /// All links: the fragments of a message are divided so that they arrive at the same time.
+    Stripe,
+    /// Copies on this many links. The first one to arrive is delivered, and the receiver drops the
+    /// others.
+    Duplicate(u8),
+}
+
+impl LinkPolicy {
+    /// The policy for messages of this priority. Commands are small and must not wait for the
+    /// detection of a lost link: two copies. Bulk data needs the rate of all links. For the rest the
+    /// fastest link suffices. The limits are those of voice and video in
+    /// [`Marking::default`](crate::Marking).
+    pub fn of_priority(priority: u8) -> Self {
+        match priority {
+            210.. => Self::Duplicate(2),
+            140.. => Self::Best,
+            _ => Self::Stripe,
+        }
+    }
+}
+
+/// A set of links to one peer, by their [numbers](crate::LinkView::number).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkSet(u16);
+
+impl LinkSet {
+    /// The set with the links of these numbers. Numbers from 16 up do not exist.
+    pub fn of(numbers: impl IntoIterator<Item = u8>) -> Self {
+        Self(numbers.into_iter().filter(|number| *number < 16).fold(0, |set, it| set | 1 << it))
+    }
+
+    /// Whether it has no links.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn contains(self, number: u8) -> bool {
+        number < 16 && self.0 & 1 << number != 0
+    }
+}
+
+/// How the messages of a channel use the links to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkUse {
+    /// The choice among the usable links.
+    pub policy: LinkPolicy,
+    /// No other link carries the messages, if several lead to the peer; `None`: all may.
+    pub only: Option<LinkSet>,
+    /// These links carry the messages only while no other link can.
+    pub avoid: LinkSet,
+}
+
+impl LinkUse {
+    /// Whether the link of this number may carry the messages.
+    pub(crate) fn allows(&self, number: u8) -> bool {
+        self.only.is_none_or(|only| only.contains(number))
+    }
+}
