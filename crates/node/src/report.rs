@@ -5,17 +5,18 @@ use crate::config::{Config, Security};
 use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
-    ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, PeerReport,
-    RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
+    ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, LinkUseReport,
+    PeerReport, RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
 };
 use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tautline_gateway::mapping::LinkChoice;
 use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops};
-use tautline_proto::{ClockView, Endpoint, Instant, LinkId, PeerId, Place, RadioId};
+use tautline_proto::{ClockView, Endpoint, Instant, LinkId, LinkPolicy, PeerId, Place, RadioId};
 
 /// Kind of the gateway of a node without middleware.
 pub(crate) const NO_GATEWAY: &str = "none";
@@ -85,7 +86,7 @@ impl Reporter {
             peers: endpoint.peers().map(|p| self.peer(&lately, p)).collect(),
             topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
-            links: self.links(endpoint),
+            links: self.links(topics),
             watchdogs: topics.watchdogs.reports().collect(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(topics),
@@ -139,15 +140,19 @@ impl Reporter {
     }
 
     /// Returns all links, in the protocol's order.
-    pub(crate) fn links(&self, endpoint: &Endpoint) -> Vec<LinkReport> {
-        endpoint.links().map(|id| self.link(endpoint, id)).collect()
+    pub(crate) fn links(&self, topics: &Topics) -> Vec<LinkReport> {
+        topics.endpoint.links().map(|id| self.link(topics, id)).collect()
     }
 
-    fn link(&self, endpoint: &Endpoint, id: LinkId) -> LinkReport {
+    fn link(&self, topics: &Topics, id: LinkId) -> LinkReport {
+        let endpoint = &topics.endpoint;
         let view = endpoint.link(id);
         let stats = view.stats;
         LinkReport {
             peer: endpoint.peer(view.peer).name.into(),
+            name: topics.link_name(view.peer, view.number).unwrap_or_default().to_owned(),
+            loss: view.loss,
+            stalled: view.stalled,
             radio: self.radio_name(view.radio),
             remote: match view.remote {
                 Some(Place::Relay { hop, .. }) => format!("via {}", endpoint.peer(hop).name),
@@ -234,8 +239,33 @@ fn outgoing(
         rate_limited: local.rate_limited,
         dropped,
         given_up: lately.given_up(Stream::Out(key)),
+        links: link_use(lately.topics, key, config.links.policy, &stats.link_bytes),
         delay: None,
         delay_bound_ms: None,
+    })
+}
+
+/// Returns how a topic uses the links to a peer, if there are several.
+fn link_use(
+    topics: &Topics,
+    key: ChannelKey,
+    policy: LinkPolicy,
+    bytes: &[u64],
+) -> Option<LinkUseReport> {
+    let links = topics.links_of(key.peer);
+    if links.len() < 2 {
+        return None;
+    }
+    let policy = match policy {
+        LinkPolicy::Best => LinkChoice::Best,
+        LinkPolicy::Weighted => LinkChoice::Weighted,
+        LinkPolicy::Stripe => LinkChoice::Stripe,
+        LinkPolicy::Duplicate(_) => LinkChoice::Duplicate,
+    };
+    let sent = |number: u8| bytes.get(usize::from(number)).copied().unwrap_or_default();
+    Some(LinkUseReport {
+        policy: policy.word().into(),
+        bytes: links.iter().map(|(name, number)| (name.clone(), sent(*number))).collect(),
     })
 }
 
@@ -273,6 +303,7 @@ fn incoming(
         rate_limited: 0,
         dropped,
         given_up: lately.given_up(Stream::In(key)),
+        links: None,
         delay: delay_report(&stats.delay),
         delay_bound_ms: peer.clock.map(|clock| millis(clock.bound)),
     })

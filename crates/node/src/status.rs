@@ -163,11 +163,34 @@ pub struct TopicReport {
     pub dropped: BTreeMap<String, u64>,
     /// Messages dropped in the last ten seconds, if there are any.
     pub given_up: Option<GivenUpReport>,
+    /// Out, if several links lead to the peer: how the topic uses them.
+    pub links: Option<LinkUseReport>,
     /// In: one-way delay, age at delivery.
     pub delay: Option<DelayReport>,
     /// In: largest error of those delays, in milliseconds, once the clocks of both ends are
     /// compared; until then, half a round trip is taken for the delay of the path.
     pub delay_bound_ms: Option<f64>,
+}
+
+/// How a topic uses several links.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkUseReport {
+    /// `best`, `weighted`, `stripe` or `duplicate`.
+    pub policy: String,
+    /// Payload bytes sent, repairs and copies included, by the name of the link.
+    pub bytes: BTreeMap<String, u64>,
+}
+
+impl LinkUseReport {
+    /// Formats `stripe: wlan0 71 %, lte 29 %`.
+    pub fn in_words(&self) -> String {
+        let total = self.bytes.values().sum::<u64>().max(1) as f64;
+        let part = |(name, bytes): (&String, &u64)| {
+            format!("{name} {:.0} %", *bytes as f64 * 100.0 / total)
+        };
+        let parts: Vec<String> = self.bytes.iter().map(part).collect();
+        format!("{}: {}", self.policy, parts.join(", "))
+    }
 }
 
 impl TopicReport {
@@ -252,6 +275,12 @@ pub struct RadioReport {
 pub struct LinkReport {
     /// The other node.
     pub peer: String,
+    /// Name of the link in the file; empty for a link without an address there.
+    pub name: String,
+    /// Fraction of the packets that are lost, smoothed over 64 packets.
+    pub loss: f64,
+    /// Whether packets are stuck in the driver, so that other links carry the messages.
+    pub stalled: bool,
     /// The radio that sends its packets.
     pub radio: String,
     /// Remote address, empty while unknown.

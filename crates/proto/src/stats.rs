@@ -2,6 +2,7 @@
 //! Counters. Every accepted message is queued, sent, delivered or dropped for a [`DropReason`];
 //! every refused packet has a [`RefusedPacket`].
 
+use crate::limits;
 use crate::time::Duration;
 
 /// Defines a fieldless enum and an array of counters indexed by it.
@@ -124,6 +125,8 @@ pub struct OutStats {
     pub queued: u64,
     /// Messages sent completely, outcome unknown.
     pub sent: u64,
+    /// Payload bytes sent, repairs and copies included, by the number of the link.
+    pub link_bytes: [u64; limits::LINKS],
 }
 
 impl OutStats {
@@ -134,6 +137,9 @@ impl OutStats {
         self.delivered += other.delivered;
         self.queued += other.queued;
         self.sent += other.sent;
+        for (sum, bytes) in self.link_bytes.iter_mut().zip(other.link_bytes) {
+            *sum += bytes;
+        }
         for (reason, count) in other.dropped.iter() {
             self.dropped.0[reason as usize] += count;
         }

@@ -72,12 +72,13 @@ pub fn in_words(status: &Status) -> String {
         "DROPPED",
     ];
     section(&mut text, "Topics", header, status.topics.iter().map(topic));
+    text.push_str(&link_use(&status.topics));
     text.push_str(&given_up(&status.topics));
     let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
     section(&mut text, "Radios", header, status.radios.iter().map(radio));
     let header = [
-        "PEER", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "CAN SEND", "PACED BY", "SENT",
-        "RECEIVED", "REPAIRS", "TWICE",
+        "PEER", "LINK", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "CAN SEND", "PACED BY",
+        "SENT", "RECEIVED", "REPAIRS", "TWICE",
     ];
     section(&mut text, "Links", header, status.links.iter().map(link));
     if !status.watchdogs.is_empty() {
@@ -189,6 +190,16 @@ fn given_up(topics: &[TopicReport]) -> String {
     if lines.is_empty() { lines } else { format!("\nRecent drops\n{lines}") }
 }
 
+/// Formats which links carry the topics to peers with several links; empty if there are none.
+fn link_use(topics: &[TopicReport]) -> String {
+    let line = |topic: &TopicReport| {
+        let links = topic.links.as_ref()?.in_words();
+        Some(format!("  {} {} {}: {links}\n", topic.topic, arrow(topic.direction), topic.peer))
+    };
+    let lines: String = topics.iter().filter_map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nLinks of topics\n{lines}") }
+}
+
 fn radio(radio: &RadioReport) -> [String; 7] {
     [
         radio.radio.clone(),
@@ -216,14 +227,15 @@ fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {
     [watchdog.topic.clone(), watchdog.state.clone(), short(watchdog.published as f64)]
 }
 
-fn link(link: &LinkReport) -> [String; 12] {
+fn link(link: &LinkReport) -> [String; 13] {
     let outcomes = link.acked_packets + link.lost_packets;
     let loss = (outcomes > 0).then(|| link.lost_packets as f64 / outcomes as f64);
     [
         link.peer.clone(),
+        if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
         link.radio.clone(),
         address(&link.remote),
-        up_or_down(link.up).into(),
+        if link.stalled { "stalled" } else { up_or_down(link.up) }.into(),
         milliseconds(link.rtt_ms),
         percent(loss),
         whole_bit_rate(link.available_bps),

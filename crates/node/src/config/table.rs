@@ -393,7 +393,7 @@ const TOPICS: Naming = Naming {
             .example("[wlan0]")
             .doc("Names of the links that carry the topic. Its messages wait while none of them is up."),
         list("avoid_links", Kind::NodeName, Absent("none"))
-            .example("[lte]")
+            .example("[wlan0]")
             .doc("Names of links that carry the topic only while no other link can."),
     ],
 };

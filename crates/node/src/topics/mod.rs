@@ -212,7 +212,13 @@ impl Topics {
         self.link_names.insert(peer, names);
     }
 
-    fn links_of(&self, peer: PeerId) -> &[(String, u8)] {
+    /// The name of the link of this number.
+    pub(crate) fn link_name(&self, peer: PeerId, number: u8) -> Option<&str> {
+        let named = self.links_of(peer).iter().find(|(_, it)| *it == number);
+        named.map(|(name, _)| name.as_str())
+    }
+
+    pub(crate) fn links_of(&self, peer: PeerId) -> &[(String, u8)] {
         self.link_names.get(&peer).map_or(&[], Vec::as_slice)
     }
 

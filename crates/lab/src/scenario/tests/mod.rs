@@ -9,7 +9,6 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 use tautline_medium::{Loss, RateControl, StationId};
 use tautline_node::config::yaml::{Node, Yaml};
-use tautline_proto::Rate;
 
 /// Two stations on a radio, one on a pipe as well; cases extend or change it.
 const BASE: &str = "\
@@ -150,7 +149,7 @@ fn defaults_are_filled_in() {
         (flow.over, flow.priority, flow.pace, flow.congestion),
         (Over::Tautline, 100, Pace::Every(20_000_000), Congestion::Cubic)
     );
-    let tautline = Tautline { in_flight: 2, rate: Rate::Auto, dscp: true, relay: false };
+    let tautline = Tautline { in_flight: 2, dscp: true, ..Tautline::default() };
     assert_eq!(scenario.tautline, tautline);
 }
 

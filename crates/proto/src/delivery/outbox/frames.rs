@@ -275,7 +275,10 @@ impl Outbox {
             self.number_until(channel, source, piece.message);
         }
         let open = self.channels.get_mut(&channel);
-        if let Some(queue) = open.and_then(|open| open.sources.get_mut(&source)) {
+        if let Some(open) = open
+            && let Some(queue) = open.sources.get_mut(&source)
+        {
+            open.stats.link_bytes[usize::from(carrier.link)] += u64::from(piece.len());
             let duration = now.since(first_sent);
             if !repair && piece.range.end == extent && !duration.is_zero() {
                 queue.last_sent = Some(SendingTime { duration, bytes: piece.range.end });
