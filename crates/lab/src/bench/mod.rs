@@ -12,6 +12,7 @@ mod comparison;
 mod crypto;
 mod flood;
 mod gateway;
+mod links;
 mod output;
 mod recovery;
 mod reload;
@@ -86,7 +87,7 @@ pub struct Demo {
 #[derive(clap::Args)]
 pub struct Bench {
     /// Case: 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1
-    /// only: idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
+    /// only: idle, header, five-peers, recovery, reload, crypto, flood, attack, links; with ROS 2 only:
     /// ros2-gateway.
     case: String,
     /// ROS version of the robots; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
@@ -201,6 +202,7 @@ const OF_ROS_1: &[&str] = &[
     crypto::NAME,
     flood::NAME,
     attack::NAME,
+    links::NAME,
 ];
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
@@ -254,6 +256,7 @@ impl Bench {
             crypto::NAME => crypto::run(&daemons, &output),
             flood::NAME => flood::run(&daemons, runs, &output),
             attack::NAME => attack::run(&daemons, &self.kind, runs, &output),
+            links::NAME => links::run(&daemons, &output),
             gateway::NAME => gateway::run(&daemons, &output),
             _ => alone::run(&daemons, &output),
         }

@@ -217,7 +217,8 @@ fn pair(case: &'static str) -> Result<Pair> {
 
 const EQUAL_LINKS: &str = "2 MB over one of two equal links, and striped over both";
 const UNEVEN_LINKS: &str = "61 KB over the link of 5 ms, and striped over links of 5 and 150 ms";
-const BLOCKED_LINK: &str = "1 KB alongside bulk data over one link, and over two of which one blocks";
+const BLOCKED_LINK: &str =
+    "1 KB alongside bulk data over one link, and over two of which one blocks";
 const PAIRS: [&str; 3] = [EQUAL_LINKS, UNEVEN_LINKS, BLOCKED_LINK];
 
 /// All figures.

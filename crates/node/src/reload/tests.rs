@@ -49,7 +49,11 @@ fn each_kind_of_entry_is_compared_by_its_keys() {
         ("  thief: { address: 10.0.0.2 }\n", "", "peer thief removed"),
         ("peers:", "peers:\n  third: {}", "peer third added"),
         ("prefix: /robot ", "prefix: /r1 ", "peer robot changed: prefix /robot -> /r1"),
-        ("10.0.0.2", "10.0.0.9", "peer thief changed: links [link1: 10.0.0.2:18470] -> [link1: 10.0.0.9:18470]"),
+        (
+            "10.0.0.2",
+            "10.0.0.9",
+            "peer thief changed: links [link1: 10.0.0.2:18470] -> [link1: 10.0.0.9:18470]",
+        ),
         (
             "priority: 200",
             "priority: 90, rate: 5Hz",

@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, Timer};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
 use crate::path::policy::LinkPolicy;
-use crate::path::select::{Demand, Forecast, Forecasts};
+use crate::path::select::{Demand, Forecast, Forecasts, link_for};
 use crate::rate::FULL_PACKET;
 use crate::time::{Duration, Instant};
 
@@ -73,6 +73,9 @@ impl Endpoint {
             return None;
         }
         let mut forecasts = self.forecasts(now, peer);
+        if forecasts.0.is_empty() {
+            return self.next_without_forecast(radio, peer, held_back);
+        }
         if !forecasts.0.iter().any(|forecast| forecast.radio == radio) {
             return None;
         }
@@ -98,12 +101,34 @@ impl Endpoint {
                 chosen = Some(Candidate { peer, link, order, scope, copies });
                 break;
             }
-            waits = true;
+            waits |= forecasts.can_carry(&demand.link_use);
         }
         if chosen.is_none() && waits {
             self.timers.bring_forward(Timer::Pace(radio), now + REASSIGN_INTERVAL);
         }
         chosen
+    }
+
+    /// The first message that this radio can carry while no direct link carries all classes: on a link
+    /// of which only lower classes are stuck, or through a relay.
+    fn next_without_forecast(
+        &self,
+        radio: RadioId,
+        peer: PeerId,
+        held_back: &[LinkId],
+    ) -> Option<Candidate> {
+        let state = &self.peers[peer];
+        state.outbox.ready_messages().find_map(|message| {
+            let class = self.radios[radio].class(Some(message.order.priority()));
+            let heard = |hop| self.is_heard(hop);
+            let link = link_for(&state.links, &self.links, (radio, class), heard)?;
+            let is_relayed = self.links[link].via.is_some();
+            let scope = if is_relayed { Scope::Unrelayed } else { Scope::All };
+            let fits = message.bytes_on(self.links[link].number) > 0
+                && !(is_relayed && message.is_relayed())
+                && !held_back.contains(&link);
+            fits.then_some(Candidate { peer, link, order: message.order, scope, copies: 1 })
+        })
     }
 
     /// Forecasts for the links to a peer that can carry data directly.

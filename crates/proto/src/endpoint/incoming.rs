@@ -570,7 +570,7 @@ impl Endpoint {
     pub(crate) fn arm_link(&mut self, id: LinkId) {
         let link = &self.links[id];
         self.timers.set(Timer::Loss(id), link.sent_packets.timer());
-        self.timers.set(Timer::Stall(id), link.stall_at());
+        self.timers.set(Timer::Stall(id), link.stall_at(self.has_other_link(id)));
         let interval = if link.silent { PROBE_INTERVAL } else { self.config.heartbeat };
         let ping_at = link.up.then(|| link.last_eliciting + interval);
         self.timers.set(Timer::Ping(id), ping_at.filter(|_| !link.ping_now));

@@ -21,6 +21,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// unresolved neighbour, not a busy radio: at 1 Mbps two full packets take 24 ms.
 pub(crate) const STALL: Duration = Duration::from_millis(50);
 
+/// The same where another link can carry the messages: a wrong suspicion then costs only copies.
+const STALL_WITH_OTHER: Duration = Duration::from_millis(20);
+
 /// The same for a link through a relay, which may have more urgent packets to send.
 const RELAY_STALL: Duration = Duration::from_millis(500);
 
@@ -351,9 +354,14 @@ impl Link {
         }
     }
 
-    /// When the link is stalled if nothing of it is sent until then.
-    pub(crate) fn stall_at(&self) -> Option<Instant> {
-        let timeout = if self.via.is_some() { RELAY_STALL } else { STALL };
+    /// When the link is stalled if nothing of it is sent until then. `has_other`: another link can
+    /// carry its messages.
+    pub(crate) fn stall_at(&self, has_other: bool) -> Option<Instant> {
+        let timeout = match self.via {
+            Some(_) => RELAY_STALL,
+            None if has_other => STALL_WITH_OTHER,
+            None => STALL,
+        };
         (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + timeout)
     }
 }

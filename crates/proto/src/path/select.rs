@@ -140,6 +140,11 @@ impl Forecasts {
         }
     }
 
+    /// Whether some link can carry the messages.
+    pub(crate) fn can_carry(&self, link_use: &LinkUse) -> bool {
+        self.0.iter().any(|forecast| link_use.allows(forecast.number))
+    }
+
     /// The number of links that share a message.
     pub(crate) fn copies(&self, link_use: &LinkUse) -> u8 {
         match link_use.policy {

@@ -29,6 +29,9 @@ pub struct BackPressure {
 const LEAD: Duration = Duration::from_millis(1);
 /// Highest in-flight budget on a fast radio: one aggregated frame (802.11n: 64 KB).
 const MAX_BUDGET: usize = 64 * 1024;
+/// A packet that took longer waited for the end of a pause, and says nothing about the rate: 1500
+/// bytes at 48 kbps take as long.
+const PAUSE: Duration = Duration::from_millis(250);
 /// Weight of earlier packets, per packet. The memory is long enough that two packets that a
 /// shaper's bucket releases at once hardly show, and takes 130 ms at 3 Mbps.
 const DECAY: f64 = 31.0 / 32.0;
@@ -104,10 +107,14 @@ impl Controller for BackPressure {
     }
 
     fn on_drained(&mut self, now: Instant, bytes: usize) {
-        let took = now.since(self.head_since).as_secs_f64();
+        let took = now.since(self.head_since);
+        self.head_since = now;
+        if took > PAUSE {
+            return;
+        }
+        let took = took.as_secs_f64();
         self.recent_bytes = self.recent_bytes * DECAY + bytes as f64;
         self.recent_seconds = self.recent_seconds * DECAY + took;
-        self.head_since = now;
     }
 
     /// A packet that is overdue is expected to take as long again: nothing is known about the end of

@@ -2,7 +2,7 @@
 //! One `tautline run`, started as a user starts it.
 
 use super::ros::{self, LOOPBACK, Ros};
-use super::world::{Computer, Pair};
+use super::world::{Computer, Pair, SecondLink};
 use crate::rig::node_file::{NodeFile, control};
 use crate::rig::processes::{Process, run, wait_for};
 use anyhow::{Context, Result, ensure};
@@ -56,6 +56,23 @@ impl DaemonSetup {
         let mut daemons = vec![
             self.start_one(robot, base.entry(), ROBOT_TOPICS, folder)?,
             self.start_one(base, robot.entry(), BASE_TOPICS, folder)?,
+        ];
+        daemons.iter_mut().try_for_each(Daemon::await_connected)?;
+        Ok(daemons)
+    }
+
+    /// As [`Self::start`], with a second link.
+    pub fn start_with(
+        &self,
+        pair: &Pair,
+        second: &SecondLink,
+        folder: &Path,
+    ) -> Result<Vec<Daemon>> {
+        let Pair { robot, base, .. } = pair;
+        let [at_robot, at_base] = &second.addresses;
+        let mut daemons = vec![
+            self.start_one(robot, second.entry(base, at_base), ROBOT_TOPICS, folder)?,
+            self.start_one(base, second.entry(robot, at_robot), BASE_TOPICS, folder)?,
         ];
         daemons.iter_mut().try_for_each(Daemon::await_connected)?;
         Ok(daemons)

@@ -154,10 +154,7 @@ impl Computer {
     /// Limits the rate of packets sent by [`INTERFACE`], and drops a fraction of received packets.
     fn limit(&self, limits: LinkLimits) -> Result<()> {
         if let Some(rate_bps) = limits.rate_bps {
-            run(Command::new("tc")
-                .args(["-n", &self.name, "qdisc", "add", "dev", INTERFACE, "root", "tbf"])
-                .args(["rate", &format!("{rate_bps}bit")])
-                .args(["burst", &BURST_BYTES.to_string(), "limit", &QUEUE_BYTES.to_string()]))?;
+            self.shape("add", INTERFACE, rate_bps)?;
         }
         if limits.loss > 0.0 {
             // Loss applies to packets, not datagrams: before the kernel reassembles IP fragments.
@@ -168,6 +165,81 @@ impl Computer {
                 .args(["--probability", &limits.loss.to_string(), "-j", "DROP"]))?;
         }
         Ok(())
+    }
+}
+
+/// Failures of the link on [`INTERFACE`].
+impl Computer {
+    /// Sets the rate of an interface's token bucket.
+    fn shape(&self, verb: &str, interface: &str, rate_bps: u64) -> Result<()> {
+        run(Command::new("tc")
+            .args(["-n", &self.name, "qdisc", verb, "dev", interface, "root", "tbf"])
+            .args(["rate", &format!("{rate_bps}bit")])
+            .args(["burst", &BURST_BYTES.to_string(), "limit", &QUEUE_BYTES.to_string()]))?;
+        Ok(())
+    }
+
+    /// Unplugs the cable at this computer, or plugs it in: the kernel at the other end loses the
+    /// carrier.
+    pub fn carrier(&self, plugged: bool) -> Result<()> {
+        self.ip(&["link", "set", INTERFACE, if plugged { "up" } else { "down" }])?;
+        Ok(())
+    }
+
+    /// Drops all packets received on the interface, or none.
+    pub fn mute(&self, mute: bool) -> Result<()> {
+        let verb = if mute { "-A" } else { "-D" };
+        let mut iptables = self.command("iptables");
+        run(iptables.args(["-t", "mangle", verb, "PREROUTING", "-i", INTERFACE, "-j", "DROP"]))?;
+        Ok(())
+    }
+
+    /// Makes the interface hold its packets: at this rate one takes 12 s.
+    pub fn block(&self) -> Result<()> {
+        self.shape("change", INTERFACE, 1000)
+    }
+
+    /// Ends [`Self::block`]. The held packets are dropped, since the bucket's timer would hold
+    /// them for longer.
+    pub fn unblock(&self, limits: LinkLimits) -> Result<()> {
+        let mut tc = Command::new("tc");
+        run(tc.args(["-n", &self.name, "qdisc", "del", "dev", INTERFACE, "root"]))?;
+        limits.rate_bps.map_or(Ok(()), |rate_bps| self.shape("add", INTERFACE, rate_bps))
+    }
+}
+
+/// Interface of the second link between two computers.
+const SECOND_INTERFACE: &str = "veth1";
+
+/// A second cable between two computers.
+pub struct SecondLink {
+    /// Addresses of robot and base on it.
+    pub addresses: [String; 2],
+}
+
+impl SecondLink {
+    /// Joins the computers by another cable with the same limits.
+    pub fn join(pair: &Pair, limits: LinkLimits) -> Result<Self> {
+        let addresses = ["10.72.0.1".to_owned(), "10.72.0.2".to_owned()];
+        join(&pair.robot.name, SECOND_INTERFACE, &pair.base.name, SECOND_INTERFACE)?;
+        for (computer, address) in [&pair.robot, &pair.base].into_iter().zip(&addresses) {
+            computer.ip(&["addr", "add", &format!("{address}/24"), "dev", SECOND_INTERFACE])?;
+            computer.ip(&["link", "set", SECOND_INTERFACE, "up"])?;
+            if let Some(rate_bps) = limits.rate_bps {
+                computer.shape("add", SECOND_INTERFACE, rate_bps)?;
+            }
+        }
+        Ok(Self { addresses })
+    }
+
+    /// Returns the links to a computer, of which `address` is on this link, as its entry among the
+    /// peers of another node's file.
+    pub fn entry<'a>(&self, to: &'a Computer, address: &str) -> (&'a str, String) {
+        let links = format!(
+            "links: [{{ address: {}, interface: {INTERFACE} }}, {{ address: {address}, interface: {SECOND_INTERFACE} }}]",
+            to.address
+        );
+        (&to.name, links)
     }
 }
 

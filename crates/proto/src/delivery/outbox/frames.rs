@@ -68,6 +68,11 @@ impl ReadyMessage<'_> {
         range.len()
     }
 
+    /// Whether it is a relayed packet, which no relay carries.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.message.origin.is_some()
+    }
+
     /// Bytes still to be sent.
     pub(crate) fn rest(&self) -> usize {
         self.message.waiting_bytes() as usize
