@@ -65,6 +65,14 @@ impl Notices {
         kept.push_back((now, text));
     }
 
+    /// Removes a notice that is no longer true.
+    pub(crate) fn remove(&mut self, cause: &Cause, text: &str) {
+        if let Some(kept) = self.kept.get_mut(cause) {
+            let text = plain(text);
+            kept.retain(|(_, it)| *it != text);
+        }
+    }
+
     /// Whether a line that is no notice may be logged; if not, it is counted.
     pub(crate) fn may_log(&mut self, now: Instant, cause: &Cause) -> bool {
         self.sweep(now);
@@ -305,5 +313,8 @@ mod tests {
         assert_eq!(notices.texts(), ["one", "two"]);
         notices.add(at(100), peer("a"), "one");
         assert_eq!(notices.texts(), ["two", "one"], "the newest is last");
+        notices.remove(&peer("b"), "one");
+        notices.remove(&peer("a"), "two");
+        assert_eq!(notices.texts(), ["one"]);
     }
 }
