@@ -130,11 +130,13 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
             format!("a node '{name}' initiates handshakes from {from}{}", no_peers(key, here))
         }
         Notice::OtherKey { name, from } => {
-            let expected =
-                name.as_ref().map_or(String::new(), |it| format!(", the address of '{it}',"));
+            let (expected, there) = match name {
+                Some(name) => (format!(", the address of '{name}',"), format!("'{name}'")),
+                None => (String::new(), format!("the node at {from}")),
+            };
             format!(
                 "handshakes from {from}{expected} are for another key than that of '{here}': the \
-                 key of '{here}' in the file there is wrong, or only one of the two has \
+                 key of '{here}' in the file of {there} is wrong, or only one of the two has \
                  'security: none'"
             )
         }
