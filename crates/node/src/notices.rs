@@ -67,9 +67,29 @@ impl Notices {
 
     /// Removes a notice that is no longer true.
     pub(crate) fn remove(&mut self, cause: &Cause, text: &str) {
+        let text = plain(text);
+        self.retain(cause, |it| it != text);
+    }
+
+    /// Keeps only notices of this cause that are still true.
+    pub(crate) fn retain(&mut self, cause: &Cause, is_true: impl Fn(&str) -> bool) {
         if let Some(kept) = self.kept.get_mut(cause) {
-            let text = plain(text);
-            kept.retain(|(_, it)| *it != text);
+            kept.retain(|(_, text)| is_true(text));
+        }
+    }
+
+    /// Returns the notices that peers caused; strangers cause none of these.
+    pub(crate) fn of_peers(&self) -> impl Iterator<Item = &str> {
+        let of_peers = self.kept.iter().filter(|(cause, _)| matches!(cause, Cause::Peer(_)));
+        of_peers.flat_map(|(_, kept)| kept).map(|(_, text)| text.as_str())
+    }
+
+    /// Keeps only notices of peers that are still true.
+    pub(crate) fn retain_of_peers(&mut self, is_true: impl Fn(&str) -> bool) {
+        for (cause, kept) in &mut self.kept {
+            if matches!(cause, Cause::Peer(_)) {
+                kept.retain(|(_, text)| is_true(text));
+            }
         }
     }
 
