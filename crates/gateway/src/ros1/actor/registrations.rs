@@ -85,8 +85,8 @@ impl Actor {
             match connected {
                 true => tracing::info!("the ROS master at {uri} answers"),
                 false => tracing::warn!(
-                    "{trouble}; topics of ROS 1 are neither sent nor published until {uri} \
-                     answers: start roscore, or correct ros1.master or ROS_MASTER_URI"
+                    "{trouble}; start roscore, or correct ros1.master (ROS_MASTER_URI); the \
+                     gateway connects as soon as {uri} answers"
                 ),
             }
         }
