@@ -114,7 +114,7 @@ pub enum ControlError {
     #[error("{} exists and is not a socket; remove it, or set another 'control:'", .0.display())]
     NotASocket(PathBuf),
     /// The system returned an error.
-    #[error("control socket {}: {doing}: {source}", path.display())]
+    #[error("control socket {}: {doing}: {source}{}", path.display(), advice(doing, source))]
     System {
         /// The socket.
         path: PathBuf,
@@ -129,6 +129,27 @@ pub enum ControlError {
     /// The daemon refused the request.
     #[error("{0}")]
     Refused(String),
+}
+
+const BINDING: &str = "binding";
+const CREATING_FOLDER: &str = "creating its folder";
+const CONNECTING: &str = "connecting";
+
+/// Returns what to do about an error of the system.
+fn advice(doing: &str, source: &io::Error) -> &'static str {
+    match (doing, source.kind()) {
+        (CONNECTING, ErrorKind::PermissionDenied) => {
+            "; run this command as the user of the daemon or as a member of its group, or with sudo"
+        }
+        (BINDING | CREATING_FOLDER, ErrorKind::InvalidInput | ErrorKind::InvalidFilename) => {
+            "; set 'control:' in the file to a shorter path"
+        }
+        (BINDING | CREATING_FOLDER, _) => {
+            "; set 'control:' in the file to a path where this user may write, or run the daemon \
+             as a user who may write there"
+        }
+        _ => "",
+    }
 }
 
 /// A server that answers requests until dropped.
@@ -189,10 +210,10 @@ fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Control
 fn bind(path: &Path) -> Result<UnixListener, ControlError> {
     if let Some(folder) = path.parent() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(system(path, "creating its folder"))?;
+        made.map_err(system(path, CREATING_FOLDER))?;
     }
     remove_stale(path)?;
-    let listener = UnixListener::bind(path).map_err(system(path, "binding"))?;
+    let listener = UnixListener::bind(path).map_err(system(path, BINDING))?;
     let permissions = fs::Permissions::from_mode(SOCKET_MODE);
     fs::set_permissions(path, permissions).map_err(system(path, "setting its mode"))?;
     Ok(listener)
@@ -344,10 +365,10 @@ impl Client {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                 ControlError::NoDaemon(path.into())
             }
-            _ => system(path, "connecting")(e),
+            _ => system(path, CONNECTING)(e),
         })?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, "connecting"))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, "connecting"))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, CONNECTING))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, CONNECTING))?;
         Ok(Self { path: path.into(), reader: BufReader::new(stream) })
     }
 

@@ -65,6 +65,34 @@ impl Notices {
         kept.push_back((now, text));
     }
 
+    /// Removes a notice that is no longer true.
+    pub(crate) fn remove(&mut self, cause: &Cause, text: &str) {
+        let text = plain(text);
+        self.retain(cause, |it| it != text);
+    }
+
+    /// Keeps only notices of this cause that are still true.
+    pub(crate) fn retain(&mut self, cause: &Cause, is_true: impl Fn(&str) -> bool) {
+        if let Some(kept) = self.kept.get_mut(cause) {
+            kept.retain(|(_, text)| is_true(text));
+        }
+    }
+
+    /// Returns the notices that peers caused; strangers cause none of these.
+    pub(crate) fn of_peers(&self) -> impl Iterator<Item = &str> {
+        let of_peers = self.kept.iter().filter(|(cause, _)| matches!(cause, Cause::Peer(_)));
+        of_peers.flat_map(|(_, kept)| kept).map(|(_, text)| text.as_str())
+    }
+
+    /// Keeps only notices of peers that are still true.
+    pub(crate) fn retain_of_peers(&mut self, is_true: impl Fn(&str) -> bool) {
+        for (cause, kept) in &mut self.kept {
+            if matches!(cause, Cause::Peer(_)) {
+                kept.retain(|(_, text)| is_true(text));
+            }
+        }
+    }
+
     /// Whether a line that is no notice may be logged; if not, it is counted.
     pub(crate) fn may_log(&mut self, now: Instant, cause: &Cause) -> bool {
         self.sweep(now);
@@ -122,11 +150,13 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
             format!("a node '{name}' initiates handshakes from {from}{}", no_peers(key, here))
         }
         Notice::OtherKey { name, from } => {
-            let expected =
-                name.as_ref().map_or(String::new(), |it| format!(", the address of '{it}',"));
+            let (expected, there) = match name {
+                Some(name) => (format!(", the address of '{name}',"), format!("'{name}'")),
+                None => (String::new(), format!("the node at {from}")),
+            };
             format!(
                 "handshakes from {from}{expected} are for another key than that of '{here}': the \
-                 key of '{here}' in the file there is wrong, or only one of the two has \
+                 key of '{here}' in the file of {there} is wrong, or only one of the two has \
                  'security: none'"
             )
         }
@@ -305,5 +335,8 @@ mod tests {
         assert_eq!(notices.texts(), ["one", "two"]);
         notices.add(at(100), peer("a"), "one");
         assert_eq!(notices.texts(), ["two", "one"], "the newest is last");
+        notices.remove(&peer("b"), "one");
+        notices.remove(&peer("a"), "two");
+        assert_eq!(notices.texts(), ["one"]);
     }
 }

@@ -7,7 +7,7 @@ use fake::FakeNode;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tautline_node::audit::Actor;
 use tautline_node::control::{
@@ -136,6 +136,29 @@ fn a_socket_left_by_a_dead_daemon_is_replaced() {
     assert!(matches!(Client::connect(&path), Err(ControlError::NoDaemon(_))));
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     assert!(Client::connect(&path).unwrap().status().is_ok());
+}
+
+#[test]
+fn an_error_of_the_system_says_what_to_do() {
+    let (folder, _) = socket();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = |path: &Path| ControlServer::start(path, FakeNode::new()).unwrap_err().to_string();
+    let below_file = error(&file.join("robot.sock"));
+    assert!(
+        below_file.contains("set 'control:' in the file to a path where this user may write"),
+        "{below_file}"
+    );
+    let long = error(&folder.path().join("x".repeat(200)));
+    assert!(long.contains("set 'control:' in the file to a shorter path"), "{long}");
+    let doing = "connecting";
+    let source = std::io::ErrorKind::PermissionDenied.into();
+    let refused = ControlError::System { path: "/run/tautline/a.sock".into(), doing, source };
+    let refused = refused.to_string();
+    assert!(
+        refused.contains("/run/tautline/a.sock") && refused.contains("as the user of the daemon"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -405,3 +405,54 @@ fn a_peer_whose_name_does_not_resolve_yet_is_met_when_it_does() {
     robot.wait_for_state("base", "up");
     base.wait_for_state("robot", "up");
 }
+
+/// Answers calls of a ROS master without nodes, on one connection after another.
+fn serve_empty_master(listener: &std::net::TcpListener) {
+    use std::io::{Read, Write};
+    for client in listener.incoming() {
+        let mut client = client.unwrap();
+        let (mut request, mut buffer) = (String::new(), [0; 4096]);
+        while !request.contains("</methodCall>") {
+            match client.read(&mut buffer) {
+                Ok(1..) => request += &String::from_utf8_lossy(&buffer),
+                _ => break,
+            }
+            buffer.fill(0);
+        }
+        let list = |inside: &str| format!("<value><array><data>{inside}</data></array></value>");
+        let empty = list("");
+        let result = match request.contains("getSystemState") {
+            true => list(&empty.repeat(3)),
+            false => empty,
+        };
+        let answer = list(&format!("<value><int>1</int></value><value></value>{result}"));
+        let body = format!(
+            "<?xml version='1.0'?><methodResponse><params><param>{answer}</param></params>\
+             </methodResponse>"
+        );
+        let head = format!("Content-Type: text/xml\r\nContent-Length: {}", body.len());
+        let _ = write!(client, "HTTP/1.1 200 OK\r\n{head}\r\nConnection: close\r\n\r\n{body}");
+    }
+}
+
+#[test]
+fn the_log_says_once_that_the_master_does_not_answer_and_when_it_does() {
+    let place = Place::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let lines = format!(
+        "listen: \"127.0.0.1:{}\"\nros1: {{ master: \"http://127.0.0.1:{port}\", host: 127.0.0.1 }}",
+        free_port()
+    );
+    let daemon = place.start("robot", &lines);
+    let missing = "the ROS master does not answer";
+    wait_for("the warning", || daemon.log().contains(missing).then_some(()));
+    std::thread::sleep(Duration::from_secs(3));
+    let log = daemon.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(missing)).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains(" WARN "), "{log}");
+    assert!(warnings[0].contains("start roscore"), "{log}");
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    std::thread::spawn(move || serve_empty_master(&listener));
+    let answers = format!("the ROS master at http://127.0.0.1:{port} answers");
+    wait_for(answers.clone(), || daemon.log().contains(&answers).then_some(()));
+}

@@ -51,16 +51,6 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
 
 fn explain(arguments: &Arguments, checked: &Checked) -> Result<(), Failure> {
     let (file, config) = (arguments.file.display(), &checked.config);
-    if let Some(peer) = peer_with_own_key(config) {
-        let error = format!(
-            "{file}: peers.{peer}.key is this node's own; replace it by the key of '{peer}'"
-        );
-        if !arguments.json {
-            return Err(Failure::new(error));
-        }
-        output::print_json(&json!({ "ok": false, "error": error }))?;
-        return Err(Failure::new(""));
-    }
     if arguments.json {
         return output::print_json(&as_json(checked));
     }
@@ -174,11 +164,6 @@ fn own_key(config: &Config) -> Option<Result<(PublicKey, &Path), KeyFileError>> 
         Security::None => None,
         Security::Keys(file) => Some(keys::load(file).map(|key| (key.public(), file.as_path()))),
     }
-}
-
-fn peer_with_own_key(config: &Config) -> Option<&str> {
-    let (own, _) = own_key(config)?.ok()?;
-    config.peers.iter().find(|peer| peer.key == own).map(|peer| peer.name.as_str())
 }
 
 fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {

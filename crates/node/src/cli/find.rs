@@ -2,6 +2,7 @@
 //! Selection of the daemon: its control socket.
 
 use super::Failure;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tautline_node::config::Surroundings;
 use tautline_node::control::Client;
@@ -41,8 +42,7 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
         .iter()
         .filter(|path| node.is_none_or(|node| path.file_stem() == Some(node.as_ref())))
         .collect();
-    let searched =
-        folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(" and ");
+    let searched = folders.iter().map(|folder| searched(folder)).collect::<Vec<_>>().join(" and ");
     match (&meant[..], node) {
         ([one], _) => Ok((*one).clone()),
         ([first, ..], Some(_)) => Ok((*first).clone()),
@@ -53,12 +53,24 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
         ([], _) => Err(format!(
             "no daemon is running (no socket in {searched})\n\
              start one with: tautline run FILE\n\
-             if its file has 'control: PATH', use: --control PATH"
+             if its file has 'control: PATH', use: --control PATH\n\
+             if another user runs it, run this command as that user"
         )),
         _ => Err(format!(
             "several daemons run here; choose one with --node NAME or --control PATH:\n{}",
             listed(&all)
         )),
+    }
+}
+
+/// Returns a folder's name, and the reason if this user cannot see its sockets.
+fn searched(folder: &Path) -> String {
+    let shown = folder.display();
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            format!("{shown}, which this user may not read,")
+        }
+        _ => shown.to_string(),
     }
 }
 

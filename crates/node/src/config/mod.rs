@@ -51,8 +51,26 @@ pub struct Checked {
 /// Reads and checks `file` in the surroundings of this process.
 pub fn load(file: &Path) -> Result<Checked, ConfigError> {
     let text = read(file)?;
-    parse(&text, &Surroundings::of(file))
-        .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
+    let invalid = |problems| ConfigError::Invalid { file: file.into(), problems };
+    let (checked, section) = check(&text, &Surroundings::of(file)).map_err(invalid)?;
+    match own_key_of_peers(&checked.config, &section) {
+        problems if problems.is_empty() => Ok(checked),
+        problems => Err(invalid(problems)),
+    }
+}
+
+/// Finds peers with this node's own key. A key file that cannot be read has errors of its own.
+fn own_key_of_peers(config: &Config, file: &validate::Section) -> Vec<Problem> {
+    let Security::Keys(path) = &config.security else { return Vec::new() };
+    let Ok(own) = crate::keys::load(path).map(|key| key.public()) else { return Vec::new() };
+    let has_own = |peer: &&validate::Named| matches!(peer.section.single("key"), Some((_, kind::Value::Key(key))) if *key == own);
+    let problem = |peer: &validate::Named| Problem {
+        at: peer.section.place("key"),
+        key: format!("peers.{}.key", peer.text),
+        found: "this node's own key".into(),
+        allowed: format!("the key of '{}', which `tautline keygen --show` prints there", peer.text),
+    };
+    file.named("peers").iter().filter(has_own).map(problem).collect()
 }
 
 /// Reads the text of `file`, which is UTF-8 of at most [`MAX_FILE_BYTES`].
@@ -86,6 +104,13 @@ fn not_text(bytes: &[u8], valid: usize) -> Problem {
 
 /// Checks the text of a file; the error lists every problem in the file's order, at least one.
 pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Problem>> {
+    check(text, surroundings).map(|(checked, _)| checked)
+}
+
+fn check(
+    text: &str,
+    surroundings: &Surroundings,
+) -> Result<(Checked, validate::Section), Vec<Problem>> {
     let mut problems = Vec::new();
     let root = yaml::read(text, &mut problems).map_err(|problem| vec![problem])?;
     let file = validate::section(table::FILE, &root, &mut problems);
@@ -96,7 +121,7 @@ pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Pro
     warnings.sort_by_key(|warning| (warning.at.line, warning.at.column));
     match config {
         Some(config) if problems.is_empty() => {
-            Ok(Checked { config, warnings, sha256: sha256(text) })
+            Ok((Checked { config, warnings, sha256: sha256(text) }, file))
         }
         _ => Err(problems),
     }

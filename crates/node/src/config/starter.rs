@@ -22,7 +22,7 @@ fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize,
             lines.push(String::new());
         }
         let commented = commented || !setting.in_starter;
-        lines.push(format!("{}# {}{}", indent(depth), setting.doc, remark(setting)));
+        lines.push(format!("{}# {}{}", indent(depth), plain(setting.doc), remark(setting)));
         match &setting.shape {
             Shape::Section(inside) | Shape::Switch(inside) => {
                 lines.push(line(depth, commented, setting.name, ""));
@@ -36,6 +36,22 @@ fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize,
             _ => lines.push(line(depth, commented, setting.name, setting.example)),
         }
     }
+}
+
+/// Replaces Markdown links by their words: the file is read without the pages.
+fn plain(doc: &str) -> String {
+    let mut text = String::new();
+    let mut rest = doc;
+    while let Some((words, after)) = rest.split_once("](") {
+        let (Some((before, words)), Some((_, after))) =
+            (words.rsplit_once('['), after.split_once(')'))
+        else {
+            break;
+        };
+        text.extend([before, words]);
+        rest = after;
+    }
+    text + rest
 }
 
 fn remark(setting: &Setting) -> String {
@@ -54,4 +70,16 @@ fn line(depth: usize, commented: bool, name: &str, value: &str) -> String {
 
 fn indent(depth: usize) -> String {
     "  ".repeat(depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_the_pages_are_words_in_the_file() {
+        assert_eq!(plain("a [b.md](c.md#d), [e](f)."), "a b.md, e.");
+        assert_eq!(plain("[a, b] (c)"), "[a, b] (c)");
+        assert!(!starter().contains("]("), "{}", starter());
+    }
 }

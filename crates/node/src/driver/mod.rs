@@ -8,6 +8,7 @@ mod news;
 mod peers;
 mod realtime;
 mod reload;
+mod silence;
 mod usage;
 
 use crate::audit::{Audit, Recorder};
@@ -29,6 +30,7 @@ use news::News;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
+use silence::Silence;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -92,6 +94,7 @@ pub(crate) struct Driver {
     /// Number of the last link whose path is watched.
     next_watch: u64,
     beacons: Option<Beacons>,
+    silence: Silence,
     radios: BTreeMap<String, RadioId>,
     /// Radio of links whose interface is unknown.
     unknown_radio: RadioId,
@@ -173,6 +176,7 @@ impl Driver {
             links: Vec::new(),
             paths: None,
             next_watch: 0,
+            silence: Silence::default(),
             radios: BTreeMap::new(),
             unknown_radio: RadioId(0),
             strangers: HashMap::new(),
@@ -291,6 +295,7 @@ impl Driver {
                 next_sweep = now + SWEEP_EVERY;
                 self.topics.sweep(now);
                 self.sweep_links();
+                self.check_silence(now);
                 self.check_clocks();
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
@@ -439,6 +444,7 @@ impl Driver {
             while let Some((peer, event)) = self.topics.endpoint.poll_event_of() {
                 let now = self.now();
                 self.news.on_event(&event);
+                self.silence.on_event(&event);
                 self.topics.on_remote(now, event);
                 let done = self.now();
                 if let Some(peer) = peer {

@@ -124,6 +124,9 @@ impl Topics {
             }
             Event::Wanted { peer, channel, wanted } => {
                 let key = ChannelKey { peer, channel };
+                if wanted {
+                    self.drop_refusal(key);
+                }
                 if !self.calls_wanted(now, key, wanted) {
                     self.remote_wanted(now, key, wanted);
                 }
@@ -189,6 +192,7 @@ impl Topics {
     /// Gives up topics that peers had in their last session and do not advertise any more, and does
     /// the other periodic work.
     pub(crate) fn sweep(&mut self, now: Instant) {
+        self.drop_notices_of_given_rights();
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.remote.iter();
         let gone = remote.filter(|(_, r)| over(r.stale_since)).map(|(key, _)| key);

@@ -4,6 +4,8 @@
 use super::rights::{Right, TypeOf};
 use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
+use crate::notices;
+use std::collections::BTreeSet;
 use tautline_gateway::mapping::{Accepted, action_of, check_name, is_type};
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Instant, OfferedTopic, PeerId};
@@ -12,6 +14,10 @@ use tautline_proto::{Instant, OfferedTopic, PeerId};
 const MAX_NAME: usize = 255;
 /// Maximum characters shown of a type's name.
 const MAX_SHOWN: usize = 128;
+/// The place of a missing line, for readers here.
+const HERE: &str = "; add to this file, under peers.";
+/// The same for readers at the peer.
+const THERE: &str = "; add there, under peers.";
 
 /// A kind of request of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,25 +141,60 @@ impl Topics {
 
     /// Keeps a peer's request on a channel, and reports the missing line at both ends.
     pub(super) fn wait_for_line(&mut self, now: Instant, key: ChannelKey, waiting: Waiting) {
-        let Waiting { act, name, type_name, line, .. } = &waiting;
-        let (here, peer) = (self.endpoint.name(), self.peer_name(key.peer));
-        let text = match act {
+        let here = self.line_text(key.peer, &waiting, HERE);
+        let there = self.line_text(key.peer, &waiting, THERE);
+        self.endpoint.want(now, key.peer, key.channel, false);
+        self.record_refusal(key, &here);
+        self.peer_notice(now, key.peer, &here);
+        self.endpoint.refuse(now, key.peer, key.channel, there);
+        self.keep_waiting(key, waiting);
+    }
+
+    /// Returns the text about a missing line, for readers here or at the peer.
+    fn line_text(&self, peer: PeerId, waiting: &Waiting, place: &str) -> String {
+        let Waiting { act, name, type_name, line, .. } = waiting;
+        let (here, peer) = (self.endpoint.name(), self.peer_name(peer));
+        let reason = match act {
             Act::Publish => format!(
-                "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file allows it; \
-                 add there, under peers.{peer}: {line}"
+                "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file allows it"
             ),
             Act::Serve => format!(
                 "service {name} ({type_name}) of '{peer}': '{here}' serves it only if its file \
-                 allows it; add there, under peers.{peer}: {line}"
+                 allows it"
             ),
             Act::Call => format!(
-                "{name} of '{here}': '{peer}' may call it only if the file of '{here}' allows it; \
-                 add there, under peers.{peer}: {line}"
+                "{name} of '{here}': '{peer}' may call it only if the file of '{here}' allows it"
             ),
         };
-        self.endpoint.want(now, key.peer, key.channel, false);
-        self.report_refusal(now, key, text);
-        self.keep_waiting(key, waiting);
+        format!("{reason}{place}{peer}: {line}")
+    }
+
+    /// Removes notices about missing lines that no request needs any more.
+    pub(super) fn drop_notices_of_given_rights(&mut self) {
+        if !self.notices.of_peers().any(|text| text.contains(HERE)) {
+            return;
+        }
+        let needed = self.waiting.iter();
+        let needed = needed.map(|(key, waiting)| self.line_text(key.peer, waiting, HERE));
+        let needed: BTreeSet<String> = needed.map(|text| notices::plain(&text)).collect();
+        self.notices.retain_of_peers(|text| !text.contains(HERE) || needed.contains(text));
+    }
+
+    /// Removes the notice that a peer's file lacks a line, since the peer takes the channel now.
+    pub(super) fn drop_refusal(&mut self, key: ChannelKey) {
+        let Some((config, ..)) = self.endpoint.channel_out(key.peer, key.channel) else { return };
+        let name = &config.topic.name;
+        let (name, here) = (action_of(name).unwrap_or(name), self.endpoint.name());
+        let peer = self.peer_name(key.peer);
+        let begins = [
+            format!("'{peer}' refuses {name} ("),
+            format!("'{peer}' refuses service {name} ("),
+            format!("'{peer}' refuses {name} of '{peer}'"),
+        ];
+        let ends = format!("{THERE}{here}: ");
+        let is_untrue =
+            |text: &str| begins.iter().any(|it| text.starts_with(it)) && text.contains(&ends);
+        self.notices.retain(&self.cause(key.peer), |text| !is_untrue(text));
     }
 
     fn keep_waiting(&mut self, key: ChannelKey, waiting: Waiting) {

@@ -105,6 +105,8 @@ pub(super) struct Actor {
     poll_started: Instant,
     poll_again: bool,
     next_poll: Instant,
+    /// Whether the master answers, as last logged; `None` before the first poll.
+    logged_connected: Option<bool>,
     /// Whether the master has called shutdown, since another node took our name.
     name_taken: bool,
 }
@@ -129,6 +131,7 @@ impl Actor {
             poll_started: Instant::now(),
             poll_again: false,
             next_poll: Instant::now(),
+            logged_connected: None,
             name_taken: false,
             setup,
         }

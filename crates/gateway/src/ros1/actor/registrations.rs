@@ -76,10 +76,19 @@ impl Actor {
         self.refresh_all();
     }
 
-    fn set_connected(&self, connected: bool, trouble: String) {
+    /// Sets whether the master answers, and logs a change.
+    fn set_connected(&mut self, connected: bool, trouble: String) {
         let shared = &self.setup.shared;
-        if shared.connected.swap(connected, Ordering::Relaxed) != connected {
-            tracing::info!(master = self.setup.master.uri, connected, trouble, "ROS master");
+        shared.connected.store(connected, Ordering::Relaxed);
+        if self.logged_connected.replace(connected) != Some(connected) {
+            let uri = &self.setup.master.uri;
+            match connected {
+                true => tracing::info!("the ROS master at {uri} answers"),
+                false => tracing::warn!(
+                    "{trouble}; start roscore, or correct ros1.master (ROS_MASTER_URI); the \
+                     gateway connects as soon as {uri} answers"
+                ),
+            }
         }
         shared.troubles.update("", "master", trouble);
     }

@@ -307,6 +307,11 @@ impl World {
         self.sides[side].topics.notices.texts()
     }
 
+    fn sweep(&mut self, side: usize) {
+        let now = self.now;
+        self.sides[side].topics.sweep(now);
+    }
+
     /// Whether a notice of a node has all of `words` in it.
     fn noticed(&self, side: usize, words: &[&str]) -> bool {
         self.notices(side).iter().any(|n| words.iter().all(|word| n.contains(word)))

@@ -142,9 +142,15 @@ fn the_right_to_command_is_given_and_taken() {
     let mut world = World::as_written(plain, BASE);
     world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.told(0).is_empty());
+    assert!(world.noticed(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
+    world.sweep(0);
+    assert!(world.noticed(0, &["/cmd_vel", "add to this file"]), "{:?}", world.notices(0));
+    assert!(world.noticed(1, &["'robot' refuses /cmd_vel"]), "{:?}", world.notices(1));
     world.reload(0, "peers: { base: { address: 10.0.0.2, accept: /cmd_vel } }");
     assert_eq!(world.told(0), [format!("advertise /cmd_vel {TWIST}")]);
     world.wants(0, "/cmd_vel", true);
+    world.sweep(0);
+    assert!(world.notices(0).is_empty() && world.notices(1).is_empty(), "untrue notices");
     world.publishes(1, "/cmd_vel", 0, "go");
     assert_eq!(world.told(0), ["publish /cmd_vel 0 go"]);
     world.reload(0, plain);

@@ -39,8 +39,10 @@ fn assert_waits(world: &mut World, name: &str, line: &str) {
     assert!(world.told(1).is_empty(), "nothing of {name} is read");
     let words = [name, "'robot' publishes it only if its file allows it", "peers.base", line];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.noticed(0, &["add to this file, under peers.base: "]), "{:?}", world.notices(0));
     assert!(world.noticed(1, &words), "{:?}", world.notices(1));
-    assert!(world.noticed(1, &[&format!("'robot' refuses {name}")]), "{:?}", world.notices(1));
+    let there = [&format!("'robot' refuses {name}"), "add there, under peers.base: "];
+    assert!(world.noticed(1, &there), "{:?}", world.notices(1));
     assert!(lines(world, 0).iter().any(|it| it == line), "{:?}", lines(world, 0));
 }
 
