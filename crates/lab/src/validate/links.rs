@@ -113,7 +113,7 @@ fn images(offered_hz: u64, system: System) -> Result<Images> {
         seen.push((sight.at_ns, [0, 1, 2].map(|radio| sight.radio(RadioId(radio)))));
     })?;
     let (_, samples) = samples.into_iter().next().context("the scenario has no flow")?;
-    let arrived = samples.arrivals.len().min(IMAGES).max(1);
+    let arrived = samples.arrivals.len().clamp(1, IMAGES);
     let end = samples.arrivals.get(arrived - 1).map_or(scenario.duration, |it| it.received_ns);
     let index = seen.iter().position(|(at, _)| *at >= end).unwrap_or(seen.len() - 1);
     let (at, last) = &seen[index];

@@ -272,3 +272,112 @@ impl Forecasts {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::policy::LinkSet;
+
+    const FIRST: RadioId = RadioId(0);
+    const SECOND: RadioId = RadioId(1);
+
+    /// Two links with radios of their own, of 1 MB/s, and these delays.
+    fn two_links(delays: [f64; 2]) -> Forecasts {
+        let link = |number: u8, delay| Forecast {
+            rate: 1e6,
+            delay,
+            ..Forecast::new(LinkId(number.into()), number, RadioId(number.into()))
+        };
+        Forecasts(vec![link(0, delays[0]), link(1, delays[1])])
+    }
+
+    fn demand(policy: LinkPolicy, rest: usize) -> Demand {
+        let link_use = LinkUse { policy, ..LinkUse::default() };
+        Demand { link_use, rest, packet: rest.min(1500), draw: 0.9 }
+    }
+
+    fn assign(forecasts: &mut Forecasts, radio: RadioId, demand: &Demand) -> Option<LinkId> {
+        forecasts.assign(radio, demand, |_| Some(demand.rest))
+    }
+
+    #[test]
+    fn the_first_link_carries_a_message_unless_another_is_faster_by_the_margin() {
+        let small = demand(LinkPolicy::Best, 100);
+        let mut links = two_links([0.0003, 0.0]);
+        assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)));
+        let mut links = two_links([0.002, 0.0]);
+        assert_eq!(assign(&mut links, FIRST, &small), None);
+        assert_eq!(assign(&mut links, SECOND, &small), Some(LinkId(1)));
+    }
+
+    #[test]
+    fn messages_ahead_on_one_link_move_the_next_to_another() {
+        let mut links = two_links([0.0, 0.001]);
+        let large = demand(LinkPolicy::Best, 5000);
+        assert_eq!(assign(&mut links, SECOND, &large), None, "the first is faster");
+        assert_eq!(assign(&mut links, SECOND, &large), Some(LinkId(1)), "and now busy");
+    }
+
+    #[test]
+    fn a_striped_message_uses_a_slower_link_only_where_that_ends_no_later() {
+        let mut links = two_links([0.0, 0.020]);
+        let stripe = |rest| demand(LinkPolicy::Stripe, rest);
+        assert_eq!(assign(&mut links, SECOND, &stripe(15_000)), None);
+        let mut links = two_links([0.0, 0.020]);
+        assert_eq!(assign(&mut links, SECOND, &stripe(60_000)), Some(LinkId(1)));
+    }
+
+    #[test]
+    fn a_message_of_one_packet_is_striped_on_some_link() {
+        let small = demand(LinkPolicy::Stripe, 400);
+        let carriers =
+            [FIRST, SECOND].map(|radio| assign(&mut two_links([0.0, -7e-6]), radio, &small));
+        assert!(carriers.iter().any(Option::is_some), "{carriers:?}");
+    }
+
+    #[test]
+    fn losses_and_overdue_acknowledgements_delay_a_link() {
+        let mut links = two_links([0.0, 0.010]);
+        (links.0[0].loss, links.0[0].repair) = (0.75, 0.006);
+        let small = demand(LinkPolicy::Best, 100);
+        assert_eq!(assign(&mut links, FIRST, &small), None);
+    }
+
+    #[test]
+    fn metered_and_avoided_links_carry_only_what_no_other_can() {
+        let small = demand(LinkPolicy::Best, 100);
+        let mut links = two_links([0.0, 0.5]);
+        links.0[0].metered = true;
+        assert_eq!(assign(&mut links, FIRST, &small), None);
+        links.0.remove(1);
+        assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)));
+        let mut links = two_links([0.0, 0.5]);
+        let mut avoiding = small;
+        avoiding.link_use.avoid = LinkSet::of([0]);
+        assert_eq!(assign(&mut links, SECOND, &avoiding), Some(LinkId(1)));
+        avoiding.link_use.only = Some(LinkSet::of([0]));
+        assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "no other may");
+    }
+
+    #[test]
+    fn copies_go_to_the_fastest_links() {
+        let mut links = two_links([0.0, 0.5]);
+        links.0.push(Forecast { rate: 1e6, delay: 0.1, ..Forecast::new(LinkId(2), 2, RadioId(2)) });
+        let twice = demand(LinkPolicy::Duplicate(2), 100);
+        assert_eq!(links.copies(&twice.link_use), 2);
+        let carriers = [0, 1, 2].map(|radio| assign(&mut links, RadioId(radio), &twice));
+        assert_eq!(carriers, [Some(LinkId(0)), None, Some(LinkId(2))]);
+    }
+
+    #[test]
+    fn weighted_links_carry_messages_by_their_goodput() {
+        let mut links = two_links([0.0, 0.0]);
+        links.0[0].rate = 3e6;
+        let mut drawn = demand(LinkPolicy::Weighted, 100);
+        for (draw, link) in [(0.0, 0), (0.74, 0), (0.76, 1), (0.99, 1)] {
+            drawn.draw = draw;
+            let usable = links.usable(&drawn.link_use);
+            assert_eq!(links.drawn(&usable, draw), Some(link), "{draw}");
+        }
+    }
+}
