@@ -406,13 +406,17 @@ impl Endpoint {
         let mut radios: Vec<RadioId> = links.map(|l| self.links[*l].radio).collect();
         radios.sort_unstable();
         radios.dedup();
+        // Radios that share the messages are rarely busy for long enough to be measured.
+        let shares = radios.len() > 1;
         let mut sum = None;
         for radio in radios {
             let busy = self.peers.iter().filter(|p| p.outbox.waiting_bytes() > 0);
             let sharing =
                 busy.filter(|p| p.links.iter().any(|l| self.links[*l].radio == radio)).count();
-            let share = self.radios[radio].measured_bps()? / sharing.max(1) as u64;
-            sum = Some(sum.unwrap_or(0) + share);
+            let radio = &self.radios[radio];
+            let served = radio.pacer.service_bps().filter(|_| shares).map(|bps| bps as u64);
+            let share = radio.measured_bps().or(served)? / sharing.max(1) as u64;
+            sum = Some(sum.unwrap_or(0u64).saturating_add(share));
         }
         sum
     }
