@@ -158,7 +158,7 @@ impl Endpoint {
         Forecast {
             metered: link.config.metered,
             ready: ready.since(now).as_secs_f64(),
-            rate: self.forecast_rate(link),
+            rate: self.forecast_rate(now, link),
             loss: link.expected_loss(),
             repair: rtt.as_secs_f64() + DETECTION,
             ..Forecast::new(id, link.number, link.radio)
@@ -167,15 +167,15 @@ impl Endpoint {
 
     /// The rate of a link in bytes per second: that of its controller where it limits the link, or
     /// the rate at which the driver sends.
-    fn forecast_rate(&self, link: &Link) -> f64 {
+    fn forecast_rate(&self, now: Instant, link: &Link) -> f64 {
         let radio = &self.radios[link.radio];
         let paced = link.controller.as_ref().and_then(|it| it.rate_bps());
         let fixed = radio.config.rate.fixed_bps();
         let bps = match (fixed, paced) {
-            (Some(fixed), _) => Some(fixed as f64),
-            (None, Some(paced)) if link.headroom.limited_by_path => Some(paced as f64),
-            _ => radio.pacer.service_bps(),
+            (Some(fixed), _) => Some(fixed),
+            (None, Some(paced)) if link.headroom.limited_by_path => Some(paced),
+            _ => radio.pacer.service_bps(now),
         };
-        bps.map_or(INITIAL_RATE, |bps| bps / 8.0).max(1.0)
+        bps.map_or(INITIAL_RATE, |bps| bps as f64 / 8.0).max(1.0)
     }
 }

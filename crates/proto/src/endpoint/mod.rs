@@ -414,7 +414,7 @@ impl Endpoint {
             let sharing =
                 busy.filter(|p| p.links.iter().any(|l| self.links[*l].radio == radio)).count();
             let radio = &self.radios[radio];
-            let served = radio.pacer.service_bps().filter(|_| shares).map(|bps| bps as u64);
+            let served = radio.pacer.service_bps(self.clock_now).filter(|_| shares);
             let share = radio.measured_bps().or(served)? / sharing.max(1) as u64;
             sum = Some(sum.unwrap_or(0u64).saturating_add(share));
         }

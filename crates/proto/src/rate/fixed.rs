@@ -48,8 +48,8 @@ impl Controller for Fixed {
         self.local.expected_start(now, in_flight).max(self.next)
     }
 
-    fn service_bps(&self) -> Option<f64> {
-        self.local.service_bps()
+    fn service_bps(&self, now: Instant) -> Option<u64> {
+        self.local.service_bps(now)
     }
 
     fn signal(&self) -> &'static str {

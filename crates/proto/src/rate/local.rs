@@ -4,7 +4,8 @@
 //! A packet in the kernel's queue can no longer be overtaken. The controller therefore releases as
 //! few packets as possible: just enough that the radio never becomes idle.
 
-use super::{Controller, PendingPacket, Release};
+use super::{Controller, FULL_PACKET, PendingPacket, Release};
+use crate::path::headroom::aged_limit;
 use crate::time::{Duration, Instant};
 
 /// Local back-pressure: a socket stays charged for a packet until the driver has sent it. The
@@ -21,6 +22,32 @@ pub struct BackPressure {
     /// Sums over recent packets, with exponential decay.
     recent_bytes: f64,
     recent_seconds: f64,
+    service: Service,
+}
+
+/// The rate of the driver by large packets alone. A report of a few bytes takes as long as the kernel
+/// takes to tell, and an idle radio sends nothing else.
+#[derive(Debug, Default)]
+struct Service {
+    bytes: f64,
+    seconds: f64,
+    measured_at: Instant,
+}
+
+impl Service {
+    fn on_drained(&mut self, now: Instant, bytes: usize, took: Duration) {
+        if bytes >= LARGE && took <= PAUSE {
+            self.bytes = self.bytes * SERVICE_DECAY + bytes as f64;
+            self.seconds = self.seconds * SERVICE_DECAY + took.as_secs_f64();
+            self.measured_at = now;
+        }
+    }
+
+    /// In bits per second; an old measurement is no limit.
+    fn bps(&self, now: Instant) -> Option<u64> {
+        let bps = self.bytes * 8.0 / self.seconds;
+        (self.bytes > 0.0).then(|| aged_limit(bps as u64, now.since(self.measured_at))).flatten()
+    }
 }
 
 /// Time by which the next packet is released before the end of the previous one. It covers the
@@ -32,6 +59,10 @@ const MAX_BUDGET: usize = 64 * 1024;
 /// A packet that took longer waited for the end of a pause, and says nothing about the rate: 1500
 /// bytes at 48 kbps take as long.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Bytes of a packet from which the rate of the driver is measured: half a full one.
+const LARGE: usize = FULL_PACKET / 2;
+/// Weight of earlier large packets in that rate.
+const SERVICE_DECAY: f64 = 7.0 / 8.0;
 /// Weight of earlier packets, per packet. The memory is long enough that two packets that a
 /// shaper's bucket releases at once hardly show, and takes 130 ms at 3 Mbps.
 const DECAY: f64 = 31.0 / 32.0;
@@ -39,7 +70,13 @@ const DECAY: f64 = 31.0 / 32.0;
 impl BackPressure {
     /// A controller that allows `limit_bytes` in the kernel, more on a fast radio.
     pub fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes, head_since: Instant::default(), recent_bytes: 0.0, recent_seconds: 0.0 }
+        Self {
+            limit_bytes,
+            head_since: Instant::default(),
+            recent_bytes: 0.0,
+            recent_seconds: 0.0,
+            service: Service::default(),
+        }
     }
 
     /// The in-flight budget: on a fast radio all bytes that leave within the lead, so that the radio
@@ -108,11 +145,9 @@ impl Controller for BackPressure {
 
     fn on_drained(&mut self, now: Instant, bytes: usize) {
         let took = now.since(self.head_since);
-        self.head_since = now;
-        if took > PAUSE {
-            return;
-        }
+        self.service.on_drained(now, bytes, took);
         let took = took.as_secs_f64();
+        self.head_since = now;
         self.recent_bytes = self.recent_bytes * DECAY + bytes as f64;
         self.recent_seconds = self.recent_seconds * DECAY + took;
     }
@@ -127,8 +162,8 @@ impl Controller for BackPressure {
         if end > now { end } else { now + now.since(self.head_since) }
     }
 
-    fn service_bps(&self) -> Option<f64> {
-        (self.recent_seconds > 0.0).then(|| self.recent_bytes * 8.0 / self.recent_seconds)
+    fn service_bps(&self, now: Instant) -> Option<u64> {
+        self.service.bps(now)
     }
 
     fn signal(&self) -> &'static str {

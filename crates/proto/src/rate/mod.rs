@@ -102,7 +102,7 @@ pub trait Controller: std::fmt::Debug + Send {
         now
     }
     /// The rate at which the driver sends, in bits per second of IP packets, once measured.
-    fn service_bps(&self) -> Option<f64> {
+    fn service_bps(&self, _now: Instant) -> Option<u64> {
         None
     }
 }
