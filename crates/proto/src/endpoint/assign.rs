@@ -38,8 +38,13 @@ impl Endpoint {
         links.iter().any(|other| *other != id && self.links[*other].carries_data())
     }
 
+    /// The link of a report on packets that came by this link, which is up.
+    pub(crate) fn report_link_of(&self, came_by: LinkId) -> LinkId {
+        self.faster_link(came_by).unwrap_or(came_by)
+    }
+
     /// Another link of the same peer on which reports arrive much earlier than on this one.
-    pub(crate) fn faster_link(&self, id: LinkId) -> Option<LinkId> {
+    fn faster_link(&self, id: LinkId) -> Option<LinkId> {
         let link = &self.links[id];
         if link.via.is_some() || !self.has_choice(link.peer) {
             return None;
@@ -94,9 +99,9 @@ impl Endpoint {
             if !message.is_copied() && matches!(demand.link_use.policy, LinkPolicy::Duplicate(_)) {
                 demand.link_use.policy = LinkPolicy::Best;
             }
-            let copies = forecasts.copies(&demand.link_use);
             let copy_bytes = |number| Some(message.bytes_on(number)).filter(|bytes| *bytes > 0);
             if let Some(link) = forecasts.assign(radio, &demand, copy_bytes) {
+                let copies = forecasts.copies(&demand.link_use);
                 let (order, scope) = (message.order, Scope::All);
                 chosen = Some(Candidate { peer, link, order, scope, copies });
                 break;

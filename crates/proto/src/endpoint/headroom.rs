@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports the available rate of links to the application.
+//! The available rate of links, which is reported to the application, and the rate for one peer.
 
 use crate::endpoint::Endpoint;
 use crate::endpoint::events::Event;
-use crate::ids::LinkId;
+use crate::ids::{LinkId, PeerId, RadioId};
 use crate::time::Instant;
 
 impl Endpoint {
@@ -31,5 +31,26 @@ impl Endpoint {
         if link.up && link.headroom.should_report(now, available_bps) {
             self.emit(Event::LinkRate { link: id, available_bps });
         }
+    }
+
+    /// The measured rates of the peer's radios, each divided by the peers with queued messages.
+    pub(crate) fn fair_share_bps(&self, peer: PeerId) -> Option<u64> {
+        let links = self.peers[peer].links.iter().filter(|l| self.links[**l].carries_data());
+        let mut radios: Vec<RadioId> = links.map(|l| self.links[*l].radio).collect();
+        radios.sort_unstable();
+        radios.dedup();
+        // Radios that share the messages are rarely busy for long enough to be measured.
+        let shares = radios.len() > 1;
+        let mut sum = None;
+        for radio in radios {
+            let busy = self.peers.iter().filter(|p| p.outbox.waiting_bytes() > 0);
+            let sharing =
+                busy.filter(|p| p.links.iter().any(|l| self.links[*l].radio == radio)).count();
+            let radio = &self.radios[radio];
+            let served = radio.pacer.service_bps(self.clock_now).filter(|_| shares);
+            let share = radio.measured_bps().or(served)? / sharing.max(1) as u64;
+            sum = Some(sum.unwrap_or(0u64).saturating_add(share));
+        }
+        sum
     }
 }

@@ -400,27 +400,6 @@ impl Endpoint {
         done
     }
 
-    /// The measured rates of the peer's radios, each divided by the peers with queued messages.
-    fn fair_share_bps(&self, peer: PeerId) -> Option<u64> {
-        let links = self.peers[peer].links.iter().filter(|l| self.links[**l].carries_data());
-        let mut radios: Vec<RadioId> = links.map(|l| self.links[*l].radio).collect();
-        radios.sort_unstable();
-        radios.dedup();
-        // Radios that share the messages are rarely busy for long enough to be measured.
-        let shares = radios.len() > 1;
-        let mut sum = None;
-        for radio in radios {
-            let busy = self.peers.iter().filter(|p| p.outbox.waiting_bytes() > 0);
-            let sharing =
-                busy.filter(|p| p.links.iter().any(|l| self.links[*l].radio == radio)).count();
-            let radio = &self.radios[radio];
-            let served = radio.pacer.service_bps(self.clock_now).filter(|_| shares);
-            let share = radio.measured_bps().or(served)? / sharing.max(1) as u64;
-            sum = Some(sum.unwrap_or(0u64).saturating_add(share));
-        }
-        sum
-    }
-
     /// Sends a goodbye to all peers with the next packets.
     pub fn close(&mut self) {
         for peer in self.peers.iter_mut().filter(|p| p.up) {

@@ -11,12 +11,11 @@ use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
 use crate::path::select::link_for;
 use crate::rate::{PendingPacket, Release};
-use crate::recovery::received::ACK_RANGES;
+use crate::recovery::received::{ACK_RANGES, ReceivedPackets};
 use crate::recovery::sent::AckRequest;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
-use std::collections::BTreeMap;
 
 /// A message shares a packet with an earlier one only if it is smaller than the cost of a packet of
 /// its own: at 6 Mbps about 300 us of preamble, contention and acknowledgement (IEEE 802.11 DCF), and
@@ -179,7 +178,7 @@ impl Endpoint {
         let links = &self.peers[peer].links;
         let any = || links.iter().find(|l| carries(l)).or_else(|| links.iter().find(|l| up(l)));
         match came_by.filter(up) {
-            Some(came_by) => Some(self.faster_link(came_by).unwrap_or(came_by)),
+            Some(came_by) => Some(self.report_link_of(came_by)),
             None => any().copied(),
         }
     }
@@ -275,20 +274,21 @@ impl Endpoint {
                 }
             }
         }
-        let up = self.peers[peer].links.iter().filter(|via| self.links[**via].up);
-        let report_links: BTreeMap<LinkId, LinkId> =
-            up.map(|via| (*via, self.faster_link(*via).unwrap_or(*via))).collect();
-        let state = &mut self.peers[peer];
-        for (number, received) in &mut state.received_packets {
+        let takes = |received: &ReceivedPackets| {
+            let via = received.via.filter(|via| self.links[*via].up);
+            received.ack_due().is_some() && via.is_none_or(|via| self.report_link_of(via) == id)
+        };
+        let received = self.peers[peer].received_packets.iter();
+        let due: Vec<u8> =
+            received.filter(|(_, it)| takes(it)).map(|(number, _)| *number).collect();
+        for number in due {
             if packet.sealed_len() + MAX_ACK_BYTES > capacity {
                 break;
             }
-            if received.via.is_some_and(|via| report_links.get(&via).is_some_and(|it| *it != id)) {
-                continue;
-            }
-            if let Some(ack) = received.take_ack(now, *number, alone) {
+            let received = self.peers[peer].received_packets.get_mut(&number);
+            if let Some(ack) = received.and_then(|it| it.take_ack(now, number, alone)) {
                 ack.emit(packet.plaintext());
-                self.timers.set(Timer::Ack(peer, *number), None);
+                self.timers.set(Timer::Ack(peer, number), None);
             }
         }
         Some(packet)

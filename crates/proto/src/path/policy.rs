@@ -19,6 +19,16 @@ pub enum LinkPolicy {
 }
 
 impl LinkPolicy {
+    /// Name in statistics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::Weighted => "weighted",
+            Self::Stripe => "stripe",
+            Self::Duplicate(_) => "duplicate",
+        }
+    }
+
     /// The policy for messages of this priority. Commands are small and must not wait for the
     /// detection of a lost link: two copies. Bulk data needs the rate of all links. For the rest the
     /// fastest link suffices. The limits are those of voice and video in
