@@ -12,7 +12,6 @@ use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tautline_gateway::mapping::LinkChoice;
 use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops};
@@ -256,15 +255,9 @@ fn link_use(
     if links.len() < 2 {
         return None;
     }
-    let policy = match policy {
-        LinkPolicy::Best => LinkChoice::Best,
-        LinkPolicy::Weighted => LinkChoice::Weighted,
-        LinkPolicy::Stripe => LinkChoice::Stripe,
-        LinkPolicy::Duplicate(_) => LinkChoice::Duplicate,
-    };
     let sent = |number: u8| bytes.get(usize::from(number)).copied().unwrap_or_default();
     Some(LinkUseReport {
-        policy: policy.word().into(),
+        policy: policy.as_str().into(),
         bytes: links.iter().map(|(name, number)| (name.clone(), sent(*number))).collect(),
     })
 }

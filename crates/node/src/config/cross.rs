@@ -7,7 +7,7 @@ use super::surroundings::Surroundings;
 use super::validate::{Named, Section};
 use super::yaml::quoted;
 use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES, assemble};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::Ipv6Addr;
 use tautline_gateway::mapping::{NameMap, Pattern};
 use tautline_proto::{PublicKey, SecretKey};
@@ -28,7 +28,9 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.keys_of_peers(file);
     findings.relays(file);
     findings.links_in_two_forms(file);
-    findings.link_names(file);
+    findings.links_named_twice(file);
+    findings.unknown_links(file);
+    findings.peers_without_named_links(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
     findings.beacons(file);
@@ -52,6 +54,16 @@ fn links(file: &Section) -> impl Iterator<Item = (&Named, &Section)> {
         let links = peer.section.sections("links").iter().chain([&peer.section]);
         links.map(move |link| (peer, link))
     })
+}
+
+/// Returns the names of the links to a peer.
+fn link_names(peer: &Named) -> Vec<String> {
+    let links = peer.section.sections("links").iter().enumerate();
+    let names: Vec<String> = links.map(|(index, link)| assemble::link_name(link, index)).collect();
+    match peer.section.single("address") {
+        Some(_) if names.is_empty() => vec![assemble::link_name(&peer.section, 0)],
+        _ => names,
+    }
 }
 
 impl Findings {
@@ -165,56 +177,56 @@ impl Findings {
         }
     }
 
-    /// A topic names links of every peer to which it is sent: it could not reach the others.
-    fn link_names(&mut self, file: &Section) {
-        let mut of_peers: Vec<(&str, Vec<String>)> = Vec::new();
+    fn links_named_twice(&mut self, file: &Section) {
         for peer in file.named("peers") {
-            let links = peer.section.sections("links").iter().enumerate();
-            let mut names: Vec<String> = Vec::new();
-            for (index, link) in links {
+            let mut names = HashSet::new();
+            for (index, link) in peer.section.sections("links").iter().enumerate() {
                 let name = assemble::link_name(link, index);
-                if names.contains(&name) {
+                let found = format!("two links with the name {}", quoted(&name));
+                if !names.insert(name) {
                     let place = format!("peers.{}.links", peer.text);
-                    let found = format!("two links with the name {}", quoted(&name));
                     self.wrong(link.at, place, found, "a 'name' for each link that no other has");
                 }
-                names.push(name);
             }
-            if names.is_empty() && peer.section.single("address").is_some() {
-                names.push(assemble::link_name(&peer.section, 0));
-            }
-            of_peers.push((&peer.text, names));
         }
+    }
+
+    fn unknown_links(&mut self, file: &Section) {
+        let all: BTreeSet<String> = file.named("peers").iter().flat_map(link_names).collect();
+        let allowed = format!("names of links: {}", Vec::from_iter(all.clone()).join(", "));
         for topic in file.named("topics") {
-            let to: Vec<String> = topic.section.all("to");
-            let receives = |peer: &str| to.is_empty() || to.iter().any(|it| it == peer);
             for key in ["only_links", "avoid_links"] {
-                let given: Vec<String> = topic.section.all(key);
-                let place = format!("topics.{}.{key}", topic.text);
                 for (at, value) in topic.section.list(key) {
-                    let Value::Text(name) = value else { continue };
-                    if !of_peers.iter().any(|(_, names)| names.contains(name)) {
-                        let mut all: Vec<String> =
-                            of_peers.iter().flat_map(|(_, names)| names.clone()).collect();
-                        all.sort();
-                        all.dedup();
-                        let allowed = format!("names of links: {}", all.join(", "));
+                    if let Value::Text(name) = value
+                        && !all.contains(name)
+                    {
                         let found = format!("the unknown link {}", quoted(name));
-                        self.wrong(*at, place.clone(), found, allowed);
+                        let place = format!("topics.{}.{key}", topic.text);
+                        self.wrong(*at, place, found, allowed.as_str());
                     }
                 }
-                if key == "only_links" && !given.is_empty() {
-                    let lacks = |(peer, names): &&(&str, Vec<String>)| {
-                        receives(peer) && !names.iter().any(|name| given.contains(name))
-                    };
-                    for (peer, names) in of_peers.iter().filter(lacks) {
-                        let text = format!(
-                            "{peer} has none of these links, so that it does not receive the topic; its links: {}",
-                            if names.is_empty() { "none".into() } else { names.join(", ") }
-                        );
-                        self.odd(topic.section.place(key), place.clone(), text);
-                    }
+            }
+        }
+    }
+
+    /// A topic that names its links does not reach a peer without any of them.
+    fn peers_without_named_links(&mut self, file: &Section) {
+        for topic in file.named("topics") {
+            let (to, only): (Vec<String>, Vec<String>) =
+                (topic.section.all("to"), topic.section.all("only_links"));
+            let receives = |peer: &&Named| to.is_empty() || to.contains(&peer.text);
+            for peer in file.named("peers").iter().filter(receives) {
+                let links = link_names(peer);
+                if only.is_empty() || links.iter().any(|name| only.contains(name)) {
+                    continue;
                 }
+                let links = if links.is_empty() { "none".into() } else { links.join(", ") };
+                let text = format!(
+                    "{} has none of these links, so that it does not receive the topic; its links: {links}",
+                    peer.text
+                );
+                let place = format!("topics.{}.only_links", topic.text);
+                self.odd(topic.section.place("only_links"), place, text);
             }
         }
     }

@@ -233,8 +233,7 @@ impl Driver {
         let now = self.now();
         let radio = self.radio(&path.interface);
         let header_bytes = header_bytes(path.remote);
-        let entry = &self.links[index].entry;
-        let metered = matches!(entry, Some(FileEntry::To(config)) if config.metered);
+        let metered = self.links[index].entry.as_ref().is_some_and(FileEntry::is_metered);
         let config = LinkConfig {
             remote: Some(path.remote),
             datagram_bytes: path.mtu.saturating_sub(header_bytes),

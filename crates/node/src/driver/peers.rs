@@ -22,6 +22,13 @@ pub(super) enum FileEntry {
     Via(PeerId),
 }
 
+impl FileEntry {
+    /// Whether the link costs money.
+    pub(super) fn is_metered(&self) -> bool {
+        matches!(self, Self::To(config) if config.metered)
+    }
+}
+
 impl Driver {
     /// Checks whether this node can have these peers.
     pub(super) fn check_peers(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
@@ -157,7 +164,7 @@ impl Driver {
             // The link moves to its own radio as soon as the path to the peer is known.
             FileEntry::To(_) | FileEntry::Back => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
-                let metered = matches!(entry, FileEntry::To(config) if config.metered);
+                let metered = entry.is_metered();
                 let link =
                     LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4, metered };
                 self.topics.endpoint.add_link(now, peer, self.unknown_radio, link)?
