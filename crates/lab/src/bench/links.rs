@@ -3,8 +3,7 @@
 //! without any sign, or blocked in the driver.
 
 use super::output::Output;
-use super::setup::daemon::DaemonSetup;
-use super::setup::daemon::{Daemon, write_statuses};
+use super::setup::daemon::{Daemon, DaemonSetup, write_statuses};
 use super::setup::flows::{ALL, Flow};
 use super::setup::load::{COUNTDOWN, Load};
 use super::setup::ros;
@@ -13,11 +12,10 @@ use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
 use crate::rig::clock::monotonic_ns;
 use crate::rig::processes::make_folder;
 use crate::rig::progress::Progress;
-use crate::rig::stats::{Arrival, Delay, Samples, delay};
+use crate::rig::stats::{Delay, Samples, Summary, delay};
 use crate::rig::table::{self, bar, figure, left, right};
 use anyhow::Result;
 use serde::Serialize;
-use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -162,9 +160,8 @@ fn measure(
     let after = |at: u64, phase: Duration| at + phase.as_nanos() as u64;
     let failed = sleep_until(after(first, PHASES[0]));
     failure.begin(&pair)?;
-    let until = sleep_until(after(failed, PHASES[1]));
+    let returned = sleep_until(after(failed, PHASES[1]));
     failure.end(&pair)?;
-    let returned = until.max(failed);
     load.await_published(time + COUNTDOWN)?;
     load.drain(time)?;
     write_statuses(&daemons, folder)?;
@@ -179,20 +176,18 @@ fn measure(
 
 fn of_flow(failure: Failure, flow: Flow, samples: &Samples, times: Times) -> Figures {
     let Times { first, failed, returned, end } = times;
-    let of = |range: Range<u64>| {
-        let sent_then = samples.arrivals.iter().filter(|it| range.contains(&it.sent_ns));
-        delay(sent_then.map(Arrival::delay_ms).collect())
-    };
-    let before_ms = of(first + SETTLING.as_nanos() as u64..failed);
+    let settling = SETTLING.as_nanos() as u64;
+    let before_ms = delay(samples.delays(first + settling..failed));
     // What is sent shortly before the return may arrive after it.
-    let during_ms = of(failed..returned - SETTLING.as_nanos() as u64);
-    let settled_ms = of(failed + 1_000_000_000..returned - SETTLING.as_nanos() as u64);
+    let calm = returned - settling;
+    let during_ms = delay(samples.delays(failed..calm));
+    let second = failed + 1_000_000_000;
+    let settled_ms = delay(samples.delays(second..calm));
     let mut received: Vec<u64> = samples.arrivals.iter().map(|it| it.received_ns).collect();
     received.sort_unstable();
     let gaps = received.windows(2).filter(|pair| pair[1] >= failed && pair[0] < end);
     let gap_ms = gaps.map(|pair| (pair[1] - pair[0]) as f64 / 1e6).fold(0.0, f64::max);
-    let numbers: std::collections::BTreeSet<u64> =
-        samples.arrivals.iter().map(|it| it.sequence).collect();
+    let Summary { sent, received: distinct, .. } = samples.summary(None);
     let middle = before_ms.zip(during_ms).map(|(before, during)| (before.p50 + during.p50) / 2.0);
     let back = middle.filter(|_| flow == Flow::Image).and_then(|middle| {
         let mut fast = samples.arrivals.iter().filter(|it| it.sent_ns >= returned);
@@ -201,13 +196,12 @@ fn of_flow(failure: Failure, flow: Flow, samples: &Samples, times: Times) -> Fig
     Figures {
         failure,
         flow,
-        sent: samples.sent_ns.len(),
-        lost: samples.sent_ns.len().saturating_sub(numbers.len()),
+        sent,
+        lost: sent.saturating_sub(distinct),
         before_ms,
         delayed: settled_ms.map(|usual| {
-            let first_second = failed..failed + 1_000_000_000;
-            let sent_then = samples.arrivals.iter().filter(|it| first_second.contains(&it.sent_ns));
-            sent_then.filter(|it| it.delay_ms() > usual.p99 + ADDED_MS).count()
+            let delays = samples.delays(failed..second).into_iter();
+            delays.filter(|ms| *ms > usual.p99 + ADDED_MS).count()
         }),
         during_ms,
         gap_ms,

@@ -4,7 +4,7 @@
 
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
-use crate::rig::stats::{self, Arrival, Delay, Samples};
+use crate::rig::stats::{self, Delay, Samples};
 use crate::rig::table::{self, column};
 use crate::scenario::{self, Pace, Scenario};
 use crate::sim;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
-use tautline_medium::RadioId;
+use tautline_medium::{Nanos, RadioId};
 use tautline_proto::{LinkPolicy, Rate};
 
 /// Images that RCom counts.
@@ -31,6 +31,8 @@ const UNEVEN: f64 = 1.1;
 const EQUAL: f64 = 1.0 / 1.7;
 /// Largest increase of a topic's p99 delay beside a link that blocks, in milliseconds.
 const BLOCKED_MS: f64 = 1.0;
+/// The first messages are sent before anything is measured.
+const SETTLED: Nanos = 5_000_000_000;
 /// Expected duration of one case, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(3);
 
@@ -161,13 +163,10 @@ fn two_links(pipes: [&str; 2], only_first: bool, flows: &str, events: &str) -> S
 fn delay_of(text: &str, flow: &str) -> Result<Option<Delay>> {
     let scenario = scenario::made("two-links", text)?;
     let mut delays = Vec::new();
-    // The first messages are sent before anything is measured.
-    let counts = |it: &&Arrival| it.sent_ns > 5_000_000_000;
     for seed in 1..=3 {
         let samples: Vec<(String, Samples)> = sim::samples(&scenario, seed)?;
         let of_flow = samples.iter().filter(|(name, _)| name == flow);
-        let arrivals = of_flow.flat_map(|(_, samples)| &samples.arrivals);
-        delays.extend(arrivals.filter(counts).map(Arrival::delay_ms));
+        delays.extend(of_flow.flat_map(|(_, samples)| samples.delays(SETTLED..Nanos::MAX)));
     }
     Ok(stats::delay(delays))
 }
@@ -205,9 +204,7 @@ fn pair(case: &'static str) -> Result<Pair> {
                          - { name: bulk, from: robot, to: base, size: 61KB, every: 150ms, priority: 20, keep_last: 1 }\n";
             let pipes = ["rate: 6Mbps, delay: 1ms", "rate: 6Mbps, delay: 1ms"];
             let block = "events:\n  - { at: 20s, rate: { network: a, to: 1kbps } }\n";
-            let quiet =
-                two_links(["rate: 6Mbps, delay: 1ms", "rate: 6Mbps, delay: 1ms"], true, flows, "");
-            let one = delay_of(&quiet, "it")?;
+            let one = delay_of(&two_links(pipes, true, flows, ""), "it")?;
             let two = delay_of(&two_links(pipes, false, flows, block), "it")?;
             let reached = one.zip(two).is_some_and(|(one, two)| two.p99 <= one.p99 + BLOCKED_MS);
             Pair { case, one, two, allowed: BLOCKED_MS, reached }
