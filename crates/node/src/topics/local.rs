@@ -189,7 +189,7 @@ impl Topics {
     }
 
     pub(super) fn offer(&mut self, now: Instant, local: &mut LocalTopic, peer: PeerId) {
-        if !self.is_for(peer, &local.topic.name, local.treatment.to.as_deref()) {
+        if !self.is_topic_for(peer, &local.topic.name, &local.treatment) {
             return;
         }
         let config = channel_config(&local.topic, &local.treatment, self.links_of(peer));
@@ -197,6 +197,15 @@ impl Topics {
         if let Some(channel) = self.offer_channel(now, peer, known, config) {
             local.channels.insert(peer, channel);
         }
+    }
+
+    /// Whether a topic is for this peer: as [`Self::is_for`], and over one of the links that its rule
+    /// names, if it names any.
+    pub(super) fn is_topic_for(&self, peer: PeerId, name: &str, treatment: &Treatment) -> bool {
+        let only = &treatment.links.only;
+        let mut links = self.links_of(peer).iter();
+        self.is_for(peer, name, treatment.to.as_deref())
+            && (only.is_empty() || links.any(|(link, _)| only.contains(link)))
     }
 
     /// Whether `name` is for this peer: by `to` of its rule (`None` is all peers) and by the peer's

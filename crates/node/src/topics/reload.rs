@@ -149,7 +149,7 @@ impl Topics {
             self.next_merged = self.next_merged.map(|_| now);
         }
         for peer in self.endpoint.peers() {
-            if self.is_for(peer, name, local.treatment.to.as_deref()) {
+            if self.is_topic_for(peer, name, &local.treatment) {
                 let links = self.links_of(peer);
                 let config = super::local::channel_config(&local.topic, &local.treatment, links);
                 let known = local.channels.get(&peer);

@@ -405,3 +405,19 @@ fn the_rate_limit_leaves_latched_topics_alone() {
     world.run(SECOND);
     assert_eq!(world.told(1).len(), 2);
 }
+
+#[test]
+fn a_topic_that_names_its_links_is_not_sent_to_a_peer_without_them() {
+    let robot = "name: robot\npeers:\n  base: { links: [{ name: wifi, address: 10.0.0.2 }] }\n  \
+                 tower: { links: [{ name: lte, address: 10.0.0.3 }] }\n\
+                 topics: { /scan: { only_links: [wifi] } }";
+    let base = "name: base\npeers: { robot: 10.0.0.1 }";
+    let tower = "name: tower\npeers: { robot: 10.0.0.1 }";
+    let mut world = World::new(&[robot, base, tower]);
+    for (peer, link) in [(0, "wifi"), (1, "lte")] {
+        world.sides[0].topics.set_link_names(PeerId(peer), vec![(link.into(), 0)]);
+    }
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    assert_eq!(world.told(1), [format!("advertise /scan {STRING}")]);
+    assert!(world.told(2).is_empty());
+}
