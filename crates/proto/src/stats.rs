@@ -191,6 +191,8 @@ pub struct LinkStats {
     pub spurious_losses: u64,
     /// Bytes of messages sent as repairs.
     pub repair_bytes: u64,
+    /// Bytes of messages sent again before a loss is known.
+    pub redundant_bytes: u64,
     /// Packets received.
     pub received_packets: u64,
     /// Bytes of IP packets received.

@@ -7,6 +7,7 @@ use crate::endpoint::{Endpoint, Timer};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
 use crate::path::policy::LinkPolicy;
+use crate::path::redundancy::{LinkState, Redundancy};
 use crate::path::select::{Demand, Forecast, Forecasts, link_for};
 use crate::rate::FULL_PACKET;
 use crate::time::{Duration, Instant};
@@ -168,6 +169,15 @@ impl Endpoint {
             repair: rtt.as_secs_f64() + DETECTION,
             ..Forecast::new(id, link.number, link.radio)
         }
+    }
+
+    /// The redundancy of urgent messages that a link carries now.
+    pub(crate) fn redundancy(&mut self, now: Instant, id: LinkId) -> Option<Redundancy> {
+        let link = &self.links[id];
+        let rtt = link.sent_packets.rtt().smoothed().filter(|_| link.via.is_none())?;
+        let repair = rtt + link.sent_packets.ack_delay();
+        let state = LinkState { rate: self.forecast_rate(now, link), repair };
+        self.links[id].redundancies.next(now, state)
     }
 
     /// The rate of a link in bytes per second: that of its controller where it limits the link, or

@@ -492,16 +492,22 @@ impl Endpoint {
         let mut repairs_control = false;
         let mut next = Some(*first);
         while let Some(Candidate { order, scope, copies, .. }) = next {
+            let redundancy = self.redundancy(now, id);
             let link = &mut self.links[id];
             let room = datagram_bytes.saturating_sub(packet.sealed_len());
-            let carrier = Carrier { link: link.number, scope, copies };
+            let carrier = Carrier { link: link.number, scope, copies, redundancy };
             let outbox = &mut self.peers[peer].outbox;
             let Some(cut) = outbox.next_frame(now, carrier, order, room, whole_within) else {
                 break;
             };
             repairs_control |= cut.is_control_repair();
-            if cut.repair {
-                link.stats.repair_bytes += cut.bytes.len() as u64;
+            match (cut.repair, cut.spare) {
+                (_, true) => {
+                    link.stats.redundant_bytes += cut.bytes.len() as u64;
+                    link.redundancies.on_copy(cut.bytes.len());
+                }
+                (true, false) => link.stats.repair_bytes += cut.bytes.len() as u64,
+                (false, false) => {}
             }
             match cut.relayed {
                 true => cut.data.emit_relay(&cut.bytes, packet.plaintext()),

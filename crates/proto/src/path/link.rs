@@ -6,6 +6,7 @@ use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
 use crate::ids::{PeerId, RadioId};
 use crate::path::headroom::Headroom;
+use crate::path::redundancy::Redundancies;
 use crate::path::relay_window::RelayWindow;
 use crate::rate::{Controller, Report};
 use crate::recovery::sent::{Outcome, SentPackets};
@@ -91,6 +92,7 @@ pub(crate) struct Link {
     pub(crate) stalled: bool,
     /// Fraction of the packets that are lost, smoothed.
     pub(crate) loss: f64,
+    pub(crate) redundancies: Redundancies,
     /// One-way delay in microseconds modulo 2^32, smoothed: relative to the unknown offset of the
     /// clocks, which is the same for all links to the peer.
     pub(crate) one_way_micros: Option<u32>,
@@ -143,6 +145,7 @@ impl Link {
             drained_at: Instant::default(),
             stalled: false,
             loss: 0.0,
+            redundancies: Redundancies::default(),
             one_way_micros: None,
             stats: LinkStats::default(),
         }
@@ -268,12 +271,10 @@ impl Link {
     }
 
     /// Updates the smoothed loss with packets whose outcome is known.
-    pub(crate) fn update_loss(&mut self, acked: u64, lost: u64) {
-        for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
-            // More packets at once say no more about the present.
-            for _ in 0..packets.min(LOSS_PACKETS) {
-                self.loss += (is_lost - self.loss) / LOSS_PACKETS as f64;
-            }
+    pub(crate) fn update_loss(&mut self, acked: u64, lost: u64, loss_rows: u64) {
+        self.loss = smoothed_loss(self.loss, acked, lost);
+        if !self.controller.as_ref().is_some_and(|it| it.fills_queue()) {
+            self.redundancies.on_outcome(acked, lost, loss_rows);
         }
     }
 
@@ -364,4 +365,16 @@ impl Link {
         };
         (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + timeout)
     }
+}
+
+/// The loss, smoothed, after packets whose outcome is known.
+pub(crate) fn smoothed_loss(before: f64, acked: u64, lost: u64) -> f64 {
+    let mut loss = before;
+    for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
+        // More packets at once say no more about the present.
+        for _ in 0..packets.min(LOSS_PACKETS) {
+            loss += (is_lost - loss) / LOSS_PACKETS as f64;
+        }
+    }
+    loss
 }

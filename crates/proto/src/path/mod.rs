@@ -6,5 +6,6 @@ pub(crate) mod headroom;
 pub(crate) mod link;
 pub(crate) mod policy;
 pub(crate) mod radio;
+pub(crate) mod redundancy;
 pub(crate) mod relay_window;
 pub(crate) mod select;

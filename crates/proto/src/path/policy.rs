@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the messages of a channel use several links to one peer.
 
+/// Least priority of messages that must not wait for bulk data, the limit of video in
+/// [`Marking::default`](crate::Marking).
+pub(crate) const URGENT: u8 = 140;
+
 /// The links that carry a message. Each packet is assigned when it is sent, not when its message is
 /// queued. With one usable link, all policies are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,7 +40,7 @@ impl LinkPolicy {
     pub fn of_priority(priority: u8) -> Self {
         match priority {
             210.. => Self::Duplicate(2),
-            140.. => Self::Best,
+            URGENT.. => Self::Best,
             _ => Self::Stripe,
         }
     }

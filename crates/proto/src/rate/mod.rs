@@ -97,6 +97,11 @@ pub trait Controller: std::fmt::Debug + Send {
     fn rate_bps(&self) -> Option<u64> {
         None
     }
+    /// Whether the controller fills the queue of the path to find its rate, so that losses say nothing
+    /// about the path.
+    fn fills_queue(&self) -> bool {
+        false
+    }
     /// When a packet behind `in_flight` bytes is expected to begin.
     fn expected_start(&self, now: Instant, _in_flight: usize) -> Instant {
         now

@@ -81,6 +81,8 @@ pub(crate) struct Outcome {
     pub(crate) overdue: bool,
     pub(crate) acked_packets: u64,
     pub(crate) lost_packets: u64,
+    /// Rows of consecutive packets among the lost ones.
+    pub(crate) loss_rows: u64,
     pub(crate) spurious_losses: u64,
     /// The packet with the largest number, if it is newly acknowledged.
     pub(crate) newest: Option<Newest>,
@@ -210,6 +212,11 @@ impl SentPackets {
     /// IP bytes of the packets whose outcome is unknown.
     pub(crate) fn outstanding_bytes(&self) -> usize {
         self.outstanding_bytes
+    }
+
+    /// The longest time by which the peer recently delayed acknowledgements.
+    pub(crate) fn ack_delay(&self) -> Duration {
+        self.ack_delay
     }
 
     pub(crate) fn rtt(&self) -> &Rtt {
@@ -461,6 +468,8 @@ impl SentPackets {
     }
 
     fn lose(&mut self, index: usize, outcome: &mut Outcome) {
+        let continues = index > 0 && self.packets[index - 1].fate == Fate::Lost;
+        outcome.loss_rows += u64::from(!continues);
         let packet = &mut self.packets[index];
         packet.fate = Fate::Lost;
         self.outstanding[packet.class as usize] -= 1;

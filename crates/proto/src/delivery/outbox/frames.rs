@@ -2,10 +2,11 @@
 //! Selects the next message of the send order, and cuts frames from it.
 
 use super::copies::Copies;
-use super::store::Outgoing;
+use super::store::{Outgoing, Spares};
 use super::{CONTROL, Outbox, RELAY, SendOrder, SendingTime};
 use crate::delivery::{MessageId, Piece};
-use crate::path::policy::LinkUse;
+use crate::path::policy::{LinkUse, URGENT};
+use crate::path::redundancy::Redundancy;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::wire::frame::{Data, Fragment};
@@ -18,6 +19,8 @@ const MIN_PIECE: usize = 64;
 const MAX_SCAN: usize = 64;
 /// Maximum number of messages examined to assign the next one to one of several links.
 const MAX_ASSIGNED: usize = 1024;
+/// Largest message of which copies are sent on a lossy link: a laser's scan, not an image.
+const MAX_SPARE_BYTES: u32 = 4096;
 /// Allowance for the sending time of a message, relative to that of the previous one.
 const LATE_SEND_FACTOR: f64 = 1.5;
 /// A message is on the path for at most one part in this many of its lifespan.
@@ -48,6 +51,8 @@ pub(crate) struct Carrier {
     pub(crate) scope: Scope,
     /// The number of links that carry a message which begins now.
     pub(crate) copies: u8,
+    /// Copies of an urgent message, on this link or another.
+    pub(crate) redundancy: Option<Redundancy>,
 }
 
 /// A message that may be sent now.
@@ -99,6 +104,8 @@ pub(crate) struct FrameToSend {
     pub(crate) bytes: Bytes,
     pub(crate) piece: Piece,
     pub(crate) repair: bool,
+    /// A copy that is sent before a loss is known.
+    pub(crate) spare: bool,
     /// A relayed packet or a fragment of one.
     pub(crate) relayed: bool,
 }
@@ -171,6 +178,7 @@ impl Outbox {
         // All channels depend on control messages: the budget does not limit their repairs.
         message.repairs.first().is_some()
             && match message.channel {
+                _ if message.spare_is_due => true,
                 CONTROL => self.control_repairs.is_allowed(),
                 _ => self.repairs.is_left(),
             }
@@ -240,9 +248,10 @@ impl Outbox {
         }
         let piece = Piece { message: order.id, range: range.start..end };
         let relayed = message.channel >= RELAY;
+        let spare = repair && message.spare_is_due;
         self.mark_framed(now, carrier, &piece, repair);
         self.discard_late(now, carrier.scope);
-        Some(FrameToSend { data, bytes, piece, repair, relayed })
+        Some(FrameToSend { data, bytes, piece, repair, spare, relayed })
     }
 
     /// The number of a message that begins now. Numbers follow the order of publication, also where
@@ -269,7 +278,7 @@ impl Outbox {
         let Some(message) = self.store.get(piece.message) else { return };
         // Repairs of control messages leave no debt, which would stop other repairs for a minute.
         match repair {
-            true if message.channel == CONTROL => {}
+            true if message.channel == CONTROL || message.spare_is_due => {}
             true => self.repairs.on_repair(piece.len()),
             false => self.repairs.on_first(piece.len()),
         }
@@ -289,8 +298,10 @@ impl Outbox {
                 queue.last_sent = Some(SendingTime { duration, bytes: piece.range.end });
             }
         }
+        let spares = self.spares(now, carrier, piece, repair);
         self.change(piece.message, |message| {
             message.first_sent = first_sent;
+            message.spares = spares.or(message.spares);
             if begins && carrier.copies > 1 {
                 message.copies = Some(Box::new(Copies::new(carrier.copies)));
             }
@@ -299,6 +310,26 @@ impl Outbox {
                 Some(copies) => copies.on_sent(carrier.link, piece.range.end),
                 None => message.next = piece.range.end,
             }
+            message.spare_is_due &= message.repairs.first().is_some();
         });
+    }
+
+    /// The copies of a message of which the last piece is sent now for the first time.
+    fn spares(
+        &self,
+        now: Instant,
+        carrier: Carrier,
+        piece: &Piece,
+        repair: bool,
+    ) -> Option<Spares> {
+        let Redundancy { copies, interval } = carrier.redundancy.filter(|_| !repair)?;
+        let message = self.store.get(piece.message)?;
+        let is_urgent = message.channel != CONTROL && message.order.priority() >= URGENT;
+        let is_one_copy = message.copies.is_none() && carrier.copies == 1;
+        let is_repaired = self.channels.get(&message.channel)?.config.repair;
+        (is_urgent && is_one_copy && is_repaired && message.origin.is_none())
+            .then_some(message.extent())
+            .filter(|extent| *extent <= MAX_SPARE_BYTES && piece.range.end == *extent)
+            .map(|_| Spares { next_at: now + interval, interval, left: copies })
     }
 }

@@ -369,6 +369,8 @@ impl Outbox {
             repairs: RangeSet::default(),
             acked: RangeSet::default(),
             suspected: RangeSet::default(),
+            spares: None,
+            spare_is_due: false,
         });
     }
 
@@ -405,9 +407,12 @@ impl Outbox {
     }
 
     /// Drops messages that expired before they were sent completely, and messages suspected lost
-    /// whose grace has passed.
+    /// whose grace has passed. Makes copies due.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((_, id)) = self.store.next_expiry().filter(|(at, _)| *at <= now) {
+            if self.change(id, |message| message.release_spare(now)) == Some(true) {
+                continue;
+            }
             match self.store.get(id) {
                 Some(message) if message.is_suspected() => self.drop_message(id, DropReason::Lost),
                 Some(message) if message.is_queued() => self.drop_message(id, DropReason::Expired),

@@ -10,7 +10,7 @@ use super::relayed::{Backlog, RelayOrigin};
 use super::{CONTROL, SendOrder};
 use crate::delivery::MessageId;
 use crate::delivery::fragment::RangeSet;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -44,6 +44,18 @@ pub(super) struct Outgoing {
     /// Suspected lost ranges, which are not repaired. The message is dropped as lost at `expires`,
     /// unless all of them are acknowledged before.
     pub(super) suspected: RangeSet,
+    /// Copies that are sent while no acknowledgement arrives.
+    pub(super) spares: Option<Spares>,
+    /// `repairs` are such a copy, which is free of charge.
+    pub(super) spare_is_due: bool,
+}
+
+/// Copies of a message on a lossy link, in addition to the first transmission.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spares {
+    pub(super) next_at: Instant,
+    pub(super) interval: Duration,
+    pub(super) left: u8,
 }
 
 /// Positions of a message in the collections, and its part of the sums.
@@ -97,12 +109,34 @@ impl Outgoing {
         matches!(self.origin, Some(RelayOrigin::For(..)))
     }
 
+    /// Time of the next check, or of the next copy.
+    fn next_check(&self) -> Option<Instant> {
+        let spare = self.spares.map(|spares| spares.next_at);
+        let checked = self.expires.filter(|_| !self.is_checked);
+        spare.into_iter().chain(checked).min()
+    }
+
+    /// Makes the next copy due, if its time has come.
+    pub(super) fn release_spare(&mut self, now: Instant) -> bool {
+        let Some(spares) = self.spares.filter(|spares| spares.next_at <= now) else { return false };
+        let left = spares.left - 1;
+        self.spares =
+            (left > 0).then_some(Spares { next_at: now + spares.interval, left, ..spares });
+        // A message of one packet has one range, and of few packets few.
+        let _ = self.repairs.insert(0..self.extent());
+        for range in self.acked.iter().cloned().collect::<Vec<_>>() {
+            self.repairs.remove(&range);
+        }
+        self.spare_is_due = true;
+        true
+    }
+
     fn derived(&self) -> Derived {
         let waiting_bytes = self.waiting_bytes();
         let queued = waiting_bytes > 0;
         Derived {
             ready: queued.then_some(self.order),
-            expiry: self.expires.filter(|_| !self.is_checked),
+            expiry: self.next_check(),
             eviction: (self.channel != CONTROL)
                 .then_some((self.order.rank.0, self.number.is_some())),
             waiting_bytes,

@@ -603,4 +603,8 @@ impl Controller for Auto {
     fn rate_bps(&self) -> Option<u64> {
         Some(self.pacing_rate as u64)
     }
+
+    fn fills_queue(&self) -> bool {
+        self.is_starting() && (self.rate_limited || self.was_rate_limited)
+    }
 }

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Redundancy ahead of loss: small urgent messages are sent again on a lossy link before a loss is
+//! known. It costs rate, which less urgent messages lack.
+
+use crate::path::link::smoothed_loss;
+use crate::rate::FULL_PACKET;
+use crate::time::{Duration, Instant};
+
+/// Links that lose less have no redundancy: the 99th percentile of the delay is then that of messages
+/// that are not lost, or nearly so.
+const LEAST_LOSS: f64 = 0.02;
+/// Copies are added until all are lost together with at most this probability, which leaves the 99th
+/// percentile of the delay to the last copy.
+const LOST_TOGETHER: f64 = 0.01;
+/// Most copies of a message, in addition to the first transmission.
+const MAX_COPIES: u8 = 2;
+/// Where longer bursts of losses are the rule, there is no redundancy: a copy within a burst is lost as
+/// well, and a repair arrives before a copy that waits for the end of the burst.
+const MAX_BURST: f64 = 2.0;
+/// Part of the link's rate for copies: with it, bulk data keeps at least nine tenths of the rate.
+const SHARE: f64 = 0.1;
+/// Credit in a burst, in bytes: a few messages.
+const BURST: f64 = 8000.0;
+/// Bursts over which their length is smoothed.
+const BURST_MEMORY: f64 = 16.0;
+
+/// Copies of a message that is sent now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Redundancy {
+    pub(crate) copies: u8,
+    /// Time between two copies, so that one burst of losses does not take both.
+    pub(crate) interval: Duration,
+}
+
+/// What is known of a link when a packet is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LinkState {
+    /// Bytes per second.
+    pub(crate) rate: f64,
+    /// Time after which a loss is known, and its repair arrives.
+    pub(crate) repair: Duration,
+}
+
+/// The length of bursts of losses, and the credit for copies, of one link.
+#[derive(Debug)]
+pub(crate) struct Redundancies {
+    /// Fraction of packets that are lost while the queue of the path is not filled on purpose.
+    loss: f64,
+    /// Average number of packets lost in a row.
+    burst: f64,
+    credit: f64,
+    updated: Instant,
+}
+
+impl Default for Redundancies {
+    fn default() -> Self {
+        Self { loss: 0.0, burst: 1.0, credit: BURST, updated: Instant::default() }
+    }
+}
+
+impl Redundancies {
+    /// Takes note of the fate of packets; those lost were lost in this number of rows.
+    pub(crate) fn on_outcome(&mut self, acked: u64, lost: u64, rows: u64) {
+        self.loss = smoothed_loss(self.loss, acked, lost);
+        let grown = (lost as f64 - rows as f64 * self.burst) / BURST_MEMORY;
+        self.burst = (self.burst + grown).max(1.0);
+    }
+
+    /// Copies of a message that is sent now; `None` where a repair arrives as early, losses are rare,
+    /// or the share is spent.
+    pub(crate) fn next(&mut self, now: Instant, link: LinkState) -> Option<Redundancy> {
+        let elapsed = now.since(self.updated).as_secs_f64();
+        (self.credit, self.updated) = ((self.credit + elapsed * link.rate * SHARE).min(BURST), now);
+        if self.loss < LEAST_LOSS || self.credit <= 0.0 || self.burst > MAX_BURST {
+            return None;
+        }
+        let spacing = (0.5 + self.burst) * FULL_PACKET as f64 / link.rate;
+        let interval = Duration::from_secs_f64(spacing.min(1.0));
+        let enough = (LOST_TOGETHER.ln() / self.loss.ln()).ceil() as u8;
+        // The first copy helps most: further ones do not use up its credit.
+        let most = if self.credit > BURST / 2.0 { MAX_COPIES } else { 1 };
+        let copies = enough.saturating_sub(1).clamp(1, most);
+        (interval < link.repair).then_some(Redundancy { copies, interval })
+    }
+
+    /// Charges a copy.
+    pub(crate) fn on_copy(&mut self, bytes: usize) {
+        self.credit -= bytes as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 6 Mbps.
+    const LINK: LinkState = LinkState { rate: 750e3, repair: Duration::from_millis(20) };
+
+    fn with_loss(loss: f64) -> Redundancies {
+        Redundancies { loss, ..Redundancies::default() }
+    }
+
+    fn interval(state: &mut Redundancies) -> Option<Duration> {
+        state.next(Instant(1), LINK).map(|it| it.interval)
+    }
+
+    #[test]
+    fn more_losses_need_more_copies() {
+        let next = |loss| with_loss(loss).next(Instant(1), LINK).map(|it| it.copies);
+        assert_eq!([0.0, 0.01, 0.05, 0.2, 0.9].map(next), [None, None, Some(1), Some(2), Some(2)]);
+    }
+
+    #[test]
+    fn a_copy_waits_for_the_end_of_a_burst_and_comes_before_the_repair() {
+        let mut state = with_loss(0.05);
+        let single = interval(&mut state);
+        assert_eq!(single.map(|it| it.as_millis()), Some(3), "one and a half full packets");
+        (0..9).for_each(|_| state.on_outcome(38, 2, 1));
+        assert!(interval(&mut state) > single, "after a burst of two");
+        state.on_outcome(100, 30, 1);
+        assert_eq!(interval(&mut state), None, "a burst takes the copies too");
+        let fast = LinkState { repair: Duration::from_millis(3), ..LINK };
+        assert_eq!(with_loss(0.05).next(Instant(1), fast), None, "a repair is as early");
+    }
+
+    #[test]
+    fn copies_take_a_tenth_of_the_rate() {
+        let mut state = with_loss(0.05);
+        let mut now = Instant(1);
+        let mut bytes = 0;
+        for _ in 0..10_000 {
+            now = now + Duration::from_millis(1);
+            if state.next(now, LINK).is_some() {
+                state.on_copy(1000);
+                bytes += 1000;
+            }
+        }
+        let share = f64::from(bytes) / 7.5e6;
+        assert!((0.09..0.11).contains(&share), "{share}");
+    }
+}
