@@ -67,6 +67,7 @@ validate: build
 	@target/release/tautline-lab validate air
 	@target/release/tautline-lab validate relays
 	@target/release/tautline-lab validate links
+	-@target/release/tautline-lab validate losses
 	@target/release/tautline-lab validate rates --docs docs
 
 # One test at a time, and nothing beside it: these look at the clock.

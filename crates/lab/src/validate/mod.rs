@@ -5,6 +5,7 @@ mod agreement;
 mod dcf;
 mod far;
 mod links;
+mod losses;
 mod rates;
 mod relays;
 mod speed;
@@ -42,6 +43,12 @@ pub enum Subject {
     /// Compare the policies over several links with RCom and with one link; exit code 3 if a target is
     /// missed.
     Links {
+        /// Print JSON instead of the tables.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure urgent and large messages on lossy links; exit code 3 if a target is missed.
+    Losses {
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
@@ -92,6 +99,7 @@ impl Subject {
             self,
             Self::Dcf { .. }
                 | Self::Links { .. }
+                | Self::Losses { .. }
                 | Self::Rates { .. }
                 | Self::Relays { .. }
                 | Self::Speed { .. }
@@ -105,6 +113,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Dcf { json, docs } => dcf::run(*json, docs.as_deref()),
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
         Subject::Links { json } => links::run(*json),
+        Subject::Losses { json } => losses::run(*json),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Speed { json } => speed::run(*json),
         Subject::Tcp { runs, json, docs } => tcp::run(*runs, *json, docs.as_deref()),

@@ -18,7 +18,7 @@ const MAX_COPIES: u8 = 2;
 /// well, and a repair arrives before a copy that waits for the end of the burst.
 const MAX_BURST: f64 = 2.0;
 /// Part of the link's rate for copies: with it, bulk data keeps at least nine tenths of the rate.
-const SHARE: f64 = 0.1;
+const SHARE: f64 = 0.09;
 /// Credit in a burst, in bytes: a few messages.
 const BURST: f64 = 8000.0;
 /// Bursts over which their length is smoothed.
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_take_a_tenth_of_the_rate() {
+    fn copies_take_at_most_a_tenth_of_the_rate() {
         let mut state = with_loss(0.05);
         let mut now = Instant(1);
         let mut bytes = 0;
@@ -136,6 +136,6 @@ mod tests {
             }
         }
         let share = f64::from(bytes) / 7.5e6;
-        assert!((0.09..0.11).contains(&share), "{share}");
+        assert!((0.08..0.1).contains(&share), "{share}");
     }
 }
