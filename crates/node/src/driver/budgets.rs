@@ -58,16 +58,14 @@ fn time(seconds_since_1970: u64) -> String {
 fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTreeSet<String> {
     let LinkName { peer, link } = name;
     let of = format!("the budget of link '{link}' to '{peer}' ({budget})");
+    let then = "only topics with 'over_budget: true' use this link";
     let end = time(account.end(budget));
     let mut texts = BTreeSet::new();
     if account.left(budget) == 0 {
-        texts.insert(format!(
-            "{of} is used up until {end}: only topics with 'over_budget: true' use this link"
-        ));
+        texts.insert(format!("{of} is used up until {end}: {then}"));
     } else if account.used() as f64 >= budget.bytes as f64 * NEARLY {
         texts.insert(format!(
-            "{of} is used up to {:.0} % or more; the period ends at {end}. After that much, only \
-             topics with 'over_budget: true' use this link",
+            "{:.0} % of {of} are used; the period ends at {end}. When the budget is used up, {then}",
             NEARLY * 100.0
         ));
     }
@@ -173,6 +171,9 @@ impl Driver {
             of.into_iter().flat_map(texts).collect()
         };
         let (before, all) = (pairs(before), pairs(all));
+        if before != all {
+            self.news.schedule();
+        }
         for (peer, text) in before.difference(&all) {
             self.topics.notices.remove(&Cause::Peer(peer.clone()), text);
         }
@@ -241,7 +242,10 @@ mod tests {
     fn there_is_a_notice_from_four_fifths_on_another_when_the_budget_is_used_up_and_none_before() {
         assert!(said(799_999, NOW).is_empty());
         let [nearly] = &said(800_000, NOW)[..] else { panic!() };
-        assert!(nearly.contains("link 'lte' to 'base' (1MB/30d) is used up to 80 %"), "{nearly}");
+        assert!(
+            nearly.contains("80 % of the budget of link 'lte' to 'base' (1MB/30d) are used;"),
+            "{nearly}"
+        );
         assert!(nearly.contains("2026-12-25T08:00:00.000Z"), "{nearly}");
         assert_eq!(
             said(999_999, NOW),
