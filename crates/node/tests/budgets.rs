@@ -74,7 +74,7 @@ fn a_used_up_budget_stops_all_topics_but_those_that_may_exceed_it() {
     let [robot_file, base_file] = files(&place, "500kB/1d");
     let base = Running::start("base", &base_file);
     let robot = Running::start("robot", &robot_file);
-    [IMAGE, COMMAND].map(|topic| offer(&robot, topic));
+    [IMAGE, COMMAND].iter().for_each(|topic| offer(&robot, topic));
     wait_for("the budget is used up", || {
         publish(&robot, IMAGE, 30_000);
         std::thread::sleep(Duration::from_millis(20));
@@ -104,7 +104,7 @@ fn a_used_up_budget_stops_all_topics_but_those_that_may_exceed_it() {
     let again = budget(&robot.handle.status().unwrap());
     assert!(again.spent && again.used_bytes >= used.used_bytes, "{again:?} after {used:?}");
     assert_eq!(again.period_ends, used.period_ends);
-    [IMAGE, COMMAND].map(|topic| offer(&robot, topic));
+    [IMAGE, COMMAND].iter().for_each(|topic| offer(&robot, topic));
     wait_for("a command arrives", || {
         publish(&robot, IMAGE, 30_000);
         publish(&robot, COMMAND, 50);
