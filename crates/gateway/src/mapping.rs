@@ -48,11 +48,13 @@ pub struct LinkRule {
     pub only: Vec<String>,
     /// Names of the links that carry the topic only while no other can.
     pub avoid: Vec<String>,
+    /// Whether links whose data budget is used up still carry the topic.
+    pub over_budget: bool,
 }
 
 impl Default for LinkRule {
     fn default() -> Self {
-        Self { choice: None, copies: 2, only: Vec::new(), avoid: Vec::new() }
+        Self { choice: None, copies: 2, only: Vec::new(), avoid: Vec::new(), over_budget: false }
     }
 }
 

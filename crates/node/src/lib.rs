@@ -3,6 +3,7 @@
 //! metrics and other front ends use.
 
 pub mod audit;
+mod budgets;
 mod codec;
 pub mod config;
 pub mod control;

@@ -470,6 +470,16 @@ const LINKS: &[Metric<LinkReport>] = &[
         "Available rate, bits per second of IP packets",
         Gauge(|l| Some(l.available_bps? as f64)),
     ),
+    Metric(
+        "tautline_link_budget_bytes",
+        "IP bytes that the link's budget allows in a period",
+        Gauge(|l| Some(l.budget.as_ref()?.total_bytes as f64)),
+    ),
+    Metric(
+        "tautline_link_budget_used_bytes",
+        "IP bytes of the budget that are used in the current period",
+        Gauge(|l| Some(l.budget.as_ref()?.used_bytes as f64)),
+    ),
     Metric("tautline_link_mtu_bytes", "Maximum datagram payload", Level(|l| l.mtu)),
 ];
 

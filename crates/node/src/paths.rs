@@ -291,6 +291,7 @@ mod tests {
             interface: None,
             mtu: None,
             metered: false,
+            budget: None,
         })
     }
 

@@ -2,6 +2,7 @@
 //! The snapshot of a running node, assembled from its parts.
 
 use crate::config::{Config, Security};
+use crate::driver::BudgetReports;
 use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
@@ -27,6 +28,7 @@ pub(crate) struct Reporter {
     is_secure: bool,
     listen: String,
     radio_names: BTreeMap<RadioId, String>,
+    budgets: BudgetReports,
 }
 
 /// Messages refused by parts of the data plane, since the start.
@@ -51,7 +53,13 @@ impl Reporter {
             is_secure: config.security != Security::None,
             listen: listen.to_string(),
             radio_names: BTreeMap::new(),
+            budgets: BudgetReports::new(),
         }
+    }
+
+    /// Sets the state of the links' budgets.
+    pub(crate) fn set_budgets(&mut self, budgets: BudgetReports) {
+        self.budgets = budgets;
     }
 
     pub(crate) fn name_radio(&mut self, radio: RadioId, interface: &str) {
@@ -171,6 +179,7 @@ impl Reporter {
             received_packets: stats.received_packets,
             received_bytes: stats.received_bytes,
             duplicate_packets: stats.duplicate_packets,
+            budget: self.budgets.get(&id).cloned(),
         }
     }
 }

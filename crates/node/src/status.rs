@@ -313,6 +313,22 @@ pub struct LinkReport {
     pub received_bytes: u64,
     /// Packets received twice.
     pub duplicate_packets: u64,
+    /// The budget of the link, if it has one.
+    #[serde(default)]
+    pub budget: Option<BudgetReport>,
+}
+
+/// The data budget of a link, at most a second old.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BudgetReport {
+    /// IP bytes sent and received in the current period.
+    pub used_bytes: u64,
+    /// IP bytes that the budget allows in a period.
+    pub total_bytes: u64,
+    /// End of the period (RFC 3339, UTC).
+    pub period_ends: String,
+    /// Whether the budget is used up: only topics with `over_budget` use the link.
+    pub spent: bool,
 }
 
 /// The watchdog of one topic from peers.

@@ -8,8 +8,8 @@ use tautline_gateway::mapping::Accepted;
 use tautline_gateway::mapping::{Compression, treatment};
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
-    AuditConfig, Beacons, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse,
-    starter,
+    AuditConfig, Beacons, Budget, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning,
+    parse, starter,
 };
 use tautline_proto::{Marking, Rate};
 
@@ -279,6 +279,29 @@ fn a_watchdog_that_no_peer_may_feed_is_a_warning() {
         assert!(said(unfed, "/cmd_vel"), "{unfed}");
     }
     assert!(!said("b: { prefix: /b }", "/b/scan"), "it may be what the peer senses");
+}
+
+#[test]
+fn a_budget_makes_a_link_metered_and_odd_ones_are_explained() {
+    let file = |budget: &str, topic: &str| {
+        let lte = format!("{{ name: lte, address: b2, budget: {budget} }}");
+        format!(
+            "name: r\npeers: {{ b: {{ links: [{lte}], accept: \"/**\" }} }}\ntopics: {{ /scan: {topic} }}\n"
+        )
+    };
+    let (config, found) = checked(&file("5GB / 30d", "{ over_budget: true, to: b }"));
+    assert_eq!(found, []);
+    let link = &config.peers[0].links[0];
+    assert!(link.metered && link.budget == Budget::parse("5GB/30d"), "{link:?}");
+    assert!(config.topics[0].treatment.links.over_budget);
+    assert_eq!(config.state.to_str(), Some("/var/lib/tautline"));
+    let report = warnings(&file("5GB/30d", "{}"));
+    assert!(report.contains("peers.b.links: every link has a budget, and no topic"), "{report}");
+    let report = warnings(&file("2GB/30d", "{ over_budget: true }"));
+    let words = "peers.b.links[0].budget: heartbeats alone use about 2489MB/30d, more than";
+    assert!(report.contains(words), "{report}");
+    let report = warnings("name: r\npeers: { b: b }\ntopics: { /scan: { over_budget: true } }\n");
+    assert!(report.contains("topics./scan.over_budget: no link has a 'budget'"), "{report}");
 }
 
 #[test]

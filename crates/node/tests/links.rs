@@ -6,68 +6,20 @@
 mod running;
 
 use bytes::Bytes;
+use running::node::Running;
 use running::{free_port, wait_for};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
-use tautline_node::config::{self, Surroundings};
+use tautline_gateway::{Event, Qos, Source, Topic};
 use tautline_node::control::Inspect;
 use tautline_node::status::{Direction, LinkReport, TopicReport};
-use tautline_node::{Handle, Node, RunError, Settings};
 
 const IMAGE: &str = "/image";
 const RATE_BPS: u64 = 2_000_000;
 
-/// Subscribes to all topics of peers.
-struct Listener(Arc<dyn Events>);
-
-impl Gateway for Listener {
-    fn handle(&self, command: Command) {
-        if let Command::Advertise { topic } = command {
-            self.0.emit(Event::Wanted { topic: topic.name, wanted: true });
-        }
-    }
-
-    fn status(&self) -> GatewayStatus {
-        GatewayStatus { kind: "none", ..GatewayStatus::default() }
-    }
-
-    fn shutdown(self: Box<Self>) {}
-}
-
-struct Running {
-    handle: Handle,
-    events: Arc<dyn Events>,
-    thread: JoinHandle<Result<(), RunError>>,
-}
-
-impl Running {
-    fn start(name: &str, lines: &str) -> Self {
-        let file = format!("name: {name}\nsecurity: none\nros1: false\n{lines}\n");
-        let config = config::parse(&file, &Surroundings::default()).unwrap().config;
-        let (sender, started) = sync_channel(1);
-        // A node cannot change its thread.
-        let thread = std::thread::spawn(move || {
-            let node = Node::new(config).unwrap();
-            sender.send((node.handle(), node.events())).unwrap();
-            let gateway = Box::new(Listener(node.events()));
-            node.run(gateway, &Settings::default())
-        });
-        let (handle, events) = started.recv().unwrap();
-        Self { handle, events, thread }
-    }
-
-    fn stop(self) {
-        self.handle.shutdown();
-        self.thread.join().unwrap().unwrap();
-    }
-
-    fn image(&self) -> Option<TopicReport> {
-        let topics = self.handle.status().unwrap().topics;
-        topics.into_iter().find(|it| it.topic == IMAGE && it.direction == Direction::Out)
-    }
+fn image(robot: &Running) -> Option<TopicReport> {
+    let topics = robot.handle.status().unwrap().topics;
+    topics.into_iter().find(|it| it.topic == IMAGE && it.direction == Direction::Out)
 }
 
 fn pair(topics: &str) -> [Running; 2] {
@@ -120,7 +72,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
     let payload = Bytes::from(vec![7; 30_000]);
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < deadline, "in vain: {:?}", robot.image());
+        assert!(Instant::now() < deadline, "in vain: {:?}", image(&robot));
         robot.events.emit(Event::Message {
             topic: IMAGE.into(),
             source: Source::here(0),
@@ -148,10 +100,10 @@ fn what_the_link_does_not_carry_is_given_up_as_the_file_says_and_explained() {
             definition: "uint8[] data".into(),
             qos: Qos::default(),
         }));
-        wait_for("somebody to listen", || robot.image().filter(|it| it.wanted));
+        wait_for("somebody to listen", || image(&robot).filter(|it| it.wanted));
         let mut found = None;
         publish_until(&robot, || {
-            found = robot.image().and_then(|it| it.given_up).filter(|it| it.of >= 60);
+            found = image(&robot).and_then(|it| it.given_up).filter(|it| it.of >= 60);
             found.is_some()
         });
         let found = found.unwrap();

@@ -140,6 +140,21 @@ fn both_links_come_up_and_share_a_message() {
 }
 
 #[test]
+fn a_link_whose_allowance_is_spent_leaves_messages_to_the_other() {
+    let mut joined = Joined::new();
+    let channel = joined.offer();
+    let first = joined.nodes[0].links().next().unwrap();
+    joined.nodes[0].set_allowance(first, Some(3000));
+    joined.carried = [0, 0];
+    joined.send(channel, 1);
+    joined.run(500);
+    assert_eq!(joined.received, [1]);
+    // Two packets of the message, one heartbeat in flight, and two heartbeats a second.
+    assert!(joined.nodes[0].link(first).spent && joined.carried[0] < 6000, "{:?}", joined.carried);
+    assert!(joined.carried[1] > 15_000, "{:?}", joined.carried);
+}
+
+#[test]
 fn a_message_in_flight_moves_to_the_second_link_when_the_first_dies() {
     let mut joined = Joined::new();
     let channel = joined.offer();

@@ -23,4 +23,5 @@ pub use event::{
 };
 pub(crate) use recorder::Recorder;
 pub use recorder::{MAX_MERGED, RECORDED};
+pub(crate) use time::rfc3339;
 pub use writer::{Audit, AuditError, AuditLog, MAX_QUEUED};

@@ -249,7 +249,12 @@ fn link_row(link: &LinkConfig) -> [String; 5] {
     let interface = link.interface.clone().unwrap_or("any".into());
     let default_mtu = || format!("of the interface, at most {MAX_DEFAULT_MTU} bytes");
     let mtu = link.mtu.map_or_else(default_mtu, |mtu| format!("{mtu} bytes"));
-    [String::new(), address(link), interface, mtu, String::new()]
+    let metered = match link.budget {
+        Some(budget) => format!(", budget {budget}"),
+        None if link.metered => ", metered".into(),
+        None => String::new(),
+    };
+    [String::new(), address(link) + &metered, interface, mtu, String::new()]
 }
 
 fn address(link: &LinkConfig) -> String {
@@ -428,9 +433,22 @@ fn as_json(checked: &Checked) -> Json {
 }
 
 fn peer_as_json(peer: &PeerConfig) -> Json {
-    let links: Vec<Json> = peer.links.iter().map(|link| {
-        json!({ "host": link.host, "port": link.port, "interface": link.interface, "mtu": link.mtu })
-    }).collect();
+    let links: Vec<Json> = peer
+        .links
+        .iter()
+        .map(|link| {
+            let budget =
+                link.budget.map(|it| json!({ "bytes": it.bytes, "period_s": it.period.as_secs() }));
+            json!({
+                "host": link.host,
+                "port": link.port,
+                "interface": link.interface,
+                "mtu": link.mtu,
+                "metered": link.metered,
+                "budget": budget,
+            })
+        })
+        .collect();
     let accept = peer.names.accept.iter();
     let accept: Vec<Json> =
         accept.map(|it| json!({ "name": it.pattern.as_str(), "types": it.types })).collect();

@@ -81,6 +81,7 @@ pub fn in_words(status: &Status) -> String {
         "SENT", "RECEIVED", "REPAIRS", "TWICE",
     ];
     section(&mut text, "Links", header, status.links.iter().map(link));
+    text.push_str(&budgets(&status.links));
     if !status.watchdogs.is_empty() {
         let header = ["TOPIC", "STATE", "PUBLISHED"];
         section(&mut text, "Watchdogs", header, status.watchdogs.iter().map(watchdog));
@@ -210,6 +211,28 @@ fn radio(radio: &RadioReport) -> [String; 7] {
         bytes(radio.sent_bytes as f64),
         short(radio.sent_packets as f64),
     ]
+}
+
+/// Formats the budgets of links; empty if there are none.
+fn budgets(links: &[LinkReport]) -> String {
+    let row = |link: &LinkReport| {
+        let budget = link.budget.as_ref()?;
+        Some([
+            link.peer.clone(),
+            link.name.clone(),
+            part_of_bytes(budget.used_bytes, budget.total_bytes),
+            percent(Some(budget.used_bytes as f64 / budget.total_bytes.max(1) as f64)),
+            budget.period_ends.clone(),
+            if budget.spent { "used up" } else { "" }.into(),
+        ])
+    };
+    let rows: Vec<[String; 6]> = links.iter().filter_map(row).collect();
+    let mut text = String::new();
+    if !rows.is_empty() {
+        let header = ["PEER", "LINK", "USED", "", "PERIOD ENDS", "STATE"];
+        section(&mut text, "Budgets of links", header, rows.into_iter());
+    }
+    text
 }
 
 fn waiting(it: &WaitingReport) -> [String; 5] {

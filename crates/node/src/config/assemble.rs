@@ -5,11 +5,11 @@
 
 use super::kind::{ANY_TYPE, Kind, Value};
 use super::problem::Problem;
-use super::surroundings::{SYSTEM_LOGS_FOLDER, Surroundings};
+use super::surroundings::{SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings};
 use super::table::RANGES;
 use super::validate::{Named, Section};
 use super::{
-    AuditConfig, Beacons, Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig,
+    AuditConfig, Beacons, Budget, Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig,
     RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
 use std::path::{Path, PathBuf};
@@ -53,6 +53,10 @@ pub fn config(
         beacons: beacons(file),
         diagnostics: file.get("diagnostics")?,
         audit: audit(file, surroundings, &name)?,
+        state: match (file.text("state"), &surroundings.state_folder) {
+            (Some(folder), _) => folder.into(),
+            (None, folder) => folder.clone().unwrap_or(SYSTEM_STATE_FOLDER.into()),
+        },
         ros1,
         ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
@@ -266,13 +270,15 @@ fn accept((name, types): &(Value, Vec<Value>)) -> Option<Accept> {
 
 fn link(section: &Section, index: usize) -> Option<LinkConfig> {
     let Some((_, Value::Endpoint(host, port))) = section.single("address") else { return None };
+    let budget: Option<Budget> = section.get("budget");
     Some(LinkConfig {
         name: link_name(section, index),
         host: host.clone(),
         port: port.unwrap_or(DEFAULT_PORT),
         interface: section.get("interface"),
         mtu: section.number("mtu"),
-        metered: section.get("metered").unwrap_or(false),
+        metered: budget.is_some() || section.get("metered").unwrap_or(false),
+        budget,
     })
 }
 
@@ -350,6 +356,7 @@ fn topic(named: &Named) -> Option<TopicRule> {
             copies: section.number("copies")?,
             only: section.all("only_links"),
             avoid: section.all("avoid_links"),
+            over_budget: section.get("over_budget")?,
         },
     };
     Some(TopicRule { pattern: named.name.held()?, treatment })

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks across keys whose values are valid one by one.
 
+mod budgets;
+
 use super::kind::Value;
 use super::problem::{Position, Problem, TOP, Warning};
 use super::surroundings::Surroundings;
@@ -31,6 +33,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.links_named_twice(file);
     findings.unknown_links(file);
     findings.peers_without_named_links(file);
+    findings.budgets(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
     findings.beacons(file);

@@ -2,6 +2,7 @@
 //! Kinds of single values in the robot's file: how each is parsed, and its allowed values in words
 //! (for errors and the reference) and as a JSON Schema.
 
+use super::budget::{self, Budget};
 use super::units;
 use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -71,6 +72,8 @@ pub enum Kind {
     Frequency(&'static str, &'static str),
     /// Number of bytes.
     Bytes(&'static str, &'static str),
+    /// Bytes per period.
+    Budget,
     /// Fraction of one, or per cent.
     Share,
     /// One of these words.
@@ -122,6 +125,8 @@ values! {
     Real(f64),
     /// Time.
     Duration(Duration),
+    /// Bytes per period.
+    Budget(Budget),
 }
 
 impl Value {
@@ -169,6 +174,7 @@ impl Kind {
             Kind::Pacing(min, max) => pacing(text, min, max).map(Value::Pacing),
             Kind::Frequency(min, max) => within(units::frequency, text, min, max).map(Value::Real),
             Kind::Bytes(min, max) => within(units::bytes, text, min, max).map(Value::Whole),
+            Kind::Budget => Budget::parse(text).map(Value::Budget),
             Kind::Share => within(units::share, text, "0", "1").map(Value::Real),
             Kind::OneOf(words) => known(words.contains(&text)),
             // These have an error of their own.
@@ -215,6 +221,7 @@ impl Kind {
             Kind::Bytes(min, max) => {
                 format!("a size from {min} to {max} (kB, MB, GB, KiB, MiB, GiB; a number alone is bytes)")
             }
+            Kind::Budget => budget::ALLOWED.into(),
             Kind::Share => "0% to 100%, or 0 to 1".into(),
             Kind::OneOf(words) => words.join(" or "),
         }
@@ -260,6 +267,7 @@ impl Kind {
             }
             Kind::Frequency(..) => number_or(units::FREQUENCY_UNITS, None),
             Kind::Bytes(..) => number_or(units::BYTE_UNITS, None),
+            Kind::Budget => text(budget::PATTERN),
             Kind::Share => number_or(units::SHARE_UNITS, Some(1)),
             Kind::OneOf(words) => json!({ "enum": words }),
         }

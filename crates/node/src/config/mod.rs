@@ -6,6 +6,7 @@
 //! run reports all problems.
 
 mod assemble;
+mod budget;
 mod cross;
 pub mod kind;
 mod problem;
@@ -16,8 +17,11 @@ pub mod units;
 mod validate;
 pub mod yaml;
 
+pub use budget::Budget;
 pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest};
-pub use surroundings::{SYSTEM_CONTROL_FOLDER, SYSTEM_LOGS_FOLDER, Surroundings};
+pub use surroundings::{
+    SYSTEM_CONTROL_FOLDER, SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings,
+};
 pub use yaml::{MAX_FILE_BYTES, MAX_NESTING};
 
 use std::io::Read;
@@ -150,6 +154,8 @@ pub struct Config {
     pub beacons: Beacons,
     /// Destination of the audit log.
     pub audit: AuditConfig,
+    /// Folder of the files that survive a restart.
+    pub state: PathBuf,
     /// Authentication of peers.
     pub security: Security,
     /// Whether the node publishes its state on the robot's /diagnostics.
@@ -336,6 +342,8 @@ pub struct LinkConfig {
     pub mtu: Option<u16>,
     /// Whether it costs money.
     pub metered: bool,
+    /// The data that it may carry in each period; `None` without a limit. It is then metered.
+    pub budget: Option<Budget>,
 }
 
 /// Default packet size for interfaces with a larger MTU (loopback).

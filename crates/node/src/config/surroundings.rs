@@ -31,6 +31,8 @@ pub struct Surroundings {
     pub runtime_folder: Option<PathBuf>,
     /// LOGS_DIRECTORY, which systemd sets; the first folder if it lists several.
     pub logs_folder: Option<PathBuf>,
+    /// STATE_DIRECTORY, which systemd sets; the first folder if it lists several.
+    pub state_folder: Option<PathBuf>,
     /// Name of the machine; `None` if the system reports none.
     pub host_name: Option<String>,
     /// Names of the network interfaces; `None` if unknown.
@@ -39,6 +41,9 @@ pub struct Surroundings {
 
 /// Folder of audit logs without LOGS_DIRECTORY.
 pub const SYSTEM_LOGS_FOLDER: &str = "/var/log/tautline";
+
+/// Folder of the files that survive a restart, without STATE_DIRECTORY.
+pub const SYSTEM_STATE_FOLDER: &str = "/var/lib/tautline";
 
 /// Folder of control sockets without XDG_RUNTIME_DIR.
 pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
@@ -61,9 +66,8 @@ impl Surroundings {
             runtime_folder: variable("XDG_RUNTIME_DIR")
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute()),
-            logs_folder: variable("LOGS_DIRECTORY")
-                .and_then(|all| all.split(':').next().map(PathBuf::from))
-                .filter(|path| path.is_absolute()),
+            logs_folder: variable("LOGS_DIRECTORY").and_then(|all| first_folder(&all)),
+            state_folder: variable("STATE_DIRECTORY").and_then(|all| first_folder(&all)),
             host_name: machine_name(),
             interfaces: interfaces(),
         }
@@ -83,6 +87,10 @@ impl Surroundings {
         let own = self.runtime_folder.iter().map(|folder| folder.join("tautline"));
         own.chain([PathBuf::from(SYSTEM_CONTROL_FOLDER)]).collect()
     }
+}
+
+fn first_folder(all: &str) -> Option<PathBuf> {
+    all.split(':').next().map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 fn machine_name() -> Option<String> {

@@ -131,6 +131,9 @@ pub const FILE: &[Setting] = &[
         .doc("Whether this node publishes its state (peers, links, radios and drops) on /diagnostics of its ROS, and to peers if a rule under topics covers /diagnostics. The available rate of its links appears only locally, on NODE_NAME/link. Without subscribers, nothing is published."),
     shaped("audit", Shape::Switch(AUDIT), Computed("on if the service manager provides a folder for logs (LOGS_DIRECTORY, as the systemd unit does), otherwise off"))
         .doc("The audit log: a JSON line for each peer that comes up or goes down, each refusal, each change with its author, and each safe message; see [audit.md](audit.md). true uses the defaults below, false disables the log."),
+    key("state", Kind::Folder, Computed("STATE_DIRECTORY, which the systemd unit sets, or /var/lib/tautline without that variable"))
+        .example("/var/lib/tautline")
+        .doc("Folder of NAME.budgets, the file that keeps the data used of each `budget` across restarts. Without budgets it is not used."),
     key("security", Kind::OneOf(SECURITY), Value("keys"))
         .example("none")
         .doc("How peers prove their identity: `keys`, or `none` on closed test networks. With `none`, anybody on the network can act as any node."),
@@ -292,6 +295,9 @@ const LINKS: &[Setting] = &[
     key("metered", Kind::Flag, Value("false"))
         .example("true")
         .doc("Whether the link costs money. It carries messages only while no other link can, and those of topics whose `only_links` names it."),
+    key("budget", Kind::Budget, Absent("no limit"))
+        .example("5GB/30d")
+        .doc("Data that the link may carry in each period, in both directions, with the headers of IP and UDP. The link is then metered. When the budget is used up, only topics with `over_budget: true` use the link until the next period; see [links](../how-to/links.md#limit-the-data-of-a-metered-link)."),
 ];
 
 const RADIOS: Naming = Naming {
@@ -395,6 +401,9 @@ const TOPICS: Naming = Naming {
         list("avoid_links", Kind::NodeName, Absent("none"))
             .example("[wlan0]")
             .doc("Names of links that carry the topic only while no other link can."),
+        key("over_budget", Kind::Flag, Value("false"))
+            .example("true")
+            .doc("Whether a link whose `budget` is used up still carries the topic."),
     ],
 };
 

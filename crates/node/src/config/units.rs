@@ -62,7 +62,8 @@ pub fn share(text: &str) -> Option<f64> {
     quantity(text, SHARE_UNITS)
 }
 
-fn whole(value: f64) -> Option<u64> {
+/// Rounds to a whole number.
+pub fn whole(value: f64) -> Option<u64> {
     (value < u64::MAX as f64).then_some(value.round() as u64)
 }
 

@@ -4,6 +4,7 @@
 use super::Driver;
 use super::peers::FileEntry;
 use super::usage::Admission;
+use crate::config::Budget;
 use crate::limits::TIME_SHARE;
 use crate::paths::{self, Path};
 use crate::udp::{self, LinkSocket};
@@ -42,6 +43,8 @@ pub(super) struct Link {
     /// Whether the link has no configured address and leads to the address from which the peer
     /// initiated the handshake.
     pub(super) follows_initiator: bool,
+    /// The part of its bytes that is counted in its budget.
+    pub(super) counted_bytes: u64,
 }
 
 pub(super) struct ClassSocket {
@@ -53,8 +56,24 @@ pub(super) struct ClassSocket {
 
 impl Link {
     pub(super) fn new(id: LinkId) -> Self {
-        let (sockets, path, device) = (Vec::new(), None, None);
-        Self { id, entry: None, watch: None, sockets, path, device, follows_initiator: false }
+        Self {
+            id,
+            entry: None,
+            watch: None,
+            sockets: Vec::new(),
+            path: None,
+            device: None,
+            follows_initiator: false,
+            counted_bytes: 0,
+        }
+    }
+
+    /// The budget of the link, if it has one.
+    pub(super) fn budget(&self) -> Option<Budget> {
+        match &self.entry {
+            Some(FileEntry::To(config)) => config.budget,
+            _ => None,
+        }
     }
 
     /// Removes the link: closes its sockets and frees its slot for another link.

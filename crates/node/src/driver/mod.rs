@@ -3,6 +3,7 @@
 //! passes each of them to the protocol, and drains the protocol's outputs.
 
 mod beacons;
+mod budgets;
 mod links;
 mod news;
 mod peers;
@@ -25,6 +26,8 @@ use crate::status::Status;
 use crate::topics::{Order, Topics};
 use crate::udp::{self, MAX_DATAGRAM};
 use beacons::Beacons;
+pub(crate) use budgets::BudgetReports;
+use budgets::Budgets;
 use links::Link;
 use news::News;
 use rustix::buffer::spare_capacity;
@@ -95,6 +98,7 @@ pub(crate) struct Driver {
     next_watch: u64,
     beacons: Option<Beacons>,
     silence: Silence,
+    budgets: Budgets,
     radios: BTreeMap<String, RadioId>,
     /// Radio of links whose interface is unknown.
     unknown_radio: RadioId,
@@ -177,6 +181,7 @@ impl Driver {
             paths: None,
             next_watch: 0,
             silence: Silence::default(),
+            budgets: Budgets::default(),
             radios: BTreeMap::new(),
             unknown_radio: RadioId(0),
             strangers: HashMap::new(),
@@ -267,6 +272,7 @@ impl Driver {
         let result = self.run_loop(&*gateway, codec, settings);
         // Every thread that is blocked on an input is released, including the gateway's own.
         self.waiting.close();
+        self.close_budgets();
         drop(self);
         gateway.shutdown();
         result
@@ -297,6 +303,7 @@ impl Driver {
                 self.sweep_links();
                 self.check_silence(now);
                 self.check_clocks();
+                self.check_budgets(now);
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
                 self.report_links(now);

@@ -27,6 +27,16 @@ impl FileEntry {
     pub(super) fn is_metered(&self) -> bool {
         matches!(self, Self::To(config) if config.metered)
     }
+
+    /// Whether a link can represent the other entry without a new path: only its budget differs.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::To(own), Self::To(other)) => {
+                *own == config::LinkConfig { budget: own.budget, ..other.clone() }
+            }
+            _ => self == other,
+        }
+    }
 }
 
 impl Driver {
@@ -46,6 +56,8 @@ impl Driver {
     /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
     /// of the file. The sessions of the remaining peers continue.
     pub(super) fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
+        // Links that are removed take their counters with them.
+        self.check_budgets(self.now());
         let endpoint = &self.topics.endpoint;
         let stays = |id: &PeerId| peers.iter().any(|it| it.key == endpoint.peer(*id).key);
         let gone: Vec<PeerId> = endpoint.peers().filter(|id| !stays(id)).collect();
@@ -69,6 +81,7 @@ impl Driver {
             }
         }
         self.name_relayed_radios();
+        self.check_budgets(self.now());
         self.follow_paths();
         Ok(())
     }
@@ -126,7 +139,8 @@ impl Driver {
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
         for entry in entries {
-            let has_entry = |id: &LinkId| self.links[id.0 as usize].entry.as_ref() == Some(entry);
+            let entry_of = |id: &LinkId| self.links[id.0 as usize].entry.as_ref();
+            let has_entry = |id: &LinkId| entry_of(id).is_some_and(|own| own.is_like(entry));
             kept.push(spare.iter().position(has_entry).map(|place| spare.remove(place)));
         }
         let now = self.now();
@@ -137,7 +151,10 @@ impl Driver {
         let mut order = Vec::new();
         for (entry, kept) in entries.iter().zip(kept) {
             order.push(match kept {
-                Some(id) => id,
+                Some(id) => {
+                    self.links[id.0 as usize].entry = Some(entry.clone());
+                    id
+                }
                 None => self.add_link(peer, entry)?,
             });
         }

@@ -34,6 +34,7 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
         ros2: _,
         realtime: _,
         audit: _,
+        state: _,
         metrics,
         beacons,
         diagnostics,
@@ -108,6 +109,7 @@ fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
         format!("priority {priority}, cpu {cpu}, lock_memory {lock}")
     });
     found.compare("audit", &old.audit, &new.audit, audit);
+    found.compare("state", &old.state, &new.state, |it| path(it));
     for (key, bytes) in [
         ("max_message", (|it| it.max_message) as fn(&Limits) -> usize),
         ("reassembly_bytes", |it| it.reassembly_bytes),
@@ -274,12 +276,13 @@ fn accepted(entry: &Accept) -> String {
 }
 
 fn link(link: &LinkConfig) -> String {
-    let LinkConfig { name, host, port, interface, mtu, metered } = link;
+    let LinkConfig { name, host, port, interface, mtu, metered, budget } = link;
     let interface = interface.as_ref().map_or(String::new(), |it| format!(" by {it}"));
     let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
     let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
     let metered = if *metered { " metered" } else { "" };
-    format!("{name}: {host}:{port}{interface}{mtu}{metered}")
+    let budget = budget.map_or(String::new(), |it| format!(" budget {it}"));
+    format!("{name}: {host}:{port}{interface}{mtu}{metered}{budget}")
 }
 
 fn treatment(of: &Treatment) -> Described {
@@ -296,6 +299,7 @@ fn treatment(of: &Treatment) -> Described {
         ("copies", of.links.copies.to_string()),
         ("only_links", list(of.links.only.clone())),
         ("avoid_links", list(of.links.avoid.clone())),
+        ("over_budget", of.links.over_budget.to_string()),
     ]
 }
 

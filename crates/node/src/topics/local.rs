@@ -407,5 +407,6 @@ fn link_use(treatment: &Treatment, links: &[(String, u8)]) -> LinkUse {
         },
         only: (!rule.only.is_empty()).then(|| set(&rule.only)),
         avoid: set(&rule.avoid),
+        over_budget: rule.over_budget,
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod enclosure;
 pub mod hostile;
+pub mod node;
 
 use enclosure::Enclosure;
 use std::collections::BTreeSet;

@@ -33,10 +33,25 @@ impl Endpoint {
         self.direct_link_ids(peer).nth(1).is_some()
     }
 
+    /// Whether an allowance of one of the peer's links is used up.
+    pub(crate) fn has_spent_link(&self, peer: PeerId) -> bool {
+        self.peers[peer].links.iter().any(|id| self.links[*id].is_spent())
+    }
+
+    /// Sets the number of IP bytes, sent and received from now on, after which a link carries only
+    /// channels with [`LinkUse::over_budget`](crate::LinkUse::over_budget), control messages,
+    /// acknowledgements and heartbeats. Other messages wait for another link, as while a link is
+    /// down. `None`: no limit.
+    pub fn set_allowance(&mut self, id: LinkId, bytes: Option<u64>) {
+        let link = &mut self.links[id];
+        link.allowed_bytes = bytes.map(|bytes| link.used_bytes().saturating_add(bytes));
+    }
+
     /// Whether the peer of a link has another one that can carry data.
     pub(crate) fn has_other_link(&self, id: LinkId) -> bool {
         let links = &self.peers[self.links[id].peer].links;
-        links.iter().any(|other| *other != id && self.links[*other].carries_data())
+        let carries = |other: &Link| other.carries_data() && !other.is_spent();
+        links.iter().any(|other| *other != id && carries(&self.links[*other]))
     }
 
     /// The link of a report on packets that came by this link, which is up.
@@ -53,7 +68,7 @@ impl Endpoint {
         let own = link.one_way_micros.filter(|_| link.carries_data() && !link.is_suspect());
         let others = self.direct_link_ids(link.peer).filter(|other| {
             let other = &self.links[*other];
-            other.carries_data() && !other.is_suspect()
+            other.carries_data() && !other.is_suspect() && !other.is_spent()
         });
         let delays = others.filter_map(|other| Some((other, self.links[other].one_way_micros?)));
         let after = |micros: u32, first: u32| micros.wrapping_sub(first) as i32;
@@ -79,7 +94,8 @@ impl Endpoint {
             return None;
         }
         let mut forecasts = self.forecasts(now, peer);
-        if forecasts.0.is_empty() {
+        let is_spent = forecasts.0.iter().all(|forecast| forecast.spent);
+        if forecasts.0.is_empty() || is_spent && self.has_unspent_link(peer) {
             return self.next_without_forecast(radio, peer, held_back);
         }
         if !forecasts.0.iter().any(|forecast| forecast.radio == radio) {
@@ -115,8 +131,15 @@ impl Endpoint {
         chosen
     }
 
-    /// The first message that this radio can carry while no direct link carries all classes: on a link
-    /// of which only lower classes are stuck, or through a relay.
+    /// Whether a link of the peer is up and not spent, in part stalled or through a relay.
+    fn has_unspent_link(&self, peer: PeerId) -> bool {
+        let links = self.peers[peer].links.iter().map(|id| &self.links[*id]);
+        links.filter(|link| !link.is_spent()).any(Link::is_open)
+    }
+
+    /// The first message that this radio can carry while no direct link carries all classes and
+    /// channels: on a link of which only lower classes are stuck, or that is spent, or through a
+    /// relay.
     fn next_without_forecast(
         &self,
         radio: RadioId,
@@ -127,7 +150,8 @@ impl Endpoint {
         state.outbox.ready_messages().find_map(|message| {
             let class = self.radios[radio].class(Some(message.order.priority()));
             let heard = |hop| self.is_heard(hop);
-            let link = link_for(&state.links, &self.links, (radio, class), heard)?;
+            let link_use = Some(message.link_use);
+            let link = link_for(&state.links, &self.links, (radio, class), link_use, heard)?;
             let is_relayed = self.links[link].via.is_some();
             let scope = if is_relayed { Scope::Unrelayed } else { Scope::All };
             let fits = message.bytes_on(self.links[link].number) > 0
@@ -163,6 +187,7 @@ impl Endpoint {
         let rtt = link.sent_packets.rtt().smoothed().unwrap_or_default();
         Forecast {
             metered: link.config.metered,
+            spent: link.is_spent(),
             ready: ready.since(now).as_secs_f64(),
             rate: self.forecast_rate(now, link),
             loss: link.expected_loss(),

@@ -548,6 +548,7 @@ impl Endpoint {
             remote: link.remote,
             up: link.up,
             stalled: link.stalled,
+            spent: link.is_spent(),
             datagram_bytes: link.config.datagram_bytes,
             loss: link.loss,
             rtt: link.sent_packets.rtt().smoothed(),

@@ -430,7 +430,7 @@ impl Endpoint {
         peer: PeerId,
         held_back: &[LinkId],
     ) -> Option<Candidate> {
-        if self.has_choice(peer) {
+        if self.has_choice(peer) || self.has_spent_link(peer) {
             return self.next_by_policy(now, radio, peer, held_back);
         }
         let state = &self.peers[peer];
@@ -438,7 +438,7 @@ impl Endpoint {
             let order = state.outbox.next_in_order(scope)?;
             let class = self.radios[radio].class(Some(order.priority()));
             let heard = |hop| self.is_heard(hop);
-            let link = link_for(&state.links, &self.links, (radio, class), heard)?;
+            let link = link_for(&state.links, &self.links, (radio, class), None, heard)?;
             if scope == Scope::Unrelayed || self.links[link].via.is_none() {
                 let candidate = Candidate { peer, link, order, scope, copies: 1 };
                 return (!held_back.contains(&link)).then_some(candidate);

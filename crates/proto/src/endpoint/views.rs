@@ -42,6 +42,8 @@ pub struct LinkView<'a> {
     pub up: bool,
     /// Whether the driver has sent no packet of it for too long.
     pub stalled: bool,
+    /// Whether its [allowance](crate::Endpoint::set_allowance) is used up.
+    pub spent: bool,
     /// Largest datagram payload.
     pub datagram_bytes: usize,
     /// Fraction of its packets that are lost, smoothed over 64 packets.

@@ -90,6 +90,8 @@ pub(crate) struct Link {
     pub(crate) in_flight: InFlight,
     drained_at: Instant,
     pub(crate) stalled: bool,
+    /// The bytes of both directions, as counted in `stats`, from which the link is spent.
+    pub(crate) allowed_bytes: Option<u64>,
     /// Fraction of the packets that are lost, smoothed.
     pub(crate) loss: f64,
     pub(crate) redundancies: Redundancies,
@@ -144,6 +146,7 @@ impl Link {
             in_flight: InFlight::default(),
             drained_at: Instant::default(),
             stalled: false,
+            allowed_bytes: None,
             loss: 0.0,
             redundancies: Redundancies::default(),
             one_way_micros: None,
@@ -178,7 +181,18 @@ impl Link {
         1.0 - (1.0 - self.loss) / f64::from(1u32 << self.sent_packets.overdue_in_a_row().min(8))
     }
 
-    fn is_open(&self) -> bool {
+    /// IP bytes sent and received.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.stats.sent_bytes + self.stats.received_bytes
+    }
+
+    /// Whether its allowance is used up.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.allowed_bytes.is_some_and(|allowed| self.used_bytes() >= allowed)
+    }
+
+    /// Whether packets can be sent, at least of the classes that are not stalled.
+    pub(crate) fn is_open(&self) -> bool {
         self.up && !self.silent && self.remote.is_some() && !self.sent_packets.is_full()
     }
 

@@ -75,11 +75,18 @@ pub struct LinkUse {
     pub only: Option<LinkSet>,
     /// These links carry the messages only while no other link can.
     pub avoid: LinkSet,
+    /// A link whose allowance is [spent](crate::LinkView::spent) still carries the messages.
+    pub over_budget: bool,
 }
 
 impl LinkUse {
     /// Whether the link of this number may carry the messages.
-    pub(crate) fn allows(&self, number: u8) -> bool {
-        self.only.is_none_or(|only| only.contains(number))
+    pub(crate) fn allows(&self, number: u8, spent: bool) -> bool {
+        self.allows_spent(spent) && self.only.is_none_or(|only| only.contains(number))
+    }
+
+    /// Whether a link may carry the messages after its allowance is spent, or before.
+    pub(crate) fn allows_spent(&self, spent: bool) -> bool {
+        self.over_budget || !spent
     }
 }

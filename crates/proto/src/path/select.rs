@@ -22,16 +22,19 @@ const MAX_LOSS: f64 = 0.9;
 
 /// The first link, in the order of the configuration, that is up and not stalled; otherwise the
 /// first on which no packet of the class or a higher one is stuck. A link through a relay counts
-/// only while that relay is `heard`.
+/// only while that relay is `heard`. `None` for `link_use`: no link of the peer is spent.
 pub(crate) fn link_for(
     peer_links: &[LinkId],
     links: &Arena<LinkId, Link>,
     (radio, class): (RadioId, Class),
+    link_use: Option<&LinkUse>,
     heard: impl Fn(PeerId) -> bool,
 ) -> Option<LinkId> {
     let usable = peer_links.iter().filter(|id| {
         let link = &links[**id];
-        link.carries_class(class) && link.via.is_none_or(&heard)
+        link.carries_class(class)
+            && link.via.is_none_or(&heard)
+            && link_use.is_none_or(|it| it.allows_spent(link.is_spent()))
     });
     let first = usable.min_by_key(|id| links[**id].stalled);
     first.copied().filter(|id| links[*id].radio == radio)
@@ -46,6 +49,8 @@ pub(crate) struct Forecast {
     pub(crate) radio: RadioId,
     /// It costs money.
     pub(crate) metered: bool,
+    /// Its allowance is used up.
+    pub(crate) spent: bool,
     /// Its controller sends no packet now.
     pub(crate) held: bool,
     /// When its radio can send the next packet.
@@ -69,6 +74,7 @@ impl Forecast {
             number,
             radio,
             metered: false,
+            spent: false,
             held: false,
             ready: 0.0,
             rate: 1.0,
@@ -142,7 +148,7 @@ impl Forecasts {
 
     /// Whether some link can carry the messages.
     pub(crate) fn can_carry(&self, link_use: &LinkUse) -> bool {
-        self.0.iter().any(|forecast| link_use.allows(forecast.number))
+        self.0.iter().any(|forecast| link_use.allows(forecast.number, forecast.spent))
     }
 
     /// The number of links that share a message.
@@ -156,9 +162,9 @@ impl Forecasts {
     /// The indices of the links that may carry a message: links to be avoided and metered links only
     /// without others.
     fn usable(&self, link_use: &LinkUse) -> Vec<usize> {
-        let indices = 0..self.0.len();
+        let allows = |it: &Forecast| link_use.allows(it.number, it.spent);
         let allowed: Vec<usize> =
-            indices.filter(|index| link_use.allows(self.0[*index].number)).collect();
+            (0..self.0.len()).filter(|index| allows(&self.0[*index])).collect();
         // A topic that names its links may spend the budget of a metered one.
         let is_named = link_use.only.is_some();
         let rank = |index: &usize| {
@@ -357,6 +363,24 @@ mod tests {
         assert_eq!(assign(&mut links, SECOND, &avoiding), Some(LinkId(1)));
         avoiding.link_use.only = Some(LinkSet::of([0]));
         assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "no other may");
+    }
+
+    #[test]
+    fn a_spent_link_carries_only_what_may_exceed_its_budget() {
+        let policies =
+            [LinkPolicy::Best, LinkPolicy::Weighted, LinkPolicy::Stripe, LinkPolicy::Duplicate(2)];
+        for policy in policies {
+            let mut small = demand(policy, 100);
+            let mut links = two_links([0.0, 0.5]);
+            links.0[0].spent = true;
+            assert_eq!(assign(&mut links, FIRST, &small), None, "{policy:?}");
+            assert_eq!(assign(&mut links, SECOND, &small), Some(LinkId(1)), "{policy:?}");
+            links.0.remove(1);
+            assert_eq!(assign(&mut links, FIRST, &small), None, "{policy:?}: alone");
+            assert!(!links.can_carry(&small.link_use));
+            small.link_use.over_budget = true;
+            assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)), "{policy:?}");
+        }
     }
 
     #[test]

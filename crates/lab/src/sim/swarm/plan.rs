@@ -480,6 +480,7 @@ fn link_use(priority: u8) -> LinkUse {
         },
         only: (priority % 16 == 5).then(|| LinkSet::of([1, 2])),
         avoid: LinkSet::of((priority % 16 == 10).then_some(0)),
+        over_budget: false,
     }
 }
 

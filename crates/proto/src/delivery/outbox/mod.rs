@@ -170,7 +170,9 @@ impl Outbox {
     /// Adds a channel without a topic.
     fn add_internal(&mut self, channel: u64, rank: u16) {
         let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
-        let links = LinkUse::default();
+        // Channels need control messages. Packets for other nodes have no topic that could permit
+        // them.
+        let links = LinkUse { over_budget: channel == CONTROL, ..LinkUse::default() };
         let config =
             ChannelConfig { topic, definition: "".into(), repair: true, thin: false, links };
         let control = OutChannel {

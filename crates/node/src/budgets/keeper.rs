@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thread that writes the file. The data plane never waits for the disk, except at its end.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tautline_gateway::threads::{self, End};
+
+/// Writes the file on a thread of its own. Dropping it waits for the last text.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    texts: Option<SyncSender<String>>,
+    thread: Option<JoinHandle<()>>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Keeper {
+    /// Starts the thread; `ended` is called when it ends.
+    pub(crate) fn start(
+        path: PathBuf,
+        ended: impl FnOnce(&str, End) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (sender, texts) = sync_channel(1);
+        let failure = Arc::default();
+        let shared = Arc::clone(&failure);
+        let thread = threads::spawn("budgets", ended, move || run(&path, &texts, &shared))?;
+        Ok(Self { texts: Some(sender), thread: Some(thread), failure })
+    }
+
+    /// Queues a text, which replaces the file. Never blocks; returns whether there was space.
+    pub(crate) fn save(&self, text: String) -> bool {
+        self.texts.as_ref().is_some_and(|texts| texts.try_send(text).is_ok())
+    }
+
+    /// Queues the last text, as soon as there is space.
+    pub(crate) fn save_last(&self, text: String) {
+        // An error means that the thread has ended, which has its own notice.
+        let _ = self.texts.as_ref().map(|texts| texts.send(text));
+    }
+
+    /// The error of the last write.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Without a sender the thread ends after the texts in the queue.
+        self.texts = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(path: &Path, texts: &Receiver<String>, failure: &Mutex<Option<String>>) {
+    for text in texts {
+        let error = replace(path, &text).err().map(|error| error.to_string());
+        *failure.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+}
+
+/// Replaces a file. After a power failure it has either the old or the new text.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeper(path: &Path) -> Keeper {
+        Keeper::start(path.into(), |_, _| {}).unwrap()
+    }
+
+    #[test]
+    fn the_last_text_is_in_the_file_and_nothing_else_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/robot.budgets");
+        let keeper = keeper(&path);
+        keeper.save_last("one".into());
+        keeper.save_last("two".into());
+        keeper.save_last("three".into());
+        assert_eq!(keeper.failure(), None);
+        drop(keeper);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_reported_and_the_old_one_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("robot.budgets");
+        fs::write(&path, "old").unwrap();
+        fs::create_dir(folder.path().join("robot.budgets.new")).unwrap();
+        let keeper = keeper(&path);
+        // The second text is taken after the first was written.
+        (0..3).for_each(|_| keeper.save_last("new".into()));
+        assert!(keeper.failure().is_some());
+        drop(keeper);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Budgets of links: counts the bytes of each link, gives the protocol the rest of the budget as the
+//! link's allowance, and adds notices before and when a budget is used up.
+
+use super::Driver;
+use super::peers::FileEntry;
+use crate::audit::rfc3339;
+use crate::budgets::{Account, Accounts, Keeper, LinkName};
+use crate::config::{Budget, Config};
+use crate::quota::Cause;
+use crate::status::BudgetReport;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::SystemTime;
+use tautline_proto::{Duration, Instant, LinkId};
+
+/// Interval at which the data used is saved: a power failure loses the data of this time.
+const SAVE_EVERY: Duration = Duration::from_secs(10);
+/// Fraction of a budget from which there is a notice.
+const NEARLY: f64 = 0.8;
+
+/// The budgets of the node's links.
+#[derive(Debug, Default)]
+pub(super) struct Budgets {
+    /// `None` while no link has a budget.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    accounts: Accounts,
+    /// `None`: the thread could not be started.
+    keeper: Option<Keeper>,
+    /// The text that was saved last.
+    saved: String,
+    next_save: Instant,
+    /// The notices about each link, and about the file.
+    notices: BTreeMap<LinkName, BTreeSet<String>>,
+    failure: Option<String>,
+}
+
+/// The file with the data used.
+fn path(config: &Config) -> PathBuf {
+    config.state.join(format!("{}.budgets", config.name))
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
+}
+
+fn time(seconds_since_1970: u64) -> String {
+    let since = Duration::from_secs(seconds_since_1970);
+    SystemTime::UNIX_EPOCH.checked_add(since).map_or("never".into(), rfc3339)
+}
+
+/// What people need to know about a budget.
+fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTreeSet<String> {
+    let LinkName { peer, link } = name;
+    let of = format!("the budget of link '{link}' to '{peer}' ({budget})");
+    let then = "only topics with 'over_budget: true' use this link";
+    let end = time(account.end(budget));
+    let mut texts = BTreeSet::new();
+    if account.left(budget) == 0 {
+        texts.insert(format!("{of} is used up until {end}: {then}"));
+    } else if account.used() as f64 >= budget.bytes as f64 * NEARLY {
+        texts.insert(format!(
+            "{:.0} % of {of} are used; the period ends at {end}. When the budget is used up, {then}",
+            NEARLY * 100.0
+        ));
+    }
+    if now < account.begun() {
+        texts.insert(format!(
+            "{of}: this machine's clock is before the begin of the period, {}. The period ends at \
+             {end} by this clock; if the clock was wrong before, stop the daemon and remove the \
+             file of used data",
+            time(account.begun())
+        ));
+    }
+    texts
+}
+
+impl Driver {
+    /// Counts the bytes of all links since the last call, and sets their allowances. Called once per
+    /// second, and before and after a change of links.
+    pub(super) fn check_budgets(&mut self, now: Instant) {
+        let has_budgets = self.links.iter().any(|link| link.budget().is_some());
+        if self.budgets.open.is_none() && has_budgets {
+            self.open_budgets(now);
+        }
+        if self.budgets.open.is_none() {
+            return;
+        }
+        let mut reports = BTreeMap::new();
+        let mut notices = BTreeMap::new();
+        for index in 0..self.links.len() {
+            if let Some((name, report, texts)) = self.check_budget(index) {
+                reports.insert(self.links[index].id, report);
+                notices.insert(name, texts);
+            }
+        }
+        self.reporter.set_budgets(reports);
+        self.follow_notices(now, notices);
+        self.save_budgets(now);
+    }
+
+    fn open_budgets(&mut self, now: Instant) {
+        let path = path(&self.config);
+        let accounts = Accounts::load(&path).unwrap_or_else(|error| {
+            let text = format!(
+                "{}: the data used of the budgets cannot be read, and begins at 0: {error}",
+                path.display()
+            );
+            self.topics.notice(now, Cause::Here, &text);
+            Accounts::default()
+        });
+        let waiting = self.waiting.clone();
+        let ended = move |name: &str, how| waiting.thread_ended(name, how);
+        let keeper = Keeper::start(path.clone(), ended);
+        if let Err(error) = &keeper {
+            let text = format!("the data used of budgets: starting a thread: {error}");
+            self.topics.notice(now, Cause::Here, &text);
+        }
+        self.budgets.open = Some(Open {
+            path,
+            accounts,
+            keeper: keeper.ok(),
+            saved: String::new(),
+            next_save: now,
+            notices: BTreeMap::new(),
+            failure: None,
+        });
+    }
+
+    /// Counts the bytes of a link with a budget, and sets its allowance.
+    fn check_budget(&mut self, index: usize) -> Option<(LinkName, BudgetReport, BTreeSet<String>)> {
+        let link = &mut self.links[index];
+        let Some(FileEntry::To(config)) = &link.entry else { return None };
+        let Some(budget) = config.budget else {
+            self.topics.endpoint.set_allowance(link.id, None);
+            return None;
+        };
+        let view = self.topics.endpoint.link(link.id);
+        let total = view.stats.sent_bytes + view.stats.received_bytes;
+        let bytes = total.saturating_sub(link.counted_bytes);
+        link.counted_bytes = total;
+        let peer = self.topics.endpoint.peer(view.peer).name.to_owned();
+        let name = LinkName { peer, link: config.name.clone() };
+        let now = seconds_since_1970();
+        let open = self.budgets.open.as_mut()?;
+        let account = open.accounts.count(&name, now, bytes, &budget);
+        self.topics.endpoint.set_allowance(link.id, Some(account.left(&budget)));
+        let report = BudgetReport {
+            used_bytes: account.used(),
+            total_bytes: budget.bytes,
+            period_ends: time(account.end(&budget)),
+            spent: account.left(&budget) == 0,
+        };
+        let texts = texts(&name, &account, &budget, now);
+        Some((name, report, texts))
+    }
+
+    /// Removes notices that are no longer true, and adds new ones.
+    fn follow_notices(&mut self, now: Instant, all: BTreeMap<LinkName, BTreeSet<String>>) {
+        let Some(open) = &mut self.budgets.open else { return };
+        let before = std::mem::replace(&mut open.notices, all.clone());
+        let pairs = |of: BTreeMap<LinkName, BTreeSet<String>>| -> BTreeSet<(String, String)> {
+            let texts = |(name, texts): (LinkName, BTreeSet<String>)| {
+                texts.into_iter().map(move |text| (name.peer.clone(), text))
+            };
+            of.into_iter().flat_map(texts).collect()
+        };
+        let (before, all) = (pairs(before), pairs(all));
+        if before != all {
+            self.news.schedule();
+        }
+        for (peer, text) in before.difference(&all) {
+            self.topics.notices.remove(&Cause::Peer(peer.clone()), text);
+        }
+        for (peer, text) in all.difference(&before) {
+            self.topics.notice(now, Cause::Peer(peer.clone()), text);
+        }
+    }
+
+    /// Saves the data used if it changed, and adds a notice if the last write failed.
+    fn save_budgets(&mut self, now: Instant) {
+        let Some(open) = &mut self.budgets.open else { return };
+        let Some(keeper) = &open.keeper else { return };
+        let failure = keeper.failure().map(|error| {
+            format!(
+                "{}: the data used of the budgets cannot be written: {error}; after a restart it \
+                 begins at the last written value. Set 'state: FOLDER' to a folder that this user \
+                 may write to",
+                open.path.display()
+            )
+        });
+        if now >= open.next_save {
+            let text = open.accounts.text();
+            let is_kept = text == open.saved && failure.is_none();
+            if is_kept || keeper.save(text.clone()) {
+                (open.saved, open.next_save) = (text, now + SAVE_EVERY);
+            }
+        }
+        let before = std::mem::replace(&mut open.failure, failure.clone());
+        if before != failure {
+            before.inspect(|text| self.topics.notices.remove(&Cause::Here, text));
+            failure.inspect(|text| self.topics.notice(now, Cause::Here, text));
+        }
+    }
+
+    /// Counts and saves the last bytes before the end.
+    pub(super) fn close_budgets(&mut self) {
+        let now = self.now();
+        self.check_budgets(now);
+        if let Some(open) = self.budgets.open.take()
+            && let Some(keeper) = open.keeper
+        {
+            keeper.save_last(open.accounts.text());
+        }
+    }
+}
+
+/// The budgets of links by their ids, for status.
+pub(crate) type BudgetReports = BTreeMap<LinkId, BudgetReport>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-25 08:00 UTC.
+    const NOW: u64 = 1_795_593_600;
+
+    fn said(used: u64, now: u64) -> Vec<String> {
+        let budget = Budget::parse("1MB/30d").unwrap();
+        let name = LinkName { peer: "base".into(), link: "lte".into() };
+        let mut account = Account::begin(NOW);
+        account.count(NOW, used, &budget);
+        texts(&name, &account, &budget, now).into_iter().collect()
+    }
+
+    #[test]
+    fn there_is_a_notice_from_four_fifths_on_another_when_the_budget_is_used_up_and_none_before() {
+        assert!(said(799_999, NOW).is_empty());
+        let [nearly] = &said(800_000, NOW)[..] else { panic!() };
+        assert!(
+            nearly.contains("80 % of the budget of link 'lte' to 'base' (1MB/30d) are used;"),
+            "{nearly}"
+        );
+        assert!(nearly.contains("2026-12-25T08:00:00.000Z"), "{nearly}");
+        assert_eq!(
+            said(999_999, NOW),
+            *std::slice::from_ref(nearly),
+            "one notice in all of the period"
+        );
+        let [spent] = &said(1_000_000, NOW)[..] else { panic!() };
+        assert!(spent.contains("is used up until 2026-12-25T08:00:00.000Z: only"), "{spent}");
+    }
+
+    #[test]
+    fn a_clock_before_the_period_is_explained() {
+        let [back] = &said(0, NOW - 1)[..] else { panic!() };
+        assert!(back.contains("clock is before the begin of the period, 2026-11-25"), "{back}");
+        assert_eq!(said(1_000_000, 0).len(), 2);
+    }
+}
