@@ -14,7 +14,8 @@ fn address(node: usize, radio: RadioId) -> SocketAddr {
     SocketAddr::from(([10, radio.0 as u8, 0, node as u8 + 1], 18470))
 }
 
-fn node(number: usize) -> Endpoint {
+/// A node without links.
+fn unlinked(number: usize) -> Endpoint {
     let names = ["robot", "base"];
     let config = Config::new(names[number], SecretKey::insecure(names[number]));
     let mut state = number as u64 * 1_000_000;
@@ -23,16 +24,23 @@ fn node(number: usize) -> Endpoint {
         state
     };
     let mut endpoint = Endpoint::new(config, Box::new(random)).unwrap();
-    let peer = endpoint
-        .add_peer(names[1 - number], SecretKey::insecure(names[1 - number]).public())
-        .unwrap();
+    endpoint.add_peer(names[1 - number], SecretKey::insecure(names[1 - number]).public()).unwrap();
+    endpoint
+}
+
+/// The link of a node to the other one by a radio.
+fn link(number: usize, radio: RadioId) -> LinkConfig {
+    // A slow second radio has smaller datagrams: fragments are byte ranges, not indices.
+    let datagram_bytes = [1472, 600][radio.0 as usize];
+    let remote = Some(address(1 - number, radio));
+    LinkConfig { remote, datagram_bytes, header_bytes: 28, metered: false }
+}
+
+fn node(number: usize) -> Endpoint {
+    let mut endpoint = unlinked(number);
     for _ in 0..2 {
         let radio = endpoint.add_radio(RadioConfig::default());
-        let remote = Some(address(1 - number, radio));
-        // A slow second radio has smaller datagrams: fragments are byte ranges, not indices.
-        let datagram_bytes = [1472, 600][radio.0 as usize];
-        let link = LinkConfig { remote, datagram_bytes, header_bytes: 28, metered: false };
-        endpoint.add_link(Instant(0), peer, radio, link).unwrap();
+        endpoint.add_link(Instant(0), PEER, radio, link(number, radio)).unwrap();
     }
     endpoint
 }
@@ -48,11 +56,13 @@ struct Joined {
 
 impl Joined {
     fn new() -> Self {
-        let nodes = [node(0), node(1)];
-        let mut joined =
-            Self { now: Instant(0), nodes, cut: [false; 2], carried: [0; 2], received: Vec::new() };
+        let mut joined = Self::of([node(0), node(1)]);
         joined.run(1000);
         joined
+    }
+
+    fn of(nodes: [Endpoint; 2]) -> Self {
+        Self { now: Instant(0), nodes, cut: [false; 2], carried: [0; 2], received: Vec::new() }
     }
 
     fn run(&mut self, steps: usize) {
@@ -170,4 +180,33 @@ fn the_first_link_carries_again_when_it_is_back() {
     joined.run(500);
     assert_eq!(joined.received, [1]);
     assert!(joined.carried[0] > 5000, "{:?}", joined.carried);
+}
+
+/// A node learns the paths to its peer one after another, while the peer sends already.
+#[test]
+fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
+    let (mut robot, base) = (unlinked(0), node(1));
+    let radios = [0, 1].map(|_| robot.add_radio(RadioConfig::default()));
+    let unknown = robot.add_radio(RadioConfig::default());
+    let links = radios.map(|radio| {
+        let pending = LinkConfig { remote: None, ..link(0, radio) };
+        robot.add_link(Instant(0), PEER, unknown, pending).unwrap()
+    });
+    let mut joined = Joined::of([robot, base]);
+    joined.cut[0] = true;
+    joined.run(300);
+    joined.cut[0] = false;
+    for (id, radio) in links.into_iter().zip(radios) {
+        joined.nodes[0].set_link_path(joined.now, id, radio, link(0, radio)).unwrap();
+        joined.run(300);
+        let view = joined.nodes[0].link(links[0]);
+        let remote = Some(address(1, radios[0]).into());
+        assert_eq!((view.remote, view.radio), (remote, radios[0]), "{} of two", id.0 + 1);
+    }
+    joined.run(300);
+    for (id, radio) in links.into_iter().zip(radios) {
+        let view = joined.nodes[0].link(id);
+        let remote = Some(address(1, radio).into());
+        assert_eq!((view.up, view.remote, view.radio), (true, remote, radio));
+    }
 }
