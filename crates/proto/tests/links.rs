@@ -45,11 +45,21 @@ fn node(number: usize) -> Endpoint {
     endpoint
 }
 
-/// Two nodes, joined by two radios with a delay of 1 ms that can be cut.
+/// A packet on its way to a node.
+struct OnWay {
+    arrives: Instant,
+    to: usize,
+    radio: RadioId,
+    datagram: Vec<u8>,
+}
+
+/// Two nodes, joined by two radios that can be cut.
 struct Joined {
     now: Instant,
     nodes: [Endpoint; 2],
     cut: [bool; 2],
+    delays: [Duration; 2],
+    on_way: Vec<OnWay>,
     carried: [usize; 2],
     received: Vec<u8>,
 }
@@ -62,7 +72,15 @@ impl Joined {
     }
 
     fn of(nodes: [Endpoint; 2]) -> Self {
-        Self { now: Instant(0), nodes, cut: [false; 2], carried: [0; 2], received: Vec::new() }
+        Self {
+            now: Instant(0),
+            nodes,
+            cut: [false; 2],
+            delays: [Duration::ZERO; 2],
+            on_way: Vec::new(),
+            carried: [0; 2],
+            received: Vec::new(),
+        }
     }
 
     fn run(&mut self, steps: usize) {
@@ -70,6 +88,7 @@ impl Joined {
             self.now = self.now + STEP;
             for from in 0..2 {
                 self.nodes[from].handle_timeout(self.now);
+                self.deliver();
                 self.enqueue_relayed(from);
                 self.take_events(from);
             }
@@ -88,8 +107,18 @@ impl Joined {
                 continue;
             }
             self.carried[radio.0 as usize] += transmit.datagram.len();
-            let sender = address(from, radio);
-            self.nodes[1 - from].handle_packet(self.now, radio, sender, &transmit.datagram);
+            let arrives = self.now + self.delays[radio.0 as usize];
+            let (to, datagram) = (1 - from, transmit.datagram);
+            self.on_way.push(OnWay { arrives, to, radio, datagram });
+            self.deliver();
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        for packet in self.on_way.extract_if(.., |it| it.arrives <= now) {
+            let OnWay { to, radio, datagram, .. } = packet;
+            self.nodes[to].handle_packet(now, radio, address(1 - to, radio), &datagram);
         }
     }
 
@@ -209,4 +238,22 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
         let remote = Some(address(1, radio).into());
         assert_eq!((view.up, view.remote, view.radio), (true, remote, radio));
     }
+}
+
+/// The queueing delay of a link is that beyond its own fastest packet: the other one's path says
+/// nothing about its queue.
+#[test]
+fn a_longer_path_is_no_queue() {
+    let mut joined = Joined::of([node(0), node(1)]);
+    joined.delays[1] = Duration::from_millis(25);
+    joined.run(1000);
+    let channel = joined.offer();
+    for number in 0..100 {
+        joined.send(channel, number);
+        joined.send(channel, number);
+        joined.run(40);
+    }
+    let rates: Vec<_> =
+        joined.nodes[0].links().map(|id| joined.nodes[0].link(id).rate_bps.unwrap()).collect();
+    assert!(rates[1] > 4_000_000, "{rates:?}, {:?}", joined.carried);
 }
