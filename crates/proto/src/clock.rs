@@ -30,13 +30,20 @@ pub struct ClockView {
     pub drift_ppm: Option<f64>,
 }
 
+/// The least recent difference between our clock at arrival and the peer's in the packet, in
+/// microseconds modulo 2^32.
+#[derive(Debug, Default)]
+pub(crate) struct LeastDifference {
+    /// That of this span and of the previous one.
+    spans: [Option<u32>; 2],
+    span_end: Instant,
+}
+
 /// The comparison with one peer's clock. All differences are in microseconds modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// Our clock at arrival less the peer's in the packet: the least of this span and of the
-    /// previous one.
-    here: [Option<u32>; 2],
-    span_end: Instant,
+    /// Of the packets of all links.
+    here: LeastDifference,
     /// The least difference that the peer reported.
     there: Option<u32>,
     /// The peer's time of day less ours, in microseconds.
@@ -57,24 +64,38 @@ fn difference(a: u32, b: u32) -> i64 {
     i64::from(a.wrapping_sub(b) as i32)
 }
 
-impl Clock {
-    /// Records the arrival of a packet that the peer sent at `time` by its clock.
-    pub(crate) fn on_packet(&mut self, now: Instant, time: u32) {
+impl LeastDifference {
+    /// Records the arrival of a packet that the peer sent at `time` by its clock. Returns its
+    /// queueing delay: its time on the path beyond that of the fastest recent packet.
+    pub(crate) fn on_packet(&mut self, now: Instant, time: u32) -> Duration {
         if now >= self.span_end {
             let stale = now >= self.span_end + SPAN;
-            self.here = [None, if stale { None } else { self.here[0] }];
+            self.spans = [None, if stale { None } else { self.spans[0] }];
             self.span_end = now + SPAN;
         }
         let found = now.wire_micros().wrapping_sub(time);
-        let least = self.here[0].filter(|least| difference(found, *least) >= 0);
-        self.here[0] = Some(least.unwrap_or(found));
+        let least = self.spans[0].filter(|least| difference(found, *least) >= 0);
+        self.spans[0] = Some(least.unwrap_or(found));
+        let micros = difference(found, self.least().unwrap_or(found));
+        Duration::from_micros(micros.max(0) as u64)
+    }
+
+    fn least(&self) -> Option<u32> {
+        let both = self.spans[0].zip(self.spans[1]);
+        let earlier = both.map(|(a, b)| if difference(a, b) < 0 { a } else { b });
+        earlier.or(self.spans[0]).or(self.spans[1])
+    }
+}
+
+impl Clock {
+    /// Records the arrival of a packet that the peer sent at `time` by its clock.
+    pub(crate) fn on_packet(&mut self, now: Instant, time: u32) {
+        self.here.on_packet(now, time);
     }
 
     /// The least recent difference, to be reported to the peer.
     pub(crate) fn least(&self) -> Option<u32> {
-        let both = self.here[0].zip(self.here[1]);
-        let earlier = both.map(|(a, b)| if difference(a, b) < 0 { a } else { b });
-        earlier.or(self.here[0]).or(self.here[1])
+        self.here.least()
     }
 
     /// Applies a report that the peer sent at `time` by its clock. `wall` is our time of day now.
@@ -117,14 +138,6 @@ impl Clock {
         let (offset, _) = self.offset()?;
         let sent = time.wrapping_sub(offset);
         let micros = difference(now.wire_micros(), sent);
-        Some(Duration::from_micros(micros.max(0) as u64))
-    }
-
-    /// Queueing delay of a packet with this clock: its time on the path beyond that of the fastest
-    /// recent packet.
-    pub(crate) fn queueing_delay(&self, now: Instant, time: u32) -> Option<Duration> {
-        let least = self.least()?;
-        let micros = difference(now.wire_micros().wrapping_sub(time), least);
         Some(Duration::from_micros(micros.max(0) as u64))
     }
 
@@ -204,6 +217,19 @@ mod tests {
             let found = view.drift_ppm.unwrap();
             assert!((found - ppm as f64).abs() < 3.0, "{found} for {ppm}");
         }
+    }
+
+    #[test]
+    fn the_queueing_delay_is_that_beyond_the_fastest_recent_packet() {
+        let mut least = LeastDifference::default();
+        let mut delay = |at: u64, transit: u64| {
+            let sent = Instant((100_000 + at) * MS).wire_micros();
+            least.on_packet(Instant((100_000 + at + transit) * MS), sent)
+        };
+        let delays = [delay(0, 25), delay(10, 31), delay(20, 22), delay(30, 25)];
+        assert_eq!(delays.map(|it| it.as_micros()), [0, 6000, 0, 3000]);
+        assert_eq!(delay(9000, 25).as_micros(), 3000, "the span before counts");
+        assert_eq!(delay(60_000, 25), Duration::ZERO, "and no earlier one");
     }
 
     #[test]

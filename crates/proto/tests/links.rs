@@ -14,7 +14,8 @@ fn address(node: usize, radio: RadioId) -> SocketAddr {
     SocketAddr::from(([10, radio.0 as u8, 0, node as u8 + 1], 18470))
 }
 
-fn node(number: usize) -> Endpoint {
+/// A node without links.
+fn unlinked(number: usize) -> Endpoint {
     let names = ["robot", "base"];
     let config = Config::new(names[number], SecretKey::insecure(names[number]));
     let mut state = number as u64 * 1_000_000;
@@ -23,36 +24,63 @@ fn node(number: usize) -> Endpoint {
         state
     };
     let mut endpoint = Endpoint::new(config, Box::new(random)).unwrap();
-    let peer = endpoint
-        .add_peer(names[1 - number], SecretKey::insecure(names[1 - number]).public())
-        .unwrap();
+    endpoint.add_peer(names[1 - number], SecretKey::insecure(names[1 - number]).public()).unwrap();
+    endpoint
+}
+
+/// The link of a node to the other one by a radio.
+fn link(number: usize, radio: RadioId) -> LinkConfig {
+    // A slow second radio has smaller datagrams: fragments are byte ranges, not indices.
+    let datagram_bytes = [1472, 600][radio.0 as usize];
+    let remote = Some(address(1 - number, radio));
+    LinkConfig { remote, datagram_bytes, header_bytes: 28, metered: false }
+}
+
+fn node(number: usize) -> Endpoint {
+    let mut endpoint = unlinked(number);
     for _ in 0..2 {
         let radio = endpoint.add_radio(RadioConfig::default());
-        let remote = Some(address(1 - number, radio));
-        // A slow second radio has smaller datagrams: fragments are byte ranges, not indices.
-        let datagram_bytes = [1472, 600][radio.0 as usize];
-        let link = LinkConfig { remote, datagram_bytes, header_bytes: 28, metered: false };
-        endpoint.add_link(Instant(0), peer, radio, link).unwrap();
+        endpoint.add_link(Instant(0), PEER, radio, link(number, radio)).unwrap();
     }
     endpoint
 }
 
-/// Two nodes, joined by two radios with a delay of 1 ms that can be cut.
+/// A packet on its way to a node.
+struct OnWay {
+    arrives: Instant,
+    to: usize,
+    radio: RadioId,
+    datagram: Vec<u8>,
+}
+
+/// Two nodes, joined by two radios that can be cut.
 struct Joined {
     now: Instant,
     nodes: [Endpoint; 2],
     cut: [bool; 2],
+    delays: [Duration; 2],
+    on_way: Vec<OnWay>,
     carried: [usize; 2],
     received: Vec<u8>,
 }
 
 impl Joined {
     fn new() -> Self {
-        let nodes = [node(0), node(1)];
-        let mut joined =
-            Self { now: Instant(0), nodes, cut: [false; 2], carried: [0; 2], received: Vec::new() };
+        let mut joined = Self::of([node(0), node(1)]);
         joined.run(1000);
         joined
+    }
+
+    fn of(nodes: [Endpoint; 2]) -> Self {
+        Self {
+            now: Instant(0),
+            nodes,
+            cut: [false; 2],
+            delays: [Duration::ZERO; 2],
+            on_way: Vec::new(),
+            carried: [0; 2],
+            received: Vec::new(),
+        }
     }
 
     fn run(&mut self, steps: usize) {
@@ -60,6 +88,7 @@ impl Joined {
             self.now = self.now + STEP;
             for from in 0..2 {
                 self.nodes[from].handle_timeout(self.now);
+                self.deliver();
                 self.enqueue_relayed(from);
                 self.take_events(from);
             }
@@ -78,8 +107,18 @@ impl Joined {
                 continue;
             }
             self.carried[radio.0 as usize] += transmit.datagram.len();
-            let sender = address(from, radio);
-            self.nodes[1 - from].handle_packet(self.now, radio, sender, &transmit.datagram);
+            let arrives = self.now + self.delays[radio.0 as usize];
+            let (to, datagram) = (1 - from, transmit.datagram);
+            self.on_way.push(OnWay { arrives, to, radio, datagram });
+            self.deliver();
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        for packet in self.on_way.extract_if(.., |it| it.arrives <= now) {
+            let OnWay { to, radio, datagram, .. } = packet;
+            self.nodes[to].handle_packet(now, radio, address(1 - to, radio), &datagram);
         }
     }
 
@@ -185,4 +224,51 @@ fn the_first_link_carries_again_when_it_is_back() {
     joined.run(500);
     assert_eq!(joined.received, [1]);
     assert!(joined.carried[0] > 5000, "{:?}", joined.carried);
+}
+
+/// A node learns the paths to its peer one after another, while the peer sends already.
+#[test]
+fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
+    let (mut robot, base) = (unlinked(0), node(1));
+    let radios = [0, 1].map(|_| robot.add_radio(RadioConfig::default()));
+    let unknown = robot.add_radio(RadioConfig::default());
+    let links = radios.map(|radio| {
+        let pending = LinkConfig { remote: None, ..link(0, radio) };
+        robot.add_link(Instant(0), PEER, unknown, pending).unwrap()
+    });
+    let mut joined = Joined::of([robot, base]);
+    joined.cut[0] = true;
+    joined.run(300);
+    joined.cut[0] = false;
+    for (id, radio) in links.into_iter().zip(radios) {
+        joined.nodes[0].set_link_path(joined.now, id, radio, link(0, radio)).unwrap();
+        joined.run(300);
+        let view = joined.nodes[0].link(links[0]);
+        let remote = Some(address(1, radios[0]).into());
+        assert_eq!((view.remote, view.radio), (remote, radios[0]), "{} of two", id.0 + 1);
+    }
+    joined.run(300);
+    for (id, radio) in links.into_iter().zip(radios) {
+        let view = joined.nodes[0].link(id);
+        let remote = Some(address(1, radio).into());
+        assert_eq!((view.up, view.remote, view.radio), (true, remote, radio));
+    }
+}
+
+/// The queueing delay of a link is that beyond its own fastest packet: the other one's path says
+/// nothing about its queue.
+#[test]
+fn a_longer_path_is_no_queue() {
+    let mut joined = Joined::of([node(0), node(1)]);
+    joined.delays[1] = Duration::from_millis(25);
+    joined.run(1000);
+    let channel = joined.offer();
+    for number in 0..100 {
+        joined.send(channel, number);
+        joined.send(channel, number);
+        joined.run(40);
+    }
+    let rates: Vec<_> =
+        joined.nodes[0].links().map(|id| joined.nodes[0].link(id).rate_bps.unwrap()).collect();
+    assert!(rates[1] > 4_000_000, "{rates:?}, {:?}", joined.carried);
 }

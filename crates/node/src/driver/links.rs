@@ -147,8 +147,11 @@ impl Driver {
     }
 
     fn read_link(&mut self, index: usize, place: usize) {
-        let radio = self.topics.endpoint.link(self.links[index].id).radio;
-        let from = self.links[index].sockets[place].socket.path.remote;
+        // That of the socket, not of the link: the link may have moved to another radio by mistake, and
+        // returns by what its own socket receives.
+        let path = &self.links[index].sockets[place].socket.path;
+        let (from, interface) = (path.remote, path.interface.clone());
+        let radio = self.radio(&interface);
         let begun = self.now();
         for _ in 0..READ_BATCH {
             if self.now().since(begun) > READ_TIME {

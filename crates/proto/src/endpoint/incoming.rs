@@ -327,8 +327,7 @@ impl Endpoint {
         received.insert(now, number);
         if let Some(clock) = clock {
             state.clock.on_packet(now, clock);
-            let delay = state.clock.queueing_delay(now, clock).unwrap_or_default();
-            received.on_queueing_delay(delay);
+            received.on_clock(now, clock);
         }
         received.via = Some(link);
         if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Relay(..) | Frame::Ping)) {

@@ -57,6 +57,17 @@ impl Endpoint {
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
     }
 
+    /// Forgets what a link learned from packets before its address was configured. They may have come
+    /// from the address of another link, whose own was not known yet either: this one must not
+    /// move there.
+    pub(crate) fn forget_learned_address(&mut self, id: LinkId) {
+        self.links[id].candidate = None;
+        self.timers.set(Timer::Path(id), None);
+        let peer = self.links[id].peer;
+        let received = self.peers[peer].received_packets.values_mut();
+        received.filter(|it| it.via == Some(id)).for_each(|it| it.via = None);
+    }
+
     pub(crate) fn on_path_timer(&mut self, id: LinkId) {
         let slot = &mut self.links[id].candidate;
         match slot {

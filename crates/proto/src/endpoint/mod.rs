@@ -246,12 +246,12 @@ impl Endpoint {
     ) -> Result<(), SetupError> {
         check_datagram(config.datagram_bytes)?;
         self.set_link_radio(id, radio);
-        let link = &mut self.links[id];
         // An unchanged configured address is older than one from which the peer sent.
-        if link.config.remote != config.remote {
-            link.remote = config.remote.map(Place::Udp);
+        if self.links[id].config.remote != config.remote {
+            self.links[id].remote = config.remote.map(Place::Udp);
+            self.forget_learned_address(id);
         }
-        link.config = config;
+        self.links[id].config = config;
         self.announce_move(now, id);
         Ok(())
     }

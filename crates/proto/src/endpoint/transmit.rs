@@ -515,12 +515,29 @@ impl Endpoint {
             }
             pieces.push(cut.piece);
             whole_within = Some(MAX_SHARED_BYTES);
-            next = self.next_of_peer(now, radio, peer, &[]);
-            next = next.filter(|next| next.link == id && next.scope == scope);
+            next = self.next_on_link(now, radio, first);
         }
         if repairs_control {
             self.peers[peer].outbox.control_repairs.on_sent(now, (self.random)());
         }
         (pieces, next.is_some())
+    }
+
+    /// The message after those of a packet, for the same link. Without a choice of links it is the
+    /// next of all, also where the link is stalled for its class: it costs nothing in a packet that
+    /// leaves, and the peer need not hurry to report while more waits.
+    fn next_on_link(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        first: &Candidate,
+    ) -> Option<Candidate> {
+        let Candidate { peer, link, scope, .. } = *first;
+        if self.has_choice(peer) {
+            let next = self.next_by_policy(now, radio, peer, &[]);
+            return next.filter(|next| next.link == link && next.scope == scope);
+        }
+        let order = self.peers[peer].outbox.next_in_order(scope)?;
+        Some(Candidate { order, ..*first })
     }
 }

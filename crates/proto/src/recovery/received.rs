@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The received packets of a link, and the time at which to acknowledge them.
 
+use crate::clock::LeastDifference;
 use crate::ids::LinkId;
 use crate::recovery::sent::{ACK_DELAY, ACK_SOON_DELAY};
 use crate::replay_window::{ReplayWindow, WINDOW};
@@ -42,6 +43,8 @@ pub(crate) struct ReceivedPackets {
     /// The link by which the last packet came, and by which acknowledgements go.
     pub(crate) via: Option<LinkId>,
     budget: Budget,
+    /// Of this link alone: another one with a shorter path says nothing about its queue.
+    least_difference: LeastDifference,
     /// Packets with a clock since the last acknowledgement, and the sum and the minimum of their
     /// queueing delays.
     timed_packets: u32,
@@ -72,6 +75,7 @@ impl ReceivedPackets {
             due: None,
             via: None,
             budget: Budget::default(),
+            least_difference: LeastDifference::default(),
             timed_packets: 0,
             total_queueing_delay: Duration::ZERO,
             min_queueing_delay: Duration::MAX,
@@ -99,8 +103,13 @@ impl ReceivedPackets {
         self.numbers.insert(number);
     }
 
-    /// Records the queueing delay of a packet.
-    pub(crate) fn on_queueing_delay(&mut self, delay: Duration) {
+    /// Records the arrival of a packet that the peer sent at `time` by its clock.
+    pub(crate) fn on_clock(&mut self, now: Instant, time: u32) {
+        let delay = self.least_difference.on_packet(now, time);
+        self.on_queueing_delay(delay);
+    }
+
+    fn on_queueing_delay(&mut self, delay: Duration) {
         self.delay_jumped = delay > self.reported_delay + DELAY_JUMP;
         self.timed_packets = self.timed_packets.saturating_add(1);
         self.min_queueing_delay = self.min_queueing_delay.min(delay);
