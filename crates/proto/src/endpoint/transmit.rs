@@ -533,7 +533,7 @@ impl Endpoint {
         first: &Candidate,
     ) -> Option<Candidate> {
         let Candidate { peer, link, scope, .. } = *first;
-        if self.has_choice(peer) {
+        if self.has_choice(peer) || self.has_spent_link(peer) {
             let next = self.next_by_policy(now, radio, peer, &[]);
             return next.filter(|next| next.link == link && next.scope == scope);
         }
