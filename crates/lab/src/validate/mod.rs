@@ -45,6 +45,9 @@ pub enum Subject {
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
+        /// Also write explanation/links.png and measured/links-series.json below this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
     },
     /// Compare chains of relays with plain IP forwarding; exit code 3 if they are not better.
     Relays {
@@ -104,7 +107,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
     match subject {
         Subject::Dcf { json, docs } => dcf::run(*json, docs.as_deref()),
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
-        Subject::Links { json } => links::run(*json),
+        Subject::Links { json, docs } => links::run(*json, docs.as_deref()),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Speed { json } => speed::run(*json),
         Subject::Tcp { runs, json, docs } => tcp::run(*runs, *json, docs.as_deref()),
