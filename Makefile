@@ -66,7 +66,7 @@ validate: build
 	@target/release/tautline-lab validate speed
 	@target/release/tautline-lab validate air
 	@target/release/tautline-lab validate relays
-	@target/release/tautline-lab validate links
+	@target/release/tautline-lab validate links --docs docs
 	-@target/release/tautline-lab validate losses
 	@target/release/tautline-lab validate rates --docs docs
 

@@ -160,6 +160,22 @@ fn marked_lasers_go_before_the_images_of_all_stations() {
     assert!(marked < unmarked * 0.7, "marked {marked} ms, unmarked {unmarked} ms");
 }
 
+/// Wi-Fi fails for 10 of 30 s: real nodes lose what `keep_last` and `only_links` do not keep, and
+/// nothing else. The bounds are those of virtual time.
+#[test]
+#[ignore = "real time: make realtime"]
+fn real_nodes_continue_on_the_other_radio_while_one_is_out() {
+    let Some(figures) = figures_in_time(&scenario("two-radios.yaml")) else { return };
+    let flows = figures["flows"].as_array().unwrap();
+    let received = |name: &str| {
+        let flow = flows.iter().find(|flow| flow["name"] == name).unwrap();
+        flow["received"].as_u64().unwrap()
+    };
+    assert_eq!(received("laser"), 1500, "all that were sent");
+    assert!(received("command") >= 1490 && received("images") >= 270, "{figures}");
+    assert!((195..=215).contains(&received("logs")), "by Wi-Fi alone: {figures}");
+}
+
 #[test]
 #[ignore = "real time: make realtime"]
 fn ping_crosses_a_relay() {

@@ -147,3 +147,39 @@ fn three_hops_of_relays_deliver_and_ip_forwards_nothing() {
     assert!(packets("relay2 to base on adhoc") >= packets("robot to base through relay1"));
     assert!(!links.iter().any(|link| name(link) == "robot to base on adhoc"));
 }
+
+/// Wi-Fi fails for 10 of 30 s. What is lost is what `keep_last` and `only_links` do not keep.
+#[test]
+fn traffic_continues_on_the_other_radio_while_one_is_out() {
+    let figures = figures("two-radios.yaml");
+    let received = |name: &str| flow(&figures, name)["received"].as_u64().unwrap();
+    assert_eq!(received("laser"), 1500, "all that were sent");
+    let commands = received("command");
+    assert!(commands >= 1490, "{commands} of 1500: each has a copy on LTE");
+    // The images need both radios for their rate, and one of them suffices.
+    let images = received("images");
+    assert!(images >= 270, "{images} of 300");
+    // 100 logs fall into the outage; the last ten are kept and arrive after it.
+    let logs = received("logs");
+    assert!((195..=215).contains(&logs), "{logs} of 300 by Wi-Fi alone");
+}
+
+#[test]
+fn a_link_that_is_avoided_carries_images_only_while_the_other_is_out() {
+    let text = std::fs::read_to_string(scenario("two-radios.yaml")).unwrap();
+    let avoiding = text.replace("keep_last: 2,", "keep_last: 2, avoid_links: [lte],");
+    let bytes = |text: &str| {
+        let figures = figures_of(text);
+        let links = figures["links"].as_array().unwrap().clone();
+        let lte = links.iter().find(|link| link["name"] == "robot to base on lte").unwrap();
+        lte["sent_bytes"].as_u64().unwrap()
+    };
+    let images_in_outage = 100 * 61_000;
+    let avoided = bytes(&avoiding);
+    assert!(avoided > images_in_outage * 9 / 10, "{avoided} bytes by LTE");
+    let before = avoiding.replace("duration: 30s", "duration: 9s");
+    let before = before.split("events:").next().unwrap();
+    let used = bytes(before);
+    assert!(used < 61_000, "{used} bytes by LTE while Wi-Fi is up");
+    assert!(bytes(&text) > avoided, "without the key, LTE carries images at all times");
+}

@@ -9,6 +9,7 @@ mod config;
 mod loss;
 mod medium;
 mod motion;
+mod outage;
 mod phy;
 mod pipe;
 mod rate;
@@ -19,6 +20,7 @@ pub use config::{
     Access, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Trial, WifiConfig,
 };
 pub use medium::{Frame, Medium, Outcome, Output, QueueFull, RadioStats};
+pub use outage::Outage;
 pub use phy::Rate;
 
 /// Nanoseconds since the medium's start.

@@ -5,8 +5,8 @@ use crate::pipe::Pipe;
 use crate::scene::Scene;
 use crate::wifi::Wifi;
 use crate::{
-    Interference, Loss, Motion, Nanos, NetworkId, PipeConfig, RadioId, RateControl, StationId,
-    WifiConfig,
+    Interference, Loss, Motion, Nanos, NetworkId, Outage, PipeConfig, RadioId, RateControl,
+    StationId, WifiConfig,
 };
 use std::collections::VecDeque;
 
@@ -169,21 +169,22 @@ impl<P: Clone> Medium<P> {
 
     /// Adds an 802.11 channel.
     pub fn add_wifi(&mut self, config: WifiConfig) -> NetworkId {
-        let seed = self.network_seed();
-        self.add(Network::Wifi(Wifi::new(config, seed)))
+        let (id, seed) = self.next_network();
+        self.add(Network::Wifi(Wifi::new(id, config, seed)))
     }
 
     /// Adds a pipe.
     pub fn add_pipe(&mut self, config: PipeConfig) -> NetworkId {
-        let seed = self.network_seed();
-        self.add(Network::Pipe(Pipe::new(config, seed)))
+        let (id, seed) = self.next_network();
+        self.add(Network::Pipe(Pipe::new(id, config, seed)))
     }
 
-    /// Returns the seed of the next network. Each network has its own random sequence, so that
+    /// Returns number and seed of the next network. Each network has its own random sequence, so that
     /// networks do not influence each other.
-    fn network_seed(&self) -> u64 {
+    fn next_network(&self) -> (NetworkId, u64) {
         let number = self.networks.len() as u64 + 1;
-        fastrand::Rng::with_seed(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..)
+        let seed = self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (NetworkId(self.networks.len()), fastrand::Rng::with_seed(seed).u64(..))
     }
 
     fn add(&mut self, network: Network<P>) -> NetworkId {
@@ -240,14 +241,20 @@ impl<P: Clone> Medium<P> {
         }
     }
 
+    /// Starts or ends an outage. Different outages are independent of each other: one on a network
+    /// does not end one on all networks.
+    pub fn outage(&mut self, outage: Outage, out: bool) {
+        self.scene.outage(outage, out);
+    }
+
     /// Starts or ends an outage of a station: it neither reaches others nor receives.
     pub fn cut_off(&mut self, station: StationId, out: bool) {
-        self.scene.cut_off(station, out);
+        self.outage(Outage::of(station), out);
     }
 
     /// Starts or ends an outage between two stations.
     pub fn cut(&mut self, a: StationId, b: StationId, out: bool) {
-        self.scene.cut(a, b, out);
+        self.outage(Outage::between(a, b), out);
     }
 
     /// Adds interference to an 802.11 network; a pipe has none.

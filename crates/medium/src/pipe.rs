@@ -3,7 +3,9 @@
 
 use crate::loss::Losses;
 use crate::scene::Scene;
-use crate::{Frame, Loss, Nanos, Outcome, Output, PipeConfig, RadioId, RadioStats, StationId};
+use crate::{
+    Frame, Loss, Nanos, NetworkId, Outcome, Output, PipeConfig, RadioId, RadioStats, StationId,
+};
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -65,6 +67,7 @@ impl<P> Ord for InFlight<P> {
 /// A pipe, see the module.
 #[derive(Debug)]
 pub struct Pipe<P> {
+    id: NetworkId,
     config: PipeConfig,
     radios: Vec<Radio>,
     servers: Vec<Server<P>>,
@@ -78,8 +81,9 @@ pub struct Pipe<P> {
 }
 
 impl<P: Clone> Pipe<P> {
-    pub fn new(config: PipeConfig, seed: u64) -> Self {
+    pub fn new(id: NetworkId, config: PipeConfig, seed: u64) -> Self {
         Self {
+            id,
             losses: Losses::new(config.loss),
             config,
             radios: Vec::new(),
@@ -231,7 +235,8 @@ impl<P: Clone> Pipe<P> {
 
     fn travel(&mut self, now: Nanos, from: usize, to: usize, frame: Frame<P>, scene: &Scene) {
         let lost = self.losses.lost(from, to, &mut self.random);
-        if lost || scene.apart(self.radios[from].station, self.radios[to].station) {
+        let [sender, receiver] = [from, to].map(|radio| self.radios[radio].station);
+        if lost || scene.apart(self.id, sender, receiver) {
             self.radios[from].stats.failed_attempts += 1;
             return;
         }

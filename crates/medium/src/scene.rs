@@ -2,7 +2,7 @@
 //! Stations: positions, and outages between them.
 
 use crate::motion::milliwatts;
-use crate::{Motion, Nanos, PathLoss, StationId, WifiConfig};
+use crate::{Motion, Nanos, NetworkId, Outage, PathLoss, StationId, WifiConfig};
 use fastrand::Rng;
 use std::collections::BTreeSet;
 
@@ -13,8 +13,7 @@ pub const PLACE_STEP: Nanos = 10_000_000;
 pub struct Scene {
     seed: u64,
     motions: Vec<Motion>,
-    cut: BTreeSet<(usize, usize)>,
-    cut_off: BTreeSet<usize>,
+    outages: BTreeSet<Outage>,
     /// Counter of changes of powers other than by motion.
     pub version: u64,
     pub moves: bool,
@@ -22,14 +21,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            motions: Vec::new(),
-            cut: BTreeSet::new(),
-            cut_off: BTreeSet::new(),
-            version: 0,
-            moves: false,
-        }
+        Self { seed, motions: Vec::new(), outages: BTreeSet::new(), version: 0, moves: false }
     }
 
     pub fn add(&mut self, motion: Motion) -> StationId {
@@ -42,35 +34,34 @@ impl Scene {
         self.motions[station.0].place(now)
     }
 
-    pub fn cut_off(&mut self, station: StationId, out: bool) {
+    pub fn outage(&mut self, outage: Outage, out: bool) {
         self.version += 1;
+        let outage = outage.ordered();
         if out {
-            self.cut_off.insert(station.0);
+            self.outages.insert(outage);
         } else {
-            self.cut_off.remove(&station.0);
+            self.outages.remove(&outage);
         }
     }
 
-    pub fn cut(&mut self, a: StationId, b: StationId, out: bool) {
-        self.version += 1;
-        let pair = (a.0.min(b.0), a.0.max(b.0));
-        if out {
-            self.cut.insert(pair);
-        } else {
-            self.cut.remove(&pair);
-        }
-    }
-
-    /// Whether an outage separates two stations.
-    pub fn apart(&self, a: StationId, b: StationId) -> bool {
-        let out = |station: StationId| self.cut_off.contains(&station.0);
-        out(a) || out(b) || self.cut.contains(&(a.0.min(b.0), a.0.max(b.0)))
+    /// Whether an outage separates two stations on a network.
+    pub fn apart(&self, network: NetworkId, a: StationId, b: StationId) -> bool {
+        let everywhere = [Outage::of(a), Outage::of(b), Outage::between(a, b).ordered()];
+        let is_out =
+            |it: &Outage| self.outages.contains(it) || self.outages.contains(&it.on(network));
+        !self.outages.is_empty() && everywhere.iter().any(is_out)
     }
 
     /// Returns the power of one station's signal at another, milliwatts: 0 if an outage separates
     /// them, 1 on a network without path loss.
-    pub fn power_mw(&self, wifi: &WifiConfig, now: Nanos, from: StationId, to: StationId) -> f64 {
-        if self.apart(from, to) {
+    pub fn power_mw(
+        &self,
+        (network, wifi): (NetworkId, &WifiConfig),
+        now: Nanos,
+        from: StationId,
+        to: StationId,
+    ) -> f64 {
+        if self.apart(network, from, to) {
             return 0.0;
         }
         let Some(law) = &wifi.path_loss else { return 1.0 };

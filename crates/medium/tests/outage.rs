@@ -4,7 +4,7 @@
 mod net;
 
 use net::{MS, Net, SECOND, fixed};
-use tautline_medium::{Outcome, PipeConfig};
+use tautline_medium::{Frame, Medium, Motion, Outage, Outcome, Output, PipeConfig, RadioId};
 
 #[test]
 fn a_station_cut_off_neither_sends_nor_receives() {
@@ -78,4 +78,48 @@ fn a_pipe_loses_frames_sent_during_an_outage() {
     }
     assert_eq!(net.numbers(flow, 1), [0, 2]);
     assert_eq!((net.sent(flow).len(), net.stats(0).failed_attempts), (3, 1));
+}
+
+/// Returns the radios that receive one frame from each radio of the first of two stations, which
+/// share a channel and a pipe.
+fn received(outages: &[(Outage, bool)]) -> Vec<RadioId> {
+    let mut medium = Medium::new(1);
+    let [robot, base] = [(); 2].map(|()| medium.add_station(Motion::at([0.0; 3])));
+    let networks = [medium.add_wifi(fixed(6)), medium.add_pipe(PipeConfig::default())];
+    let radios = networks.map(|it| [robot, base].map(|station| medium.add_radio(station, it, 9)));
+    for (outage, out) in outages {
+        medium.outage(*outage, *out);
+    }
+    for [from, to] in radios {
+        medium.send(0, from, Frame { to: Some(to), bytes: 100, dscp: 0, payload: () }).unwrap();
+    }
+    while let Some(at) = medium.poll_timeout() {
+        medium.handle_timeout(at);
+    }
+    let outputs = std::iter::from_fn(|| medium.poll_output());
+    let mut received: Vec<RadioId> = outputs
+        .filter_map(|output| match output {
+            Output::Delivered { to, .. } => Some(to),
+            Output::Sent { .. } => None,
+        })
+        .collect();
+    received.sort();
+    received
+}
+
+#[test]
+fn an_outage_on_one_network_leaves_the_other_alone() {
+    let [robot, base] = [0, 1].map(tautline_medium::StationId);
+    let [wifi, pipe] = [0, 1].map(tautline_medium::NetworkId);
+    let [by_wifi, by_pipe] = [RadioId(1), RadioId(3)];
+    assert_eq!(received(&[]), [by_wifi, by_pipe]);
+    for outage in [Outage::of(robot), Outage::of(base), Outage::between(base, robot)] {
+        assert_eq!(received(&[(outage, true)]), []);
+        assert_eq!(received(&[(outage.on(wifi), true)]), [by_pipe]);
+        assert_eq!(received(&[(outage.on(pipe), true)]), [by_wifi]);
+        let both = [(outage, true), (outage.on(pipe), true), (outage, false)];
+        assert_eq!(received(&both), [by_wifi], "the outage on the pipe has not ended");
+        let ended = [(outage.on(pipe), true), (outage.on(pipe), false)];
+        assert_eq!(received(&ended), [by_wifi, by_pipe]);
+    }
 }

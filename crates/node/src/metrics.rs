@@ -223,6 +223,7 @@ impl Collector for Snapshot {
         page.node(status)?;
         page.table(TOPICS, &status.topics, topic_labels)?;
         page.drops(&status.topics)?;
+        page.link_use(&status.topics)?;
         page.delays(&status.topics)?;
         page.table(PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
         page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
@@ -335,6 +336,21 @@ impl Page<'_> {
             })
         });
         self.counters("tautline_topic_dropped", "Messages dropped, by reason", dropped)
+    }
+
+    fn link_use(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
+        let carried = topics.iter().flat_map(|topic| {
+            topic.links.iter().flat_map(move |it| {
+                let labels = |link| {
+                    let more = [("link", link), ("policy", &*it.policy)];
+                    topic_labels(topic).into_iter().chain(more).collect()
+                };
+                it.bytes.iter().map(move |(link, bytes)| (labels(&**link), *bytes))
+            })
+        });
+        let help =
+            "Payload bytes sent on a link to a peer with several, repairs and copies included";
+        self.counters("tautline_topic_link_bytes", help, carried)
     }
 
     fn delays(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
@@ -452,6 +468,11 @@ const LINKS: &[Metric<LinkReport>] = &[
         "Bytes of repairs among the bytes sent",
         Counter(|l| l.repair_bytes),
     ),
+    Metric(
+        "tautline_link_redundant_bytes",
+        "Bytes among the bytes sent that were sent again before a loss was known",
+        Counter(|l| l.redundant_bytes),
+    ),
     Metric("tautline_link_received_packets", "Packets received", Counter(|l| l.received_packets)),
     Metric("tautline_link_received_bytes", "IP bytes received", Counter(|l| l.received_bytes)),
     Metric(
@@ -460,6 +481,16 @@ const LINKS: &[Metric<LinkReport>] = &[
         Counter(|l| l.duplicate_packets),
     ),
     Metric("tautline_link_up", "1 if packets arrive", Level(|l| u64::from(l.up))),
+    Metric(
+        "tautline_link_stalled",
+        "1 if packets are stuck in the driver, so that other links carry the messages",
+        Level(|l| u64::from(l.stalled)),
+    ),
+    Metric(
+        "tautline_link_loss_ratio",
+        "Fraction of packets lost, smoothed over 64 packets, 0 to 1",
+        Gauge(|l| Some(l.loss)),
+    ),
     Metric(
         "tautline_link_rtt_seconds",
         "Smoothed round-trip time",
@@ -504,7 +535,12 @@ fn rejected_labels<'a>(gateway: &'a GatewayReport, rejected: &'a RejectedReport)
 }
 
 fn link_labels(link: &LinkReport) -> Labels<'_> {
-    vec![("peer", &link.peer), ("radio", &link.radio), ("remote", &link.remote)]
+    vec![
+        ("peer", &link.peer),
+        ("link", &link.name),
+        ("radio", &link.radio),
+        ("remote", &link.remote),
+    ]
 }
 
 /// Bounds of the delay histogram in milliseconds, the same for every topic and scrape: octaves of

@@ -2,7 +2,8 @@
 //! The changes between two snapshots, as `top` and /diagnostics report them.
 
 use crate::status::{
-    DelayReport, Direction, GivenUpReport, LinkReport, RadioReport, Status, TopicReport,
+    DelayReport, Direction, GivenUpReport, LinkReport, LinkUseReport, RadioReport, Status,
+    TopicReport,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -59,6 +60,8 @@ pub struct TopicRates {
     pub dropped_now: u64,
     /// Recently dropped messages, from the later snapshot.
     pub given_up: Option<GivenUpReport>,
+    /// Bytes that each link carried in the interval, if several lead to the peer.
+    pub links: Option<LinkUseReport>,
 }
 
 /// The rates of one radio.
@@ -87,12 +90,16 @@ pub struct RadioRates {
 pub struct LinkRates {
     /// The other node.
     pub peer: String,
+    /// Name of the link in the file; empty for a link without an address there.
+    pub name: String,
     /// Interface.
     pub radio: String,
     /// Remote address.
     pub remote: String,
     /// Whether packets arrive.
     pub up: bool,
+    /// Whether packets are stuck in the driver, so that other links carry the messages.
+    pub stalled: bool,
     /// Available rate in bits per second of IP packets.
     pub available_bps: Option<u64>,
     /// The signal that held packets back last.
@@ -228,6 +235,10 @@ impl Interval {
             dropped,
             dropped_now: if self.seconds.is_some() { grown_by } else { 0 },
             given_up: now.given_up.clone(),
+            links: now
+                .links
+                .as_ref()
+                .map(|links| links.since(before.and_then(|before| before.links.as_ref()))),
         }
     }
 
@@ -250,9 +261,11 @@ impl Interval {
         let lost = grown(|l| l.lost_packets);
         LinkRates {
             peer: now.peer.clone(),
+            name: now.name.clone(),
             radio: now.radio.clone(),
             remote: now.remote.clone(),
             up: now.up,
+            stalled: now.stalled,
             available_bps: now.available_bps,
             paced_by: now.paced_by.clone(),
             rtt_ms: now.rtt_ms,
@@ -343,6 +356,18 @@ mod tests {
         assert_eq!(between(None, &status(10.0)).topics[0].rate_hz, None);
         let rates = between(Some(&status(100.0)), &status(3.0));
         assert_eq!((rates.interval_s, rates.links[0].sent_bps), (None, None));
+    }
+
+    #[test]
+    fn the_links_of_a_topic_are_those_of_the_interval() {
+        let (before, mut now) = (status(10.0), status(12.0));
+        let links = now.topics[1].links.as_mut().unwrap();
+        *links.bytes.get_mut("lte").unwrap() += 500;
+        links.bytes.insert("new".into(), 1500);
+        let links = between(Some(&before), &now).topics[1].links.clone().unwrap();
+        assert_eq!(links.in_words(), "stripe: lte 25 %, new 75 %, wlan0 0 %");
+        let since_start = between(None, &now).topics[1].links.clone();
+        assert_eq!(since_start, now.topics[1].links);
     }
 
     #[test]

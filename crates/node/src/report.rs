@@ -176,6 +176,7 @@ impl Reporter {
             lost_packets: stats.lost_packets,
             sent_bytes: stats.sent_bytes,
             repair_bytes: stats.repair_bytes,
+            redundant_bytes: stats.redundant_bytes,
             received_packets: stats.received_packets,
             received_bytes: stats.received_bytes,
             duplicate_packets: stats.duplicate_packets,

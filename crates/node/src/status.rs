@@ -50,6 +50,11 @@ pub fn up_or_down(is_up: bool) -> &'static str {
     if is_up { "up" } else { "down" }
 }
 
+/// Returns the word for the state of a link.
+pub fn link_state(is_up: bool, is_stalled: bool) -> &'static str {
+    if is_stalled { "stalled" } else { up_or_down(is_up) }
+}
+
 /// The middleware on this robot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GatewayReport {
@@ -173,7 +178,7 @@ pub struct TopicReport {
 }
 
 /// How a topic uses several links.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkUseReport {
     /// `best`, `weighted`, `stripe` or `duplicate`.
     pub policy: String,
@@ -182,6 +187,14 @@ pub struct LinkUseReport {
 }
 
 impl LinkUseReport {
+    /// Returns the bytes sent since `before`.
+    pub fn since(&self, before: Option<&Self>) -> Self {
+        let known = |name: &String| before.and_then(|it| it.bytes.get(name)).copied().unwrap_or(0);
+        let grown =
+            |(name, bytes): (&String, &u64)| (name.clone(), bytes.saturating_sub(known(name)));
+        Self { policy: self.policy.clone(), bytes: self.bytes.iter().map(grown).collect() }
+    }
+
     /// Formats `stripe: wlan0 71 %, lte 29 %`.
     pub fn in_words(&self) -> String {
         let total = self.bytes.values().sum::<u64>().max(1) as f64;
@@ -307,6 +320,8 @@ pub struct LinkReport {
     pub sent_bytes: u64,
     /// Bytes of repairs among the bytes sent.
     pub repair_bytes: u64,
+    /// Bytes among the bytes sent that were sent again before a loss was known.
+    pub redundant_bytes: u64,
     /// Packets received.
     pub received_packets: u64,
     /// IP bytes received.

@@ -12,10 +12,12 @@ use crate::rig::stats::{Arrival, Samples};
 use crate::scenario::{Flow, Over, Pace, Scenario};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 use tautline_medium::Nanos;
 use tautline_node::config::kind::pacing_word;
+use tautline_proto::LinkPolicy;
 
 /// Time for the handshakes of all nodes, before the scenario starts.
 pub const MEETING: Nanos = 8_000_000_000;
@@ -136,7 +138,8 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
         })
         .collect();
     let entry = |&peer: &usize| {
-        let links: Vec<String> = links(scenario, station, peer).iter().map(link_text).collect();
+        let links = links(scenario, station, peer);
+        let links: Vec<String> = links.iter().map(|link| link_text(scenario, link)).collect();
         (name(peer), format!("links: [{}]", links.join(", ")))
     };
     let rate = match (pacing_word(scenario.tautline.rate), scenario.tautline.rate.fixed_bps()) {
@@ -146,28 +149,70 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
     let in_flight = scenario.tautline.in_flight;
     let radio = |index| format!("  {}: {{ in_flight: {in_flight}{rate} }}\n", interface(index));
     let radios = (0..scenario.stations[station].networks.len()).map(radio).collect();
-    let rule = |flow: &Flow| {
-        let keep_last = flow.keep_last.map(|count| format!(", keep_last: {count}"));
-        let lifespan = flow.lifespan.map(|ns| format!(", lifespan: {}us", ns / 1000));
-        format!(
-            "  {}: {{ priority: {}, to: [{}]{}{} }}\n",
-            topic(flow),
-            flow.priority,
-            name(flow.to),
-            keep_last.unwrap_or_default(),
-            lifespan.unwrap_or_default()
-        )
-    };
-    let topics = flows.filter(|flow| flow.from == station).map(rule).collect();
+    let made = flows.filter(|flow| flow.from == station);
+    let topics = made.map(|flow| rule(scenario, flow)).collect();
     let peers = peers.iter().map(entry).collect();
     let dscp = scenario.tautline.dscp;
     let rest = format!("ros1: false\ndscp: {dscp}");
     NodeFile { name: name(station), peers, radios, topics, rest }
 }
 
+/// Formats the line of a flow's topic for the node's configuration file.
+fn rule(scenario: &Scenario, flow: &Flow) -> String {
+    let keep_last = flow.keep_last.map(|count| format!(", keep_last: {count}"));
+    let lifespan = flow.lifespan.map(|ns| format!(", lifespan: {}us", ns / 1000));
+    format!(
+        "  {}: {{ priority: {}, to: [{}]{}{}{} }}\n",
+        topic(flow),
+        flow.priority,
+        scenario.stations[flow.to].name,
+        keep_last.unwrap_or_default(),
+        lifespan.unwrap_or_default(),
+        use_of_links(scenario, flow)
+    )
+}
+
+/// Formats how a flow uses the links, which have the names of their networks.
+fn use_of_links(scenario: &Scenario, flow: &Flow) -> String {
+    let mut text = format!(", links: {}", flow.links.as_str());
+    if let LinkPolicy::Duplicate(copies) = flow.links {
+        let _ = write!(text, ", copies: {copies}");
+    }
+    for (key, networks) in [("only_links", &flow.only_links), ("avoid_links", &flow.avoid_links)] {
+        let names: Vec<&str> =
+            networks.iter().map(|it| scenario.networks[*it].name.as_str()).collect();
+        if !names.is_empty() {
+            let _ = write!(text, ", {key}: [{}]", names.join(", "));
+        }
+    }
+    text
+}
+
 /// Formats a link for the node's configuration file.
-fn link_text(link: &Link) -> String {
+fn link_text(scenario: &Scenario, link: &Link) -> String {
     let [_, there] = link.ends;
+    let name = link.network.map(|it| format!("name: {}, ", scenario.networks[it].name));
     let by = link.by.map(|index| format!(", interface: {}", interface(index)));
-    format!("{{ address: {there}{} }}", by.unwrap_or_default())
+    format!("{{ {}address: {there}{} }}", name.unwrap_or_default(), by.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_gateway::mapping::{LinkChoice, LinkRule};
+
+    #[test]
+    fn the_daemon_takes_the_links_of_flows() {
+        let scenario = crate::scenario::named("two-radios").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = node_file(&scenario, 0).write(folder.path()).unwrap();
+        let config = tautline_node::config::load(&file).unwrap().config;
+        let names: Vec<_> = config.peers[0].links.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["wifi", "lte"]);
+        let rules = config.topics.iter().map(|rule| &rule.treatment.links);
+        let rule = |choice| LinkRule { choice: Some(choice), ..LinkRule::default() };
+        let only_wifi = LinkRule { only: vec!["wifi".into()], ..rule(LinkChoice::Stripe) };
+        let expected = [&rule(LinkChoice::Best), &rule(LinkChoice::Stripe), &only_wifi];
+        assert_eq!(rules.collect::<Vec<_>>(), expected);
+    }
 }

@@ -5,7 +5,7 @@
 use crate::scenario::{Happening, NetworkKind, Scenario};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use tautline_medium::{Interference, Medium, Motion, Nanos, NetworkId, StationId};
+use tautline_medium::{Interference, Medium, Motion, Nanos, NetworkId, Outage};
 
 /// UDP payload of a full IPv4 packet of 1500 bytes.
 pub const DATAGRAM_BYTES: usize = 1472;
@@ -13,10 +13,8 @@ pub const DATAGRAM_BYTES: usize = 1472;
 /// A change of the medium.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A station is cut off from all others (true) or connected again (false).
-    Outage(StationId, bool),
-    /// Two stations are cut off from each other (true) or connected again (false).
-    PairOutage([StationId; 2], bool),
+    /// An outage begins (true) or ends (false).
+    Outage(Outage, bool),
     /// A new rate of a network, in bits per second.
     Rate(NetworkId, u64),
     /// Noise on a network.
@@ -27,8 +25,7 @@ impl Change {
     /// Applies the change to the medium.
     pub fn apply<P: Clone>(self, now: Nanos, medium: &mut Medium<P>) {
         match self {
-            Self::Outage(station, out) => medium.cut_off(station, out),
-            Self::PairOutage([a, b], out) => medium.cut(a, b, out),
+            Self::Outage(outage, out) => medium.outage(outage, out),
             Self::Rate(network, bps) => medium.set_rate(now, network, bps),
             Self::Interference(network, what) => medium.interfere(now, network, what),
         }
@@ -96,6 +93,8 @@ pub struct Link {
     /// The network by which the first station sends, as an index into its networks; `None` leaves
     /// the choice to its routes.
     pub by: Option<usize>,
+    /// The network of the link; `None` if it follows routes.
+    pub network: Option<usize>,
 }
 
 /// Returns the links of Tautline between two stations: one if a route connects them, otherwise one
@@ -103,13 +102,15 @@ pub struct Link {
 pub fn links(scenario: &Scenario, a: usize, b: usize) -> Vec<Link> {
     if scenario.path(a, b).is_some_and(|path| path.len() > 2) {
         let ends = reached_by(scenario, b, a).zip(reached_by(scenario, a, b));
-        return ends.map(|(a, b)| Link { ends: [a, b], by: None }).into_iter().collect();
+        let link = |(a, b)| Link { ends: [a, b], by: None, network: None };
+        return ends.map(link).into_iter().collect();
     }
     let here = scenario.stations[a].networks.iter().enumerate();
     let shared = here.filter(|(_, network)| scenario.stations[b].networks.contains(network));
     let link = |(index, network): (usize, &usize)| Link {
         ends: [a, b].map(|station| address(*network, station)),
         by: Some(index),
+        network: Some(*network),
     };
     shared.map(link).collect()
 }
@@ -141,14 +142,9 @@ pub fn changes(scenario: &Scenario, offset: Nanos) -> Vec<(Nanos, Change)> {
     for event in &scenario.events {
         let at = event.at + offset;
         match event.happening.clone() {
-            Happening::StationOutage { station, until } => {
-                changes.push((at, Change::Outage(StationId(station), true)));
-                changes.push((until + offset, Change::Outage(StationId(station), false)));
-            }
-            Happening::PairOutage { pair, until } => {
-                let pair = pair.map(StationId);
-                changes.push((at, Change::PairOutage(pair, true)));
-                changes.push((until + offset, Change::PairOutage(pair, false)));
+            Happening::Outage { outage, until } => {
+                changes.push((at, Change::Outage(outage, true)));
+                changes.push((until + offset, Change::Outage(outage, false)));
             }
             Happening::Interference { network, interference: mut what } => {
                 (what.from, what.until) = (what.from + offset, what.until + offset);
@@ -163,18 +159,15 @@ pub fn changes(scenario: &Scenario, offset: Nanos) -> Vec<(Nanos, Change)> {
     without_inner_outages(changes)
 }
 
-/// Merges overlapping outages: the first begins the outage, and the end of the last one ends it.
+/// Merges equal outages that overlap: the first begins the outage, and the end of the last one ends
+/// it.
 fn without_inner_outages(mut changes: Vec<(Nanos, Change)>) -> Vec<(Nanos, Change)> {
-    let mut open: BTreeMap<Vec<StationId>, u32> = BTreeMap::new();
+    let mut open: BTreeMap<Outage, u32> = BTreeMap::new();
     changes.retain(|(_, change)| {
-        let (who, begins) = match change {
-            Change::Outage(station, begins) => (vec![*station], *begins),
-            Change::PairOutage([a, b], begins) => (vec![*a.min(b), *a.max(b)], *begins),
-            Change::Rate(..) | Change::Interference(..) => return true,
-        };
-        let count = open.entry(who).or_default();
-        *count = if begins { *count + 1 } else { count.saturating_sub(1) };
-        *count == u32::from(begins)
+        let Change::Outage(outage, begins) = change else { return true };
+        let count = open.entry(*outage).or_default();
+        *count = if *begins { *count + 1 } else { count.saturating_sub(1) };
+        *count == u32::from(*begins)
     });
     changes
 }

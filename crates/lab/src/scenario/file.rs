@@ -46,6 +46,8 @@ pub mod default {
     pub const CONGESTION: &str = "cubic";
     /// As the daemon's default.
     pub const PRIORITY: &str = "100";
+    /// As the daemon's default.
+    pub const COPIES: &str = "2";
     /// Best effort.
     pub const DSCP: &str = "0";
     /// Immediately.
@@ -238,8 +240,17 @@ pub struct Flow {
     pub keep_last: Option<Whole<1, 1_000_000>>,
     /// Age past which a message is worthless. `tautline` only.
     pub lifespan: Option<Span>,
-    /// Links that carry a message if the stations have several networks in common. `best`: the link on which it arrives first. `weighted`: one link at random, by goodput. `stripe`: all links, each with a part. `duplicate`: the two fastest links, each with a copy. Without this key, the priority decides, as in the daemon. `tautline` only.
+    /// Links that carry a message if the stations have several networks in common. `best`: the link on which it arrives first. `weighted`: one link at random, by goodput. `stripe`: all links, each with a part. `duplicate`: the fastest links, each with a copy. Without this key, the priority decides, as in the daemon. `tautline` only.
     pub links: Option<LinkPolicyWord>,
+    /// Number of links that carry a copy with links: duplicate. `tautline` only.
+    #[schemars(extend("default" = as_yaml(default::COPIES)))]
+    pub copies: Option<Whole<2, 16>>,
+    /// Networks whose links carry the messages; the messages wait while none of them is up. Without this key, all do. `tautline` only.
+    #[serde(default)]
+    pub only_links: List<Reference>,
+    /// Networks whose links carry the messages only while no other link can. `tautline` only.
+    #[serde(default)]
+    pub avoid_links: List<Reference>,
     /// Congestion control of `tcp`; this machine's kernel must support it.
     #[schemars(extend("default" = as_yaml(default::CONGESTION)))]
     pub congestion: Option<At<Congestion>>,
@@ -281,7 +292,9 @@ pub struct ControlLoop {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
-    { "required": ["outage", "for"] }, { "required": ["interference", "for"] }, { "required": ["rate"], "not": { "required": ["for"] } },
+    { "required": ["outage", "for"] },
+    { "required": ["interference", "for"], "not": { "required": ["network"] } },
+    { "required": ["rate"], "not": { "anyOf": [{ "required": ["for"] }, { "required": ["network"] }] } },
 ]))]
 pub struct Event {
     /// Time at which the event begins.
@@ -291,6 +304,8 @@ pub struct Event {
     pub lasts: Option<At<Span>>,
     /// Station that is cut off from all others, or `[one, other]`: two stations that are cut off from each other.
     pub outage: Option<At<Outage>>,
+    /// The only network that the outage concerns. Without this key, it concerns all networks.
+    pub network: Option<At<Reference>>,
     /// Interference from outside the scenario, for example another network or a microwave oven.
     pub interference: Option<Interference>,
     /// New rate of a pipe, or of an 802.11 network with a fixed rate.
@@ -407,15 +422,17 @@ words! {
 }
 words! {
     /// Links that carry a message.
-    LinkPolicyWord { /** The one on which it arrives first. */ Best, /** One at random, by goodput. */ Weighted, /** All, each with a part. */ Stripe, /** The two best, each with a copy. */ Duplicate }
+    LinkPolicyWord { /** The one on which it arrives first. */ Best, /** One at random, by goodput. */ Weighted, /** All, each with a part. */ Stripe, /** The fastest, each with a copy. */ Duplicate }
 }
-impl From<LinkPolicyWord> for tautline_proto::LinkPolicy {
-    fn from(word: LinkPolicyWord) -> Self {
-        match word {
-            LinkPolicyWord::Best => Self::Best,
-            LinkPolicyWord::Weighted => Self::Weighted,
-            LinkPolicyWord::Stripe => Self::Stripe,
-            LinkPolicyWord::Duplicate => Self::Duplicate(2),
+impl LinkPolicyWord {
+    /// Returns the policy; `copies` are those of `duplicate`.
+    pub const fn policy(self, copies: u8) -> tautline_proto::LinkPolicy {
+        use tautline_proto::LinkPolicy;
+        match self {
+            Self::Best => LinkPolicy::Best,
+            Self::Weighted => LinkPolicy::Weighted,
+            Self::Stripe => LinkPolicy::Stripe,
+            Self::Duplicate => LinkPolicy::Duplicate(copies),
         }
     }
 }

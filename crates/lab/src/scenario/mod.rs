@@ -15,7 +15,7 @@ mod tests;
 mod value;
 
 use std::path::{Path, PathBuf};
-use tautline_medium::{Interference, Motion, Nanos, PipeConfig, WifiConfig};
+use tautline_medium::{Interference, Motion, Nanos, Outage, PipeConfig, WifiConfig};
 use tautline_node::config::{self, ConfigError, Problem, yaml};
 use tautline_proto::LinkPolicy;
 
@@ -122,6 +122,12 @@ pub struct Flow {
     pub lifespan: Option<Nanos>,
     /// Choice among several links; Tautline only.
     pub links: LinkPolicy,
+    /// Networks whose links carry the messages, which both stations share; empty for all. Tautline
+    /// only.
+    pub only_links: Vec<usize>,
+    /// Networks whose links carry the messages only while no other can, which both stations share;
+    /// Tautline only.
+    pub avoid_links: Vec<usize>,
     /// Congestion control; TCP only.
     pub congestion: Congestion,
     /// DSCP of the packets; UDP and TCP only.
@@ -175,17 +181,11 @@ pub struct Event {
 /// The kind of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Happening {
-    /// A station is cut off from all others.
-    StationOutage {
-        /// The station.
-        station: usize,
-        /// End of the outage (exclusive).
-        until: Nanos,
-    },
-    /// Two stations are cut off from each other.
-    PairOutage {
-        /// The stations.
-        pair: [usize; 2],
+    /// A station is cut off from all others, or two stations are cut off from each other.
+    Outage {
+        /// The stations, and the network if the outage concerns only one. A pair is
+        /// [ordered](Outage::ordered).
+        outage: Outage,
         /// End of the outage (exclusive).
         until: Nanos,
     },

@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, RateControl, StationId};
-use tautline_proto::{Config, LinkPolicy, Marking, OfferedTopic, RadioConfig, SecretKey};
+use tautline_proto::{
+    Config, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic, RadioConfig, SecretKey,
+};
 
 /// Time before the scenario's start, for handshakes.
 pub const WARM_UP: Nanos = 2_000_000_000;
@@ -143,6 +145,23 @@ fn addresses(scenario: &Scenario, from: usize, to: usize) -> Result<[Ipv4Addr; 2
     there.map(|(there, back)| [there, back]).context("a flow between stations without a path")
 }
 
+/// Returns how a flow uses the links, which have numbers in the order in which [`join_all`] adds
+/// them.
+fn link_use(scenario: &Scenario, flow: &Flow) -> LinkUse {
+    let links = links(scenario, flow.from.min(flow.to), flow.from.max(flow.to));
+    let on = |networks: &[usize]| {
+        let numbered = (0..).zip(&links);
+        let named = numbered.filter(|(_, it)| it.network.is_some_and(|it| networks.contains(&it)));
+        LinkSet::of(named.map(|(number, _)| number))
+    };
+    LinkUse {
+        policy: flow.links,
+        only: (!flow.only_links.is_empty()).then(|| on(&flow.only_links)),
+        avoid: on(&flow.avoid_links),
+        over_budget: false,
+    }
+}
+
 fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
     let carriage = match flow.over {
         Over::Udp => Carriage::Udp { dscp: flow.dscp },
@@ -164,7 +183,7 @@ fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
         end,
         count: flow.count,
         echo: flow.echo,
-        links: flow.links,
+        links: link_use(scenario, flow),
         carriage,
     })
 }
@@ -192,7 +211,7 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
             end: Nanos::MAX,
             count: None,
             echo: false,
-            links: LinkPolicy::of_priority(plan.priority),
+            links: LinkUse { policy: LinkPolicy::of_priority(plan.priority), ..LinkUse::default() },
             carriage,
         }))
     };

@@ -10,8 +10,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
 use tautline_proto::{
-    ChannelConfig, ChannelId, LinkPolicy, LinkUse, Message, OfferedQos, OfferedTopic, PeerId,
-    Received, Role,
+    ChannelConfig, ChannelId, LinkUse, Message, OfferedQos, OfferedTopic, PeerId, Received, Role,
 };
 
 /// Send buffer of a plain socket, as the kernel counts it (wmem_default).
@@ -57,8 +56,9 @@ pub struct FlowPlan {
     pub count: Option<u64>,
     /// Whether the subscriber immediately returns each message; the delay is then the round trip.
     pub echo: bool,
-    /// Choice among several links of Tautline.
-    pub links: LinkPolicy,
+    /// Choice among several links of Tautline, in both directions: their numbers are the same at
+    /// both ends.
+    pub links: LinkUse,
     /// Transport.
     pub carriage: Carriage,
 }
@@ -333,7 +333,7 @@ fn offer(
     host: StationId,
     peer: PeerId,
     topic: OfferedTopic,
-    policy: LinkPolicy,
+    links: LinkUse,
 ) -> Option<(PeerId, ChannelId)> {
     let now = instant(net.now());
     let config = ChannelConfig {
@@ -341,7 +341,7 @@ fn offer(
         definition: "uint8[] data".into(),
         repair: true,
         thin: false,
-        links: LinkUse { policy, ..LinkUse::default() },
+        links,
     };
     let channel = net.endpoint(host)?.offer(now, peer, config).ok()?;
     net.drain(host);

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_medium::{Nanos, RadioId, RadioStats, StationId};
+use tautline_proto::stats::LinkStats;
 use tautline_proto::{Endpoint, LinkView, Place};
 use world::World;
 
@@ -88,6 +89,15 @@ impl Sight<'_> {
     pub fn rate_bps(&self, station: StationId) -> Option<u64> {
         let endpoint = self.world.net.view(station)?;
         endpoint.link(endpoint.links().next()?).rate_bps
+    }
+
+    /// Returns counters and smoothed round trips of a station's links, in the order in which they
+    /// were added; none without a node.
+    pub fn links(&self, station: StationId) -> Vec<(LinkStats, Option<Duration>)> {
+        let endpoint = self.world.net.view(station);
+        let links =
+            endpoint.iter().flat_map(|endpoint| endpoint.links().map(|id| endpoint.link(id)));
+        links.map(|link| (*link.stats, link.rtt)).collect()
     }
 
     /// Returns the counters of a radio.

@@ -46,6 +46,9 @@ pub enum Subject {
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
+        /// Also write explanation/links.png and measured/links-series.json below this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
     },
     /// Measure urgent and large messages on lossy links; exit code 3 if a target is missed.
     Losses {
@@ -112,7 +115,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
     match subject {
         Subject::Dcf { json, docs } => dcf::run(*json, docs.as_deref()),
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
-        Subject::Links { json } => links::run(*json),
+        Subject::Links { json, docs } => links::run(*json, docs.as_deref()),
         Subject::Losses { json } => losses::run(*json),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Speed { json } => speed::run(*json),

@@ -14,8 +14,8 @@ use crate::phy::{ACK_BYTES, MAC_BYTES, QOS_BYTES};
 use crate::rate::RateChoice;
 use crate::scene::Scene;
 use crate::{
-    Access, Frame, Interference, Loss, Nanos, Outcome, Output, RadioId, RadioStats, RateControl,
-    StationId, Trial, WifiConfig,
+    Access, Frame, Interference, Loss, Nanos, NetworkId, Outcome, Output, RadioId, RadioStats,
+    RateControl, StationId, Trial, WifiConfig,
 };
 use access::{ChannelAccess, category_of};
 use fastrand::Rng;
@@ -106,7 +106,7 @@ pub struct Wifi<P> {
 }
 
 impl<P: Clone> Wifi<P> {
-    pub fn new(config: WifiConfig, seed: u64) -> Self {
+    pub fn new(id: NetworkId, config: WifiConfig, seed: u64) -> Self {
         Self {
             losses: Losses::new(config.loss),
             config,
@@ -116,7 +116,7 @@ impl<P: Clone> Wifi<P> {
             acks: Vec::new(),
             timeouts: Vec::new(),
             noises: Vec::new(),
-            powers: Powers::default(),
+            powers: Powers::new(id),
             random: Rng::with_seed(seed),
             next: None,
             spare: Vec::new(),

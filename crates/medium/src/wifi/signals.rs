@@ -3,7 +3,7 @@
 
 use crate::motion::{decibels, milliwatts};
 use crate::scene::{PLACE_STEP, Scene};
-use crate::{Nanos, StationId, WifiConfig};
+use crate::{Nanos, NetworkId, StationId, WifiConfig};
 
 /// The kind of a transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +58,9 @@ struct Row {
 
 /// Powers between the radios of one network. A sender's powers are computed when it sends, at most
 /// once per step of motion.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Powers {
+    network: NetworkId,
     rows: Vec<Row>,
     version: u64,
     pub noise_mw: f64,
@@ -67,6 +68,10 @@ pub struct Powers {
 }
 
 impl Powers {
+    pub fn new(network: NetworkId) -> Self {
+        Self { network, rows: Vec::new(), version: 0, noise_mw: 0.0, sense_mw: 0.0 }
+    }
+
     /// Clears all powers if radios or outages have changed since.
     pub fn refresh(&mut self, wifi: &WifiConfig, scene: &Scene, radios: usize) {
         if self.rows.len() == radios && self.version == scene.version {
@@ -95,8 +100,8 @@ impl Powers {
         }
         row.made_at = Some(now);
         row.powers.clear();
-        let sender = stations[from];
-        row.powers.extend(stations.iter().map(|to| scene.power_mw(wifi, now, sender, *to)));
+        let (sender, on) = (stations[from], (self.network, wifi));
+        row.powers.extend(stations.iter().map(|to| scene.power_mw(on, now, sender, *to)));
     }
 
     /// Fills in the reception of one radio's transmission by all radios, without interference yet.

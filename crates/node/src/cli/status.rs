@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, RadioReport, Status,
-    TopicReport, WaitingReport, WatchdogReport, up_or_down,
+    TopicReport, WaitingReport, WatchdogReport, link_state, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -258,7 +258,7 @@ fn link(link: &LinkReport) -> [String; 13] {
         if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
         link.radio.clone(),
         address(&link.remote),
-        if link.stalled { "stalled" } else { up_or_down(link.up) }.into(),
+        link_state(link.up, link.stalled).into(),
         milliseconds(link.rtt_ms),
         percent(loss),
         whole_bit_rate(link.available_bps),

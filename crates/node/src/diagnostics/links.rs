@@ -6,7 +6,7 @@ use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
 use crate::config::Config;
 use crate::rates::{self, EarlierLinks, LinkRates};
-use crate::status::{LinkReport, up_or_down};
+use crate::status::{LinkReport, link_state};
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -70,9 +70,13 @@ impl LinkTopic {
 
     fn status(&self, link: &LinkRates, number: u32) -> DiagnosticStatus {
         DiagnosticStatus {
-            level: if link.up { Level::Ok } else { Level::Error },
+            level: match (link.up, link.stalled) {
+                (true, false) => Level::Ok,
+                (true, true) => Level::Warn,
+                (false, _) => Level::Error,
+            },
             name: format!("tautline {}: link {number} to {}", self.node, link.peer),
-            message: up_or_down(link.up).into(),
+            message: link_state(link.up, link.stalled).into(),
             hardware_id: self.node.clone(),
             values: values(link),
         }
@@ -99,8 +103,10 @@ fn values(link: &LinkRates) -> Vec<(String, String)> {
     let loss = link.loss.filter(|_| link.sent_bps.is_some());
     let all = [
         ("peer", Some(link.peer.clone())),
+        ("link", Some(link.name.clone()).filter(|name| !name.is_empty())),
         ("radio", Some(link.radio.clone())),
         ("up", Some(link.up.to_string())),
+        ("stalled", Some(link.stalled.to_string())),
         ("available_bps", available_bps.map(|bps| bps.to_string())),
         ("paced_by", Some(link.paced_by.clone())),
         ("sent_bps", link.sent_bps.map(|bps| format!("{bps:.0}"))),
@@ -153,11 +159,21 @@ mod tests {
         assert_eq!((told(base, "up"), told(base, "rtt_s")), (Some("true"), Some("0.004210")));
         assert_eq!(told(base, "paced_by"), Some("back-pressure"));
         assert_eq!(told(base, "sent_bps"), None, "there was nothing before");
+        assert_eq!((told(base, "link"), told(base, "stalled")), (Some("wlan0"), Some("false")));
         assert_eq!((robot2.level, &*robot2.message), (Level::Error, "down"));
         assert_eq!(
             (told(robot2, "available_bps"), told(robot2, "peer")),
             (Some("0"), Some("robot2"))
         );
+    }
+
+    #[test]
+    fn a_link_that_is_stalled_is_a_warning() {
+        let mut links = links();
+        links[0].stalled = true;
+        let base = topic("").unwrap().statuses(Duration::from_secs(9), &links).remove(0);
+        assert_eq!((base.level, &*base.message), (Level::Warn, "stalled"));
+        assert_eq!((told(&base, "up"), told(&base, "stalled")), (Some("true"), Some("true")));
     }
 
     #[test]

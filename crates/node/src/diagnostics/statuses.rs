@@ -2,13 +2,15 @@
 //! The statuses: the node, each peer with its links, each radio, and the drops.
 
 use super::array::{DiagnosticStatus, Level};
-use crate::rates::{self, LinkRates, RadioRates, Rates};
-use crate::status::{Direction, PeerReport, Status, TopicReport, up_or_down};
+use crate::rates::{self, LinkRates, RadioRates, Rates, TopicRates};
+use crate::status::{Direction, PeerReport, Status, TopicReport, link_state, up_or_down};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 /// Maximum number of drop reasons reported one by one; the rest is reported as a sum.
 const MAX_DROPPED: usize = 64;
+/// Maximum number of topics of each peer reported with the links that carry them.
+const MAX_LINK_USES: usize = 64;
 /// Maximum number of topics reported with recent drops.
 const MAX_GIVEN_UP: usize = 16;
 /// Maximum number of notices reported; the newest are reported.
@@ -101,10 +103,8 @@ fn condition(earlier: Option<&Status>, now: &Status) -> (Level, String) {
 
 fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
     let links: Vec<_> = rates.links.iter().filter(|link| link.peer == peer.name).collect();
-    let down = links.iter().filter(|link| !link.up).count();
     let condition = match peer.state.as_str() {
-        "up" if down == 0 => (Level::Ok, "up".into()),
-        "up" => (Level::Warn, format!("up, but {down} of {} links are down", links.len())),
+        "up" => condition_of_links(&links),
         state => (Level::Warn, state.to_owned()),
     };
     let mut values = vec![
@@ -112,14 +112,36 @@ fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
         value("bytes waiting", peer.queued_bytes),
     ];
     values.extend(links.iter().zip(1..).flat_map(|(link, number)| link_values(link, number)));
+    let carried = rates.topics.iter().filter(|topic| topic.peer == peer.name);
+    values.extend(carried.filter_map(links_of_topic).take(MAX_LINK_USES));
     status(now, &format!("peer {}", peer.name), condition, values)
 }
 
-fn link_values(link: &LinkRates, number: usize) -> [(String, String); 8] {
+/// Returns the condition of a peer that is up.
+fn condition_of_links(links: &[&LinkRates]) -> (Level, String) {
+    let all = links.len();
+    let down = links.iter().filter(|link| !link.up).count();
+    let stalled = links.iter().filter(|link| link.up && link.stalled).count();
+    match (down, stalled) {
+        (0, 0) => (Level::Ok, "up".into()),
+        (0, _) => (Level::Warn, format!("up, but {stalled} of {all} links are stalled")),
+        _ => (Level::Warn, format!("up, but {down} of {all} links are down")),
+    }
+}
+
+/// Returns the links that carried a topic since the earlier snapshot, and the policy that chose them.
+fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
+    let links = topic.links.as_ref()?;
+    Some(value(format!("links of {}", topic.topic), cut(links.in_words())))
+}
+
+fn link_values(link: &LinkRates, number: usize) -> [(String, String); 9] {
     let key = |what: &str| format!("link {number} {what}");
-    let remote = if link.remote.is_empty() { UNKNOWN } else { &link.remote };
+    let known = |text: &str| if text.is_empty() { UNKNOWN.into() } else { text.to_owned() };
+    let (name, remote) = (known(&link.name), known(&link.remote));
     [
-        value(key("is"), up_or_down(link.up)),
+        value(key("name"), name),
+        value(key("is"), link_state(link.up, link.stalled)),
         value(key("leads"), format!("by {} to {remote}", link.radio)),
         value(key("round trip (ms)"), tenths(link.rtt_ms)),
         value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),

@@ -103,6 +103,10 @@ fn a_peer_warns_while_it_or_a_link_of_it_is_down() {
     let robot2 = told(None, &now, "peer robot2");
     assert_eq!((robot2.level, &*robot2.message), (Level::Warn, "down"));
     assert_eq!(value(&robot2, "link 1 is"), "down");
+    now.links[0].stalled = true;
+    let base = told(None, &now, "peer base");
+    assert_eq!((base.level, &*base.message), (Level::Warn, "up, but 1 of 1 links are stalled"));
+    assert_eq!((value(&base, "link 1 name"), value(&base, "link 1 is")), ("wlan0", "stalled"));
     now.links[0].up = false;
     let base = told(None, &now, "peer base");
     assert_eq!((base.level, &*base.message), (Level::Warn, "up, but 1 of 1 links are down"));
@@ -123,6 +127,16 @@ fn rates_are_those_since_the_earlier_snapshot() {
     let wlan0 = told(Some(&earlier), &now, "radio wlan0");
     assert_eq!((wlan0.level, &*wlan0.message), (Level::Ok, "paced by back-pressure"));
     assert_eq!(value(&wlan0, "sends (bit/s)"), "2000");
+}
+
+#[test]
+fn the_links_that_carry_a_topic_are_told_with_their_policy() {
+    let (earlier, mut now) = (status(10.0), status(12.0));
+    let key = "links of /camera/front/image_color/compressed";
+    assert_eq!(value(&told(None, &now, "peer base"), key), "stripe: lte 25 %, wlan0 75 %");
+    *now.topics[1].links.as_mut().unwrap().bytes.get_mut("lte").unwrap() += 1000;
+    let base = told(Some(&earlier), &now, "peer base");
+    assert_eq!(value(&base, key), "stripe: lte 100 %, wlan0 0 %");
 }
 
 #[test]
@@ -202,12 +216,13 @@ fn the_node_tells_of_its_gateway_and_of_what_is_new() {
 #[test]
 fn whatever_happens_the_array_stays_small() {
     let mut now = status(10.0);
-    let template = now.topics[0].clone();
+    let (template, links) = (now.topics[0].clone(), now.topics[1].links.clone());
     now.topics = (0..1000)
         .map(|number| {
             let mut topic = template.clone();
             topic.topic = format!("/topic{number}");
             topic.dropped.insert("lost".into(), number);
+            topic.links = links.clone();
             topic
         })
         .collect();

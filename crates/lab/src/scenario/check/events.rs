@@ -2,10 +2,11 @@
 //! Checks of events.
 
 use super::super::file::{self, File, Outage};
-use super::super::reader::At;
+use super::super::reader::{At, one_of};
+use super::super::value::Reference;
 use super::super::{Event, Happening, MAX_EVENTS, NetworkKind};
 use super::Check;
-use tautline_medium::{self as medium, Nanos, RateControl};
+use tautline_medium::{self as medium, Nanos, NetworkId, RateControl, StationId};
 
 const ONE_HAPPENING: &str = "exactly one of outage, interference and rate";
 
@@ -26,10 +27,14 @@ impl Check {
 
     fn happening(&mut self, event: &At<file::Event>) -> Option<Happening> {
         let At { place, value } = event;
+        if let Some(network) = value.network.as_ref().filter(|_| value.outage.is_none()) {
+            return self.refuse(network.place.problem("nothing, or an outage in the same event"));
+        }
         match (&value.outage, &value.interference, &value.rate) {
             (Some(outage), None, None) => {
                 let until = self.until(event)?;
-                self.outage(outage, until)
+                let outage = self.outage(outage, value.network.as_ref())?;
+                Some(Happening::Outage { outage, until })
             }
             (None, Some(interference), None) => {
                 let until = self.until(event)?;
@@ -55,21 +60,40 @@ impl Check {
         Some(event.value.at.value.0 + lasts.value.0)
     }
 
-    fn outage(&mut self, outage: &At<Outage>, until: Nanos) -> Option<Happening> {
+    fn outage(
+        &mut self,
+        outage: &At<Outage>,
+        network: Option<&At<Reference>>,
+    ) -> Option<medium::Outage> {
+        let (outage, networks) = self.separated(outage)?;
+        let Some(At { place, value: Reference(name) }) = network else { return Some(outage) };
+        let names = networks.iter().map(|it| self.done.networks[*it].name.as_str());
+        match names.clone().position(|known| known == name) {
+            Some(index) => Some(outage.on(NetworkId(networks[index]))),
+            None => {
+                let allowed = format!("a network of the outage: {}", one_of(names, name));
+                self.refuse(place.problem(allowed))
+            }
+        }
+    }
+
+    /// Returns the outage on all networks, and the networks that it concerns.
+    fn separated(&mut self, outage: &At<Outage>) -> Option<(medium::Outage, Vec<usize>)> {
         let At { place, value } = outage;
         match value {
             Outage::Station(name) => {
                 let station = self.station(name, place)?;
-                Some(Happening::StationOutage { station, until })
+                let networks = self.done.stations[station].networks.clone();
+                Some((medium::Outage::of(StationId(station)), networks))
             }
             Outage::Pair([one, other]) => {
                 let pair = [self.station(one, place)?, self.station(other, place)?];
-                if super::common_network(&self.done.stations, pair[0], pair[1]).is_none()
-                    || one == other
-                {
+                let networks = super::common_networks(&self.done.stations, pair[0], pair[1]);
+                if networks.is_empty() || one == other {
                     return self.refuse(place.problem("two stations that share a network"));
                 }
-                Some(Happening::PairOutage { pair, until })
+                let [a, b] = pair.map(StationId);
+                Some((medium::Outage::between(a, b).ordered(), networks))
             }
         }
     }

@@ -8,7 +8,7 @@ mod stations;
 mod trace;
 mod traffic;
 
-pub use routes::{common_network, path};
+pub use routes::{common_network, common_networks, path};
 
 use super::file::{File, default};
 use super::reader::{Place, one_of};

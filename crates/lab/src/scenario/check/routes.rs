@@ -13,8 +13,22 @@ type NextHops = HashMap<(usize, usize), usize>;
 
 /// Returns the first network on which both stations have a radio.
 pub fn common_network(stations: &[Station], one: usize, other: usize) -> Option<usize> {
-    let networks = &stations.get(other)?.networks;
-    stations.get(one)?.networks.iter().copied().find(|network| networks.contains(network))
+    shared_networks(stations, one, other).next()
+}
+
+/// Returns all networks on which both stations have a radio, in the order of the first station.
+pub fn common_networks(stations: &[Station], one: usize, other: usize) -> Vec<usize> {
+    shared_networks(stations, one, other).collect()
+}
+
+fn shared_networks(
+    stations: &[Station],
+    one: usize,
+    other: usize,
+) -> impl Iterator<Item = usize> + '_ {
+    let of = |station: usize| stations.get(station).map_or(&[][..], |it| &it.networks);
+    let (here, there) = (of(one), of(other));
+    here.iter().copied().filter(move |network| there.contains(network))
 }
 
 /// Returns the stations from `from` to `to`, both included.

@@ -3,7 +3,7 @@
 
 use super::super::file::{self, File, default};
 use super::super::reader::{At, Place, one_of};
-use super::super::value::{Or, Reference, value_or};
+use super::super::value::{List, Or, Reference, value_or};
 use super::super::{ControlLoop, Flow, MAX_CONTROL_LOOPS, MAX_FLOWS, Over, Pace};
 use super::Check;
 use std::collections::HashSet;
@@ -31,7 +31,11 @@ impl Check {
                     self.problems.push(flow.value.name.place.other(found, "each name once"));
                     break;
                 }
-                self.done.flows.push(one_flow(&flow.value, name, from, to));
+                let Some([only_links, avoid_links]) = self.links(&flow.value, from, to) else {
+                    break;
+                };
+                let flow = one_flow(&flow.value, name, from, to);
+                self.done.flows.push(Flow { only_links, avoid_links, ..flow });
             }
             self.fits_what_carries_it(&flow.value);
             if let Some(start) = &flow.value.start {
@@ -68,6 +72,51 @@ impl Check {
             )
         };
         self.done.real_time_only.extend(flow.over.as_ref().map(real));
+    }
+
+    /// Returns the networks of `only_links` and `avoid_links`.
+    fn links(&mut self, flow: &file::Flow, from: usize, to: usize) -> Option<[Vec<usize>; 2]> {
+        let [only, avoid] = [&flow.only_links, &flow.avoid_links]
+            .map(|names| self.named_links(names, (from, to), word(flow.over.as_ref())));
+        Some([only?, avoid?])
+    }
+
+    fn named_links(
+        &mut self,
+        List(names): &List<Reference>,
+        (from, to): (usize, usize),
+        over: Over,
+    ) -> Option<Vec<usize>> {
+        let Some(first) = names.first() else { return Some(Vec::new()) };
+        if over != Over::Tautline {
+            return self.refuse(first.place.problem("nothing, or over: tautline in the same flow"));
+        }
+        if super::path(&self.done.routes, &self.done.stations, from, to)?.len() > 2 {
+            let allowed = "nothing: one link follows the route between the stations";
+            return self.refuse(first.place.problem(allowed));
+        }
+        let shared = super::common_networks(&self.done.stations, from, to);
+        let found = names.iter().map(|name| self.link(name, &shared, (from, to)));
+        found.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Returns the network of that name if the two stations share it.
+    fn link(
+        &mut self,
+        At { place, value: Reference(name) }: &At<Reference>,
+        shared: &[usize],
+        (from, to): (usize, usize),
+    ) -> Option<usize> {
+        let network = |index: &usize| self.done.networks[*index].name.as_str();
+        let known = shared.iter().copied().find(|index| network(index) == name);
+        if known.is_some() {
+            return known;
+        }
+        let station = |number: usize| quoted(&self.done.stations[number].name);
+        let networks = one_of(shared.iter().map(network), name);
+        let allowed =
+            format!("networks that {} and {} share: {networks}", station(from), station(to));
+        self.refuse(place.other(format!("the unknown link {}", quoted(name)), allowed))
     }
 
     /// Returns name, sender and receiver of each flow that `flow` expands to.
@@ -163,6 +212,7 @@ fn word<T: Copy + Default>(written: Option<&At<T>>) -> T {
 
 fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
     let priority = value_or(raw.priority.clone(), default::PRIORITY).0 as u8;
+    let copies = value_or(raw.copies.clone(), default::COPIES).0 as u8;
     Flow {
         name,
         from,
@@ -174,7 +224,11 @@ fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
         },
         over: word(raw.over.as_ref()),
         priority,
-        links: raw.links.map_or_else(|| LinkPolicy::of_priority(priority), LinkPolicy::from),
+        links: raw
+            .links
+            .map_or_else(|| LinkPolicy::of_priority(priority), |word| word.policy(copies)),
+        only_links: Vec::new(),
+        avoid_links: Vec::new(),
         keep_last: raw.keep_last.as_ref().map(|count| count.0 as u32),
         lifespan: raw.lifespan.as_ref().map(|time| time.0),
         congestion: word(raw.congestion.as_ref()),

@@ -222,6 +222,25 @@ fn counted_stations_stand_on_a_circle() {
     }
 }
 
+#[test]
+fn links_of_a_flow_are_networks_that_its_ends_share() {
+    let with = |keys: &str| {
+        let text =
+            BASE.replace("  base: { networks: [adhoc] }", "  base: { networks: [modem, adhoc] }");
+        let flow =
+            parsed(&text.replace("every: 20ms", &format!("every: 20ms, {keys}"))).flows.remove(0);
+        (flow.links, flow.only_links, flow.avoid_links)
+    };
+    let (none, best) = (Vec::new(), LinkPolicy::Best);
+    assert_eq!(with("priority: 20"), (LinkPolicy::Stripe, none.clone(), none.clone()));
+    assert_eq!(with("links: duplicate"), (LinkPolicy::Duplicate(2), none.clone(), none.clone()));
+    let three = with("links: duplicate, copies: 3");
+    assert_eq!(three, (LinkPolicy::Duplicate(3), none.clone(), none.clone()));
+    let only = with("links: best, only_links: [modem, adhoc]");
+    assert_eq!(only, (best, vec![1, 0], none.clone()));
+    assert_eq!(with("links: best, avoid_links: [adhoc]"), (best, none, vec![0]));
+}
+
 fn ends(from: &str, to: &str) -> Vec<(String, usize, usize)> {
     let text = BASE.replace("from: robot, to: base", &format!("from: {from}, to: {to}"));
     parsed(&text).flows.into_iter().map(|flow| (flow.name, flow.from, flow.to)).collect()
@@ -268,12 +287,14 @@ fn events_are_in_order_of_time_and_say_when_they_end() {
          - {{ at: 9s, rate: {{ network: modem, to: 1Mbps }} }}\n\
          - {{ at: 5s, for: 2s, outage: robot }}\n\
          - {{ at: 6s, for: 2s, outage: [robot, base] }}\n\
+         - {{ at: 7s, for: 2s, outage: robot, network: modem }}\n\
+         - {{ at: 8s, for: 2s, outage: [base, robot], network: adhoc }}\n\
          - {{ at: 1s, for: 2s, interference: {{ network: adhoc, at: [5, 5], burst: 2ms, pause: 10ms }} }}\n"
     );
     let second = 1_000_000_000;
     let events = parsed(&text).events;
     let times: Vec<Nanos> = events.iter().map(|event| event.at / second).collect();
-    assert_eq!(times, [1, 5, 6, 9]);
+    assert_eq!(times, [1, 5, 6, 7, 8, 9]);
     let interference = Interference {
         burst: 2_000_000,
         mean_pause: 10_000_000,
@@ -282,9 +303,13 @@ fn events_are_in_order_of_time_and_say_when_they_end() {
         until: 3 * second,
     };
     assert_eq!(events[0].happening, Happening::Interference { network: 0, interference });
-    assert_eq!(events[1].happening, Happening::StationOutage { station: 0, until: 7 * second });
-    assert_eq!(events[2].happening, Happening::PairOutage { pair: [0, 1], until: 8 * second });
-    assert_eq!(events[3].happening, Happening::Rate { network: 1, bps: 1_000_000 });
+    let (robot, pair) = (Outage::of(StationId(0)), Outage::between(StationId(0), StationId(1)));
+    let [adhoc, modem] = [0, 1].map(tautline_medium::NetworkId);
+    for (number, outage) in [(1, robot), (2, pair), (3, robot.on(modem)), (4, pair.on(adhoc))] {
+        let until = events[number].at + 2 * second;
+        assert_eq!(events[number].happening, Happening::Outage { outage, until });
+    }
+    assert_eq!(events[5].happening, Happening::Rate { network: 1, bps: 1_000_000 });
 }
 
 #[test]

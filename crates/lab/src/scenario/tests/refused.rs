@@ -248,6 +248,36 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
     (
         "every: 20ms",
+        "every: 20ms, links: both",
+        "13:74: flows[0].links: found 'both'; allowed: best, weighted, stripe, duplicate",
+    ),
+    (
+        "every: 20ms",
+        "every: 20ms, copies: 1",
+        "13:75: flows[0].copies: found '1'; allowed: a whole number from 2 to 16",
+    ),
+    (
+        "every: 20ms",
+        "every: 20ms, only_links: [adohc]",
+        "13:80: flows[0].only_links[0]: found the unknown link 'adohc'; allowed: networks that 'robot' and 'base' share: perhaps 'adhoc'; all: adhoc",
+    ),
+    (
+        "every: 20ms",
+        "every: 20ms, avoid_links: [adhoc, modem]",
+        "13:88: flows[0].avoid_links[1]: found the unknown link 'modem'; allowed: networks that 'robot' and 'base' share: adhoc",
+    ),
+    (
+        "every: 20ms",
+        "every: 20ms, over: udp, only_links: [adhoc]",
+        "13:91: flows[0].only_links[0]: found 'adhoc'; allowed: nothing, or over: tautline in the same flow",
+    ),
+    (
+        "robot, to: base, size: 1KB, every: 20ms }",
+        "base, to: worker1, size: 1KB, every: 20ms, only_links: [adhoc] }\nroutes: [[base, robot, worker1]]",
+        "13:82: flows[0].only_links[0]: found 'adhoc'; allowed: nothing: one link follows the route between the stations",
+    ),
+    (
+        "every: 20ms",
         "every: 20ms, echo: yes",
         "13:73: flows[0].echo: found 'yes'; allowed: true or false",
     ),
@@ -326,6 +356,18 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
     (
         "events: [{ at: 1s, for: 1s, outage: [base, worker1] }]",
         "14:37: events[0].outage: found a list; allowed: two stations that share a network",
+    ),
+    (
+        "events: [{ at: 1s, for: 1s, outage: robot, network: modme }]",
+        "14:53: events[0].network: found 'modme'; allowed: a network of the outage: perhaps 'modem'; all: adhoc, modem",
+    ),
+    (
+        "events: [{ at: 1s, for: 1s, outage: [base, robot], network: modem }]",
+        "14:61: events[0].network: found 'modem'; allowed: a network of the outage: adhoc",
+    ),
+    (
+        "events: [{ at: 1s, rate: { network: modem, to: 1Mbps }, network: modem }]",
+        "14:66: events[0].network: found 'modem'; allowed: nothing, or an outage in the same event",
     ),
     (
         "events: [{ at: 1s, for: 1s, outage: [base] }]",

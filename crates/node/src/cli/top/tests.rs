@@ -49,6 +49,19 @@ fn names_are_whole_where_there_is_room() {
 }
 
 #[test]
+fn a_wide_terminal_shows_the_links_of_topics_and_their_state() {
+    let mut now = status(102.0);
+    now.links[0].stalled = true;
+    let bytes = &mut now.topics[1].links.as_mut().unwrap().bytes;
+    *bytes.get_mut("lte").unwrap() += 1000;
+    let of = |width| lines(&drawn(&now, &Choices::default(), width, 40)).join("\n");
+    let wide = of(180);
+    assert!(wide.contains("LINKS") && wide.contains("stripe: lte 100 %"), "{wide}");
+    assert!(wide.contains("stalled"), "{wide}");
+    assert!(!of(160).contains("LINKS"), "there is no space");
+}
+
+#[test]
 fn no_size_is_too_small() {
     for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (60, 12), (300, 100)] {
         picture(&Choices { keys: true, ..Choices::default() }, width, height);

@@ -12,12 +12,14 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
-use tautline_node::status::{PeerReport, Status, up_or_down};
+use tautline_node::status::{PeerReport, Status, link_state, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
 const MAX_NOTICES: usize = 3;
 /// Minimum lines of the topics for any number of links: a blank line, the header and some rows.
 const MIN_TOPIC_LINES: usize = 7;
+/// Minimum columns of a terminal for the links of topics.
+const WIDE_ENOUGH_FOR_LINKS: usize = 180;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
@@ -180,7 +182,7 @@ impl Screen<'_> {
 
     fn topics(&self, height: usize) -> Vec<Line<'static>> {
         let peer = if self.is_wide() { 12 } else { 7 };
-        let columns = [
+        let mut columns = vec![
             Column::left("", 1),
             Column::flexible("TOPIC", 4).keeping_end(),
             Column::left("PEER", peer),
@@ -193,6 +195,9 @@ impl Screen<'_> {
             Column::right("QUEUE", 5),
             Column::flexible("DROPPED", 3),
         ];
+        if self.shows_links_of_topics() {
+            columns.push(Column::flexible("LINKS", 3));
+        }
         let mut topics: Vec<&TopicRates> = self.rates.topics.iter().collect();
         sort(&mut topics, self.choices.sort);
         let past_end = topics.len().saturating_sub(height.saturating_sub(2));
@@ -220,7 +225,16 @@ impl Screen<'_> {
         ];
         let mut row: Row = texts.into_iter().map(|text| Span::styled(text, usual)).collect();
         row.push(Span::styled(dropped(topic), dropping));
+        if self.shows_links_of_topics() {
+            let links = topic.links.as_ref().map(|links| links.in_words());
+            row.push(Span::styled(links.unwrap_or_default(), usual));
+        }
         row
+    }
+
+    /// Only wide terminals have space for them, and only with several links there is a choice.
+    fn shows_links_of_topics(&self) -> bool {
+        self.width >= WIDE_ENOUGH_FOR_LINKS && self.rates.topics.iter().any(|it| it.links.is_some())
     }
 
     fn radios(&self, height: usize) -> Vec<Line<'static>> {
@@ -237,11 +251,12 @@ impl Screen<'_> {
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
+        let is_stalled = self.rates.links.iter().any(|link| link.stalled);
         let mut columns = vec![
             Column::flexible("LINK", 2),
             Column::left("RADIO", 8),
             Column::flexible("REMOTE", 3).keeping_end(),
-            Column::left("", 4),
+            Column::left("", if is_stalled { 7 } else { 4 }),
             Column::right("RTT ms", 6),
             Column::right("LOSS", 6),
             Column::right("CAN SEND", 8),
@@ -250,7 +265,11 @@ impl Screen<'_> {
         ];
         // These columns fit only on wide terminals.
         if self.is_wide() {
-            columns.extend([Column::right("REPAIRS", 7), Column::left("PACED BY", 13)]);
+            columns.extend([
+                Column::right("REPAIRS", 7),
+                Column::left("PACED BY", 13),
+                Column::left("NAME", 8),
+            ]);
         }
         let links = self.rates.links.iter().map(|link| self.link(link));
         rows(&columns, links.collect(), self.width, height)
@@ -270,9 +289,10 @@ impl Screen<'_> {
             words::known_bit_rate(link.received_bps),
         ];
         if self.is_wide() {
-            figures.extend([percent(link.repairs), link.paced_by.clone()]);
+            figures.extend([percent(link.repairs), link.paced_by.clone(), link.name.clone()]);
         }
-        let state = Span::styled(up_or_down(link.up), self.alarm(!link.up));
+        let state = link_state(link.up, link.stalled);
+        let state = Span::styled(state, self.alarm(!link.up || link.stalled));
         name.into_iter()
             .map(Span::raw)
             .chain([state])

@@ -2,6 +2,8 @@
 //! Several links to one peer in virtual time: RCom's three radios under its own and our rate
 //! control, and messages divided or copied among two links.
 
+mod series;
+
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Delay, Samples};
@@ -10,6 +12,7 @@ use crate::scenario::{self, Pace, Scenario};
 use crate::sim;
 use anyhow::{Context, Result};
 use serde::Serialize;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_medium::{Nanos, RadioId};
@@ -104,10 +107,16 @@ struct Images {
     of_goodput: f64,
 }
 
-fn images(offered_hz: u64, system: System) -> Result<Images> {
+/// Returns RCom's experiment with images offered at this rate.
+fn rcom(offered_hz: u64, system: System) -> Result<Scenario> {
     let mut scenario = scenario::named("rcom-three-radios")?;
     scenario.flows[0].pace = Pace::Every(1_000_000_000 / offered_hz);
     system.apply(&mut scenario);
+    Ok(scenario)
+}
+
+fn images(offered_hz: u64, system: System) -> Result<Images> {
+    let scenario = rcom(offered_hz, system)?;
     let mut seen = Vec::new();
     // Radios are numbered by station: the sender's come first.
     let radios = 3;
@@ -225,17 +234,24 @@ struct Figures {
     pairs: Vec<Pair>,
 }
 
-/// Runs all cases; exit code 3 if a target is missed.
-pub fn run(as_json: bool) -> Result<ExitCode> {
+/// Runs all cases; exit code 3 if a target is missed. With `docs`, also draws the links over
+/// time.
+pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     let cases: Vec<(u64, System)> =
         OFFERED_HZ.into_iter().flat_map(|hz| System::ALL.map(|system| (hz, system))).collect();
     let words = cases.iter().map(|(hz, system)| format!("{hz} Hz, {}", system.words()));
-    let stages = words.chain(PAIRS.map(str::to_owned)).map(|words| (words, EXPECTED)).collect();
-    let progress = Progress::new(stages);
+    let drawn = docs.map_or(Vec::new(), |_| series::SYSTEMS.to_vec());
+    let over_time = drawn.iter().map(|system| format!("over time, {}", system.words()));
+    let words = words.chain(PAIRS.map(str::to_owned)).chain(over_time);
+    let progress = Progress::new(words.map(|words| (words, EXPECTED)).collect());
     let rcom = parallel::run(&progress, cases, |(hz, system)| images(hz, system))?;
     let pairs = parallel::run(&progress, PAIRS.to_vec(), pair)?;
+    let series = parallel::run(&progress, drawn, series::run)?.concat();
     progress.finish();
     let figures = Figures { rcom, pairs };
+    if let Some(folder) = docs {
+        series::write_docs(&series, folder)?;
+    }
     super::conclude(&figures, as_json, &figures.text(), figures.missed().is_empty())
 }
 

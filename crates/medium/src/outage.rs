@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Outages, by the stations and the network that they concern.
+
+use crate::{NetworkId, StationId};
+
+/// A station that neither sends to others nor receives from them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Outage {
+    /// The station.
+    pub station: StationId,
+    /// The only station that it is cut off from; `None`: it is cut off from all.
+    pub from: Option<StationId>,
+    /// The only network concerned; `None`: all networks.
+    pub network: Option<NetworkId>,
+}
+
+impl Outage {
+    /// The outage of a station on all its networks.
+    #[must_use]
+    pub const fn of(station: StationId) -> Self {
+        Self { station, from: None, network: None }
+    }
+
+    /// The outage between two stations on all their networks.
+    #[must_use]
+    pub const fn between(a: StationId, b: StationId) -> Self {
+        Self { station: a, from: Some(b), network: None }
+    }
+
+    /// The same outage on one network only.
+    #[must_use]
+    pub const fn on(self, network: NetworkId) -> Self {
+        Self { network: Some(network), ..self }
+    }
+
+    /// The same outage with the lower station first, so that equal outages compare equal.
+    #[must_use]
+    pub fn ordered(self) -> Self {
+        match self.from {
+            Some(other) if other < self.station => {
+                Self { station: other, from: Some(self.station), ..self }
+            }
+            _ => self,
+        }
+    }
+}
