@@ -33,7 +33,7 @@ const LARGE_TARGET_PERCENT: f64 = 99.0;
 /// Expected duration of one row, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(4);
 
-/// A laser beside bulk on a far link of 6 Mbps.
+/// A laser alongside bulk data on a far link of 6 Mbps.
 #[derive(Debug, Clone, Serialize)]
 pub struct Laser {
     loss_percent: u64,
@@ -189,7 +189,7 @@ fn text(figures: &Figures) -> String {
         column("p99 ms", |row: &Large| format!("{:.0}", row.p99_ms)),
     ];
     format!(
-        "A laser of {LASER_BYTES} bytes at 50 Hz beside bulk, far link of 6 Mbps, with and without redundancy:\n\n{}\n\
+        "A laser of {LASER_BYTES} bytes at 50 Hz alongside bulk data, far link of 6 Mbps, with and without redundancy:\n\n{}\n\
          Messages at 2 Hz with a lifespan of 2 s, 20 Mbps:\n\n{}",
         table::markdown(&figures.laser, &lasers),
         table::markdown(&figures.large, &larges)
