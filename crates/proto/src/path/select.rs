@@ -117,6 +117,32 @@ pub(crate) struct Demand {
     pub(crate) draw: f64,
 }
 
+/// Indices of forecasts: links of a peer, of which there are at most 16. They are determined several
+/// times for each packet, so that they take no memory of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Indices(u16);
+
+impl Indices {
+    fn iter(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let index = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(index)
+        })
+    }
+
+    fn len(self) -> u8 {
+        self.0.count_ones() as u8
+    }
+}
+
+impl FromIterator<usize> for Indices {
+    fn from_iter<I: IntoIterator<Item = usize>>(indices: I) -> Self {
+        Self(indices.into_iter().fold(0, |bits, index| bits | 1 << index))
+    }
+}
+
 /// The forecasts of a peer's usable links, in the order of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Forecasts(pub(crate) Vec<Forecast>);
@@ -134,15 +160,15 @@ impl Forecasts {
         let usable = self.usable(&demand.link_use);
         match demand.link_use.policy {
             LinkPolicy::Best => {
-                let chosen = self.earliest(&usable, demand.rest as f64)?;
+                let chosen = self.earliest(usable, demand.rest as f64)?;
                 self.take(chosen, radio, demand.rest as f64)
             }
             LinkPolicy::Weighted => {
-                let chosen = self.drawn(&usable, demand.draw)?;
+                let chosen = self.drawn(usable, demand.draw)?;
                 self.take(chosen, radio, demand.rest as f64)
             }
-            LinkPolicy::Stripe => self.stripe(&usable, radio, demand),
-            LinkPolicy::Duplicate(copies) => self.duplicate(&usable, radio, copies, copy_bytes),
+            LinkPolicy::Stripe => self.stripe(usable, radio, demand),
+            LinkPolicy::Duplicate(copies) => self.duplicate(usable, radio, copies, copy_bytes),
         }
     }
 
@@ -154,31 +180,30 @@ impl Forecasts {
     /// The number of links that share a message.
     pub(crate) fn copies(&self, link_use: &LinkUse) -> u8 {
         match link_use.policy {
-            LinkPolicy::Duplicate(copies) => copies.min(self.usable(link_use).len() as u8),
+            LinkPolicy::Duplicate(copies) => copies.min(self.usable(link_use).len()),
             _ => 1,
         }
     }
 
     /// The indices of the links that may carry a message: links to be avoided and metered links only
     /// without others.
-    fn usable(&self, link_use: &LinkUse) -> Vec<usize> {
+    fn usable(&self, link_use: &LinkUse) -> Indices {
         let allows = |it: &Forecast| link_use.allows(it.number, it.spent);
-        let allowed: Vec<usize> =
-            (0..self.0.len()).filter(|index| allows(&self.0[*index])).collect();
+        let allowed = || (0..self.0.len()).filter(|index| allows(&self.0[*index]));
         // A topic that names its links may spend the budget of a metered one.
         let is_named = link_use.only.is_some();
-        let rank = |index: &usize| {
-            let it = &self.0[*index];
+        let rank = |index: usize| {
+            let it = &self.0[index];
             it.metered && !is_named || link_use.avoid.contains(it.number)
         };
-        let best = allowed.iter().map(rank).min();
-        allowed.into_iter().filter(|index| Some(rank(index)) == best).collect()
+        let best = allowed().map(rank).min();
+        allowed().filter(|index| Some(rank(*index)) == best).collect()
     }
 
     /// The link on which `bytes` arrive first.
-    fn earliest(&self, usable: &[usize], bytes: f64) -> Option<usize> {
+    fn earliest(&self, usable: Indices, bytes: f64) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
-        for &index in usable {
+        for index in usable.iter() {
             let arrival = self.0[index].arrival(bytes);
             if best.is_none_or(|(_, before)| arrival < before - SWITCH_MARGIN) {
                 best = Some((index, arrival));
@@ -187,16 +212,16 @@ impl Forecasts {
         best.map(|(index, _)| index)
     }
 
-    fn drawn(&self, usable: &[usize], draw: f64) -> Option<usize> {
-        let total: f64 = usable.iter().map(|index| self.0[*index].goodput()).sum();
+    fn drawn(&self, usable: Indices, draw: f64) -> Option<usize> {
+        let total: f64 = usable.iter().map(|index| self.0[index].goodput()).sum();
         let mut left = draw * total;
-        for &index in usable {
+        for index in usable.iter() {
             left -= self.0[index].goodput();
             if left < 0.0 {
                 return Some(index);
             }
         }
-        usable.last().copied()
+        usable.iter().last()
     }
 
     /// The link `chosen`, if it belongs to `radio` and may send; otherwise the bytes are added to its
@@ -216,18 +241,19 @@ impl Forecasts {
 
     /// Divides a message so that all parts arrive at the same time. A link takes the next packet if
     /// that packet then arrives no later than the whole rest on the other links.
-    fn stripe(&mut self, usable: &[usize], radio: RadioId, demand: &Demand) -> Option<LinkId> {
+    fn stripe(&mut self, usable: Indices, radio: RadioId, demand: &Demand) -> Option<LinkId> {
         let (packet, rest) = (demand.packet as f64, demand.rest as f64);
-        let (here, others): (Vec<usize>, Vec<usize>) =
-            usable.iter().partition(|index| self.0[**index].can_send_on(radio));
-        let alone = self.earliest(&others, packet).map(|index| self.0[index].arrival(packet));
+        let here: Indices =
+            usable.iter().filter(|index| self.0[*index].can_send_on(radio)).collect();
+        let others = Indices(usable.0 & !here.0);
+        let alone = self.earliest(others, packet).map(|index| self.0[index].arrival(packet));
         // Packets cannot be divided.
-        let end = self.common_end(&others, rest).max(alone.unwrap_or(f64::INFINITY));
-        let first = self.earliest(&here, packet);
+        let end = self.common_end(others, rest).max(alone.unwrap_or(f64::INFINITY));
+        let first = self.earliest(here, packet);
         if let Some(chosen) = first.filter(|chosen| self.0[*chosen].arrival(packet) <= end) {
             return Some(self.0[chosen].link);
         }
-        for index in others {
+        for index in others.iter() {
             let part = ((end - self.0[index].offset()) * self.0[index].goodput()).max(0.0);
             self.add(self.0[index].radio, part.min(rest));
         }
@@ -236,15 +262,15 @@ impl Forecasts {
 
     /// When `bytes` have arrived that are divided among the links so that all parts end at the same
     /// time.
-    fn common_end(&self, usable: &[usize], bytes: f64) -> f64 {
-        let mut by_offset: Vec<_> = usable
-            .iter()
-            .map(|index| (self.0[*index].offset(), self.0[*index].goodput()))
-            .collect();
-        by_offset.sort_by(|a, b| a.0.total_cmp(&b.0));
+    fn common_end(&self, usable: Indices, bytes: f64) -> f64 {
+        let mut by_offset = [(f64::INFINITY, 0.0); u16::BITS as usize];
+        for (place, index) in by_offset.iter_mut().zip(usable.iter()) {
+            *place = (self.0[index].offset(), self.0[index].goodput());
+        }
+        by_offset[..usize::from(usable.len())].sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut goodput, mut weighted) = (0.0, 0.0);
         let mut end = f64::INFINITY;
-        for (offset, of_link) in by_offset {
+        for (offset, of_link) in by_offset.into_iter().take(usize::from(usable.len())) {
             if offset >= end {
                 break;
             }
@@ -258,13 +284,13 @@ impl Forecasts {
     /// The copies of a message go to the links on which they arrive first, and stay there.
     fn duplicate(
         &mut self,
-        usable: &[usize],
+        usable: Indices,
         radio: RadioId,
         copies: u8,
         copy_bytes: impl Fn(u8) -> Option<usize>,
     ) -> Option<LinkId> {
         let mut carriers = Vec::new();
-        for &index in usable {
+        for index in usable.iter() {
             if let Some(bytes) = copy_bytes(self.0[index].number) {
                 carriers.push((self.0[index].arrival(bytes as f64), index, bytes as f64));
             }
@@ -401,7 +427,7 @@ mod tests {
         for (draw, link) in [(0.0, 0), (0.74, 0), (0.76, 1), (0.99, 1)] {
             drawn.draw = draw;
             let usable = links.usable(&drawn.link_use);
-            assert_eq!(links.drawn(&usable, draw), Some(link), "{draw}");
+            assert_eq!(links.drawn(usable, draw), Some(link), "{draw}");
         }
     }
 }

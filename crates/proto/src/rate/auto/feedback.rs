@@ -32,6 +32,8 @@ pub(super) struct Feedback {
     /// Recent intervals between reports by the peer's clock, as a ring.
     intervals: [Duration; INTERVALS],
     next_interval: usize,
+    /// The longest of the intervals, which is needed more often than it changes.
+    longest: Duration,
     last_arrival: Option<u32>,
     /// The least round trip of this span and of the previous one.
     min_rtt: [Duration; 2],
@@ -70,6 +72,7 @@ impl Feedback {
         Self {
             intervals: [Duration::ZERO; INTERVALS],
             next_interval: 0,
+            longest: Duration::ZERO,
             last_arrival: None,
             min_rtt: [Duration::MAX; 2],
             span_end: Instant::default(),
@@ -88,6 +91,7 @@ impl Feedback {
         if interval <= MAX_INTERVAL && report.acked_packets >= MIN_INTERVAL_PACKETS {
             self.intervals[self.next_interval] = interval;
             self.next_interval = (self.next_interval + 1) % INTERVALS;
+            self.longest = self.intervals.iter().copied().max().unwrap_or_default();
         }
     }
 
@@ -99,7 +103,6 @@ impl Feedback {
 
     /// The longest time from sending a packet until its report, external delay excluded.
     pub(super) fn max_time(&self) -> Duration {
-        let interval = self.intervals.iter().max().filter(|it| !it.is_zero());
-        interval.map_or(MAX_INTERVAL, |interval| *interval + self.min_rtt())
+        if self.longest.is_zero() { MAX_INTERVAL } else { self.longest + self.min_rtt() }
     }
 }
