@@ -501,10 +501,11 @@ impl Endpoint {
                 break;
             };
             repairs_control |= cut.is_control_repair();
+            let copies = redundancy.map_or(1, |it| u32::from(it.copies));
+            link.redundancies.charge(copies * cut.urgent_bytes);
             match (cut.repair, cut.spare) {
                 (_, true) => {
                     link.stats.redundant_bytes += cut.bytes.len() as u64;
-                    link.redundancies.on_copy(cut.bytes.len());
                 }
                 (true, false) => link.stats.repair_bytes += cut.bytes.len() as u64,
                 (false, false) => {}

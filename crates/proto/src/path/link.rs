@@ -286,7 +286,12 @@ impl Link {
 
     /// Updates the smoothed loss with packets whose outcome is known.
     pub(crate) fn update_loss(&mut self, acked: u64, lost: u64, loss_rows: u64) {
-        self.loss = smoothed_loss(self.loss, acked, lost);
+        for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
+            // More packets at once say no more about the present.
+            for _ in 0..packets.min(LOSS_PACKETS) {
+                self.loss += (is_lost - self.loss) / LOSS_PACKETS as f64;
+            }
+        }
         if !self.controller.as_ref().is_some_and(|it| it.fills_queue()) {
             self.redundancies.on_outcome(acked, lost, loss_rows);
         }
@@ -379,16 +384,4 @@ impl Link {
         };
         (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + timeout)
     }
-}
-
-/// The loss, smoothed, after packets whose outcome is known.
-pub(crate) fn smoothed_loss(before: f64, acked: u64, lost: u64) -> f64 {
-    let mut loss = before;
-    for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
-        // More packets at once say no more about the present.
-        for _ in 0..packets.min(LOSS_PACKETS) {
-            loss += (is_lost - loss) / LOSS_PACKETS as f64;
-        }
-    }
-    loss
 }

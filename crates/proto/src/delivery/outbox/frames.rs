@@ -106,6 +106,8 @@ pub(crate) struct FrameToSend {
     pub(crate) repair: bool,
     /// A copy that is sent before a loss is known.
     pub(crate) spare: bool,
+    /// Bytes of the small urgent message that it ends, of which copies follow on a lossy link, or 0.
+    pub(crate) urgent_bytes: u32,
     /// A relayed packet or a fragment of one.
     pub(crate) relayed: bool,
 }
@@ -249,9 +251,14 @@ impl Outbox {
         let piece = Piece { message: order.id, range: range.start..end };
         let relayed = message.channel >= RELAY;
         let spare = repair && message.spare_is_due;
+        let is_urgent = !repair && self.ends_small_urgent(carrier, message, end);
+        let urgent_bytes = if is_urgent { message.extent() } else { 0 };
         self.mark_framed(now, carrier, &piece, repair);
+        if is_urgent {
+            self.schedule_spares(now, carrier, order.id);
+        }
         self.discard_late(now, carrier.scope);
-        Some(FrameToSend { data, bytes, piece, repair, spare, relayed })
+        Some(FrameToSend { data, bytes, piece, repair, spare, urgent_bytes, relayed })
     }
 
     /// The number of a message that begins now. Numbers follow the order of publication, also where
@@ -298,10 +305,8 @@ impl Outbox {
                 queue.last_sent = Some(SendingTime { duration, bytes: piece.range.end });
             }
         }
-        let spares = self.spares(now, carrier, piece, repair);
         self.change(piece.message, |message| {
             message.first_sent = first_sent;
-            message.spares = spares.or(message.spares);
             if begins && carrier.copies > 1 {
                 message.copies = Some(Box::new(Copies::new(carrier.copies)));
             }
@@ -314,22 +319,19 @@ impl Outbox {
         });
     }
 
-    /// The copies of a message of which the last piece is sent now for the first time.
-    fn spares(
-        &self,
-        now: Instant,
-        carrier: Carrier,
-        piece: &Piece,
-        repair: bool,
-    ) -> Option<Spares> {
-        let Redundancy { copies, interval } = carrier.redundancy.filter(|_| !repair)?;
-        let message = self.store.get(piece.message)?;
+    fn schedule_spares(&mut self, now: Instant, carrier: Carrier, id: MessageId) {
+        let Some(Redundancy { copies, interval }) = carrier.redundancy else { return };
+        self.change(id, |message| {
+            message.spares = Some(Spares { next_at: now + interval, interval, left: copies });
+        });
+    }
+
+    /// Whether a piece, sent for the first time, ends an urgent message that is small enough for copies.
+    fn ends_small_urgent(&self, carrier: Carrier, message: &Outgoing, end: u32) -> bool {
         let is_urgent = message.channel != CONTROL && message.order.priority() >= URGENT;
         let is_one_copy = message.copies.is_none() && carrier.copies == 1;
-        let is_repaired = self.channels.get(&message.channel)?.config.repair;
-        (is_urgent && is_one_copy && is_repaired && message.origin.is_none())
-            .then_some(message.extent())
-            .filter(|extent| *extent <= MAX_SPARE_BYTES && piece.range.end == *extent)
-            .map(|_| Spares { next_at: now + interval, interval, left: copies })
+        let is_small = message.extent() <= MAX_SPARE_BYTES && end == message.extent();
+        let is_repaired = self.channels[&message.channel].config.repair;
+        is_urgent && is_one_copy && is_small && is_repaired && message.origin.is_none()
     }
 }
