@@ -72,7 +72,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
     let payload = Bytes::from(vec![7; 30_000]);
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < deadline, "in vain: {:?}", image(&robot));
+        assert!(Instant::now() < deadline, "in vain: {:?}", image(robot));
         robot.events.emit(Event::Message {
             topic: IMAGE.into(),
             source: Source::here(0),
