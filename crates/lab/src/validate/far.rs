@@ -47,6 +47,22 @@ pub fn load(mbps: u64, bulk_bytes: u64, start_ms: u64) -> String {
     )
 }
 
+/// Average number of packets in a burst of losses.
+const BURST: f64 = 5.0;
+
+/// Returns a loss as a scenario states it: of single packets, or in bursts.
+pub fn loss(percent: u64, bursts: bool) -> String {
+    let share = percent as f64 / 100.0;
+    if !bursts {
+        return format!("{share}");
+    }
+    // The bad state loses every packet, and lasts for a burst. It is entered as often as the loss
+    // requires.
+    let leave = 1.0 / BURST;
+    let enter = leave * share / (1.0 - share);
+    format!("{{ enter: {enter:.5}, leave: {leave} }}")
+}
+
 /// Returns the samples of a flow.
 pub fn flow<'a>(flows: &'a [(String, Samples)], name: &str) -> Result<&'a Samples> {
     let found = flows.iter().find(|(it, _)| it == name);

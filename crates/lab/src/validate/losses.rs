@@ -6,7 +6,7 @@ use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Samples};
 use crate::rig::table::{self, column};
-use crate::scenario;
+use crate::scenario::{self, Scenario};
 use crate::sim;
 use anyhow::Result;
 use serde::Serialize;
@@ -23,8 +23,7 @@ const SINGLE: [(u64, f64); 3] = [(5, 10.0), (10, 12.0), (20, 20.0)];
 /// Losses in bursts of five packets on average, without a target.
 const BURSTS: [u64; 2] = [5, 20];
 const LASER_TARGET_BULK_PERCENT: f64 = 90.0;
-/// Priority of a laser with redundancy, and the highest without.
-const URGENT: u8 = 200;
+/// The highest priority without redundancy.
 const NOT_URGENT: u8 = 139;
 const LARGE_BYTES: [u64; 2] = [65_536, 524_288];
 const LARGE_LOSSES: [u64; 2] = [10, 20];
@@ -85,29 +84,25 @@ impl Pooled {
     }
 }
 
-fn runs(text: &str) -> Result<Vec<Vec<(String, Samples)>>> {
-    let scenario = scenario::made("losses", text)?;
-    SEEDS.map(|seed| sim::samples(&scenario, seed)).collect()
+fn runs(scenario: &Scenario) -> Result<Vec<Vec<(String, Samples)>>> {
+    SEEDS.map(|seed| sim::samples(scenario, seed)).collect()
 }
 
-/// Loss in bursts of five packets on average takes the place of single losses.
-fn loss(percent: u64, bursts: bool) -> String {
-    let enter = percent as f64 / (100 - percent) as f64 / 5.0 * 100.0;
-    if bursts { format!("{{ enter: {enter:.4}%, leave: 20% }}") } else { format!("{percent}%") }
-}
-
-fn laser_runs(loss: &str, priority: u8) -> Result<[Pooled; 2]> {
+fn laser_runs(loss: &str, is_urgent: bool) -> Result<[Pooled; 2]> {
     let slow = format!("rate: 6Mbps, queue: 30KB, loss: {loss}");
     let load = far::load(6, LARGE_BYTES[0], 0);
-    let load = load.replace(&format!("priority: {URGENT}"), &format!("priority: {priority}"));
-    let runs = runs(&far::scenario(SECONDS, &slow, &load))?;
+    let mut scenario = scenario::made("losses", &far::scenario(SECONDS, &slow, &load))?;
+    for flow in scenario.flows.iter_mut().filter(|flow| flow.name == "laser" && !is_urgent) {
+        flow.priority = NOT_URGENT;
+    }
+    let runs = runs(&scenario)?;
     Ok([Pooled::new(&runs, "laser")?, Pooled::new(&runs, "bulk")?])
 }
 
 fn laser(loss_percent: u64, bursts: bool, target_ms: Option<f64>) -> Result<Laser> {
-    let loss = loss(loss_percent, bursts);
-    let [laser, bulk] = laser_runs(&loss, URGENT)?;
-    let [laser_without, bulk_without] = laser_runs(&loss, NOT_URGENT)?;
+    let loss = far::loss(loss_percent, bursts);
+    let [laser, bulk] = laser_runs(&loss, true)?;
+    let [laser_without, bulk_without] = laser_runs(&loss, false)?;
     Ok(Laser {
         loss_percent,
         bursts,
@@ -133,7 +128,7 @@ fn large(bytes: u64, loss_percent: u64) -> Result<Large> {
          flows:\n  \
            - {{ name: large, from: robot, to: base, size: {bytes}, every: 500ms, priority: 20, keep_last: 10, lifespan: 2s }}\n"
     );
-    let large = Pooled::new(&runs(&text)?, "large")?;
+    let large = Pooled::new(&runs(&scenario::made("losses", &text)?)?, "large")?;
     let arrived_percent = large.arrived_percent();
     Ok(Large { bytes, loss_percent, arrived_percent, p99_ms: stats::p99(large.delays) })
 }

@@ -29,13 +29,15 @@ const REASSIGN_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Endpoint {
     /// Whether several links of a peer lead to it directly.
-    pub(crate) fn has_choice(&self, peer: PeerId) -> bool {
+    fn has_choice(&self, peer: PeerId) -> bool {
         self.direct_link_ids(peer).nth(1).is_some()
     }
 
-    /// Whether an allowance of one of the peer's links is used up.
-    pub(crate) fn has_spent_link(&self, peer: PeerId) -> bool {
-        self.peers[peer].links.iter().any(|id| self.links[*id].is_spent())
+    /// Whether the policies of channels decide which link carries a message: there is a choice, or a
+    /// link carries only some channels, because its allowance is used up.
+    pub(crate) fn policies_decide(&self, peer: PeerId) -> bool {
+        let links = &self.peers[peer].links;
+        self.has_choice(peer) || links.iter().any(|id| self.links[*id].is_spent())
     }
 
     /// Sets the number of IP bytes, sent and received from now on, after which a link carries only

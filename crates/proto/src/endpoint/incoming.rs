@@ -496,7 +496,7 @@ impl Endpoint {
         // Send a PING immediately, since the peer may be away.
         link.ping_now |= link.up && (fell_silent || outcome.overdue && outcome.lost_packets > 0);
         let peer = link.peer;
-        link.update_loss(outcome.acked_packets, outcome.lost_packets, outcome.loss_rows);
+        link.update_loss(&outcome);
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.acked {
             outbox.acked(piece);

@@ -430,7 +430,7 @@ impl Endpoint {
         peer: PeerId,
         held_back: &[LinkId],
     ) -> Option<Candidate> {
-        if self.has_choice(peer) || self.has_spent_link(peer) {
+        if self.policies_decide(peer) {
             return self.next_by_policy(now, radio, peer, held_back);
         }
         let state = &self.peers[peer];
@@ -503,12 +503,10 @@ impl Endpoint {
             repairs_control |= cut.is_control_repair();
             let copies = redundancy.map_or(1, |it| u32::from(it.copies));
             link.redundancies.charge(copies * cut.urgent_bytes);
-            match (cut.repair, cut.spare) {
-                (_, true) => {
-                    link.stats.redundant_bytes += cut.bytes.len() as u64;
-                }
-                (true, false) => link.stats.repair_bytes += cut.bytes.len() as u64,
-                (false, false) => {}
+            if cut.spare {
+                link.stats.redundant_bytes += cut.bytes.len() as u64;
+            } else if cut.repair {
+                link.stats.repair_bytes += cut.bytes.len() as u64;
             }
             match cut.relayed {
                 true => cut.data.emit_relay(&cut.bytes, packet.plaintext()),
@@ -534,7 +532,7 @@ impl Endpoint {
         first: &Candidate,
     ) -> Option<Candidate> {
         let Candidate { peer, link, scope, .. } = *first;
-        if self.has_choice(peer) || self.has_spent_link(peer) {
+        if self.policies_decide(peer) {
             let next = self.next_by_policy(now, radio, peer, &[]);
             return next.filter(|next| next.link == link && next.scope == scope);
         }

@@ -285,7 +285,8 @@ impl Link {
     }
 
     /// Updates the smoothed loss with packets whose outcome is known.
-    pub(crate) fn update_loss(&mut self, acked: u64, lost: u64, loss_rows: u64) {
+    pub(crate) fn update_loss(&mut self, outcome: &Outcome) {
+        let Outcome { acked_packets: acked, lost_packets: lost, loss_rows, .. } = *outcome;
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
             // More packets at once say no more about the present.
             for _ in 0..packets.min(LOSS_PACKETS) {

@@ -15,8 +15,6 @@ use std::time::Duration;
 /// Losses of single packets, and losses in bursts, percent.
 const SINGLE_LOSSES: [u64; 5] = [0, 1, 5, 10, 20];
 const BURST_LOSSES: [u64; 2] = [5, 20];
-/// Average number of packets in a burst of losses.
-const BURST: f64 = 5.0;
 const QUEUE_KB: [u64; 2] = [30, 300];
 /// Pacing of the radios; `fixed` has the right rate configured.
 const CONTROLLERS: [&str; 5] = ["auto", "back-pressure", "fixed", "aid", "aimd"];
@@ -71,24 +69,11 @@ impl Case {
     /// and a laser's scans.
     fn text(self) -> String {
         let Self { controller, mbps, queue_kb, .. } = self;
-        let loss = self.loss();
+        let loss = far::loss(self.loss_percent, self.bursts);
         let rate = if controller == "fixed" { format!("{mbps}Mbps") } else { controller.into() };
         let slow = format!("rate: {mbps}Mbps, queue: {queue_kb}KB, loss: {loss}");
         far::scenario(SECONDS, &slow, &far::load(mbps, BULK_BYTES, 0))
             + &format!("tautline: {{ rate: {rate} }}\n")
-    }
-
-    /// Returns the loss as a scenario states it.
-    fn loss(self) -> String {
-        let share = self.loss_percent as f64 / 100.0;
-        if !self.bursts {
-            return format!("{share}");
-        }
-        // The bad state loses every packet, and lasts for a burst. It is entered as often as the
-        // loss requires.
-        let leave = 1.0 / BURST;
-        let enter = leave * share / (1.0 - share);
-        format!("{{ enter: {enter:.5}, leave: {leave} }}")
     }
 
     fn run(self) -> Result<Cell> {

@@ -81,14 +81,7 @@ impl Outbox {
                 return false;
             }
         }
-        let inserted = self.change(piece.message, |message| {
-            let known: Vec<_> = message.acked.iter().cloned().collect();
-            let inserted = message.repairs.insert(piece.range.clone()).is_some();
-            for range in known {
-                message.repairs.remove(&range);
-            }
-            inserted
-        });
+        let inserted = self.change(piece.message, |message| message.repair(piece.range.clone()));
         if inserted == Some(false) {
             self.drop_message(piece.message, DropReason::Lost);
         }

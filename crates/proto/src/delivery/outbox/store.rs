@@ -122,13 +122,17 @@ impl Outgoing {
         let left = spares.left - 1;
         self.spares =
             (left > 0).then_some(Spares { next_at: now + spares.interval, left, ..spares });
-        // A message of one packet has one range, and of few packets few.
-        let _ = self.repairs.insert(0..self.extent());
-        for range in self.acked.iter().cloned().collect::<Vec<_>>() {
-            self.repairs.remove(&range);
-        }
-        self.spare_is_due = true;
+        self.spare_is_due = self.repair(0..self.extent());
         true
+    }
+
+    /// Adds a range to be sent again, without what is acknowledged; `false` at the limit of ranges.
+    pub(super) fn repair(&mut self, range: Range<u32>) -> bool {
+        let inserted = self.repairs.insert(range).is_some();
+        for known in self.acked.iter() {
+            self.repairs.remove(known);
+        }
+        inserted
     }
 
     fn derived(&self) -> Derived {
