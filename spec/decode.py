@@ -28,6 +28,7 @@ TEXT_BYTES = 1024
 DEFINITION_BYTES = 1 << 20
 ACK_RUNS = 32
 MAX_CHANNEL = 2**63 - 1
+MAX_BLOCK = 128
 
 
 class Refused(ValueError):
@@ -367,24 +368,31 @@ def parse_frames(data):
         body = Reader(reader.bytes(length))
         parse = {1: parse_data, 2: parse_ack, 3: lambda _: "ping", 4: lambda _: "goodbye",
                  5: lambda it: {"challenge": str(it.number(8))}, 6: lambda it: {"echo": str(it.number(8))},
-                 7: parse_clock, 8: parse_relay, 9: parse_held}.get(kind, lambda _: {"unknown": kind})
+                 7: parse_clock, 8: parse_relay, 9: parse_held, 10: parse_parity}.get(kind, lambda _: {"unknown": kind})
         frames.append(parse(body))
     return frames
 
 
 def parse_message(body):
-    """The fields of a data frame, which a relay frame has as well."""
+    """The fields of a data frame, which relay and parity frames have as well."""
     channel, number, flags = body.varint("channel", MAX_CHANNEL), body.varint("number"), body.u8()
-    check(number and not flags & ~7, "number or flags")
+    check(number and not flags & ~15, "number or flags")
     age = body.varint("age", U32)
     source = body.varint("source", U32) if flags & 2 else 0
     fragment = None
     if flags & 1:
         total, offset = body.varint("total", U32), body.varint("offset", U32)
-        check(body.data and offset + len(body.data) <= total, "offset")
         fragment = {"total": total, "offset": offset}
+    place = {"place": parse_place(channel, body)} if flags & 8 else {}
+    check(not fragment or body.data and offset + len(body.data) <= total, "offset")
     return {"channel": channel, "number": number, "source": source, "encoded": bool(flags & 4),
-            "age_us": age * 100, "fragment": fragment, "payload": body.rest().hex()}
+            "age_us": age * 100, "fragment": fragment, "payload": body.rest().hex()} | place
+
+
+def parse_place(channel, body):
+    block, index = body.varint("block"), body.u8()
+    check(channel and block and index < MAX_BLOCK, "block")
+    return {"block": block, "index": index, "since_us": body.varint("since", U32) * 100}
 
 
 def parse_data(body):
@@ -429,6 +437,7 @@ def parse_relay(body):
     message = parse_message(body)
     check(message["channel"] < 256, "priority")
     check(message["source"] == 0, "source")
+    check("place" not in message, "block")
     relay = {"priority": message["channel"], "number": message["number"], "age_us": message["age_us"]}
     if message["fragment"]:
         # The header is the whole message's: it is read when all pieces are there.
@@ -438,6 +447,26 @@ def parse_relay(body):
     except Refused as refused:
         # The message is passed over; the packet that brought it is sound.
         return {"relay": relay | {"refused": str(refused), "payload": message["payload"]}}
+
+
+def parse_parity(body):
+    message = parse_message(body)
+    check(message["channel"] and message["source"] == 0, "channel")
+    check("place" not in message, "block")
+    parity = {"channel": message["channel"], "number": message["number"], "age_us": message["age_us"]}
+    if message["fragment"]:
+        return {"parity": parity | {"fragment": message["fragment"], "payload": message["payload"]}}
+    try:
+        return {"parity": parity | parse_parity_payload(bytes.fromhex(message["payload"]))}
+    except Refused as refused:
+        return {"parity": parity | {"refused": str(refused), "payload": message["payload"]}}
+
+
+def parse_parity_payload(data):
+    reader = Reader(data)
+    block, sources, index = reader.varint("block"), reader.u8(), reader.u8()
+    check(block and 0 < sources <= MAX_BLOCK, "block")
+    return {"block": block, "sources": sources, "index": index, "symbol": reader.rest().hex()}
 
 
 def parse_held(body):
@@ -451,8 +480,9 @@ def emit_frames(frames):
 
 def emit_frame(frame):
     name, it = (frame, None) if isinstance(frame, str) else next(iter(frame.items()))
-    kind = ["data", "ack", "ping", "goodbye", "challenge", "echo", "clock", "relay", "held"].index(name) + 1
-    body = {"data": emit_message, "ack": emit_ack, "clock": emit_clock, "relay": emit_relay,
+    kind = ["data", "ack", "ping", "goodbye", "challenge", "echo", "clock", "relay", "held",
+            "parity"].index(name) + 1
+    body = {"data": emit_message, "ack": emit_ack, "clock": emit_clock, "relay": emit_relay, "parity": emit_parity,
             "challenge": emit_token, "echo": emit_token,
             "held": lambda it: bytes.fromhex(it["to"]) + varint(it["bytes"]) + bytes.fromhex(it["from"] or "")}.get(name, lambda _: b"")(it)
     return bytes([kind]) + varint(len(body)) + body
@@ -464,12 +494,15 @@ def emit_token(token):
 
 def emit_message(it):
     fragment = it["fragment"]
-    flags = bool(fragment) | bool(it["source"]) << 1 | it["encoded"] << 2
+    place = it.get("place")
+    flags = bool(fragment) | bool(it["source"]) << 1 | it["encoded"] << 2 | bool(place) << 3
     body = varint(it["channel"]) + varint(it["number"]) + bytes([flags]) + varint(it["age_us"] // 100)
     if it["source"]:
         body += varint(it["source"])
     if fragment:
         body += varint(fragment["total"]) + varint(fragment["offset"])
+    if place:
+        body += varint(place["block"]) + bytes([place["index"]]) + varint(place["since_us"] // 100)
     return body + bytes.fromhex(it["payload"])
 
 
@@ -495,6 +528,12 @@ def emit_relay(it):
     payload = bytes([it["hops"] | bool(it["from"]) << 4 | bool(it["to"]) << 5, life])
     payload += bytes.fromhex((it["from"] or "") + (it["to"] or "") + it["packet"])
     return emit_message({"channel": it["priority"], "number": it["number"], "age_us": it["age_us"], "source": 0,
+                         "encoded": False, "fragment": None, "payload": payload.hex()})
+
+
+def emit_parity(it):
+    payload = varint(it["block"]) + bytes([it["sources"], it["index"]]) + bytes.fromhex(it["symbol"])
+    return emit_message({"channel": it["channel"], "number": it["number"], "age_us": it["age_us"], "source": 0,
                          "encoded": False, "fragment": None, "payload": payload.hex()})
 
 
@@ -620,6 +659,17 @@ def check_handshake(vector):
         yield [key.hex() for key in side.split()], [vector["caller_to_called"], vector["called_to_caller"]]
 
 
+def check_block(vector):
+    """Reads the frames. The code itself (RFC 6330) is not written a second time."""
+    for index, frame in enumerate(vector["frames"]):
+        message = parse_message(Reader(bytes.fromhex(frame)))
+        yield message["place"]["index"], index
+        yield emit_message(message).hex(), frame
+    longest = max(len(frame) for frame in vector["frames"]) // 2 + 2
+    for symbol in vector["parity"]:
+        yield len(symbol) // 2, longest
+
+
 def check_invalid(vector):
     parse = {"packet": parse_packet, "greeting": parse_greeting, "frames": parse_frames, "control": parse_control}
     try:
@@ -629,6 +679,7 @@ def check_invalid(vector):
 
 
 CHECKS = {
+    "fec": ("blocks", check_block),
     "frames": ("frames", lambda vector: both_ways(vector, parse_frames, emit_frames)),
     "control": ("controls", lambda vector: both_ways(vector, parse_control, emit_control)),
     "sealed": ("packets", check_sealed),

@@ -33,6 +33,8 @@ pub struct Treatment {
     pub to: Option<Vec<String>>,
     /// Whether lost fragments are retransmitted while the message is useful.
     pub repair: bool,
+    /// Parity in percent of the packets, which recovers lost ones without a retransmission.
+    pub fec: Option<u8>,
     /// How it uses several links to one peer.
     pub links: LinkRule,
 }
@@ -98,6 +100,7 @@ impl Default for Treatment {
             compression: Compression::None,
             to: None,
             repair: true,
+            fec: None,
             links: LinkRule::default(),
         }
     }

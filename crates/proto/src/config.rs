@@ -127,6 +127,9 @@ pub struct ChannelConfig {
     pub thin: bool,
     /// How the messages use several links.
     pub links: LinkUse,
+    /// Parity that is sent after the frames of the messages, in percent of their number; `None`:
+    /// none. With it, a lost frame is repaired only if the parity cannot replace it.
+    pub fec: Option<u8>,
 }
 
 /// Interval of heartbeats: with its acknowledgement, each costs about 130 bytes of IP, 0.3 % of

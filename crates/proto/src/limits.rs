@@ -27,6 +27,12 @@ limits! {
     pub const MESSAGE_BYTES: usize = 8_000_000;
     /// Messages to a peer that are queued, or sent with unknown outcome, whatever their size.
     pub const MESSAGES: usize = 65_536;
+    /// Blocks of frames from a peer that wait for parity (`fec`).
+    pub const BLOCKS: usize = 64;
+    /// Bytes of their symbols: a few large blocks.
+    pub const BLOCK_BYTES: usize = 1 << 20;
+    /// Bytes of one symbol; jumbo frames fit.
+    pub const SYMBOL_BYTES: usize = 16 << 10;
     /// Incomplete messages from a peer.
     pub const PARTIAL_MESSAGES: usize = 256;
     /// Channels offered to a peer, and accepted from one.

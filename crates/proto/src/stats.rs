@@ -171,6 +171,8 @@ pub struct InStats {
     pub dropped: Drops,
     /// Fragments that had arrived before.
     pub duplicate_pieces: u64,
+    /// Pieces of messages that were lost, and recovered from parity.
+    pub recovered_pieces: u64,
     /// Age at delivery. The time on the path is measured by the clocks of both ends once they are
     /// compared, and is half a round trip until then.
     pub delay: Delays,

@@ -63,6 +63,7 @@ fn emit_frame(frame: &Frame<'_>) -> Vec<u8> {
         Frame::Data(data, payload) => data.emit(payload, &mut out),
         Frame::Ack(ack) => ack.emit(&mut out),
         Frame::Relay(data, packet) => data.emit_relay(packet, &mut out),
+        Frame::Parity(data, symbol) => data.emit_parity(symbol, &mut out),
         Frame::Held(held) => put_held(held, &mut out),
         Frame::Ping => put_ping(&mut out),
         Frame::Goodbye => put_goodbye(&mut out),

@@ -137,7 +137,7 @@ impl Liar {
 }
 
 fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
-    Data { channel, number, source: 0, encoded: false, age: Duration::ZERO, fragment }
+    Data { channel, number, source: 0, encoded: false, age: Duration::ZERO, fragment, place: None }
 }
 
 fn data_frame(channel: u64, number: u64, payload: &[u8]) -> Vec<u8> {

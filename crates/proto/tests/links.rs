@@ -150,6 +150,7 @@ impl Joined {
             definition: "d".into(),
             repair: true,
             thin: false,
+            fec: None,
             links: tautline_proto::LinkUse::default(),
         };
         let channel = self.nodes[0].offer(self.now, PEER, config).unwrap();

@@ -16,12 +16,13 @@ use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
-    Ack, ClockReport, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye, put_held,
-    put_ping,
+    Ack, BlockPlace, ClockReport, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye,
+    put_held, put_ping,
 };
 use tautline_proto::wire::packet::{
     Greeting, Packet, SessionHeader, full_number, start_initiation, start_response,
 };
+use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict};
 
@@ -75,12 +76,8 @@ fn frames_meaning(bytes: &[u8]) -> Result<Value, WireError> {
 
 fn frame_meaning(frame: &Frame<'_>) -> Value {
     match frame {
-        Frame::Data(data, payload) => json!({"data": {
-            "channel": data.channel, "number": data.number, "source": data.source,
-            "encoded": data.encoded, "age_us": data.age.as_micros() as u64,
-            "fragment": data.fragment.map(|f| json!({"total": f.total, "offset": f.offset})),
-            "payload": hex(payload),
-        }}),
+        Frame::Data(data, payload) => json!({"data": data_meaning(data, payload)}),
+        Frame::Parity(data, bytes) => parity_meaning(data, bytes),
         Frame::Ack(ack) => json!({"ack": {
             "link": ack.link, "delay_us": ack.delay.as_micros() as u64,
             "waited_us": ack.waited.as_micros() as u64,
@@ -110,6 +107,29 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
         }}),
         Frame::Unknown(kind) => json!({"unknown": kind}),
     }
+}
+
+fn data_meaning(data: &Data, payload: &[u8]) -> Value {
+    let mut meaning = json!({
+        "channel": data.channel, "number": data.number, "source": data.source,
+        "encoded": data.encoded, "age_us": data.age.as_micros() as u64,
+        "fragment": data.fragment.map(|f| json!({"total": f.total, "offset": f.offset})),
+        "payload": hex(payload),
+    });
+    if let Some(BlockPlace { block, index, since }) = data.place {
+        let since = since.as_micros() as u64;
+        meaning["place"] = json!({"block": block, "index": index, "since_us": since});
+    }
+    meaning
+}
+
+fn parity_meaning(data: &Data, bytes: &[u8]) -> Value {
+    let (parity, symbol) = Parity::parse(&mut Reader::new(bytes)).expect("whole symbols");
+    json!({"parity": {
+        "channel": data.channel, "number": data.number, "age_us": data.age.as_micros() as u64,
+        "block": parity.block, "sources": parity.sources, "index": parity.index,
+        "symbol": hex(symbol),
+    }})
 }
 
 fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
@@ -187,13 +207,24 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
         payload.extend_from_slice(&unhex(&r["packet"]));
         let (channel, number, age) = (number(&r["priority"]), number(&r["number"]), &r["age_us"]);
         let age = Duration::from_micros(self::number(age));
-        let data = Data { channel, number, source: 0, encoded: false, age, fragment: None };
+        let (fragment, place) = (None, None);
+        let data = Data { channel, number, source: 0, encoded: false, age, fragment, place };
         return data.emit_relay(&payload, out);
     }
     if let Some(clock) = meaning.get("clock") {
         let least = clock["least_us"].as_u64().map(|least| least as u32);
         let wall = clock["wall_us"].as_str().map(|wall| wall.parse().expect("64 bits"));
         return ClockReport { least, wall }.emit(out);
+    }
+    if let Some(p) = meaning.get("parity") {
+        let (channel, age) = (number(&p["channel"]), Duration::from_micros(number(&p["age_us"])));
+        let [sources, index] = ["sources", "index"].map(|field| number(&p[field]) as u8);
+        let parity = Parity { block: number(&p["block"]), sources, index };
+        let payload = parity.before(&unhex(&p["symbol"]));
+        let number = number(&p["number"]);
+        let (fragment, place) = (None, None);
+        let data = Data { channel, number, source: 0, encoded: false, age, fragment, place };
+        return data.emit_parity(&payload, out);
     }
     let d = meaning.get("data").expect("a type of frame that is emitted");
     let fragment = d["fragment"].as_object().map(|f| Fragment {
@@ -207,6 +238,11 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
         encoded: flag(&d["encoded"]),
         age: Duration::from_micros(number(&d["age_us"])),
         fragment,
+        place: d["place"].as_object().map(|it| BlockPlace {
+            block: number(&it["block"]),
+            index: number(&it["index"]) as u8,
+            since: Duration::from_micros(number(&it["since_us"])),
+        }),
     };
     data.emit(&unhex(&d["payload"]), out);
 }

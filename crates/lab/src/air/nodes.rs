@@ -178,6 +178,12 @@ fn use_of_links(scenario: &Scenario, flow: &Flow) -> String {
     if let LinkPolicy::Duplicate(copies) = flow.links {
         let _ = write!(text, ", copies: {copies}");
     }
+    if !flow.repair {
+        text.push_str(", repair: false");
+    }
+    if let Some(percent) = flow.fec {
+        let _ = write!(text, ", fec: {percent}");
+    }
     for (key, networks) in [("only_links", &flow.only_links), ("avoid_links", &flow.avoid_links)] {
         let names: Vec<&str> =
             networks.iter().map(|it| scenario.networks[*it].name.as_str()).collect();

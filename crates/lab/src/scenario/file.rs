@@ -48,6 +48,8 @@ pub mod default {
     pub const PRIORITY: &str = "100";
     /// As the daemon's default.
     pub const COPIES: &str = "2";
+    /// As the daemon's default.
+    pub const REPAIR: &str = "true";
     /// Best effort.
     pub const DSCP: &str = "0";
     /// Immediately.
@@ -251,6 +253,11 @@ pub struct Flow {
     /// Networks whose links carry the messages only while no other link can. `tautline` only.
     #[serde(default)]
     pub avoid_links: List<Reference>,
+    /// Whether lost fragments are sent again. `tautline` only.
+    #[schemars(extend("default" = as_yaml(default::REPAIR)))]
+    pub repair: Option<Flag>,
+    /// Parity in percent of the packets. `tautline` only.
+    pub fec: Option<Whole<1, 200>>,
     /// Congestion control of `tcp`; this machine's kernel must support it.
     #[schemars(extend("default" = as_yaml(default::CONGESTION)))]
     pub congestion: Option<At<Congestion>>,

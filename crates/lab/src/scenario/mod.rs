@@ -128,6 +128,10 @@ pub struct Flow {
     /// Networks whose links carry the messages only while no other can, which both stations share;
     /// Tautline only.
     pub avoid_links: Vec<usize>,
+    /// Whether lost fragments are sent again; Tautline only.
+    pub repair: bool,
+    /// Parity in percent of the packets; Tautline only.
+    pub fec: Option<u8>,
     /// Congestion control; TCP only.
     pub congestion: Congestion,
     /// DSCP of the packets; UDP and TCP only.

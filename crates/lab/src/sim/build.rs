@@ -13,7 +13,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, RateControl, StationId};
 use tautline_proto::{
-    Config, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic, RadioConfig, SecretKey,
+    ChannelConfig, Config, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic, RadioConfig,
+    SecretKey,
 };
 
 /// Time before the scenario's start, for handshakes.
@@ -130,6 +131,11 @@ fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
     Ok(())
 }
 
+fn channel(topic: OfferedTopic, links: LinkUse) -> ChannelConfig {
+    let definition = "uint8[] data".into();
+    ChannelConfig { topic, definition, repair: true, thin: false, links, fec: None }
+}
+
 fn topic(name: &str, priority: u8) -> OfferedTopic {
     let topic = flows::topic(
         format!("/{name}"),
@@ -166,10 +172,17 @@ fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
     let carriage = match flow.over {
         Over::Udp => Carriage::Udp { dscp: flow.dscp },
         Over::Tcp => bail!("flow '{}': TCP is the kernel's own (tautline-lab air)", flow.name),
-        Over::Tautline => Carriage::Tautline(OfferedTopic {
-            keep_last: flow.keep_last.unwrap_or(KEEP_LAST),
-            lifespan: flow.lifespan.map(Duration::from_nanos),
-            ..topic(&flow.name, flow.priority)
+        Over::Tautline => Carriage::Tautline(ChannelConfig {
+            repair: flow.repair,
+            fec: flow.fec,
+            ..channel(
+                OfferedTopic {
+                    keep_last: flow.keep_last.unwrap_or(KEEP_LAST),
+                    lifespan: flow.lifespan.map(Duration::from_nanos),
+                    ..topic(&flow.name, flow.priority)
+                },
+                link_use(scenario, flow),
+            )
         }),
     };
     Ok(FlowPlan {
@@ -183,7 +196,6 @@ fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
         end,
         count: flow.count,
         echo: flow.echo,
-        links: link_use(scenario, flow),
         carriage,
     })
 }
@@ -197,7 +209,10 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
             Over::Udp => Carriage::Udp { dscp: 0 },
             Over::Tcp => bail!("no control loop is over TCP"),
             Over::Tautline => {
-                Carriage::Tautline(OfferedTopic { keep_last: 1, ..topic(&name, plan.priority) })
+                let topic = OfferedTopic { keep_last: 1, ..topic(&name, plan.priority) };
+                let policy = LinkPolicy::of_priority(plan.priority);
+                let links = LinkUse { policy, ..LinkUse::default() };
+                Carriage::Tautline(channel(topic, links))
             }
         };
         Ok(world.add_flow(FlowPlan {
@@ -211,7 +226,6 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
             end: Nanos::MAX,
             count: None,
             echo: false,
-            links: LinkUse { policy: LinkPolicy::of_priority(plan.priority), ..LinkUse::default() },
             carriage,
         }))
     };

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
 use tautline_proto::{
-    ChannelConfig, ChannelId, LinkUse, Message, OfferedQos, OfferedTopic, PeerId, Received, Role,
+    ChannelConfig, ChannelId, Message, OfferedQos, OfferedTopic, PeerId, Received, Role,
 };
 
 /// Send buffer of a plain socket, as the kernel counts it (wmem_default).
@@ -30,7 +30,7 @@ pub enum Carriage {
         dscp: u8,
     },
     /// A Tautline channel.
-    Tautline(OfferedTopic),
+    Tautline(ChannelConfig),
 }
 
 /// The parameters of a flow.
@@ -56,9 +56,6 @@ pub struct FlowPlan {
     pub count: Option<u64>,
     /// Whether the subscriber immediately returns each message; the delay is then the round trip.
     pub echo: bool,
-    /// Choice among several links of Tautline, in both directions: their numbers are the same at
-    /// both ends.
-    pub links: LinkUse,
     /// Transport.
     pub carriage: Carriage,
 }
@@ -162,9 +159,10 @@ pub fn topic(name: impl Into<String>, type_name: &str, type_hash: &str) -> Offer
     }
 }
 
-/// Returns the topic of an echo.
-fn echo_of(topic: &OfferedTopic) -> OfferedTopic {
-    OfferedTopic { name: format!("{}/echo", topic.name), ..topic.clone() }
+/// Returns the channel of an echo. The numbers of links are the same at both ends.
+fn echo_of(config: &ChannelConfig) -> ChannelConfig {
+    let name = format!("{}/echo", config.topic.name);
+    ChannelConfig { topic: OfferedTopic { name, ..config.topic.clone() }, ..config.clone() }
 }
 
 impl Flows {
@@ -173,18 +171,16 @@ impl Flows {
     pub fn add(&mut self, net: &mut Net, plan: FlowPlan, peers: Option<[PeerId; 2]>) {
         let number = self.all.len();
         let mut flow = Flow::new(plan);
-        if let (Carriage::Tautline(topic), Some([there, back])) = (&flow.plan.carriage, peers) {
+        if let (Carriage::Tautline(config), Some([there, back])) = (&flow.plan.carriage, peers) {
             let (from, to) = (flow.plan.from, flow.plan.to);
-            flow.channels[0] = offer(net, from, there, topic.clone(), flow.plan.links);
-            self.by_topic
-                .insert((to, topic.name.clone()), Direction { flow: number, returning: false });
+            flow.channels[0] = offer(net, from, there, config.clone());
+            let direction = Direction { flow: number, returning: false };
+            self.by_topic.insert((to, config.topic.name.clone()), direction);
             if flow.plan.echo {
-                let topic = echo_of(topic);
-                self.by_topic.insert(
-                    (from, topic.name.clone()),
-                    Direction { flow: number, returning: true },
-                );
-                flow.channels[1] = offer(net, to, back, topic, flow.plan.links);
+                let config = echo_of(config);
+                let direction = Direction { flow: number, returning: true };
+                self.by_topic.insert((from, config.topic.name.clone()), direction);
+                flow.channels[1] = offer(net, to, back, config);
             }
         }
         self.all.push(flow);
@@ -332,17 +328,9 @@ fn offer(
     net: &mut Net,
     host: StationId,
     peer: PeerId,
-    topic: OfferedTopic,
-    links: LinkUse,
+    config: ChannelConfig,
 ) -> Option<(PeerId, ChannelId)> {
     let now = instant(net.now());
-    let config = ChannelConfig {
-        topic,
-        definition: "uint8[] data".into(),
-        repair: true,
-        thin: false,
-        links,
-    };
     let channel = net.endpoint(host)?.offer(now, peer, config).ok()?;
     net.drain(host);
     Some((peer, channel))

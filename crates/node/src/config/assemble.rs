@@ -351,6 +351,7 @@ fn topic(named: &Named) -> Option<TopicRule> {
         },
         to: destinations(section),
         repair: section.get("repair")?,
+        fec: section.number("fec"),
         links: LinkRule {
             choice: section.text("links").and_then(LinkChoice::from_word),
             copies: section.number("copies")?,

@@ -389,6 +389,9 @@ const TOPICS: Naming = Naming {
             .doc("Peers that receive the topic."),
         key("repair", Kind::Flag, Value("true"))
             .doc("Whether lost fragments are sent again while the message is useful."),
+        key("fec", Kind::Whole(1, 200), Absent("no parity"))
+            .example("60")
+            .doc("Parity (forward error correction), in percent of the packets of the topic. The receiver recovers lost packets from it, up to this part of them, where a repair would come too late; see [links](../how-to/links.md#links-with-a-long-delay). With `repair: true`, what the parity cannot recover is repaired. A message of which several links carry copies has none."),
         key("links", Kind::OneOf(LinkChoice::WORDS), Absent("by priority: duplicate from 210, best from 140, else stripe"))
             .example("stripe")
             .doc("Links that carry a message if several links to the peer are up. `best`: the link on which the message is expected to arrive first. `stripe`: all links, each with a part, so that all parts arrive at the same time. `duplicate`: the fastest links, each with a copy; the first copy that arrives is delivered. `weighted`: one link at random, with a probability proportional to its goodput, as in RCom."),

@@ -295,6 +295,7 @@ fn treatment(of: &Treatment) -> Described {
         ("compression", shown(&of.compression).to_lowercase()),
         ("to", of.to.as_ref().map_or_else(|| "all".into(), |to| list(to.clone()))),
         ("repair", of.repair.to_string()),
+        ("fec", of.fec.map_or_else(|| "none".into(), |percent| format!("{percent} %"))),
         ("links", of.links.choice.map_or("by priority", LinkChoice::word).to_owned()),
         ("copies", of.links.copies.to_string()),
         ("only_links", list(of.links.only.clone())),

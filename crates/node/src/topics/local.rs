@@ -387,6 +387,7 @@ pub(super) fn channel_config(
         definition: topic.definition.clone(),
         repair: treatment.repair,
         thin,
+        fec: treatment.fec,
         links: link_use(treatment, links),
     }
 }

@@ -43,11 +43,12 @@ const CONTROL_MESSAGE_BYTES: usize = 1400;
 const EXAMPLE_PEERS: usize = 10;
 
 /// Returns the parts of a peer's memory, with the most bytes of each.
-fn parts_of_a_peer() -> [(&'static str, usize); 12] {
+fn parts_of_a_peer() -> [(&'static str, usize); 13] {
     use tautline_proto::limits as proto;
     [
         ("`QUEUE_BYTES`", proto::QUEUE_BYTES),
         ("`REASSEMBLY_BYTES`", proto::REASSEMBLY_BYTES),
+        ("`BLOCK_BYTES`", proto::BLOCK_BYTES),
         ("`EVENT_BYTES`", proto::EVENT_BYTES),
         ("`SOURCES` of about 200 bytes", proto::SOURCES * SOURCE_BYTES),
         ("`DEFINITIONS_BYTES`", proto::DEFINITIONS_BYTES),
@@ -140,11 +141,12 @@ fn grouped(value: &str) -> String {
 }
 
 /// Limits that are part of another counted limit, or that limit one item of a counted sum.
-const COUNTED_WITH_OTHERS: [&str; 6] = [
+const COUNTED_WITH_OTHERS: [&str; 7] = [
     "MESSAGE_BYTES",
     "DEFINITION_BYTES",
     "RELAYED_PACKET_BYTES",
     "RELAYED_OVERHEAD_BYTES",
+    "SYMBOL_BYTES",
     // For each pair of peers.
     "RELAYED_BYTES",
     "HELD_BYTES",

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reassembly of messages from one peer, and their delivery, once each.
 
+use crate::delivery::fec::receiver::{Blocks, Recovered};
 use crate::delivery::fragment::{Inserted, Partial};
-use crate::delivery::outbox::{CONTROL, MAX_SOURCES, RELAY};
+use crate::delivery::outbox::{CONTROL, MAX_SOURCES, PARITY, RELAY};
 use crate::limits;
 use crate::replay_window::ReplayWindow;
-use crate::stats::{DropReason, InStats};
+use crate::stats::{DropReason, InStats, RefusedPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::control::{MAX_DEFINITION, OfferedTopic};
+use crate::wire::cursor::Reader;
 use crate::wire::frame::Data;
+use crate::wire::parity::Parity;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 
 /// An incomplete message is dropped when no fragment arrived for this time.
 pub(crate) const PARTIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest header of a parity symbol: a varint and two bytes.
+const MAX_PARITY_HEADER: usize = 12;
 /// Longest control message.
 const MAX_CONTROL: usize = MAX_DEFINITION + 64;
 
@@ -86,6 +91,7 @@ pub(crate) struct Inbox {
     /// Number of sources remembered, over all channels.
     sources: usize,
     partials: HashMap<Key, Incomplete>,
+    blocks: Blocks,
     partial_bytes: usize,
     max_message: usize,
     max_bytes: usize,
@@ -101,6 +107,7 @@ impl Inbox {
             channels: BTreeMap::new(),
             sources: 0,
             partials: HashMap::new(),
+            blocks: Blocks::default(),
             partial_bytes: 0,
             max_message,
             max_bytes,
@@ -122,7 +129,10 @@ impl Inbox {
     }
 
     pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
-        self.drop_partials(DropReason::PeerGone, |key, _| key.0 == channel);
+        self.drop_partials(DropReason::PeerGone, |key, _| {
+            [channel, PARITY + channel].contains(&key.0)
+        });
+        self.blocks.forget(channel);
         let gone = self.channels.remove(&channel);
         self.sources -= gone.as_ref().map_or(0, |channel| channel.sources.len());
         gone.is_some()
@@ -173,6 +183,67 @@ impl Inbox {
         let channel = RELAY + data.channel;
         self.channels.entry(channel).or_insert_with(InChannel::relayed);
         self.take(now, transit, &Data { channel, ..*data }, bytes)
+    }
+
+    /// Adds a DATA frame to its block; returns the frames that can now be recovered.
+    pub(crate) fn protect(
+        &mut self,
+        now: Instant,
+        transit: Transit,
+        data: &Data,
+        bytes: &[u8],
+    ) -> Vec<Recovered> {
+        let Some(place) = data.place.filter(|_| self.wants(data.channel)) else {
+            return Vec::new();
+        };
+        self.blocks.add_frame(now, transit.assumed, (data, bytes), place)
+    }
+
+    /// Handles a PARITY frame; returns the frames that can now be recovered.
+    pub(crate) fn take_parity(
+        &mut self,
+        now: Instant,
+        transit: Transit,
+        data: &Data,
+        bytes: &[u8],
+    ) -> Result<Vec<Recovered>, RefusedPacket> {
+        let total = data.fragment.map_or(bytes.len(), |it| it.total as usize);
+        if !self.channels.contains_key(&data.channel) {
+            return Err(RefusedPacket::UnknownChannel);
+        }
+        if total > limits::SYMBOL_BYTES + MAX_PARITY_HEADER {
+            return Err(RefusedPacket::Bound);
+        }
+        if !self.wants(data.channel) {
+            return Ok(Vec::new());
+        }
+        let age = data.age + transit.assumed;
+        let parity = Data { channel: PARITY + data.channel, ..*data };
+        let assembled = self.assemble(now, age, &parity, bytes);
+        let Some((payload, age)) = assembled.map_err(|()| RefusedPacket::Bound)? else {
+            return Ok(Vec::new());
+        };
+        let parity = Parity::parse(&mut Reader::new(&payload));
+        let parity = parity.map_err(|_| RefusedPacket::Malformed)?;
+        Ok(self.blocks.add_parity(now, age, data.channel, parity))
+    }
+
+    /// Handles a frame that was recovered.
+    pub(crate) fn take_recovered(
+        &mut self,
+        now: Instant,
+        channel: u64,
+        recovered: &Recovered,
+    ) -> Result<Taken, RefusedPacket> {
+        let (data, bytes) = recovered.frame(channel).ok_or(RefusedPacket::Malformed)?;
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.stats.recovered_pieces += 1;
+        }
+        Ok(self.take(now, Transit::default(), &data, bytes))
+    }
+
+    fn wants(&self, channel: u64) -> bool {
+        self.channels.get(&channel).is_some_and(|channel| channel.wanted)
     }
 
     /// Handles a DATA frame.

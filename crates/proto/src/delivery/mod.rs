@@ -3,6 +3,7 @@
 //! reassembles and delivers each once ([`inbox`]).
 
 pub(crate) mod definitions;
+pub(crate) mod fec;
 mod fragment;
 pub(crate) mod inbox;
 pub(crate) mod outbox;

@@ -3,6 +3,7 @@
 
 use crate::address::Place;
 use crate::class::Class;
+use crate::delivery::fec::receiver::Recovered;
 use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
 use crate::delivery::outbox::{LossCertainty, Scope};
 use crate::endpoint::events::{Event, Notice};
@@ -269,7 +270,7 @@ impl Endpoint {
     fn admit(&self, now: Instant, peer: PeerId, frames: &[Frame<'_>]) -> Result<(), RefusedPacket> {
         let state = &self.peers[peer];
         let data = frames.iter().filter_map(|frame| match frame {
-            Frame::Data(data, bytes) => Some((data, bytes.len())),
+            Frame::Data(data, bytes) | Frame::Parity(data, bytes) => Some((data, bytes.len())),
             _ => None,
         });
         let mut data = data.peekable();
@@ -330,7 +331,9 @@ impl Endpoint {
             received.on_clock(now, clock);
         }
         received.via = Some(link);
-        if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Relay(..) | Frame::Ping)) {
+        if frames.iter().any(|f| {
+            matches!(f, Frame::Data(..) | Frame::Parity(..) | Frame::Relay(..) | Frame::Ping)
+        }) {
             if header.relayed {
                 received.plan_relayed_ack(now);
             } else if frames.iter().any(|f| matches!(f, Frame::Relay(..))) {
@@ -406,6 +409,15 @@ impl Endpoint {
                 let inbox = &mut self.peers[peer].inbox;
                 let taken = inbox.take(now, transit, data, bytes);
                 self.handle_taken(now, peer, ChannelId(data.channel), taken);
+                let recovered = self.peers[peer].inbox.protect(now, transit, data, bytes);
+                self.handle_recovered(now, peer, data.channel, &recovered);
+                self.arm_partials(now, peer);
+            }
+            Frame::Parity(data, bytes) => {
+                match self.peers[peer].inbox.take_parity(now, transit, data, bytes) {
+                    Ok(recovered) => self.handle_recovered(now, peer, data.channel, &recovered),
+                    Err(reason) => self.refused.add(reason),
+                }
                 self.arm_partials(now, peer);
             }
             Frame::Relay(data, bytes) => {
@@ -429,6 +441,21 @@ impl Endpoint {
             | Frame::Clock(_)
             | Frame::Held(_)
             | Frame::Unknown(_) => {}
+        }
+    }
+
+    fn handle_recovered(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        channel: u64,
+        recovered: &[Recovered],
+    ) {
+        for frame in recovered {
+            match self.peers[peer].inbox.take_recovered(now, channel, frame) {
+                Ok(taken) => self.handle_taken(now, peer, ChannelId(channel), taken),
+                Err(reason) => self.refused.add(reason),
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
-use crate::delivery::outbox::{Carrier, LossCertainty, Scope, SendOrder, Urgency};
+use crate::delivery::outbox::{Carrier, FrameKind, LossCertainty, Scope, SendOrder, Urgency};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -503,14 +503,15 @@ impl Endpoint {
             repairs_control |= cut.is_control_repair();
             let copies = redundancy.map_or(1, |it| u32::from(it.copies));
             link.redundancies.charge(copies * cut.urgent_bytes);
-            if cut.spare {
+            if cut.redundant {
                 link.stats.redundant_bytes += cut.bytes.len() as u64;
             } else if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
             }
-            match cut.relayed {
-                true => cut.data.emit_relay(&cut.bytes, packet.plaintext()),
-                false => cut.data.emit(&cut.bytes, packet.plaintext()),
+            match cut.kind {
+                FrameKind::Data => cut.data.emit(&cut.bytes, packet.plaintext()),
+                FrameKind::Relay => cut.data.emit_relay(&cut.bytes, packet.plaintext()),
+                FrameKind::Parity => cut.data.emit_parity(&cut.bytes, packet.plaintext()),
             }
             pieces.push(cut.piece);
             whole_within = Some(MAX_SHARED_BYTES);

@@ -15,6 +15,7 @@ const TYPE_ECHO: u8 = 6;
 const TYPE_CLOCK: u8 = 7;
 const TYPE_RELAY: u8 = 8;
 const TYPE_HELD: u8 = 9;
+const TYPE_PARITY: u8 = 10;
 
 const FLAG_LEAST: u8 = 1;
 const FLAG_WALL: u8 = 2;
@@ -22,11 +23,14 @@ const FLAG_WALL: u8 = 2;
 const FLAG_FRAGMENT: u8 = 1;
 const FLAG_SOURCE: u8 = 2;
 const FLAG_ENCODED: u8 = 4;
+const FLAG_BLOCK: u8 = 8;
 
 /// Largest channel number.
 pub const MAX_CHANNEL: u64 = u64::MAX >> 1;
 /// Unit of ages on the wire.
 const AGE_UNIT: Duration = Duration::from_micros(100);
+/// Limit of frames that one block protects: their recovery takes about a millisecond.
+pub const MAX_BLOCK: u8 = 128;
 /// Limit of ranges in one acknowledgement.
 pub const MAX_ACK_RANGES: usize = 32;
 
@@ -37,6 +41,8 @@ pub enum Frame<'a> {
     Data(Data, &'a [u8]),
     /// A relayed packet or a fragment of one, as data with the priority as channel.
     Relay(Data, &'a [u8]),
+    /// A parity symbol or a fragment of one, as data on the protected channel.
+    Parity(Data, &'a [u8]),
     /// A relay backlog report.
     Held(Held),
     /// Acknowledges packets of one link.
@@ -70,6 +76,19 @@ pub struct Data {
     pub age: Duration,
     /// The position of a fragment in its message.
     pub fragment: Option<Fragment>,
+    /// The position of the frame in the block whose parity protects it.
+    pub place: Option<BlockPlace>,
+}
+
+/// The position of a frame in a block that parity protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockPlace {
+    /// Number of the block on this channel, from 1.
+    pub block: u64,
+    /// Position among the frames of the block, from 0; below [`MAX_BLOCK`].
+    pub index: u8,
+    /// Time from the first frame of the block to this one.
+    pub since: Duration,
 }
 
 /// The position of a fragment in its message.
@@ -119,7 +138,15 @@ impl<'a> Frame<'a> {
                 (data, _) if data.channel > u64::from(u8::MAX) || data.source != 0 => {
                     Err(WireError::Value("priority"))
                 }
+                (data, _) if data.place.is_some() => Err(WireError::Value("block")),
                 (data, bytes) => Ok(Self::Relay(data, bytes)),
+            },
+            TYPE_PARITY => match read_data(&mut body)? {
+                (data, _) if data.channel == 0 || data.source != 0 => {
+                    Err(WireError::Value("channel"))
+                }
+                (data, _) if data.place.is_some() => Err(WireError::Value("block")),
+                (data, bytes) => Ok(Self::Parity(data, bytes)),
             },
             TYPE_HELD => Held::parse(&mut body).map(Self::Held),
             TYPE_ACK => read_ack(&mut body).map(Self::Ack),
@@ -140,7 +167,7 @@ fn read_data<'a>(body: &mut Reader<'a>) -> Result<(Data, &'a [u8]), WireError> {
     if channel > MAX_CHANNEL {
         return Err(WireError::Value("channel"));
     }
-    if number == 0 || flags & !(FLAG_FRAGMENT | FLAG_SOURCE | FLAG_ENCODED) != 0 {
+    if number == 0 || flags & !(FLAG_FRAGMENT | FLAG_SOURCE | FLAG_ENCODED | FLAG_BLOCK) != 0 {
         return Err(WireError::Value("number or flags"));
     }
     let age = AGE_UNIT * body.varint_u32("age")?;
@@ -150,6 +177,7 @@ fn read_data<'a>(body: &mut Reader<'a>) -> Result<(Data, &'a [u8]), WireError> {
         fragment =
             Some(Fragment { total: body.varint_u32("total")?, offset: body.varint_u32("offset")? });
     }
+    let place = if flags & FLAG_BLOCK != 0 { Some(read_place(channel, body)?) } else { None };
     let bytes = body.remaining();
     if let Some(Fragment { total, offset }) = fragment {
         let end = u64::from(offset) + bytes.len() as u64;
@@ -158,7 +186,15 @@ fn read_data<'a>(body: &mut Reader<'a>) -> Result<(Data, &'a [u8]), WireError> {
         }
     }
     let encoded = flags & FLAG_ENCODED != 0;
-    Ok((Data { channel, number, source, encoded, age, fragment }, bytes))
+    Ok((Data { channel, number, source, encoded, age, fragment, place }, bytes))
+}
+
+fn read_place(channel: u64, body: &mut Reader<'_>) -> Result<BlockPlace, WireError> {
+    let (block, index) = (body.varint()?, body.u8()?);
+    if channel == 0 || block == 0 || index >= MAX_BLOCK {
+        return Err(WireError::Value("block"));
+    }
+    Ok(BlockPlace { block, index, since: AGE_UNIT * body.varint_u32("since")? })
 }
 
 fn read_clock(body: &mut Reader<'_>) -> Result<ClockReport, WireError> {
@@ -209,7 +245,15 @@ impl Data {
         if let Some(fragment) = self.fragment {
             len += varint_len(u64::from(fragment.total)) + varint_len(u64::from(fragment.offset));
         }
+        if let Some(place) = self.place {
+            len += varint_len(place.block) + 1 + varint_len(age_units(place.since));
+        }
         len
+    }
+
+    /// Reads the body of a DATA frame.
+    pub fn parse_body(body: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        read_data(&mut Reader::new(body))
     }
 
     /// Appends the frame.
@@ -222,9 +266,19 @@ impl Data {
         self.emit_as(TYPE_RELAY, payload, out);
     }
 
+    /// Appends the frame of a parity symbol, or of a fragment of one.
+    pub fn emit_parity(&self, payload: &[u8], out: &mut Vec<u8>) {
+        self.emit_as(TYPE_PARITY, payload, out);
+    }
+
     fn emit_as(&self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
         out.push(kind);
         put_varint(out, (self.body_header_len() + payload.len()) as u64);
+        self.emit_body(payload, out);
+    }
+
+    /// Appends the body of the frame.
+    pub fn emit_body(&self, payload: &[u8], out: &mut Vec<u8>) {
         put_varint(out, self.channel);
         put_varint(out, self.number);
         let mut flags = 0;
@@ -237,6 +291,9 @@ impl Data {
         if self.encoded {
             flags |= FLAG_ENCODED;
         }
+        if self.place.is_some() {
+            flags |= FLAG_BLOCK;
+        }
         out.push(flags);
         put_varint(out, age_units(self.age));
         if self.source != 0 {
@@ -245,6 +302,11 @@ impl Data {
         if let Some(fragment) = self.fragment {
             put_varint(out, u64::from(fragment.total));
             put_varint(out, u64::from(fragment.offset));
+        }
+        if let Some(place) = self.place {
+            put_varint(out, place.block);
+            out.push(place.index);
+            put_varint(out, age_units(place.since));
         }
         out.extend_from_slice(payload);
     }

@@ -10,6 +10,7 @@ pub mod control;
 pub mod cursor;
 pub mod frame;
 pub mod packet;
+pub mod parity;
 pub mod relay;
 
 /// Version of the wire format. 0 is a draft.

@@ -9,10 +9,11 @@ use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::control::{Control, MAX_TEXT, Offer};
 use tautline_proto::wire::frame::{
-    Ack, ClockReport, Data, Fragment, MAX_CHANNEL, put_challenge, put_echo, put_goodbye, put_held,
-    put_ping,
+    Ack, BlockPlace, ClockReport, Data, Fragment, MAX_BLOCK, MAX_CHANNEL, put_challenge, put_echo,
+    put_goodbye, put_held, put_ping,
 };
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
+use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, PublicKey, Role, SecretKey};
 
@@ -351,12 +352,21 @@ impl Liar {
         let last = self.messages.entry((relayed, channel)).or_default();
         *last = last.saturating_add(1);
         let number = *last;
-        Data { channel, number, source: 0, encoded: false, age: Duration::ZERO, fragment: None }
+        Data {
+            channel,
+            number,
+            source: 0,
+            encoded: false,
+            age: Duration::ZERO,
+            fragment: None,
+            place: None,
+        }
     }
 
     fn frame(&mut self, now: Instant, draw: &mut Draw<'_>, depth: u32, out: &mut Vec<u8>) {
-        match draw(14) {
+        match draw(16) {
             0..3 => self.put_data(draw, out),
+            14.. => self.put_block(draw, out),
             3..6 => self.put_control(draw, out),
             6..8 => self.put_relay(now, draw, depth, out),
             8 => put_ack(draw, self.packets.get(&0).copied().unwrap_or(0), out),
@@ -390,6 +400,25 @@ impl Liar {
         let data = self.drawn_data(draw, false, channel);
         let payload = self.payload(draw, data.fragment);
         data.emit(&payload, out);
+    }
+
+    /// Frames and parity of blocks that contradict each other.
+    fn put_block(&mut self, draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+        let block = number(draw, 3).max(1);
+        for _ in 0..1 + draw(12) {
+            let mut data = self.plain(false, 1);
+            if draw(2) == 0 {
+                let (index, since) = (draw(MAX_BLOCK.into()) as u8, age(draw));
+                data.place = Some(BlockPlace { block, index, since });
+                data.emit(&vec![draw(256) as u8; draw(30) as usize], out);
+            } else {
+                let sources = pick(draw, &[1, 2, 10, MAX_BLOCK]);
+                let parity = Parity { block, sources, index: draw(256) as u8 };
+                data.age = age(draw);
+                let symbol = vec![draw(256) as u8; draw(30) as usize];
+                data.emit_parity(&parity.before(&symbol), out);
+            }
+        }
     }
 
     fn drawn_data(&mut self, draw: &mut Draw<'_>, relayed: bool, channel: u64) -> Data {

@@ -46,7 +46,7 @@ pub fn topic(name: &str) -> OfferedTopic {
 }
 
 pub fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
-    Data { channel, number, source: 0, encoded: false, age: Duration::ZERO, fragment }
+    Data { channel, number, source: 0, encoded: false, age: Duration::ZERO, fragment, place: None }
 }
 
 impl Attacked {
@@ -76,6 +76,7 @@ impl Attacked {
             definition,
             repair: true,
             thin: false,
+            fec: None,
             links: tautline_proto::LinkUse::default(),
         };
         endpoint.offer(now, peer, config).expect("a valid offer");

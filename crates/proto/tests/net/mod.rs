@@ -159,6 +159,7 @@ pub fn channel(topic: OfferedTopic) -> ChannelConfig {
         definition: "string data".into(),
         repair: true,
         thin: false,
+        fec: None,
         links: tautline_proto::LinkUse::default(),
     }
 }

@@ -229,6 +229,8 @@ fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
             .map_or_else(|| LinkPolicy::of_priority(priority), |word| word.policy(copies)),
         only_links: Vec::new(),
         avoid_links: Vec::new(),
+        repair: value_or(raw.repair.clone(), default::REPAIR).0,
+        fec: raw.fec.as_ref().map(|percent| percent.0 as u8),
         keep_last: raw.keep_last.as_ref().map(|count| count.0 as u32),
         lifespan: raw.lifespan.as_ref().map(|time| time.0),
         congestion: word(raw.congestion.as_ref()),

@@ -89,6 +89,7 @@ fn topic() -> ChannelConfig {
         topic,
         definition: "x".repeat(5000).into(),
         repair: true,
+        fec: None,
         thin: false,
         links: tautline_proto::LinkUse::default(),
     }

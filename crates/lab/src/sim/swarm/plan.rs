@@ -496,7 +496,8 @@ fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicP
     };
     let links = link_use(topic.priority);
     let definition = "x".repeat(pick(random, &[0, 500, 500, 60_000])).into();
-    let config =
-        ChannelConfig { topic, definition, repair: !chance(random, 0.2), thin: false, links };
+    let fec = topic.priority.is_multiple_of(5).then_some(10 + topic.priority / 2);
+    let repair = !chance(random, 0.2);
+    let config = ChannelConfig { topic, definition, repair, thin: false, links, fec };
     TopicPlan { from, to, config, max_len: pick(random, &[48, 1000, 20_000, 200_000]) }
 }

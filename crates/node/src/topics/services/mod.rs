@@ -105,6 +105,7 @@ fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> Ch
         definition: service.definition.clone(),
         repair: true,
         thin: false,
+        fec: None,
         links: LinkUse { policy: LinkPolicy::of_priority(priority), ..LinkUse::default() },
     }
 }

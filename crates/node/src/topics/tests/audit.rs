@@ -112,6 +112,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
         definition: "".into(),
         repair: true,
         thin: false,
+        fec: None,
         links: tautline_proto::LinkUse::default(),
     };
     world.sides[1].topics.endpoint.offer(world.now, ONLY_PEER, calls).unwrap();

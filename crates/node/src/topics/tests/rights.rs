@@ -117,6 +117,7 @@ fn a_name_cannot_leave_the_prefix() {
         definition: "float32 x\n".into(),
         repair: true,
         thin: false,
+        fec: None,
         links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;

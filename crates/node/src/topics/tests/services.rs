@@ -468,6 +468,7 @@ fn a_caller_waits_no_longer_than_it_would() {
         definition: "---\n".into(),
         repair: true,
         thin: false,
+        fec: None,
         links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;

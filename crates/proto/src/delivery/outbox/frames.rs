@@ -2,8 +2,10 @@
 //! Selects the next message of the send order, and cuts frames from it.
 
 use super::copies::Copies;
+use super::parity::is_parity;
 use super::store::{Outgoing, Spares};
-use super::{CONTROL, Outbox, RELAY, SendOrder, SendingTime};
+use super::{CONTROL, Outbox, PARITY, RELAY, SendOrder, SendingTime};
+use crate::delivery::fec::sender::PARITY_OVERHEAD;
 use crate::delivery::{MessageId, Piece};
 use crate::path::policy::{LinkUse, URGENT};
 use crate::path::redundancy::Redundancy;
@@ -104,17 +106,36 @@ pub(crate) struct FrameToSend {
     pub(crate) bytes: Bytes,
     pub(crate) piece: Piece,
     pub(crate) repair: bool,
-    /// A copy that is sent before a loss is known.
-    pub(crate) spare: bool,
+    /// A copy or parity that is sent before a loss is known.
+    pub(crate) redundant: bool,
     /// Bytes of the small urgent message that it ends, of which copies follow on a lossy link, or 0.
     pub(crate) urgent_bytes: u32,
+    pub(crate) kind: FrameKind,
+}
+
+/// The type of a frame with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    Data,
     /// A relayed packet or a fragment of one.
-    pub(crate) relayed: bool,
+    Relay,
+    Parity,
+}
+
+impl FrameKind {
+    /// The type for messages of a channel, and the channel's number in the frame.
+    fn of(channel: u64) -> (Self, u64) {
+        match channel {
+            RELAY.. => (Self::Relay, channel - RELAY),
+            PARITY.. => (Self::Parity, channel - PARITY),
+            _ => (Self::Data, channel),
+        }
+    }
 }
 
 impl FrameToSend {
     pub(crate) fn is_control_repair(&self) -> bool {
-        self.repair && !self.relayed && self.data.channel == CONTROL
+        self.repair && self.kind == FrameKind::Data && self.data.channel == CONTROL
     }
 }
 
@@ -219,17 +240,21 @@ impl Outbox {
         let message = self.store.get(order.id)?;
         let (range, repair) = self.next_range(message, carrier.link)?;
         let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
+        let (kind, channel) = FrameKind::of(message.channel);
+        let protected = self.is_protected(carrier, message, repair);
+        // Symbols in one packet are lost together.
+        if whole_within.is_some() && (protected || kind == FrameKind::Parity) {
+            return None;
+        }
+        let room = if protected { room.saturating_sub(PARITY_OVERHEAD) } else { room };
         let mut data = Data {
-            channel: if message.channel >= RELAY {
-                message.channel - RELAY
-            } else {
-                message.channel
-            },
+            channel,
             number,
             source: message.source,
             encoded: message.encoded,
             age: now.since(message.published),
             fragment: None,
+            place: protected.then(|| self.blocks.next_place(now, channel)),
         };
         let len = message.payload.len();
         let end = if range == (0..message.extent()) && data.overhead(len) + len <= room {
@@ -249,16 +274,18 @@ impl Outbox {
             return None;
         }
         let piece = Piece { message: order.id, range: range.start..end };
-        let relayed = message.channel >= RELAY;
-        let spare = repair && message.spare_is_due;
+        let redundant = repair && message.spare_is_due || kind == FrameKind::Parity;
         let is_urgent = !repair && self.ends_small_urgent(carrier, message, end);
         let urgent_bytes = if is_urgent { message.extent() } else { 0 };
         self.mark_framed(now, carrier, &piece, repair);
+        if protected {
+            self.join_block(now, &data, &bytes, &piece);
+        }
         if is_urgent {
             self.schedule_spares(now, carrier, order.id);
         }
         self.discard_late(now, carrier.scope);
-        Some(FrameToSend { data, bytes, piece, repair, spare, urgent_bytes, relayed })
+        Some(FrameToSend { data, bytes, piece, repair, redundant, urgent_bytes, kind })
     }
 
     /// The number of a message that begins now. Numbers follow the order of publication, also where
@@ -287,6 +314,7 @@ impl Outbox {
         match repair {
             true if message.channel == CONTROL || message.spare_is_due => {}
             true => self.repairs.on_repair(piece.len()),
+            false if is_parity(message.channel) => {}
             false => self.repairs.on_first(piece.len()),
         }
         let (channel, source, extent) = (message.channel, message.source, message.extent());
@@ -295,11 +323,12 @@ impl Outbox {
         if message.number.is_none() {
             self.number_until(channel, source, piece.message);
         }
-        let open = self.channels.get_mut(&channel);
-        if let Some(open) = open
-            && let Some(queue) = open.sources.get_mut(&source)
-        {
+        let topic = if is_parity(channel) { channel - PARITY } else { channel };
+        if let Some(open) = self.channels.get_mut(&topic) {
             open.stats.link_bytes[usize::from(carrier.link)] += u64::from(piece.len());
+        }
+        let open = self.channels.get_mut(&channel);
+        if let Some(queue) = open.and_then(|open| open.sources.get_mut(&source)) {
             let duration = now.since(first_sent);
             if !repair && piece.range.end == extent && !duration.is_zero() {
                 queue.last_sent = Some(SendingTime { duration, bytes: piece.range.end });
@@ -331,7 +360,8 @@ impl Outbox {
         let is_urgent = message.channel != CONTROL && message.order.priority() >= URGENT;
         let is_one_copy = message.copies.is_none() && carrier.copies == 1;
         let is_small = message.extent() <= MAX_SPARE_BYTES && end == message.extent();
-        let is_repaired = self.channels[&message.channel].config.repair;
+        let config = &self.channels[&message.channel].config;
+        let is_repaired = config.repair && config.fec.is_none();
         is_urgent && is_one_copy && is_small && is_repaired && message.origin.is_none()
     }
 }

@@ -8,20 +8,23 @@
 mod copies;
 mod frames;
 mod outcome;
+mod parity;
 mod relayed;
 mod store;
 
-pub(crate) use frames::{Carrier, Scope, Urgency};
+pub(crate) use frames::{Carrier, FrameKind, Scope, Urgency};
 pub(crate) use outcome::LossCertainty;
+use parity::is_parity;
 use relayed::Backlog;
 pub(crate) use relayed::{Flow, RelayOrigin, RelayedPacket};
 use store::{MessageStore, Outgoing};
 
 use crate::config::{ChannelConfig, Config};
-use crate::delivery::MessageId;
+use crate::delivery::fec::sender::Blocks;
 use crate::delivery::fragment::RangeSet;
 use crate::delivery::repair_backoff::RepairBackoff;
 use crate::delivery::repair_budget::RepairBudget;
+use crate::delivery::{MessageId, Piece};
 use crate::error::SendError;
 use crate::limits;
 use crate::path::policy::LinkUse;
@@ -34,6 +37,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Channel of control messages.
 pub(crate) const CONTROL: u64 = 0;
+/// First of the channels of parity: that of channel n is `PARITY + n`. They are internal, as those of
+/// relayed packets.
+pub(crate) const PARITY: u64 = 1 << 62;
 /// First of the channels of relayed packets, one for each priority. They are internal: channel
 /// numbers on the wire are smaller.
 pub(crate) const RELAY: u64 = 1 << 63;
@@ -112,6 +118,9 @@ pub(crate) struct Outbox {
     channels: BTreeMap<u64, OutChannel>,
     store: MessageStore,
     next_id: u64,
+    blocks: Blocks,
+    /// Pieces whose blocks cannot be recovered, because parity was dropped.
+    unrecovered: Vec<Piece>,
     repairs: RepairBudget,
     pub(crate) control_repairs: RepairBackoff,
     forwarded: Forwarded,
@@ -123,6 +132,8 @@ impl Outbox {
             channels: BTreeMap::new(),
             store: MessageStore::default(),
             next_id: 1,
+            blocks: Blocks::default(),
+            unrecovered: Vec::new(),
             repairs: RepairBudget::new(repair_percent),
             control_repairs: RepairBackoff::default(),
             forwarded: Forwarded::default(),
@@ -136,7 +147,8 @@ impl Outbox {
     pub(crate) fn restart(&mut self, repair_percent: u32) {
         let mut fresh = Self::new(repair_percent);
         fresh.next_id = self.next_id;
-        let open: Vec<_> = self.channels.keys().copied().filter(|c| *c != CONTROL).collect();
+        let kept = |channel: &u64| *channel != CONTROL && !is_parity(*channel);
+        let open: Vec<_> = self.channels.keys().copied().filter(kept).collect();
         for channel in open {
             self.drop_channel_messages(channel, DropReason::PeerGone);
             let Some(mut kept) = self.channels.remove(&channel) else { continue };
@@ -160,7 +172,7 @@ impl Outbox {
         let all: Vec<u64> = self.channels.keys().copied().collect();
         let closed = all.into_iter().filter_map(|it| Some((it, self.close_channel(it)?)));
         let closed: Vec<_> = closed.collect();
-        closed.into_iter().filter(|(it, _)| *it != CONTROL && *it < RELAY).collect()
+        closed.into_iter().filter(|(it, _)| *it != CONTROL && *it < PARITY).collect()
     }
 
     fn add_control(&mut self) {
@@ -173,8 +185,8 @@ impl Outbox {
         // Channels need control messages. Packets for other nodes have no topic that could permit
         // them.
         let links = LinkUse { over_budget: channel == CONTROL, ..LinkUse::default() };
-        let config =
-            ChannelConfig { topic, definition: "".into(), repair: true, thin: false, links };
+        let (definition, repair, thin, fec) = ("".into(), true, false, None);
+        let config = ChannelConfig { topic, definition, repair, thin, links, fec };
         let control = OutChannel {
             config,
             rank,
@@ -232,6 +244,7 @@ impl Outbox {
         };
         let changed = std::mem::replace(&mut open.wanted, wanted) != wanted;
         if changed && !wanted {
+            self.drop_parity(channel, DropReason::Refused);
             self.drop_channel_messages(channel, DropReason::Refused);
         }
         changed
@@ -242,11 +255,15 @@ impl Outbox {
     }
 
     pub(crate) fn channels(&self) -> impl Iterator<Item = u64> + '_ {
-        self.channels.keys().copied().filter(|c| *c != CONTROL && *c < RELAY)
+        self.channels.keys().copied().filter(|c| *c != CONTROL && *c < PARITY)
     }
 
     /// Closes a channel; returns its last counters.
     pub(crate) fn close_channel(&mut self, channel: u64) -> Option<OutStats> {
+        if channel < PARITY {
+            self.drop_parity(channel, DropReason::PeerGone);
+            self.channels.remove(&(PARITY + channel));
+        }
         self.drop_channel_messages(channel, DropReason::PeerGone);
         self.channels.remove(&channel).map(|c| c.stats)
     }
@@ -271,7 +288,8 @@ impl Outbox {
     }
 
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        self.store.next_expiry().map(|(at, _)| at)
+        let expiry = self.store.next_expiry().map(|(at, _)| at);
+        expiry.into_iter().chain(self.blocks.next_end()).min()
     }
 
     /// Accepts a control message.
@@ -409,8 +427,9 @@ impl Outbox {
     }
 
     /// Drops messages that expired before they were sent completely, and messages suspected lost
-    /// whose grace has passed. Makes copies due.
+    /// whose grace has passed. Makes copies due, and ends blocks.
     pub(crate) fn expire(&mut self, now: Instant) {
+        self.end_blocks(now);
         while let Some((_, id)) = self.store.next_expiry().filter(|(at, _)| *at <= now) {
             if self.change(id, |message| message.release_spare(now)) == Some(true) {
                 continue;
@@ -427,6 +446,7 @@ impl Outbox {
         if self.store.get(id).is_some_and(Outgoing::is_of_others) {
             self.forwarded.dropped.add(reason);
         }
+        self.unrecovered.extend(self.blocks.dropped(id));
         if let Some(channel) = self.take(id) {
             channel.stats.dropped.add(reason);
         }

@@ -22,8 +22,14 @@ pub(crate) enum LossCertainty {
 }
 
 impl Outbox {
-    /// A piece was acknowledged.
+    /// A piece was acknowledged, and with it others that the peer recovers.
     pub(crate) fn acked(&mut self, piece: &Piece) {
+        let recovered = self.blocks.acked(piece);
+        self.piece_acked(piece);
+        recovered.iter().for_each(|piece| self.piece_acked(piece));
+    }
+
+    fn piece_acked(&mut self, piece: &Piece) {
         self.change(piece.message, |message| {
             message.repairs.remove(&piece.range);
             // Our own fragments stay below the limit of ranges. Beyond it, a repair would fill the
@@ -60,8 +66,21 @@ impl Outbox {
         }
     }
 
-    /// A piece was declared lost. Repairs it while that is useful; returns whether it does.
+    /// A piece was declared lost. Repairs it while that is useful and parity cannot replace it;
+    /// returns whether it does.
     pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty) -> bool {
+        let lost = self.blocks.lost(piece);
+        let repaired = lost.iter().filter(|it| self.piece_lost(now, it, certainty));
+        // Not `any`, which stops at the first.
+        repaired.count() > 0
+    }
+
+    pub(super) fn piece_lost(
+        &mut self,
+        now: Instant,
+        piece: &Piece,
+        certainty: LossCertainty,
+    ) -> bool {
         let Some(message) = self.store.get(piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
@@ -77,7 +96,12 @@ impl Outbox {
                 return false;
             }
             if !channel.config.repair {
-                self.suspect(now, piece, certainty);
+                let (certainty, grace) = match channel.config.fec {
+                    // Links with parity are slow: an acknowledgement may come late.
+                    Some(_) => (LossCertainty::Overdue, MAX_REPAIR_TIME),
+                    None => (certainty, LOST_GRACE),
+                };
+                self.suspect(now, piece, certainty, grace);
                 return false;
             }
         }
@@ -102,13 +126,13 @@ impl Outbox {
 
     /// Marks a piece that is not repaired as suspected lost. If the loss is certain, a message that
     /// is not sent completely is dropped. If the acknowledgement is only overdue, sending continues.
-    fn suspect(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty) {
+    fn suspect(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty, grace: Duration) {
         let id = piece.message;
         let kept = self.change(id, |message| {
             let is_useful = !(message.is_queued() && certainty == LossCertainty::Certain);
             let kept = is_useful && message.suspected.insert(piece.range.clone()).is_some();
             let end = message.lifespan_end.filter(|_| message.is_queued());
-            let grace_end = now + LOST_GRACE;
+            let grace_end = now + grace;
             let at = end.map_or(grace_end, |end| end.min(grace_end));
             (message.expires, message.is_checked) = (Some(at), false);
             kept

@@ -184,7 +184,7 @@ pub fn ack(link: u8, ranges: Vec<(u64, u64)>) -> Ack {
 /// Returns the header of a data frame.
 pub fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
     let age = tautline_proto::Duration::ZERO;
-    Data { channel, number, source: 0, encoded: false, age, fragment }
+    Data { channel, number, source: 0, encoded: false, age, fragment, place: None }
 }
 
 /// Returns one packet's worth of frames, by repeated calls of `put`.

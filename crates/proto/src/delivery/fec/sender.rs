@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Makes blocks of the frames of a channel, and follows the fate of their symbols: a frame that was
+//! lost needs no repair while its block may still be recovered.
+
+use super::{encode, symbol_of};
+use crate::delivery::{MessageId, Piece};
+use crate::time::{Duration, Instant};
+use crate::wire::frame::{BlockPlace, Data, MAX_BLOCK};
+use crate::wire::parity::Parity;
+use std::collections::{BTreeMap, HashMap};
+
+/// A block ends with a message once it has this many frames. At 10 % loss and 60 % parity, 1 in 5000
+/// messages is then lost; in a block of five, 1 in 400.
+const ENOUGH: usize = 10;
+/// A block ends this long after its first frame: longer than ten messages at 50 Hz.
+const MAX_WAIT: Duration = Duration::from_millis(250);
+/// A block waits for at most one part in this many of the lifespan of its messages.
+const LIFESPAN_DIVISOR: u32 = 4;
+/// Bytes that a parity frame has beyond a protected frame: its header and the length of the body.
+pub(crate) const PARITY_OVERHEAD: usize = 24;
+
+/// A frame that joins a block.
+pub(crate) struct Joining<'a> {
+    pub(crate) data: &'a Data,
+    pub(crate) payload: &'a [u8],
+    pub(crate) piece: &'a Piece,
+    /// Bytes of its message from this piece on.
+    pub(crate) rest: u32,
+    pub(crate) lifespan: Option<Duration>,
+}
+
+/// A block that is complete.
+pub(crate) struct Complete {
+    pub(crate) channel: u64,
+    pub(crate) number: u64,
+    pub(crate) began: Instant,
+    symbols: Vec<Vec<u8>>,
+}
+
+impl Complete {
+    /// The payloads of its PARITY frames: `percent` of the number of frames, rounded up.
+    pub(crate) fn parity(&self, percent: u8) -> Vec<Vec<u8>> {
+        let count = (self.symbols.len() * usize::from(percent)).div_ceil(100);
+        let count = count.min(u8::MAX.into()) as u32;
+        let (block, sources) = (self.number, self.symbols.len() as u8);
+        let symbols = (0u8..).zip(encode(&self.symbols, count));
+        symbols.map(|(index, it)| Parity { block, sources, index }.before(&it)).collect()
+    }
+}
+
+/// The block of a channel that frames join.
+#[derive(Debug)]
+struct Open {
+    began: Instant,
+    ends: Instant,
+    /// Most frames: those of a large message are divided evenly.
+    limit: usize,
+    symbols: Vec<Vec<u8>>,
+}
+
+impl Open {
+    fn new(now: Instant, first: &Joining<'_>) -> Self {
+        let wait = first.lifespan.map_or(MAX_WAIT, |it| MAX_WAIT.min(it / LIFESPAN_DIVISOR));
+        let frames = first.rest.div_ceil(first.piece.len().max(1)) as usize;
+        let blocks = frames.div_ceil(MAX_BLOCK.into()).max(1);
+        let limit = if frames < ENOUGH { MAX_BLOCK.into() } else { frames.div_ceil(blocks) };
+        Self { began: now, ends: now + wait, limit, symbols: Vec::new() }
+    }
+}
+
+/// The blocks of one channel.
+#[derive(Debug, Default)]
+struct Channel {
+    /// Number of the last block that is complete.
+    last: u64,
+    open: Option<Open>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Unknown,
+    Acked,
+    Lost,
+}
+
+/// The symbols of a block whose fate is not decided.
+#[derive(Debug, Default)]
+struct Symbols {
+    frames: Vec<(Piece, Fate)>,
+    /// The messages of its parity, once the block is complete.
+    parity: Option<Vec<(MessageId, Fate)>>,
+}
+
+impl Symbols {
+    fn fates(&self) -> impl Iterator<Item = Fate> {
+        let parity = self.parity.iter().flatten().map(|(_, fate)| *fate);
+        self.frames.iter().map(|(_, fate)| *fate).chain(parity)
+    }
+
+    fn count(&self, fate: Fate) -> usize {
+        self.fates().filter(|it| *it == fate).count()
+    }
+
+    fn frames_with(&self, which: impl Fn(Fate) -> bool) -> Vec<Piece> {
+        let frames = self.frames.iter().filter(|(_, fate)| which(*fate));
+        frames.map(|(piece, _)| piece.clone()).collect()
+    }
+
+    fn set(&mut self, place: usize, fate: Fate) {
+        let frames = self.frames.len();
+        let symbol = match place.checked_sub(frames) {
+            None => self.frames.get_mut(place).map(|(_, it)| it),
+            Some(place) => self.parity.as_mut().and_then(|it| it.get_mut(place)).map(|(_, it)| it),
+        };
+        symbol.into_iter().for_each(|it| *it = fate);
+    }
+}
+
+/// Channel and number of a block.
+type Key = (u64, u64);
+
+/// The blocks to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    channels: BTreeMap<u64, Channel>,
+    undecided: HashMap<Key, Symbols>,
+    /// The block of the piece that begins at this byte of a message, and its place in the block.
+    places: HashMap<(MessageId, u32), (Key, usize)>,
+}
+
+impl Blocks {
+    /// The place of the next frame of a channel.
+    pub(crate) fn next_place(&self, now: Instant, channel: u64) -> BlockPlace {
+        let channel = self.channels.get(&channel);
+        let block = channel.map_or(0, |it| it.last) + 1;
+        let open = channel.and_then(|it| it.open.as_ref());
+        let (index, since) = open
+            .map_or((0, Duration::ZERO), |open| (open.symbols.len() as u8, now.since(open.began)));
+        BlockPlace { block, index, since }
+    }
+
+    /// Adds the frame at [`Self::next_place`]; returns the block if the frame completes it.
+    pub(crate) fn join(
+        &mut self,
+        now: Instant,
+        channel: u64,
+        frame: &Joining<'_>,
+    ) -> Option<Complete> {
+        let symbol = symbol_of(frame.data, frame.payload)?;
+        let blocks = self.channels.entry(channel).or_default();
+        let key = (channel, blocks.last + 1);
+        let open = blocks.open.get_or_insert_with(|| Open::new(now, frame));
+        let place = (key, open.symbols.len());
+        open.symbols.push(symbol);
+        let count = open.symbols.len();
+        let ends_message = frame.rest <= frame.piece.len();
+        let is_complete = count >= open.limit || ends_message && count >= ENOUGH;
+        let piece = frame.piece.clone();
+        self.places.insert((piece.message, piece.range.start), place);
+        self.undecided.entry(key).or_default().frames.push((piece, Fate::Unknown));
+        if is_complete { self.complete(channel) } else { None }
+    }
+
+    fn complete(&mut self, channel: u64) -> Option<Complete> {
+        let blocks = self.channels.get_mut(&channel)?;
+        let open = blocks.open.take()?;
+        blocks.last += 1;
+        let Open { began, symbols, .. } = open;
+        Some(Complete { channel, number: blocks.last, began, symbols })
+    }
+
+    /// When the next block ends without further frames.
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.ends().min().map(|(at, _)| at)
+    }
+
+    fn ends(&self) -> impl Iterator<Item = (Instant, u64)> {
+        self.channels.iter().filter_map(|(it, blocks)| Some((blocks.open.as_ref()?.ends, *it)))
+    }
+
+    /// Completes a block whose time has passed.
+    pub(crate) fn end(&mut self, now: Instant) -> Option<Complete> {
+        let (_, channel) = self.ends().min().filter(|(at, _)| *at <= now)?;
+        self.complete(channel)
+    }
+
+    /// The parity of a complete block is queued as these messages.
+    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>) {
+        let key = (block.channel, block.number);
+        let Some(symbols) = self.undecided.get_mut(&key) else { return };
+        for (place, id) in (symbols.frames.len()..).zip(&messages) {
+            self.places.insert((*id, 0), (key, place));
+        }
+        symbols.parity = Some(messages.into_iter().map(|id| (id, Fate::Unknown)).collect());
+    }
+
+    /// A piece was acknowledged; returns other pieces that the peer has, or recovers.
+    pub(crate) fn acked(&mut self, piece: &Piece) -> Vec<Piece> {
+        let Some(key) = self.set(piece.message, piece.range.start, Fate::Acked) else {
+            return Vec::new();
+        };
+        let symbols = &self.undecided[&key];
+        let is_recovered = symbols.count(Fate::Acked) >= symbols.frames.len();
+        if symbols.parity.is_none() || !is_recovered {
+            return Vec::new();
+        }
+        self.decided(key).frames_with(|fate| fate != Fate::Acked)
+    }
+
+    /// A piece was lost; returns the pieces to be repaired, which are none while its block may still
+    /// be recovered.
+    pub(crate) fn lost(&mut self, piece: &Piece) -> Vec<Piece> {
+        let Some(key) = self.set(piece.message, piece.range.start, Fate::Lost) else {
+            return vec![piece.clone()];
+        };
+        let symbols = &self.undecided[&key];
+        let Some(parity) = &symbols.parity else { return Vec::new() };
+        if symbols.count(Fate::Lost) <= parity.len() {
+            return Vec::new();
+        }
+        self.decided(key).frames_with(|fate| fate == Fate::Lost)
+    }
+
+    /// A message with parity will not be sent; returns the pieces to be repaired.
+    pub(crate) fn dropped(&mut self, parity: MessageId) -> Vec<Piece> {
+        match self.places.contains_key(&(parity, 0)) {
+            true => self.lost(&Piece { message: parity, range: 0..1 }),
+            false => Vec::new(),
+        }
+    }
+
+    /// Notes the fate of a symbol of a block that is not decided; returns the block.
+    fn set(&mut self, message: MessageId, start: u32, fate: Fate) -> Option<Key> {
+        let (key, place) = *self.places.get(&(message, start))?;
+        self.undecided.get_mut(&key)?.set(place, fate);
+        Some(key)
+    }
+
+    /// Forgets a block: from now on, each of its pieces counts alone.
+    fn decided(&mut self, key: Key) -> Symbols {
+        let symbols = self.undecided.remove(&key).unwrap_or_default();
+        for (piece, _) in &symbols.frames {
+            self.places.remove(&(piece.message, piece.range.start));
+        }
+        for (id, _) in symbols.parity.iter().flatten() {
+            self.places.remove(&(*id, 0));
+        }
+        symbols
+    }
+
+    /// A channel is closed or no longer wanted: its block gets no parity.
+    pub(crate) fn abandon(&mut self, channel: u64) {
+        let keys = self.undecided.keys().copied().filter(|(it, _)| *it == channel);
+        for key in keys.collect::<Vec<_>>() {
+            self.decided(key);
+        }
+        if let Some(blocks) = self.channels.get_mut(&channel)
+            && blocks.open.take().is_some()
+        {
+            blocks.last += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(id: u64) -> Piece {
+        Piece { message: MessageId(id), range: 0..1000 }
+    }
+
+    /// Adds a message of one frame.
+    fn join(blocks: &mut Blocks, now: Instant, id: u64) -> Option<Complete> {
+        join_part(blocks, now, piece(id), 1000)
+    }
+
+    fn join_part(blocks: &mut Blocks, now: Instant, piece: Piece, rest: u32) -> Option<Complete> {
+        let place = Some(blocks.next_place(now, 7));
+        let (number, age, fragment) = (piece.message.0, Duration::ZERO, None);
+        let data = Data { channel: 7, number, source: 0, encoded: false, age, fragment, place };
+        let payload = &[0; 1000];
+        let frame = Joining { data: &data, payload, piece: &piece, rest, lifespan: None };
+        blocks.join(now, 7, &frame)
+    }
+
+    /// A block of the messages 1 to 10, with the parity in the messages from 101 on.
+    fn ten(percent: u8) -> Blocks {
+        let mut blocks = Blocks::default();
+        assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
+        let block = join(&mut blocks, Instant(10), 10).unwrap();
+        let parity = block.parity(percent).len() as u64;
+        blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect());
+        blocks
+    }
+
+    #[test]
+    fn a_block_of_small_messages_ends_with_the_tenth_or_in_time() {
+        let mut blocks = ten(25);
+        assert_eq!(blocks.undecided[&(7, 1)].parity.as_ref().unwrap().len(), 3, "rounded up");
+        assert_eq!(blocks.next_end(), None);
+        assert!(join(&mut blocks, Instant(20), 11).is_none());
+        let end = Instant(20) + MAX_WAIT;
+        assert_eq!(blocks.next_end(), Some(end));
+        assert!(blocks.end(Instant(20)).is_none());
+        let block = blocks.end(end).unwrap();
+        assert_eq!((block.number, block.symbols.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_large_message_is_divided_evenly() {
+        let mut blocks = Blocks::default();
+        let mut sizes = Vec::new();
+        for start in (0..130_000).step_by(1000) {
+            let piece = Piece { message: MessageId(1), range: start..start + 1000 };
+            let complete = join_part(&mut blocks, Instant(0), piece, 130_000 - start);
+            sizes.extend(complete.map(|block| block.symbols.len()));
+        }
+        assert_eq!(sizes, [65, 65]);
+    }
+
+    #[test]
+    fn a_lost_frame_is_not_repaired_while_its_block_may_be_recovered() {
+        let mut blocks = ten(20);
+        assert_eq!(blocks.lost(&piece(3)), []);
+        assert_eq!(blocks.lost(&piece(101)), []);
+        assert_eq!(blocks.lost(&piece(5)), [piece(3), piece(5)], "three of twelve");
+        assert_eq!(blocks.lost(&piece(6)), [piece(6)], "the block is decided");
+        assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
+    }
+
+    #[test]
+    fn what_the_peer_recovers_counts_as_acknowledged() {
+        let mut blocks = ten(20);
+        assert_eq!(blocks.lost(&piece(3)), []);
+        let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
+        assert!(others.iter().all(|it| blocks.acked(it).is_empty()));
+        assert_eq!(blocks.acked(&piece(101)), []);
+        assert_eq!(blocks.acked(&piece(102)), [piece(3), piece(10)], "ten of twelve");
+        assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
+    }
+
+    #[test]
+    fn parity_that_is_dropped_counts_as_lost() {
+        let mut blocks = ten(10);
+        assert_eq!(blocks.lost(&piece(3)), []);
+        assert_eq!(blocks.dropped(MessageId(101)), [piece(3)]);
+        assert_eq!(blocks.dropped(MessageId(101)), []);
+    }
+
+    #[test]
+    fn a_closed_channel_leaves_nothing() {
+        let mut blocks = ten(20);
+        assert!(join(&mut blocks, Instant(0), 11).is_none());
+        blocks.abandon(7);
+        assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
+        assert_eq!(blocks.next_place(Instant(0), 7).block, 3, "numbers are not used twice");
+    }
+}

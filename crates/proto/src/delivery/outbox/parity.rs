@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parity of a channel's frames, which is queued as messages of an internal channel.
+
+use super::store::Outgoing;
+use super::{CONTROL, Carrier, LossCertainty, Message, Outbox, PARITY, RELAY};
+use crate::config::ChannelConfig;
+use crate::delivery::fec::sender::{Complete, Joining};
+use crate::delivery::{MessageId, Piece};
+use crate::path::policy::{LinkPolicy, LinkUse};
+use crate::stats::DropReason;
+use crate::time::{Duration, Instant};
+use crate::wire::control::OfferedTopic;
+use crate::wire::frame::Data;
+
+/// Parity of messages without a lifespan is not sent after this time, as their repairs.
+const LIFESPAN: Duration = Duration::from_secs(10);
+
+/// Whether a channel is an internal one of parity.
+pub(super) fn is_parity(channel: u64) -> bool {
+    (PARITY..RELAY).contains(&channel)
+}
+
+impl Outbox {
+    /// Whether a frame of the message joins a block. Copies on several links replace parity, and a
+    /// repair follows after its block is decided.
+    pub(super) fn is_protected(&self, carrier: Carrier, message: &Outgoing, repair: bool) -> bool {
+        let is_copied = message.copies.is_some() || carrier.copies > 1;
+        let has_fec = || self.channels[&message.channel].config.fec.is_some();
+        message.channel != CONTROL && !repair && !is_copied && has_fec()
+    }
+
+    /// Adds a frame to the block of its channel, and queues the parity if the block is complete.
+    pub(super) fn join_block(&mut self, now: Instant, data: &Data, payload: &[u8], piece: &Piece) {
+        let Some(message) = self.store.get(piece.message) else { return };
+        let Some(open) = self.channels.get(&message.channel) else { return };
+        let rest = message.extent() - piece.range.start;
+        let lifespan = open.config.topic.lifespan;
+        let frame = Joining { data, payload, piece, rest, lifespan };
+        let complete = self.blocks.join(now, message.channel, &frame);
+        complete.into_iter().for_each(|block| self.queue_parity(&block));
+    }
+
+    /// Completes the blocks whose time has passed, and repairs what the parity that was dropped cannot
+    /// recover.
+    pub(super) fn end_blocks(&mut self, now: Instant) {
+        while let Some(block) = self.blocks.end(now) {
+            self.queue_parity(&block);
+        }
+        for piece in std::mem::take(&mut self.unrecovered) {
+            self.piece_lost(now, &piece, LossCertainty::Certain);
+        }
+    }
+
+    fn queue_parity(&mut self, block: &Complete) {
+        let Some(open) = self.channels.get(&block.channel) else { return };
+        let Some(percent) = open.config.fec else { return self.blocks.abandon(block.channel) };
+        let expires = block.began + open.config.topic.lifespan.unwrap_or(LIFESPAN);
+        let channel = self.parity_channel(block.channel, &open.config.clone());
+        let first = self.next_id;
+        for payload in block.parity(percent) {
+            let (source, encoded) = (0, false);
+            let message =
+                Message { payload: payload.into(), published: block.began, source, encoded };
+            self.insert(channel, message, Some(expires), None);
+        }
+        self.blocks.on_parity(block, (first..self.next_id).map(MessageId).collect());
+    }
+
+    /// The channel of the parity of a channel.
+    fn parity_channel(&mut self, channel: u64, of: &ChannelConfig) -> u64 {
+        let topic =
+            OfferedTopic { keep_last: u32::MAX, ..OfferedTopic::nameless(of.topic.priority) };
+        let policy = match of.links.policy {
+            LinkPolicy::Duplicate(_) => LinkPolicy::Best,
+            other => other,
+        };
+        let links = LinkUse { policy, ..of.links };
+        let (definition, repair, thin, fec) = ("".into(), false, false, None);
+        let config = ChannelConfig { topic, definition, repair, thin, links, fec };
+        self.set_channel(PARITY + channel, config);
+        if let Some(open) = self.channels.get_mut(&(PARITY + channel)) {
+            open.wanted = true;
+        }
+        PARITY + channel
+    }
+
+    /// Drops the parity of a channel that is closed or no longer wanted.
+    pub(super) fn drop_parity(&mut self, channel: u64, reason: DropReason) {
+        self.blocks.abandon(channel);
+        self.drop_channel_messages(PARITY + channel, reason);
+    }
+}
