@@ -95,16 +95,31 @@ impl Endpoint {
         if self.peers[peer].outbox.waiting_messages() == 0 {
             return None;
         }
-        let mut forecasts = self.forecasts(now, peer);
-        let is_spent = forecasts.0.iter().all(|forecast| forecast.spent);
-        if forecasts.0.is_empty() || is_spent && self.has_unspent_link(peer) {
+        let mut forecasts = self.take_forecasts(now, peer);
+        for forecast in &mut forecasts.links {
+            forecast.held = held_back.contains(&forecast.link);
+            forecast.ahead = 0.0;
+        }
+        let next = self.next_by_forecasts(now, radio, peer, held_back, &mut forecasts);
+        self.peers[peer].forecasts = forecasts;
+        next
+    }
+
+    /// The same with these forecasts.
+    fn next_by_forecasts(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        peer: PeerId,
+        held_back: &[LinkId],
+        forecasts: &mut Forecasts,
+    ) -> Option<Candidate> {
+        let is_spent = forecasts.links.iter().all(|forecast| forecast.spent);
+        if forecasts.links.is_empty() || is_spent && self.has_unspent_link(peer) {
             return self.next_without_forecast(radio, peer, held_back);
         }
-        if !forecasts.0.iter().any(|forecast| forecast.radio == radio) {
+        if !forecasts.links.iter().any(|forecast| forecast.radio == radio) {
             return None;
-        }
-        for forecast in &mut forecasts.0 {
-            forecast.held = held_back.contains(&forecast.link);
         }
         let mut waits = false;
         let mut chosen = None;
@@ -163,29 +178,49 @@ impl Endpoint {
         })
     }
 
-    /// Forecasts for the links to a peer that can carry data directly.
-    fn forecasts(&self, now: Instant, peer: PeerId) -> Forecasts {
+    /// From here on, forecasts are made anew: the state of a radio or of a link has changed.
+    pub(crate) fn forget_forecasts(&mut self) {
+        self.forecast_round += 1;
+    }
+
+    /// Takes the forecasts for the links to a peer that can carry data directly. They are made once
+    /// in a round: each radio asks for the next message, and each packet for those after its first.
+    fn take_forecasts(&mut self, now: Instant, peer: PeerId) -> Forecasts {
+        let mut forecasts = std::mem::take(&mut self.peers[peer].forecasts);
+        if std::mem::replace(&mut forecasts.round, self.forecast_round) != self.forecast_round {
+            self.make_forecasts(now, peer, &mut forecasts.links);
+        }
+        debug_assert!(self.are_current(now, peer, &forecasts), "a round has one state");
+        forecasts
+    }
+
+    fn make_forecasts(&self, now: Instant, peer: PeerId, forecasts: &mut Vec<Forecast>) {
         let usable = self.direct_link_ids(peer).filter(|id| self.links[*id].carries_data());
-        let mut forecasts: Vec<Forecast> = usable.map(|id| self.forecast(now, id)).collect();
+        forecasts.clear();
+        forecasts.extend(usable.map(|id| self.forecast(now, id)));
         let first = forecasts.iter().find_map(|it| self.links[it.link].one_way_micros);
-        for forecast in &mut forecasts {
+        for forecast in forecasts {
             let own = self.links[forecast.link].one_way_micros;
             let relative = own.zip(first).map(|(own, first)| own.wrapping_sub(first) as i32);
             forecast.delay = relative.map_or(INITIAL_DELAY, |micros| f64::from(micros) * 1e-6);
         }
-        Forecasts(forecasts)
+    }
+
+    /// Whether forecasts are those that would be made now.
+    fn are_current(&self, now: Instant, peer: PeerId, forecasts: &Forecasts) -> bool {
+        let mut made = Vec::new();
+        self.make_forecasts(now, peer, &mut made);
+        let unused = |it: &Forecast| Forecast { held: false, ahead: 0.0, ..*it };
+        made.iter().copied().eq(forecasts.links.iter().map(unused))
     }
 
     fn forecast(&self, now: Instant, id: LinkId) -> Forecast {
         let link = &self.links[id];
         let radio = &self.radios[link.radio];
-        let starts = [
-            Some(radio.pacer.expected_start(now, self.in_flight(link.radio).total())),
-            link.controller
-                .as_ref()
-                .map(|it| it.expected_start(now, link.sent_packets.outstanding_bytes())),
-        ];
-        let ready = starts.into_iter().flatten().max().unwrap_or(now);
+        let of_radio = radio.pacer.expected_start(now, self.in_flight(link.radio).total());
+        let outstanding = link.sent_packets.outstanding_bytes();
+        let of_link = link.controller.as_ref().map(|it| it.expected_start(now, outstanding));
+        let ready = of_link.map_or(of_radio, |of_link| of_link.max(of_radio));
         let rtt = link.sent_packets.rtt().smoothed().unwrap_or_default();
         Forecast {
             metered: link.config.metered,

@@ -42,7 +42,7 @@ pub(crate) fn link_for(
 
 /// The forecast of one link. Times are in seconds from now; those of one peer's links are relative
 /// to the same unknown delay.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Forecast {
     pub(crate) link: LinkId,
     pub(crate) number: u8,
@@ -123,6 +123,10 @@ pub(crate) struct Demand {
 struct Indices(u16);
 
 impl Indices {
+    fn add(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
     fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -139,13 +143,19 @@ impl Indices {
 
 impl FromIterator<usize> for Indices {
     fn from_iter<I: IntoIterator<Item = usize>>(indices: I) -> Self {
-        Self(indices.into_iter().fold(0, |bits, index| bits | 1 << index))
+        let mut all = Self::default();
+        indices.into_iter().for_each(|index| all.add(index));
+        all
     }
 }
 
 /// The forecasts of a peer's usable links, in the order of the configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Forecasts(pub(crate) Vec<Forecast>);
+pub(crate) struct Forecasts {
+    pub(crate) links: Vec<Forecast>,
+    /// The round in which they were made; the first one is 1.
+    pub(crate) round: u64,
+}
 
 impl Forecasts {
     /// Assigns the next packet of a message to a link of `radio`, or the message to links of other
@@ -174,7 +184,7 @@ impl Forecasts {
 
     /// Whether some link can carry the messages.
     pub(crate) fn can_carry(&self, link_use: &LinkUse) -> bool {
-        self.0.iter().any(|forecast| link_use.allows(forecast.number, forecast.spent))
+        self.links.iter().any(|forecast| link_use.allows(forecast.number, forecast.spent))
     }
 
     /// The number of links that share a message.
@@ -188,23 +198,23 @@ impl Forecasts {
     /// The indices of the links that may carry a message: links to be avoided and metered links only
     /// without others.
     fn usable(&self, link_use: &LinkUse) -> Indices {
-        let allows = |it: &Forecast| link_use.allows(it.number, it.spent);
-        let allowed = || (0..self.0.len()).filter(|index| allows(&self.0[*index]));
         // A topic that names its links may spend the budget of a metered one.
         let is_named = link_use.only.is_some();
-        let rank = |index: usize| {
-            let it = &self.0[index];
-            it.metered && !is_named || link_use.avoid.contains(it.number)
-        };
-        let best = allowed().map(rank).min();
-        allowed().filter(|index| Some(rank(*index)) == best).collect()
+        let (mut first, mut last) = (Indices::default(), Indices::default());
+        for (index, it) in self.links.iter().enumerate() {
+            if link_use.allows(it.number, it.spent) {
+                let is_last = it.metered && !is_named || link_use.avoid.contains(it.number);
+                if is_last { &mut last } else { &mut first }.add(index);
+            }
+        }
+        if first.len() > 0 { first } else { last }
     }
 
     /// The link on which `bytes` arrive first.
     fn earliest(&self, usable: Indices, bytes: f64) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for index in usable.iter() {
-            let arrival = self.0[index].arrival(bytes);
+            let arrival = self.links[index].arrival(bytes);
             if best.is_none_or(|(_, before)| arrival < before - SWITCH_MARGIN) {
                 best = Some((index, arrival));
             }
@@ -213,10 +223,10 @@ impl Forecasts {
     }
 
     fn drawn(&self, usable: Indices, draw: f64) -> Option<usize> {
-        let total: f64 = usable.iter().map(|index| self.0[index].goodput()).sum();
+        let total: f64 = usable.iter().map(|index| self.links[index].goodput()).sum();
         let mut left = draw * total;
         for index in usable.iter() {
-            left -= self.0[index].goodput();
+            left -= self.links[index].goodput();
             if left < 0.0 {
                 return Some(index);
             }
@@ -227,7 +237,7 @@ impl Forecasts {
     /// The link `chosen`, if it belongs to `radio` and may send; otherwise the bytes are added to its
     /// forecast.
     fn take(&mut self, chosen: usize, radio: RadioId, bytes: f64) -> Option<LinkId> {
-        let forecast = self.0[chosen];
+        let forecast = self.links[chosen];
         if forecast.can_send_on(radio) {
             return Some(forecast.link);
         }
@@ -236,7 +246,7 @@ impl Forecasts {
     }
 
     fn add(&mut self, radio: RadioId, bytes: f64) {
-        self.0.iter_mut().filter(|it| it.radio == radio).for_each(|it| it.ahead += bytes);
+        self.links.iter_mut().filter(|it| it.radio == radio).for_each(|it| it.ahead += bytes);
     }
 
     /// Divides a message so that all parts arrive at the same time. A link takes the next packet if
@@ -244,18 +254,18 @@ impl Forecasts {
     fn stripe(&mut self, usable: Indices, radio: RadioId, demand: &Demand) -> Option<LinkId> {
         let (packet, rest) = (demand.packet as f64, demand.rest as f64);
         let here: Indices =
-            usable.iter().filter(|index| self.0[*index].can_send_on(radio)).collect();
+            usable.iter().filter(|index| self.links[*index].can_send_on(radio)).collect();
         let others = Indices(usable.0 & !here.0);
-        let alone = self.earliest(others, packet).map(|index| self.0[index].arrival(packet));
+        let alone = self.earliest(others, packet).map(|index| self.links[index].arrival(packet));
         // Packets cannot be divided.
         let end = self.common_end(others, rest).max(alone.unwrap_or(f64::INFINITY));
         let first = self.earliest(here, packet);
-        if let Some(chosen) = first.filter(|chosen| self.0[*chosen].arrival(packet) <= end) {
-            return Some(self.0[chosen].link);
+        if let Some(chosen) = first.filter(|chosen| self.links[*chosen].arrival(packet) <= end) {
+            return Some(self.links[chosen].link);
         }
         for index in others.iter() {
-            let part = ((end - self.0[index].offset()) * self.0[index].goodput()).max(0.0);
-            self.add(self.0[index].radio, part.min(rest));
+            let part = ((end - self.links[index].offset()) * self.links[index].goodput()).max(0.0);
+            self.add(self.links[index].radio, part.min(rest));
         }
         None
     }
@@ -265,7 +275,7 @@ impl Forecasts {
     fn common_end(&self, usable: Indices, bytes: f64) -> f64 {
         let mut by_offset = [(f64::INFINITY, 0.0); u16::BITS as usize];
         for (place, index) in by_offset.iter_mut().zip(usable.iter()) {
-            *place = (self.0[index].offset(), self.0[index].goodput());
+            *place = (self.links[index].offset(), self.links[index].goodput());
         }
         by_offset[..usize::from(usable.len())].sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut goodput, mut weighted) = (0.0, 0.0);
@@ -291,8 +301,8 @@ impl Forecasts {
     ) -> Option<LinkId> {
         let mut carriers = Vec::new();
         for index in usable.iter() {
-            if let Some(bytes) = copy_bytes(self.0[index].number) {
-                carriers.push((self.0[index].arrival(bytes as f64), index, bytes as f64));
+            if let Some(bytes) = copy_bytes(self.links[index].number) {
+                carriers.push((self.links[index].arrival(bytes as f64), index, bytes as f64));
             }
         }
         carriers.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -320,7 +330,7 @@ mod tests {
             delay,
             ..Forecast::new(LinkId(number.into()), number, RadioId(number.into()))
         };
-        Forecasts(vec![link(0, delays[0]), link(1, delays[1])])
+        Forecasts { links: vec![link(0, delays[0]), link(1, delays[1])], round: 0 }
     }
 
     fn demand(policy: LinkPolicy, rest: usize) -> Demand {
@@ -370,7 +380,7 @@ mod tests {
     #[test]
     fn losses_and_overdue_acknowledgements_delay_a_link() {
         let mut links = two_links([0.0, 0.010]);
-        (links.0[0].loss, links.0[0].repair) = (0.75, 0.006);
+        (links.links[0].loss, links.links[0].repair) = (0.75, 0.006);
         let small = demand(LinkPolicy::Best, 100);
         assert_eq!(assign(&mut links, FIRST, &small), None);
     }
@@ -379,9 +389,9 @@ mod tests {
     fn metered_and_avoided_links_carry_only_what_no_other_can() {
         let small = demand(LinkPolicy::Best, 100);
         let mut links = two_links([0.0, 0.5]);
-        links.0[0].metered = true;
+        links.links[0].metered = true;
         assert_eq!(assign(&mut links, FIRST, &small), None);
-        links.0.remove(1);
+        links.links.remove(1);
         assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)));
         let mut links = two_links([0.0, 0.5]);
         let mut avoiding = small;
@@ -398,10 +408,10 @@ mod tests {
         for policy in policies {
             let mut small = demand(policy, 100);
             let mut links = two_links([0.0, 0.5]);
-            links.0[0].spent = true;
+            links.links[0].spent = true;
             assert_eq!(assign(&mut links, FIRST, &small), None, "{policy:?}");
             assert_eq!(assign(&mut links, SECOND, &small), Some(LinkId(1)), "{policy:?}");
-            links.0.remove(1);
+            links.links.remove(1);
             assert_eq!(assign(&mut links, FIRST, &small), None, "{policy:?}: alone");
             assert!(!links.can_carry(&small.link_use));
             small.link_use.over_budget = true;
@@ -412,7 +422,7 @@ mod tests {
     #[test]
     fn copies_go_to_the_fastest_links() {
         let mut links = two_links([0.0, 0.5]);
-        links.0.push(Forecast { rate: 1e6, delay: 0.1, ..Forecast::new(LinkId(2), 2, RadioId(2)) });
+        links.links.push(Forecast { rate: 1e6, delay: 0.1, ..Forecast::new(LinkId(2), 2, RadioId(2)) });
         let twice = demand(LinkPolicy::Duplicate(2), 100);
         assert_eq!(links.copies(&twice.link_use), 2);
         let carriers = [0, 1, 2].map(|radio| assign(&mut links, RadioId(radio), &twice));
@@ -422,7 +432,7 @@ mod tests {
     #[test]
     fn weighted_links_carry_messages_by_their_goodput() {
         let mut links = two_links([0.0, 0.0]);
-        links.0[0].rate = 3e6;
+        links.links[0].rate = 3e6;
         let mut drawn = demand(LinkPolicy::Weighted, 100);
         for (draw, link) in [(0.0, 0), (0.74, 0), (0.76, 1), (0.99, 1)] {
             drawn.draw = draw;
