@@ -124,10 +124,11 @@ impl Endpoint {
         let mut waits = false;
         let mut chosen = None;
         for message in self.peers[peer].outbox.ready_messages() {
+            let rest = message.rest() + HEADER_ESTIMATE;
             let mut demand = Demand {
                 link_use: *message.link_use,
-                rest: message.rest() + HEADER_ESTIMATE,
-                packet: (message.rest() + HEADER_ESTIMATE).min(FULL_PACKET),
+                rest,
+                packet: rest.min(FULL_PACKET),
                 draw: message.draw(),
             };
             if !message.is_copied() && matches!(demand.link_use.policy, LinkPolicy::Duplicate(_)) {
@@ -238,6 +239,10 @@ impl Endpoint {
         let link = &self.links[id];
         let rtt = link.sent_packets.rtt().smoothed().filter(|_| link.via.is_none())?;
         let repair = rtt + link.sent_packets.ack_delay();
+        if link.redundancies.needs_no_state() {
+            self.links[id].redundancies.pass(now);
+            return None;
+        }
         let state = LinkState { rate: self.forecast_rate(now, link), repair };
         self.links[id].redundancies.next(now, state)
     }

@@ -422,7 +422,11 @@ mod tests {
     #[test]
     fn copies_go_to_the_fastest_links() {
         let mut links = two_links([0.0, 0.5]);
-        links.links.push(Forecast { rate: 1e6, delay: 0.1, ..Forecast::new(LinkId(2), 2, RadioId(2)) });
+        links.links.push(Forecast {
+            rate: 1e6,
+            delay: 0.1,
+            ..Forecast::new(LinkId(2), 2, RadioId(2))
+        });
         let twice = demand(LinkPolicy::Duplicate(2), 100);
         assert_eq!(links.copies(&twice.link_use), 2);
         let carriers = [0, 1, 2].map(|radio| assign(&mut links, RadioId(radio), &twice));
