@@ -18,6 +18,8 @@ const INITIAL_DELAY: f64 = 0.1;
 /// Rate of a radio before its first packet, in bytes per second: above most radios, so that it is
 /// tried.
 const INITIAL_RATE: f64 = 50e6 / 8.0;
+/// Loss above which a link is treated as this lossy: the forecast stays finite.
+const MAX_LOSS: f64 = 0.9;
 /// Time to detect a loss, in addition to a round trip: a few packets.
 const DETECTION: f64 = 5e-3;
 /// A report leaves the link of the reported packets for one on which it arrives this much earlier, in
@@ -223,13 +225,13 @@ impl Endpoint {
         let of_link = link.controller.as_ref().map(|it| it.expected_start(now, outstanding));
         let ready = of_link.map_or(of_radio, |of_link| of_link.max(of_radio));
         let rtt = link.sent_packets.rtt().smoothed().unwrap_or_default();
+        let loss = link.expected_loss().min(MAX_LOSS);
         Forecast {
             metered: link.config.metered,
             spent: link.is_spent(),
             ready: ready.since(now).as_secs_f64(),
-            rate: self.forecast_rate(now, link),
-            loss: link.expected_loss(),
-            repair: rtt.as_secs_f64() + DETECTION,
+            goodput: self.forecast_rate(now, link) * (1.0 - loss),
+            repair: loss / (1.0 - loss) * (rtt.as_secs_f64() + DETECTION),
             ..Forecast::new(id, link.number, link.radio)
         }
     }

@@ -17,8 +17,6 @@ use crate::path::policy::{LinkPolicy, LinkUse};
 /// this much earlier, in seconds: less is within the jitter of timers, and changes of the link
 /// reorder messages.
 const SWITCH_MARGIN: f64 = 0.5e-3;
-/// Loss above which a link is treated as this lossy: the forecast stays finite.
-const MAX_LOSS: f64 = 0.9;
 
 /// The first link, in the order of the configuration, that is up and not stalled; otherwise the
 /// first on which no packet of the class or a higher one is stuck. A link through a relay counts
@@ -55,13 +53,11 @@ pub(crate) struct Forecast {
     pub(crate) held: bool,
     /// When its radio can send the next packet.
     pub(crate) ready: f64,
-    /// Bytes per second without losses.
-    pub(crate) rate: f64,
+    /// Bytes per second that arrive.
+    pub(crate) goodput: f64,
     /// One-way delay.
     pub(crate) delay: f64,
-    /// Fraction of the packets that are lost.
-    pub(crate) loss: f64,
-    /// Time until a lost packet arrives in its repair.
+    /// Time that repairs of losses are expected to take.
     pub(crate) repair: f64,
     /// Bytes of earlier messages that are assigned to its radio.
     pub(crate) ahead: f64,
@@ -77,9 +73,8 @@ impl Forecast {
             spent: false,
             held: false,
             ready: 0.0,
-            rate: 1.0,
+            goodput: 1.0,
             delay: 0.0,
-            loss: 0.0,
             repair: 0.0,
             ahead: 0.0,
         }
@@ -89,19 +84,14 @@ impl Forecast {
         self.radio == radio && !self.held
     }
 
-    fn goodput(&self) -> f64 {
-        self.rate * (1.0 - self.loss.min(MAX_LOSS))
-    }
-
     /// When the last of `bytes` is expected to arrive.
     fn arrival(&self, bytes: f64) -> f64 {
-        self.offset() + bytes / self.goodput()
+        self.offset() + bytes / self.goodput
     }
 
     /// The same for a message without bytes.
     fn offset(&self) -> f64 {
-        let loss = self.loss.min(MAX_LOSS);
-        self.ready + self.ahead / self.goodput() + self.delay + loss / (1.0 - loss) * self.repair
+        self.ready + self.ahead / self.goodput + self.delay + self.repair
     }
 }
 
@@ -170,7 +160,7 @@ impl Forecasts {
         let usable = self.usable(&demand.link_use);
         match demand.link_use.policy {
             LinkPolicy::Best => {
-                let chosen = self.earliest(usable, demand.rest as f64)?;
+                let (chosen, _) = self.earliest(usable, demand.rest as f64)?;
                 self.take(chosen, radio, demand.rest as f64)
             }
             LinkPolicy::Weighted => {
@@ -210,8 +200,8 @@ impl Forecasts {
         if first.len() > 0 { first } else { last }
     }
 
-    /// The link on which `bytes` arrive first.
-    fn earliest(&self, usable: Indices, bytes: f64) -> Option<usize> {
+    /// The link on which `bytes` arrive first, and when.
+    fn earliest(&self, usable: Indices, bytes: f64) -> Option<(usize, f64)> {
         let mut best: Option<(usize, f64)> = None;
         for index in usable.iter() {
             let arrival = self.links[index].arrival(bytes);
@@ -219,14 +209,14 @@ impl Forecasts {
                 best = Some((index, arrival));
             }
         }
-        best.map(|(index, _)| index)
+        best
     }
 
     fn drawn(&self, usable: Indices, draw: f64) -> Option<usize> {
-        let total: f64 = usable.iter().map(|index| self.links[index].goodput()).sum();
+        let total: f64 = usable.iter().map(|index| self.links[index].goodput).sum();
         let mut left = draw * total;
         for index in usable.iter() {
-            left -= self.links[index].goodput();
+            left -= self.links[index].goodput;
             if left < 0.0 {
                 return Some(index);
             }
@@ -256,15 +246,15 @@ impl Forecasts {
         let here: Indices =
             usable.iter().filter(|index| self.links[*index].can_send_on(radio)).collect();
         let others = Indices(usable.0 & !here.0);
-        let alone = self.earliest(others, packet).map(|index| self.links[index].arrival(packet));
+        let alone = self.earliest(others, packet).map_or(f64::INFINITY, |(_, arrival)| arrival);
         // Packets cannot be divided.
-        let end = self.common_end(others, rest).max(alone.unwrap_or(f64::INFINITY));
+        let end = self.common_end(others, rest).max(alone);
         let first = self.earliest(here, packet);
-        if let Some(chosen) = first.filter(|chosen| self.links[*chosen].arrival(packet) <= end) {
+        if let Some((chosen, _)) = first.filter(|(_, arrival)| *arrival <= end) {
             return Some(self.links[chosen].link);
         }
         for index in others.iter() {
-            let part = ((end - self.links[index].offset()) * self.links[index].goodput()).max(0.0);
+            let part = ((end - self.links[index].offset()) * self.links[index].goodput).max(0.0);
             self.add(self.links[index].radio, part.min(rest));
         }
         None
@@ -275,7 +265,7 @@ impl Forecasts {
     fn common_end(&self, usable: Indices, bytes: f64) -> f64 {
         let mut by_offset = [(f64::INFINITY, 0.0); u16::BITS as usize];
         for (place, index) in by_offset.iter_mut().zip(usable.iter()) {
-            *place = (self.links[index].offset(), self.links[index].goodput());
+            *place = (self.links[index].offset(), self.links[index].goodput);
         }
         by_offset[..usize::from(usable.len())].sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut goodput, mut weighted) = (0.0, 0.0);
@@ -326,7 +316,7 @@ mod tests {
     /// Two links with radios of their own, of 1 MB/s, and these delays.
     fn two_links(delays: [f64; 2]) -> Forecasts {
         let link = |number: u8, delay| Forecast {
-            rate: 1e6,
+            goodput: 1e6,
             delay,
             ..Forecast::new(LinkId(number.into()), number, RadioId(number.into()))
         };
@@ -380,7 +370,7 @@ mod tests {
     #[test]
     fn losses_and_overdue_acknowledgements_delay_a_link() {
         let mut links = two_links([0.0, 0.010]);
-        (links.links[0].loss, links.links[0].repair) = (0.75, 0.006);
+        (links.links[0].goodput, links.links[0].repair) = (0.25e6, 0.018);
         let small = demand(LinkPolicy::Best, 100);
         assert_eq!(assign(&mut links, FIRST, &small), None);
     }
@@ -423,7 +413,7 @@ mod tests {
     fn copies_go_to_the_fastest_links() {
         let mut links = two_links([0.0, 0.5]);
         links.links.push(Forecast {
-            rate: 1e6,
+            goodput: 1e6,
             delay: 0.1,
             ..Forecast::new(LinkId(2), 2, RadioId(2))
         });
@@ -436,7 +426,7 @@ mod tests {
     #[test]
     fn weighted_links_carry_messages_by_their_goodput() {
         let mut links = two_links([0.0, 0.0]);
-        links.links[0].rate = 3e6;
+        links.links[0].goodput = 3e6;
         let mut drawn = demand(LinkPolicy::Weighted, 100);
         for (draw, link) in [(0.0, 0), (0.74, 0), (0.76, 1), (0.99, 1)] {
             drawn.draw = draw;
