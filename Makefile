@@ -64,6 +64,7 @@ test: setup ros2
 validate: build
 	@target/release/tautline-lab validate dcf --docs docs
 	@target/release/tautline-lab validate speed
+	-@target/release/tautline-lab validate cost
 	@target/release/tautline-lab validate air
 	@target/release/tautline-lab validate relays
 	@target/release/tautline-lab validate links --docs docs

@@ -24,6 +24,27 @@ impl ReplayWindow {
             || (number <= self.highest && self.bits[word(number)] & bit(number) != 0)
     }
 
+    /// The start of the run that ends with `last`, whose numbers are all recorded or all missing,
+    /// but not before `oldest`. Both are within the window.
+    pub(crate) fn run_start(&self, oldest: u64, last: u64) -> u64 {
+        let is_recorded = self.contains(last);
+        let mut next = last;
+        loop {
+            let bits = self.bits[word(next)];
+            let same = if is_recorded { bits } else { !bits };
+            let up_to_next = next % 64 + 1;
+            let run = u64::from((same << (64 - up_to_next)).leading_ones());
+            if run == 0 {
+                return next + 1;
+            }
+            let start = next - (run - 1);
+            if start <= oldest || run < up_to_next {
+                return start.max(oldest);
+            }
+            next = start - 1;
+        }
+    }
+
     pub(crate) fn insert(&mut self, number: u64) {
         if number > self.highest {
             let first = (self.highest + 1).max(number.saturating_sub(WINDOW - 1));
@@ -42,4 +63,28 @@ fn word(number: u64) -> usize {
 
 fn bit(number: u64) -> u64 {
     1 << (number % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_where_numbers_begin_to_differ() {
+        // Runs of many lengths, around words and around the end of the window.
+        let mut window = ReplayWindow::default();
+        let mut number = 0;
+        for length in 1..90 {
+            number += length;
+            (0..length % 7 * 30).for_each(|more| window.insert(number + more));
+            number += length % 7 * 30;
+            let highest = window.highest();
+            let oldest = highest.saturating_sub(WINDOW - 1).max(1);
+            for last in oldest..=highest {
+                let differs = |it: &u64| window.contains(*it) != window.contains(last);
+                let start = (oldest..last).rev().find(differs).map_or(oldest, |it| it + 1);
+                assert_eq!(window.run_start(oldest, last), start, "{oldest} to {last}");
+            }
+        }
+    }
 }

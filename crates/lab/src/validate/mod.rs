@@ -2,6 +2,7 @@
 //! `tautline-lab validate`: radio model, virtual time and rate controllers against references.
 
 mod agreement;
+mod cost;
 mod dcf;
 mod far;
 mod links;
@@ -27,6 +28,13 @@ pub enum Subject {
         /// Also write explanation/dcf.md and explanation/dcf.png below this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
+    },
+    /// Measure the processor time of a packet over one link and over two; needs a release build. Exit
+    /// code 3 if the second link costs too much.
+    Cost {
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
     },
     /// Compare virtual time with real programs on the same scenario.
     Air {
@@ -100,7 +108,8 @@ impl Subject {
     pub fn is_pure(&self) -> bool {
         matches!(
             self,
-            Self::Dcf { .. }
+            Self::Cost { .. }
+                | Self::Dcf { .. }
                 | Self::Links { .. }
                 | Self::Losses { .. }
                 | Self::Rates { .. }
@@ -118,6 +127,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Links { json, docs } => links::run(*json, docs.as_deref()),
         Subject::Losses { json } => losses::run(*json),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
+        Subject::Cost { json } => cost::run(*json),
         Subject::Speed { json } => speed::run(*json),
         Subject::Tcp { runs, json, docs } => tcp::run(*runs, *json, docs.as_deref()),
         Subject::Air { scenario, runs, json } => agreement::run(scenario, *runs, *json),

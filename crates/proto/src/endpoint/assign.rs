@@ -18,6 +18,8 @@ const INITIAL_DELAY: f64 = 0.1;
 /// Rate of a radio before its first packet, in bytes per second: above most radios, so that it is
 /// tried.
 const INITIAL_RATE: f64 = 50e6 / 8.0;
+/// Loss above which a link is treated as this lossy: the forecast stays finite.
+const MAX_LOSS: f64 = 0.9;
 /// Time to detect a loss, in addition to a round trip: a few packets.
 const DETECTION: f64 = 5e-3;
 /// A report leaves the link of the reported packets for one on which it arrives this much earlier, in
@@ -95,24 +97,40 @@ impl Endpoint {
         if self.peers[peer].outbox.waiting_messages() == 0 {
             return None;
         }
-        let mut forecasts = self.forecasts(now, peer);
-        let is_spent = forecasts.0.iter().all(|forecast| forecast.spent);
-        if forecasts.0.is_empty() || is_spent && self.has_unspent_link(peer) {
+        let mut forecasts = self.take_forecasts(now, peer);
+        for forecast in &mut forecasts.links {
+            forecast.held = held_back.contains(&forecast.link);
+            forecast.ahead = 0.0;
+        }
+        let next = self.next_by_forecasts(now, radio, peer, held_back, &mut forecasts);
+        self.peers[peer].forecasts = forecasts;
+        next
+    }
+
+    /// The same with these forecasts.
+    fn next_by_forecasts(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        peer: PeerId,
+        held_back: &[LinkId],
+        forecasts: &mut Forecasts,
+    ) -> Option<Candidate> {
+        let is_spent = forecasts.links.iter().all(|forecast| forecast.spent);
+        if forecasts.links.is_empty() || is_spent && self.has_unspent_link(peer) {
             return self.next_without_forecast(radio, peer, held_back);
         }
-        if !forecasts.0.iter().any(|forecast| forecast.radio == radio) {
+        if !forecasts.links.iter().any(|forecast| forecast.radio == radio) {
             return None;
-        }
-        for forecast in &mut forecasts.0 {
-            forecast.held = held_back.contains(&forecast.link);
         }
         let mut waits = false;
         let mut chosen = None;
         for message in self.peers[peer].outbox.ready_messages() {
+            let rest = message.rest() + HEADER_ESTIMATE;
             let mut demand = Demand {
                 link_use: *message.link_use,
-                rest: message.rest() + HEADER_ESTIMATE,
-                packet: (message.rest() + HEADER_ESTIMATE).min(FULL_PACKET),
+                rest,
+                packet: rest.min(FULL_PACKET),
                 draw: message.draw(),
             };
             if !message.is_copied() && matches!(demand.link_use.policy, LinkPolicy::Duplicate(_)) {
@@ -163,37 +181,57 @@ impl Endpoint {
         })
     }
 
-    /// Forecasts for the links to a peer that can carry data directly.
-    fn forecasts(&self, now: Instant, peer: PeerId) -> Forecasts {
+    /// From here on, forecasts are made anew: the state of a radio or of a link has changed.
+    pub(crate) fn forget_forecasts(&mut self) {
+        self.forecast_round += 1;
+    }
+
+    /// Takes the forecasts for the links to a peer that can carry data directly. They are made once
+    /// in a round: each radio asks for the next message, and each packet for those after its first.
+    fn take_forecasts(&mut self, now: Instant, peer: PeerId) -> Forecasts {
+        let mut forecasts = std::mem::take(&mut self.peers[peer].forecasts);
+        if std::mem::replace(&mut forecasts.round, self.forecast_round) != self.forecast_round {
+            self.make_forecasts(now, peer, &mut forecasts.links);
+        }
+        debug_assert!(self.are_current(now, peer, &forecasts), "a round has one state");
+        forecasts
+    }
+
+    fn make_forecasts(&self, now: Instant, peer: PeerId, forecasts: &mut Vec<Forecast>) {
         let usable = self.direct_link_ids(peer).filter(|id| self.links[*id].carries_data());
-        let mut forecasts: Vec<Forecast> = usable.map(|id| self.forecast(now, id)).collect();
+        forecasts.clear();
+        forecasts.extend(usable.map(|id| self.forecast(now, id)));
         let first = forecasts.iter().find_map(|it| self.links[it.link].one_way_micros);
-        for forecast in &mut forecasts {
+        for forecast in forecasts {
             let own = self.links[forecast.link].one_way_micros;
             let relative = own.zip(first).map(|(own, first)| own.wrapping_sub(first) as i32);
             forecast.delay = relative.map_or(INITIAL_DELAY, |micros| f64::from(micros) * 1e-6);
         }
-        Forecasts(forecasts)
+    }
+
+    /// Whether forecasts are those that would be made now.
+    fn are_current(&self, now: Instant, peer: PeerId, forecasts: &Forecasts) -> bool {
+        let mut made = Vec::new();
+        self.make_forecasts(now, peer, &mut made);
+        let unused = |it: &Forecast| Forecast { held: false, ahead: 0.0, ..*it };
+        made.iter().copied().eq(forecasts.links.iter().map(unused))
     }
 
     fn forecast(&self, now: Instant, id: LinkId) -> Forecast {
         let link = &self.links[id];
         let radio = &self.radios[link.radio];
-        let starts = [
-            Some(radio.pacer.expected_start(now, self.in_flight(link.radio).total())),
-            link.controller
-                .as_ref()
-                .map(|it| it.expected_start(now, link.sent_packets.outstanding_bytes())),
-        ];
-        let ready = starts.into_iter().flatten().max().unwrap_or(now);
+        let of_radio = radio.pacer.expected_start(now, self.in_flight(link.radio).total());
+        let outstanding = link.sent_packets.outstanding_bytes();
+        let of_link = link.controller.as_ref().map(|it| it.expected_start(now, outstanding));
+        let ready = of_link.map_or(of_radio, |of_link| of_link.max(of_radio));
         let rtt = link.sent_packets.rtt().smoothed().unwrap_or_default();
+        let loss = link.expected_loss().min(MAX_LOSS);
         Forecast {
             metered: link.config.metered,
             spent: link.is_spent(),
             ready: ready.since(now).as_secs_f64(),
-            rate: self.forecast_rate(now, link),
-            loss: link.expected_loss(),
-            repair: rtt.as_secs_f64() + DETECTION,
+            goodput: self.forecast_rate(now, link) * (1.0 - loss),
+            repair: loss / (1.0 - loss) * (rtt.as_secs_f64() + DETECTION),
             ..Forecast::new(id, link.number, link.radio)
         }
     }
@@ -203,6 +241,10 @@ impl Endpoint {
         let link = &self.links[id];
         let rtt = link.sent_packets.rtt().smoothed().filter(|_| link.via.is_none())?;
         let repair = rtt + link.sent_packets.ack_delay();
+        if link.redundancies.needs_no_state() {
+            self.links[id].redundancies.pass(now);
+            return None;
+        }
         let state = LinkState { rate: self.forecast_rate(now, link), repair };
         self.links[id].redundancies.next(now, state)
     }

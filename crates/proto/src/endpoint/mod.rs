@@ -118,6 +118,8 @@ pub struct Endpoint {
     pub(crate) replies: VecDeque<(RadioId, Place, Vec<u8>)>,
     /// A packet was handed to a relay since the last poll.
     pub(crate) relay_pending: bool,
+    /// Number of the states for which [forecasts](crate::path::select::Forecasts) were made.
+    pub(crate) forecast_round: u64,
     /// The peer to which the packet being handled belongs.
     pub(crate) authenticated_peer: Option<PeerId>,
     /// Buffer in which packets are decrypted.
@@ -163,6 +165,7 @@ impl Endpoint {
             timers: TimerTable::new(),
             replies: VecDeque::new(),
             relay_pending: false,
+            forecast_round: 0,
             authenticated_peer: None,
             scratch: Vec::new(),
             events: Events::default(),

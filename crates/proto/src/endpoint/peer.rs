@@ -11,6 +11,7 @@ use crate::delivery::outbox::{Flow, Outbox};
 use crate::endpoint::relay::{BacklogReport, Rights};
 use crate::ids::LinkId;
 use crate::limits;
+use crate::path::select::Forecasts;
 use crate::recovery::received::ReceivedPackets;
 use crate::session::Session;
 use crate::time::Instant;
@@ -39,6 +40,7 @@ pub(crate) struct Peer {
     /// A goodbye of this peer is being handled.
     pub(crate) said_goodbye: bool,
     pub(crate) outbox: Outbox,
+    pub(crate) forecasts: Forecasts,
     pub(crate) inbox: Inbox,
     /// By the peer's link number.
     pub(crate) received_packets: BTreeMap<u8, ReceivedPackets>,
@@ -78,6 +80,7 @@ impl Peer {
             goodbye_now: false,
             said_goodbye: false,
             outbox: Outbox::new(config.repair_percent),
+            forecasts: Forecasts::default(),
             inbox: Inbox::new(config.max_message, config.reassembly_bytes),
             received_packets: BTreeMap::new(),
             next_channel: 1,

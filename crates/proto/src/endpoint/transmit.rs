@@ -312,6 +312,7 @@ impl Endpoint {
         for piece in &evicted {
             let _ = self.peers[peer].outbox.lost(now, piece, LossCertainty::Certain);
         }
+        self.forget_forecasts();
         self.sent(now, id, datagram, urgency)
     }
 
@@ -323,6 +324,7 @@ impl Endpoint {
                 peer.outbox.discard_late(now, Scope::Unrelayed);
             }
         }
+        self.forget_forecasts();
         self.radios.ids().find_map(|radio| self.poll_radio(now, radio))
     }
 
@@ -366,17 +368,22 @@ impl Endpoint {
         let bytes = datagram + link.config.header_bytes;
         let packet = PendingPacket { bytes, urgent: link.is_urgent(priority) };
         let local = self.radios[radio].pacer.release(now, packet, ahead);
+        let outstanding = link.sent_packets.outstanding_bytes();
         let (limit, release) = match &mut link.controller {
             Some(controller) if local == Release::Now => {
-                let outstanding = link.sent_packets.outstanding_bytes();
                 (Limit::Path, controller.release(now, packet, outstanding))
             }
             _ => (Limit::Radio, local),
         };
+        let by_path = limit == Limit::Path;
+        // A controller may begin anew on an idle path.
+        let mut is_changed = by_path && outstanding == 0;
         if release != Release::Now {
-            let by_path = limit == Limit::Path;
-            link.headroom.limited_by_path = by_path;
+            is_changed |= std::mem::replace(&mut link.headroom.limited_by_path, by_path) != by_path;
             self.radios[radio].on_held_back(by_path);
+        }
+        if is_changed {
+            self.forget_forecasts();
         }
         (limit, release)
     }
@@ -403,23 +410,21 @@ impl Endpoint {
         radio: RadioId,
         held_back: &[LinkId],
     ) -> Option<Candidate> {
-        let mut best_rank = None;
-        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut best: Option<(u16, Candidate)> = None;
         for peer in self.peers.ids() {
             let Some(next) = self.next_of_peer(now, radio, peer, held_back) else { continue };
             let first = &self.peers[peer].control_first;
             let late = next.order.is_control() && !first.has_one(now);
             let rank = if late { LATE_CONTROL_RANK } else { next.order.rank.0 };
-            if best_rank.is_none_or(|best| rank > best) {
-                best_rank = Some(rank);
-                candidates.clear();
-            }
-            if best_rank == Some(rank) {
-                candidates.push(next);
+            let is_better = best.is_none_or(|(best_rank, other)| {
+                let is_served_first = || self.radios[radio].is_served_before(peer, other.peer);
+                rank > best_rank || rank == best_rank && is_served_first()
+            });
+            if is_better {
+                best = Some((rank, next));
             }
         }
-        let chosen = self.radios[radio].next_peer(candidates.iter().map(|next| next.peer))?;
-        candidates.into_iter().find(|next| next.peer == chosen)
+        best.map(|(_, next)| next)
     }
 
     /// The first message that this radio can carry to a peer, and its link.

@@ -95,8 +95,10 @@ impl Radio {
         aged_limit(bps, now.since(at))
     }
 
-    pub(crate) fn next_peer(&self, candidates: impl Iterator<Item = PeerId>) -> Option<PeerId> {
-        candidates.min_by_key(|peer| (self.fair_queue.start(*peer), *peer))
+    /// Whether a peer is to be served before another of the same rank.
+    pub(crate) fn is_served_before(&self, peer: PeerId, other: PeerId) -> bool {
+        let turn = |peer| (self.fair_queue.start(peer), peer);
+        turn(peer) < turn(other)
     }
 }
 

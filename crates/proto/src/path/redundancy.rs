@@ -74,12 +74,28 @@ impl Redundancies {
         self.burst = (self.burst + grown).max(1.0);
     }
 
+    /// Whether [`Self::next`] returns `None` whatever the state of the link is, and earns nothing: to
+    /// find that state takes time for each packet.
+    pub(crate) fn needs_no_state(&self) -> bool {
+        self.credit >= BURST && !self.can_help()
+    }
+
+    /// Stands for [`Self::next`] where that needs no state.
+    pub(crate) fn pass(&mut self, now: Instant) {
+        self.updated = now;
+    }
+
+    /// Whether copies arrive earlier than repairs would, and are not lost with the message.
+    fn can_help(&self) -> bool {
+        self.loss >= LEAST_LOSS && self.burst <= MAX_BURST
+    }
+
     /// Copies of a message that is sent now; `None` where a repair arrives as early, losses are rare,
     /// or the share is spent.
     pub(crate) fn next(&mut self, now: Instant, link: LinkState) -> Option<Redundancy> {
         let elapsed = now.since(self.updated).as_secs_f64();
         (self.credit, self.updated) = ((self.credit + elapsed * link.rate * SHARE).min(BURST), now);
-        if self.loss < LEAST_LOSS || self.credit <= 0.0 || self.burst > MAX_BURST {
+        if self.credit <= 0.0 || !self.can_help() {
             return None;
         }
         let spacing = (0.5 + self.burst) * FULL_PACKET as f64 / link.rate;

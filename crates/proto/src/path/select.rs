@@ -17,8 +17,6 @@ use crate::path::policy::{LinkPolicy, LinkUse};
 /// this much earlier, in seconds: less is within the jitter of timers, and changes of the link
 /// reorder messages.
 const SWITCH_MARGIN: f64 = 0.5e-3;
-/// Loss above which a link is treated as this lossy: the forecast stays finite.
-const MAX_LOSS: f64 = 0.9;
 
 /// The first link, in the order of the configuration, that is up and not stalled; otherwise the
 /// first on which no packet of the class or a higher one is stuck. A link through a relay counts
@@ -42,7 +40,7 @@ pub(crate) fn link_for(
 
 /// The forecast of one link. Times are in seconds from now; those of one peer's links are relative
 /// to the same unknown delay.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Forecast {
     pub(crate) link: LinkId,
     pub(crate) number: u8,
@@ -55,13 +53,11 @@ pub(crate) struct Forecast {
     pub(crate) held: bool,
     /// When its radio can send the next packet.
     pub(crate) ready: f64,
-    /// Bytes per second without losses.
-    pub(crate) rate: f64,
+    /// Bytes per second that arrive.
+    pub(crate) goodput: f64,
     /// One-way delay.
     pub(crate) delay: f64,
-    /// Fraction of the packets that are lost.
-    pub(crate) loss: f64,
-    /// Time until a lost packet arrives in its repair.
+    /// Time that repairs of losses are expected to take.
     pub(crate) repair: f64,
     /// Bytes of earlier messages that are assigned to its radio.
     pub(crate) ahead: f64,
@@ -77,9 +73,8 @@ impl Forecast {
             spent: false,
             held: false,
             ready: 0.0,
-            rate: 1.0,
+            goodput: 1.0,
             delay: 0.0,
-            loss: 0.0,
             repair: 0.0,
             ahead: 0.0,
         }
@@ -89,19 +84,14 @@ impl Forecast {
         self.radio == radio && !self.held
     }
 
-    fn goodput(&self) -> f64 {
-        self.rate * (1.0 - self.loss.min(MAX_LOSS))
-    }
-
     /// When the last of `bytes` is expected to arrive.
     fn arrival(&self, bytes: f64) -> f64 {
-        self.offset() + bytes / self.goodput()
+        self.offset() + bytes / self.goodput
     }
 
     /// The same for a message without bytes.
     fn offset(&self) -> f64 {
-        let loss = self.loss.min(MAX_LOSS);
-        self.ready + self.ahead / self.goodput() + self.delay + loss / (1.0 - loss) * self.repair
+        self.ready + self.ahead / self.goodput + self.delay + self.repair
     }
 }
 
@@ -123,6 +113,10 @@ pub(crate) struct Demand {
 struct Indices(u16);
 
 impl Indices {
+    fn add(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
     fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -139,13 +133,19 @@ impl Indices {
 
 impl FromIterator<usize> for Indices {
     fn from_iter<I: IntoIterator<Item = usize>>(indices: I) -> Self {
-        Self(indices.into_iter().fold(0, |bits, index| bits | 1 << index))
+        let mut all = Self::default();
+        indices.into_iter().for_each(|index| all.add(index));
+        all
     }
 }
 
 /// The forecasts of a peer's usable links, in the order of the configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Forecasts(pub(crate) Vec<Forecast>);
+pub(crate) struct Forecasts {
+    pub(crate) links: Vec<Forecast>,
+    /// The round in which they were made; the first one is 1.
+    pub(crate) round: u64,
+}
 
 impl Forecasts {
     /// Assigns the next packet of a message to a link of `radio`, or the message to links of other
@@ -160,7 +160,7 @@ impl Forecasts {
         let usable = self.usable(&demand.link_use);
         match demand.link_use.policy {
             LinkPolicy::Best => {
-                let chosen = self.earliest(usable, demand.rest as f64)?;
+                let (chosen, _) = self.earliest(usable, demand.rest as f64)?;
                 self.take(chosen, radio, demand.rest as f64)
             }
             LinkPolicy::Weighted => {
@@ -174,7 +174,7 @@ impl Forecasts {
 
     /// Whether some link can carry the messages.
     pub(crate) fn can_carry(&self, link_use: &LinkUse) -> bool {
-        self.0.iter().any(|forecast| link_use.allows(forecast.number, forecast.spent))
+        self.links.iter().any(|forecast| link_use.allows(forecast.number, forecast.spent))
     }
 
     /// The number of links that share a message.
@@ -188,35 +188,35 @@ impl Forecasts {
     /// The indices of the links that may carry a message: links to be avoided and metered links only
     /// without others.
     fn usable(&self, link_use: &LinkUse) -> Indices {
-        let allows = |it: &Forecast| link_use.allows(it.number, it.spent);
-        let allowed = || (0..self.0.len()).filter(|index| allows(&self.0[*index]));
         // A topic that names its links may spend the budget of a metered one.
         let is_named = link_use.only.is_some();
-        let rank = |index: usize| {
-            let it = &self.0[index];
-            it.metered && !is_named || link_use.avoid.contains(it.number)
-        };
-        let best = allowed().map(rank).min();
-        allowed().filter(|index| Some(rank(*index)) == best).collect()
+        let (mut first, mut last) = (Indices::default(), Indices::default());
+        for (index, it) in self.links.iter().enumerate() {
+            if link_use.allows(it.number, it.spent) {
+                let is_last = it.metered && !is_named || link_use.avoid.contains(it.number);
+                if is_last { &mut last } else { &mut first }.add(index);
+            }
+        }
+        if first.len() > 0 { first } else { last }
     }
 
-    /// The link on which `bytes` arrive first.
-    fn earliest(&self, usable: Indices, bytes: f64) -> Option<usize> {
+    /// The link on which `bytes` arrive first, and when.
+    fn earliest(&self, usable: Indices, bytes: f64) -> Option<(usize, f64)> {
         let mut best: Option<(usize, f64)> = None;
         for index in usable.iter() {
-            let arrival = self.0[index].arrival(bytes);
+            let arrival = self.links[index].arrival(bytes);
             if best.is_none_or(|(_, before)| arrival < before - SWITCH_MARGIN) {
                 best = Some((index, arrival));
             }
         }
-        best.map(|(index, _)| index)
+        best
     }
 
     fn drawn(&self, usable: Indices, draw: f64) -> Option<usize> {
-        let total: f64 = usable.iter().map(|index| self.0[index].goodput()).sum();
+        let total: f64 = usable.iter().map(|index| self.links[index].goodput).sum();
         let mut left = draw * total;
         for index in usable.iter() {
-            left -= self.0[index].goodput();
+            left -= self.links[index].goodput;
             if left < 0.0 {
                 return Some(index);
             }
@@ -227,7 +227,7 @@ impl Forecasts {
     /// The link `chosen`, if it belongs to `radio` and may send; otherwise the bytes are added to its
     /// forecast.
     fn take(&mut self, chosen: usize, radio: RadioId, bytes: f64) -> Option<LinkId> {
-        let forecast = self.0[chosen];
+        let forecast = self.links[chosen];
         if forecast.can_send_on(radio) {
             return Some(forecast.link);
         }
@@ -236,7 +236,7 @@ impl Forecasts {
     }
 
     fn add(&mut self, radio: RadioId, bytes: f64) {
-        self.0.iter_mut().filter(|it| it.radio == radio).for_each(|it| it.ahead += bytes);
+        self.links.iter_mut().filter(|it| it.radio == radio).for_each(|it| it.ahead += bytes);
     }
 
     /// Divides a message so that all parts arrive at the same time. A link takes the next packet if
@@ -244,18 +244,18 @@ impl Forecasts {
     fn stripe(&mut self, usable: Indices, radio: RadioId, demand: &Demand) -> Option<LinkId> {
         let (packet, rest) = (demand.packet as f64, demand.rest as f64);
         let here: Indices =
-            usable.iter().filter(|index| self.0[*index].can_send_on(radio)).collect();
+            usable.iter().filter(|index| self.links[*index].can_send_on(radio)).collect();
         let others = Indices(usable.0 & !here.0);
-        let alone = self.earliest(others, packet).map(|index| self.0[index].arrival(packet));
+        let alone = self.earliest(others, packet).map_or(f64::INFINITY, |(_, arrival)| arrival);
         // Packets cannot be divided.
-        let end = self.common_end(others, rest).max(alone.unwrap_or(f64::INFINITY));
+        let end = self.common_end(others, rest).max(alone);
         let first = self.earliest(here, packet);
-        if let Some(chosen) = first.filter(|chosen| self.0[*chosen].arrival(packet) <= end) {
-            return Some(self.0[chosen].link);
+        if let Some((chosen, _)) = first.filter(|(_, arrival)| *arrival <= end) {
+            return Some(self.links[chosen].link);
         }
         for index in others.iter() {
-            let part = ((end - self.0[index].offset()) * self.0[index].goodput()).max(0.0);
-            self.add(self.0[index].radio, part.min(rest));
+            let part = ((end - self.links[index].offset()) * self.links[index].goodput).max(0.0);
+            self.add(self.links[index].radio, part.min(rest));
         }
         None
     }
@@ -265,7 +265,7 @@ impl Forecasts {
     fn common_end(&self, usable: Indices, bytes: f64) -> f64 {
         let mut by_offset = [(f64::INFINITY, 0.0); u16::BITS as usize];
         for (place, index) in by_offset.iter_mut().zip(usable.iter()) {
-            *place = (self.0[index].offset(), self.0[index].goodput());
+            *place = (self.links[index].offset(), self.links[index].goodput);
         }
         by_offset[..usize::from(usable.len())].sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut goodput, mut weighted) = (0.0, 0.0);
@@ -291,8 +291,8 @@ impl Forecasts {
     ) -> Option<LinkId> {
         let mut carriers = Vec::new();
         for index in usable.iter() {
-            if let Some(bytes) = copy_bytes(self.0[index].number) {
-                carriers.push((self.0[index].arrival(bytes as f64), index, bytes as f64));
+            if let Some(bytes) = copy_bytes(self.links[index].number) {
+                carriers.push((self.links[index].arrival(bytes as f64), index, bytes as f64));
             }
         }
         carriers.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -316,11 +316,11 @@ mod tests {
     /// Two links with radios of their own, of 1 MB/s, and these delays.
     fn two_links(delays: [f64; 2]) -> Forecasts {
         let link = |number: u8, delay| Forecast {
-            rate: 1e6,
+            goodput: 1e6,
             delay,
             ..Forecast::new(LinkId(number.into()), number, RadioId(number.into()))
         };
-        Forecasts(vec![link(0, delays[0]), link(1, delays[1])])
+        Forecasts { links: vec![link(0, delays[0]), link(1, delays[1])], round: 0 }
     }
 
     fn demand(policy: LinkPolicy, rest: usize) -> Demand {
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn losses_and_overdue_acknowledgements_delay_a_link() {
         let mut links = two_links([0.0, 0.010]);
-        (links.0[0].loss, links.0[0].repair) = (0.75, 0.006);
+        (links.links[0].goodput, links.links[0].repair) = (0.25e6, 0.018);
         let small = demand(LinkPolicy::Best, 100);
         assert_eq!(assign(&mut links, FIRST, &small), None);
     }
@@ -379,9 +379,9 @@ mod tests {
     fn metered_and_avoided_links_carry_only_what_no_other_can() {
         let small = demand(LinkPolicy::Best, 100);
         let mut links = two_links([0.0, 0.5]);
-        links.0[0].metered = true;
+        links.links[0].metered = true;
         assert_eq!(assign(&mut links, FIRST, &small), None);
-        links.0.remove(1);
+        links.links.remove(1);
         assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)));
         let mut links = two_links([0.0, 0.5]);
         let mut avoiding = small;
@@ -398,10 +398,10 @@ mod tests {
         for policy in policies {
             let mut small = demand(policy, 100);
             let mut links = two_links([0.0, 0.5]);
-            links.0[0].spent = true;
+            links.links[0].spent = true;
             assert_eq!(assign(&mut links, FIRST, &small), None, "{policy:?}");
             assert_eq!(assign(&mut links, SECOND, &small), Some(LinkId(1)), "{policy:?}");
-            links.0.remove(1);
+            links.links.remove(1);
             assert_eq!(assign(&mut links, FIRST, &small), None, "{policy:?}: alone");
             assert!(!links.can_carry(&small.link_use));
             small.link_use.over_budget = true;
@@ -412,7 +412,11 @@ mod tests {
     #[test]
     fn copies_go_to_the_fastest_links() {
         let mut links = two_links([0.0, 0.5]);
-        links.0.push(Forecast { rate: 1e6, delay: 0.1, ..Forecast::new(LinkId(2), 2, RadioId(2)) });
+        links.links.push(Forecast {
+            goodput: 1e6,
+            delay: 0.1,
+            ..Forecast::new(LinkId(2), 2, RadioId(2))
+        });
         let twice = demand(LinkPolicy::Duplicate(2), 100);
         assert_eq!(links.copies(&twice.link_use), 2);
         let carriers = [0, 1, 2].map(|radio| assign(&mut links, RadioId(radio), &twice));
@@ -422,7 +426,7 @@ mod tests {
     #[test]
     fn weighted_links_carry_messages_by_their_goodput() {
         let mut links = two_links([0.0, 0.0]);
-        links.0[0].rate = 3e6;
+        links.links[0].goodput = 3e6;
         let mut drawn = demand(LinkPolicy::Weighted, 100);
         for (draw, link) in [(0.0, 0), (0.74, 0), (0.76, 1), (0.99, 1)] {
             drawn.draw = draw;

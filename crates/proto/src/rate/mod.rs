@@ -75,7 +75,8 @@ pub struct Report {
 /// A policy that releases packets. `in_flight` is the bytes in the kernel for a radio, and the
 /// outstanding bytes for a link.
 pub trait Controller: std::fmt::Debug + Send {
-    /// Decides whether `packet` may be sent.
+    /// Decides whether `packet` may be sent. Changes what [`Self::rate_bps`] and
+    /// [`Self::expected_start`] return only with no bytes in flight: forecasts depend on this.
     fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release;
     /// A packet of `bytes` was released, with `in_flight` bytes before it.
     fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize);

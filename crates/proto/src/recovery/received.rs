@@ -182,17 +182,15 @@ impl ReceivedPackets {
     }
 
     fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        let largest = self.numbers.highest();
-        let oldest = largest.saturating_sub(WINDOW - 1).max(1);
-        for number in (oldest..=largest).rev().filter(|n| self.numbers.contains(*n)) {
-            if let Some((first, _)) = ranges.last_mut().filter(|(first, _)| *first == number + 1) {
-                *first = number;
-            } else if ranges.len() == ACK_RANGES {
-                break;
-            } else {
-                ranges.push((number, number));
+        let mut ranges = Vec::new();
+        let mut last = self.numbers.highest();
+        let oldest = last.saturating_sub(WINDOW - 1).max(1);
+        while last >= oldest && ranges.len() < ACK_RANGES {
+            let first = self.numbers.run_start(oldest, last);
+            if self.numbers.contains(last) {
+                ranges.push((first, last));
             }
+            last = first - 1;
         }
         ranges
     }

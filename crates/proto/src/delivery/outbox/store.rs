@@ -12,7 +12,7 @@ use crate::delivery::MessageId;
 use crate::delivery::fragment::RangeSet;
 use crate::time::{Duration, Instant};
 use bytes::Bytes;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A message that is queued, or sent and not yet acknowledged.
@@ -152,7 +152,7 @@ impl Outgoing {
 /// The messages for one peer; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct MessageStore {
-    messages: HashMap<MessageId, Outgoing>,
+    messages: BTreeMap<MessageId, Outgoing>,
     ready: BTreeSet<SendOrder>,
     expiries: BTreeSet<(Instant, MessageId)>,
     eviction_order: BTreeSet<(u16, bool, MessageId)>,
@@ -221,7 +221,7 @@ impl MessageStore {
         self.messages.len()
     }
 
-    /// Ids of the messages that `which` selects, in any order.
+    /// Ids of the messages that `which` selects.
     pub(super) fn ids(&self, which: impl Fn(&Outgoing) -> bool) -> Vec<MessageId> {
         self.messages.iter().filter(|(_, message)| which(message)).map(|(id, _)| *id).collect()
     }
