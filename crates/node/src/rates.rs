@@ -100,6 +100,8 @@ pub struct LinkRates {
     pub up: bool,
     /// Whether packets are stuck in the driver, so that other links carry the messages.
     pub stalled: bool,
+    /// Whether the peer acknowledges nothing, so that other links carry the messages.
+    pub silent: bool,
     /// Available rate in bits per second of IP packets.
     pub available_bps: Option<u64>,
     /// The signal that held packets back last.
@@ -266,6 +268,7 @@ impl Interval {
             remote: now.remote.clone(),
             up: now.up,
             stalled: now.stalled,
+            silent: now.silent,
             available_bps: now.available_bps,
             paced_by: now.paced_by.clone(),
             rtt_ms: now.rtt_ms,

@@ -160,6 +160,7 @@ impl Reporter {
             name: topics.link_name(view.peer, view.number).unwrap_or_default().to_owned(),
             loss: view.loss,
             stalled: view.stalled,
+            silent: view.silent,
             radio: self.radio_name(view.radio),
             remote: match view.remote {
                 Some(Place::Relay { hop, .. }) => format!("via {}", endpoint.peer(hop).name),

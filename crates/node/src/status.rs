@@ -51,8 +51,12 @@ pub fn up_or_down(is_up: bool) -> &'static str {
 }
 
 /// Returns the word for the state of a link.
-pub fn link_state(is_up: bool, is_stalled: bool) -> &'static str {
-    if is_stalled { "stalled" } else { up_or_down(is_up) }
+pub fn link_state(is_up: bool, is_stalled: bool, is_silent: bool) -> &'static str {
+    match (is_up, is_stalled) {
+        (_, true) => "stalled",
+        (true, _) if is_silent => "silent",
+        _ => up_or_down(is_up),
+    }
 }
 
 /// The middleware on this robot.
@@ -294,6 +298,9 @@ pub struct LinkReport {
     pub loss: f64,
     /// Whether packets are stuck in the driver, so that other links carry the messages.
     pub stalled: bool,
+    /// Whether the peer acknowledges nothing, so that other links carry the messages.
+    #[serde(default)]
+    pub silent: bool,
     /// The radio that sends its packets.
     pub radio: String,
     /// Remote address, empty while unknown.

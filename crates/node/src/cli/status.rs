@@ -258,7 +258,7 @@ fn link(link: &LinkReport) -> [String; 13] {
         if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
         link.radio.clone(),
         address(&link.remote),
-        link_state(link.up, link.stalled).into(),
+        link_state(link.up, link.stalled, link.silent).into(),
         milliseconds(link.rtt_ms),
         percent(loss),
         whole_bit_rate(link.available_bps),

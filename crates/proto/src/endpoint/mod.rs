@@ -547,6 +547,7 @@ impl Endpoint {
             radio: link.radio,
             remote: link.remote,
             up: link.up,
+            silent: link.silent,
             stalled: link.stalled,
             spent: link.is_spent(),
             datagram_bytes: link.config.datagram_bytes,

@@ -194,7 +194,7 @@ impl Forecasts {
         let is_named = link_use.only.is_some();
         let rank = |index: usize| {
             let it = &self.0[index];
-            it.metered && !is_named || link_use.avoid.contains(it.number)
+            u8::from(it.metered && !is_named) + u8::from(link_use.avoid.contains(it.number))
         };
         let best = allowed().map(rank).min();
         allowed().filter(|index| Some(rank(*index)) == best).collect()
@@ -387,8 +387,19 @@ mod tests {
         let mut avoiding = small;
         avoiding.link_use.avoid = LinkSet::of([0]);
         assert_eq!(assign(&mut links, SECOND, &avoiding), Some(LinkId(1)));
+        let mut links = two_links([0.0, 0.5]);
+        links.0.iter_mut().for_each(|link| link.metered = true);
+        assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)), "all are");
+        assert_eq!(
+            assign(&mut links, SECOND, &avoiding),
+            Some(LinkId(1)),
+            "all are, one is avoided"
+        );
         avoiding.link_use.only = Some(LinkSet::of([0]));
         assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "no other may");
+        avoiding.link_use.avoid = LinkSet::of([0, 1]);
+        avoiding.link_use.only = None;
+        assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "all are avoided");
     }
 
     #[test]

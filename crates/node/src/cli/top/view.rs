@@ -251,12 +251,12 @@ impl Screen<'_> {
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
-        let is_stalled = self.rates.links.iter().any(|link| link.stalled);
+        let is_held = self.rates.links.iter().any(|link| link.stalled || link.silent);
         let mut columns = vec![
             Column::flexible("LINK", 2),
             Column::left("RADIO", 8),
             Column::flexible("REMOTE", 3).keeping_end(),
-            Column::left("", if is_stalled { 7 } else { 4 }),
+            Column::left("", if is_held { 7 } else { 4 }),
             Column::right("RTT ms", 6),
             Column::right("LOSS", 6),
             Column::right("CAN SEND", 8),
@@ -291,8 +291,9 @@ impl Screen<'_> {
         if self.is_wide() {
             figures.extend([percent(link.repairs), link.paced_by.clone(), link.name.clone()]);
         }
-        let state = link_state(link.up, link.stalled);
-        let state = Span::styled(state, self.alarm(!link.up || link.stalled));
+        let state = link_state(link.up, link.stalled, link.silent);
+        let is_wrong = !link.up || link.stalled || link.silent;
+        let state = Span::styled(state, self.alarm(is_wrong));
         name.into_iter()
             .map(Span::raw)
             .chain([state])
