@@ -7,6 +7,7 @@ pub(crate) mod discovery;
 pub(crate) mod events;
 mod handshake;
 mod headroom;
+mod heartbeat;
 mod incoming;
 mod migration;
 pub(crate) mod peer;
