@@ -56,6 +56,23 @@ impl World {
         ]
     }
 
+    /// IP bytes by a cable in both directions since [`Self::count`], as the robot's kernel counts
+    /// them.
+    fn counted(&self, cable: &str) -> u64 {
+        let mut list = self.robot.command("iptables");
+        let output = list.args(["-nvxL"]).output().unwrap().stdout;
+        let text = String::from_utf8(output).unwrap();
+        let of_cable = text.lines().filter(|line| line.contains(cable));
+        of_cable.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
+    }
+
+    fn count(&self, cable: &str) {
+        for (chain, direction) in [("INPUT", "-i"), ("OUTPUT", "-o")] {
+            let mut filter = self.robot.command("iptables");
+            assert!(filter.args(["-A", chain, direction, cable]).status().unwrap().success());
+        }
+    }
+
     /// Whether all packets to the robot by a cable are lost, and nothing shows it.
     fn deafen(&self, cable: &str, is_deaf: bool) {
         let act = if is_deaf { "-A" } else { "-D" };
@@ -242,4 +259,28 @@ fn topics_without_permission_leave_a_link_whose_budget_is_used_up_to_the_others(
     assert!(again.spent && again.used_bytes >= now.used_bytes, "{again:?} after {now:?}");
     assert_eq!(again.period_ends, now.period_ends);
     stop(nodes);
+}
+
+/// `cargo test -p tautline-node --test several_links -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement of eight minutes, for docs/how-to/links.md"]
+fn measure_an_idle_metered_link() {
+    const MINUTES: u64 = 8;
+    let metered = ", metered: true";
+    let ends = [["", ""], [metered, ""], [metered, metered]];
+    let pairs = ends.map(|[robot, base]| {
+        let world = World::with_two_cables();
+        let nodes = world.start(&two_links(2, robot), &two_links(1, base), "");
+        wait_for_links(&nodes[0], &["wifi", "lte"]);
+        (world, nodes)
+    });
+    std::thread::sleep(Duration::from_secs(10));
+    pairs.iter().for_each(|(world, _)| world.count("lte"));
+    std::thread::sleep(Duration::from_secs(MINUTES * 60));
+    for ((world, nodes), ends) in pairs.into_iter().zip(["neither end", "one end", "both ends"]) {
+        let bytes = world.counted("lte");
+        let a_month = bytes * 30 * 24 * 60 / MINUTES / 1_000_000;
+        println!("metered at {ends}: {bytes} bytes in {MINUTES} min, {a_month} MB in 30 days");
+        stop(nodes);
+    }
 }
