@@ -2,8 +2,8 @@
 //! The changes between two snapshots, as `top` and /diagnostics report them.
 
 use crate::status::{
-    DelayReport, Direction, GivenUpReport, LinkReport, LinkUseReport, RadioReport, Status,
-    TopicReport,
+    BudgetReport, DelayReport, Direction, GivenUpReport, LinkReport, LinkUseReport, RadioReport,
+    Status, TopicReport,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -116,6 +116,8 @@ pub struct LinkRates {
     pub received_bps: Option<f64>,
     /// Repairs as a fraction of the bytes sent in the interval.
     pub repairs: Option<f64>,
+    /// The budget of the link, if it has one.
+    pub budget: Option<BudgetReport>,
 }
 
 /// Returns the changes between `previous` and `current`. An earlier run of the node does not count
@@ -276,6 +278,7 @@ impl Interval {
             sent_bps: bps(|l| l.sent_bytes),
             received_bps: bps(|l| l.received_bytes),
             repairs: fraction(grown(|l| l.repair_bytes), grown(|l| l.sent_bytes)),
+            budget: now.budget.clone(),
         }
     }
 }
@@ -368,7 +371,7 @@ mod tests {
         *links.bytes.get_mut("lte").unwrap() += 500;
         links.bytes.insert("new".into(), 1500);
         let links = between(Some(&before), &now).topics[1].links.clone().unwrap();
-        assert_eq!(links.in_words(), "stripe: lte 25 %, new 75 %, wlan0 0 %");
+        assert_eq!(links.in_words(), "stripe: lte 25 % (metered), new 75 %, wlan0 0 %");
         let since_start = between(None, &now).topics[1].links.clone();
         assert_eq!(since_start, now.topics[1].links);
     }

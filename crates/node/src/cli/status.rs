@@ -221,7 +221,7 @@ fn budgets(links: &[LinkReport]) -> String {
             link.peer.clone(),
             link.name.clone(),
             part_of_bytes(budget.used_bytes, budget.total_bytes),
-            percent(Some(budget.used_bytes as f64 / budget.total_bytes.max(1) as f64)),
+            percent(Some(budget.used())),
             budget.period_ends.clone(),
             if budget.spent { "used up" } else { "" }.into(),
         ])

@@ -137,11 +137,11 @@ fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
     Some(value(format!("links of {}", topic.topic), cut(links.in_words())))
 }
 
-fn link_values(link: &LinkRates, number: usize) -> [(String, String); 9] {
+fn link_values(link: &LinkRates, number: usize) -> Vec<(String, String)> {
     let key = |what: &str| format!("link {number} {what}");
     let known = |text: &str| if text.is_empty() { UNKNOWN.into() } else { text.to_owned() };
     let (name, remote) = (known(&link.name), known(&link.remote));
-    [
+    let mut values = vec![
         value(key("name"), name),
         value(key("is"), link_state(link.up, link.stalled, link.silent)),
         value(key("leads"), format!("by {} to {remote}", link.radio)),
@@ -151,7 +151,9 @@ fn link_values(link: &LinkRates, number: usize) -> [(String, String); 9] {
         value(key("paced by"), &link.paced_by),
         value(key("sends (bit/s)"), whole(link.sent_bps)),
         value(key("gets (bit/s)"), whole(link.received_bps)),
-    ]
+    ];
+    values.extend(link.budget.as_ref().map(|it| value(key("budget"), it.in_words())));
+    values
 }
 
 fn radio(now: &Status, radio: &RadioRates) -> DiagnosticStatus {

@@ -550,6 +550,7 @@ impl Endpoint {
             up: link.up,
             silent: link.silent,
             stalled: link.stalled,
+            metered: link.config.metered,
             spent: link.is_spent(),
             datagram_bytes: link.config.datagram_bytes,
             loss: link.loss,

@@ -44,6 +44,8 @@ pub struct LinkView<'a> {
     pub silent: bool,
     /// Whether the driver has sent no packet of it for too long.
     pub stalled: bool,
+    /// Whether it costs money, by the configuration.
+    pub metered: bool,
     /// Whether its [allowance](crate::Endpoint::set_allowance) is used up.
     pub spent: bool,
     /// Largest datagram payload.

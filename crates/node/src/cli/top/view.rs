@@ -263,6 +263,9 @@ impl Screen<'_> {
             Column::right("SENDS", 8),
             Column::right("RECEIVES", 8),
         ];
+        if self.shows_budgets() {
+            columns.push(Column::right("BUDGET", if self.is_wide() { 13 } else { 6 }));
+        }
         // These columns fit only on wide terminals.
         if self.is_wide() {
             columns.extend([
@@ -281,16 +284,19 @@ impl Screen<'_> {
 
     fn link(&self, link: &LinkRates) -> Row {
         let name = [link.peer.clone(), link.radio.clone(), words::address(&link.remote)];
-        let mut figures = vec![
+        let figures = [
             milliseconds(link.rtt_ms),
             percent(link.loss),
             whole_bit_rate(link.available_bps),
             words::known_bit_rate(link.sent_bps),
             words::known_bit_rate(link.received_bps),
         ];
+        let mut after = Vec::new();
         if self.is_wide() {
-            figures.extend([percent(link.repairs), link.paced_by.clone(), link.name.clone()]);
+            after.extend([percent(link.repairs), link.paced_by.clone(), link.name.clone()]);
         }
+        let is_spent = link.budget.as_ref().is_some_and(|it| it.spent);
+        let budget = Span::styled(self.budget(link), self.alarm(is_spent));
         let state = link_state(link.up, link.stalled, link.silent);
         let is_wrong = !link.up || link.stalled || link.silent;
         let state = Span::styled(state, self.alarm(is_wrong));
@@ -298,7 +304,22 @@ impl Screen<'_> {
             .map(Span::raw)
             .chain([state])
             .chain(figures.into_iter().map(Span::raw))
+            .chain(Some(budget).filter(|_| self.shows_budgets()))
+            .chain(after.into_iter().map(Span::raw))
             .collect()
+    }
+
+    fn shows_budgets(&self) -> bool {
+        self.rates.links.iter().any(|link| link.budget.is_some())
+    }
+
+    /// Formats the used part of a budget, with its amounts where there is space.
+    fn budget(&self, link: &LinkRates) -> String {
+        match &link.budget {
+            None => String::new(),
+            Some(it) if self.is_wide() => part_of_bytes(it.used_bytes, it.total_bytes),
+            Some(it) => percent(Some(it.used())),
+        }
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
