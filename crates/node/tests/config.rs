@@ -312,6 +312,17 @@ fn a_budget_makes_a_link_metered_and_odd_ones_are_explained() {
 }
 
 #[test]
+fn copies_of_a_topic_that_is_not_duplicated_have_no_effect() {
+    let copies = |links: &str| {
+        warnings(&format!("name: r\ntopics:\n  /scan: {{ priority: 255, copies: 3{links} }}\n"))
+    };
+    let words = "3:27: topics./scan.copies: no effect without 'links: duplicate'";
+    assert!(copies("").contains(words), "{}", copies(""));
+    assert!(copies(", links: best").contains(words));
+    assert!(!copies(", links: duplicate").contains("no effect"));
+}
+
+#[test]
 fn what_is_odd_but_allowed_is_a_warning() {
     let report = warnings("name: robot1");
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");
