@@ -305,7 +305,7 @@ fn a_budget_makes_a_link_metered_and_odd_ones_are_explained() {
     };
     assert!(!warnings(&with_wifi("2GB/30d")).contains("heartbeats"));
     let report = warnings(&with_wifi("100MB/30d"));
-    let words = "peers.b.links[1].budget: heartbeats alone use about 125MB/30d, more than";
+    let words = "peers.b.links[1].budget: heartbeats alone use about 130MB/30d, more than";
     assert!(report.contains(words), "{report}");
     let report = warnings("name: r\npeers: { b: b }\ntopics: { /scan: { over_budget: true } }\n");
     assert!(report.contains("topics./scan.over_budget: no link has a 'budget'"), "{report}");

@@ -139,7 +139,7 @@ pub const HEARTBEAT_BYTES_PER_SECOND: u64 = 960;
 /// heard. Bindings in NATs last 30 s and more (RFC 4787 asks for two minutes).
 pub const METERED_HEARTBEAT: Duration = Duration::from_secs(5);
 /// IP bytes per second that these take, if the link is metered at both ends.
-pub const METERED_HEARTBEAT_BYTES_PER_SECOND: u64 = 48;
+pub const METERED_HEARTBEAT_BYTES_PER_SECOND: u64 = 50;
 /// Age at which keys are renewed (WireGuard, section 6.1). It is far below the limit of
 /// ChaCha20-Poly1305 under one key, which is 2^48 packets here.
 pub const REKEY_AFTER: Duration = Duration::from_secs(120);
