@@ -2,8 +2,8 @@
 //! The changes between two snapshots, as `top` and /diagnostics report them.
 
 use crate::status::{
-    DelayReport, Direction, GivenUpReport, LinkReport, LinkUseReport, RadioReport, Status,
-    TopicReport,
+    BudgetReport, DelayReport, Direction, GivenUpReport, LinkReport, LinkUseReport, RadioReport,
+    Status, TopicReport,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -100,6 +100,8 @@ pub struct LinkRates {
     pub up: bool,
     /// Whether packets are stuck in the driver, so that other links carry the messages.
     pub stalled: bool,
+    /// Whether the peer acknowledges nothing, so that other links carry the messages.
+    pub silent: bool,
     /// Available rate in bits per second of IP packets.
     pub available_bps: Option<u64>,
     /// The signal that held packets back last.
@@ -114,6 +116,8 @@ pub struct LinkRates {
     pub received_bps: Option<f64>,
     /// Repairs as a fraction of the bytes sent in the interval.
     pub repairs: Option<f64>,
+    /// The budget of the link, if it has one.
+    pub budget: Option<BudgetReport>,
 }
 
 /// Returns the changes between `previous` and `current`. An earlier run of the node does not count
@@ -266,6 +270,7 @@ impl Interval {
             remote: now.remote.clone(),
             up: now.up,
             stalled: now.stalled,
+            silent: now.silent,
             available_bps: now.available_bps,
             paced_by: now.paced_by.clone(),
             rtt_ms: now.rtt_ms,
@@ -273,6 +278,7 @@ impl Interval {
             sent_bps: bps(|l| l.sent_bytes),
             received_bps: bps(|l| l.received_bytes),
             repairs: fraction(grown(|l| l.repair_bytes), grown(|l| l.sent_bytes)),
+            budget: now.budget.clone(),
         }
     }
 }
@@ -365,7 +371,7 @@ mod tests {
         *links.bytes.get_mut("lte").unwrap() += 500;
         links.bytes.insert("new".into(), 1500);
         let links = between(Some(&before), &now).topics[1].links.clone().unwrap();
-        assert_eq!(links.in_words(), "stripe: lte 25 %, new 75 %, wlan0 0 %");
+        assert_eq!(links.in_words(), "stripe: lte 25 % (metered), new 75 %, wlan0 0 %");
         let since_start = between(None, &now).topics[1].links.clone();
         assert_eq!(since_start, now.topics[1].links);
     }

@@ -16,7 +16,9 @@ use std::time::Duration;
 use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops};
-use tautline_proto::{ClockView, Endpoint, Instant, LinkId, LinkPolicy, PeerId, Place, RadioId};
+use tautline_proto::{
+    ClockView, Endpoint, Instant, LinkId, LinkUse, LinkView, PeerId, Place, RadioId,
+};
 
 /// Kind of the gateway of a node without middleware.
 pub(crate) const NO_GATEWAY: &str = "none";
@@ -160,6 +162,7 @@ impl Reporter {
             name: topics.link_name(view.peer, view.number).unwrap_or_default().to_owned(),
             loss: view.loss,
             stalled: view.stalled,
+            silent: view.silent,
             radio: self.radio_name(view.radio),
             remote: match view.remote {
                 Some(Place::Relay { hop, .. }) => format!("via {}", endpoint.peer(hop).name),
@@ -248,7 +251,7 @@ fn outgoing(
         rate_limited: local.rate_limited,
         dropped,
         given_up: lately.given_up(Stream::Out(key)),
-        links: link_use(lately.topics, key, config.links.policy, &stats.link_bytes),
+        links: link_use(lately.topics, key, &config.links, &stats.link_bytes),
         delay: None,
         delay_bound_ms: None,
     })
@@ -258,7 +261,7 @@ fn outgoing(
 fn link_use(
     topics: &Topics,
     key: ChannelKey,
-    policy: LinkPolicy,
+    rule: &LinkUse,
     bytes: &[u64],
 ) -> Option<LinkUseReport> {
     let links = topics.links_of(key.peer);
@@ -266,10 +269,29 @@ fn link_use(
         return None;
     }
     let sent = |number: u8| bytes.get(usize::from(number)).copied().unwrap_or_default();
+    let limit = |(name, number): &(String, u8)| {
+        let views = topics.endpoint.links().map(|id| topics.endpoint.link(id));
+        let view = views.filter(|it| it.peer == key.peer).find(|it| it.number == *number)?;
+        Some((name.clone(), limit_of_link(rule, &view)?.to_owned()))
+    };
     Some(LinkUseReport {
-        policy: policy.as_str().into(),
+        policy: rule.policy.as_str().into(),
         bytes: links.iter().map(|(name, number)| (name.clone(), sent(*number))).collect(),
+        limits: links.iter().filter_map(limit).collect(),
     })
+}
+
+/// Returns why a link carries a topic only while no other can, or not at all.
+fn limit_of_link(rule: &LinkUse, link: &LinkView<'_>) -> Option<&'static str> {
+    if rule.only.is_some_and(|only| !only.contains(link.number)) {
+        Some("only_links")
+    } else if link.spent && !rule.over_budget {
+        Some("budget used up")
+    } else if rule.avoid.contains(link.number) {
+        Some("avoid_links")
+    } else {
+        (link.metered && rule.only.is_none()).then_some("metered")
+    }
 }
 
 fn incoming(

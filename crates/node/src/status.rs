@@ -51,8 +51,12 @@ pub fn up_or_down(is_up: bool) -> &'static str {
 }
 
 /// Returns the word for the state of a link.
-pub fn link_state(is_up: bool, is_stalled: bool) -> &'static str {
-    if is_stalled { "stalled" } else { up_or_down(is_up) }
+pub fn link_state(is_up: bool, is_stalled: bool, is_silent: bool) -> &'static str {
+    match (is_up, is_stalled) {
+        (_, true) => "stalled",
+        (true, _) if is_silent => "silent",
+        _ => up_or_down(is_up),
+    }
 }
 
 /// The middleware on this robot.
@@ -184,6 +188,10 @@ pub struct LinkUseReport {
     pub policy: String,
     /// Payload bytes sent, repairs and copies included, by the name of the link.
     pub bytes: BTreeMap<String, u64>,
+    /// Why a link carries the topic only while no other can, or not at all, by the name of the link:
+    /// `only_links`, `avoid_links`, `metered` or `budget used up`.
+    #[serde(default)]
+    pub limits: BTreeMap<String, String>,
 }
 
 impl LinkUseReport {
@@ -192,14 +200,15 @@ impl LinkUseReport {
         let known = |name: &String| before.and_then(|it| it.bytes.get(name)).copied().unwrap_or(0);
         let grown =
             |(name, bytes): (&String, &u64)| (name.clone(), bytes.saturating_sub(known(name)));
-        Self { policy: self.policy.clone(), bytes: self.bytes.iter().map(grown).collect() }
+        Self { bytes: self.bytes.iter().map(grown).collect(), ..self.clone() }
     }
 
-    /// Formats `stripe: wlan0 71 %, lte 29 %`.
+    /// Formats `stripe: wlan0 71 %, lte 29 %, sat 0 % (metered)`.
     pub fn in_words(&self) -> String {
         let total = self.bytes.values().sum::<u64>().max(1) as f64;
         let part = |(name, bytes): (&String, &u64)| {
-            format!("{name} {:.0} %", *bytes as f64 * 100.0 / total)
+            let limit = self.limits.get(name).map(|limit| format!(" ({limit})"));
+            format!("{name} {:.0} %{}", *bytes as f64 * 100.0 / total, limit.unwrap_or_default())
         };
         let parts: Vec<String> = self.bytes.iter().map(part).collect();
         format!("{}: {}", self.policy, parts.join(", "))
@@ -294,6 +303,9 @@ pub struct LinkReport {
     pub loss: f64,
     /// Whether packets are stuck in the driver, so that other links carry the messages.
     pub stalled: bool,
+    /// Whether the peer acknowledges nothing, so that other links carry the messages.
+    #[serde(default)]
+    pub silent: bool,
     /// The radio that sends its packets.
     pub radio: String,
     /// Remote address, empty while unknown.
@@ -344,6 +356,23 @@ pub struct BudgetReport {
     pub period_ends: String,
     /// Whether the budget is used up: only topics with `over_budget` use the link.
     pub spent: bool,
+}
+
+impl BudgetReport {
+    /// The used part of the budget.
+    pub fn used(&self) -> f64 {
+        self.used_bytes as f64 / self.total_bytes.max(1) as f64
+    }
+
+    /// Formats `82 % used, until 2026-12-25T08:00:00.000Z`.
+    pub fn in_words(&self) -> String {
+        let used = if self.spent {
+            "used up".into()
+        } else {
+            format!("{:.0} % used", self.used() * 100.0)
+        };
+        format!("{used}, until {}", self.period_ends)
+    }
 }
 
 /// The watchdog of one topic from peers.

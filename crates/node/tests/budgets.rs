@@ -5,13 +5,10 @@
 #[allow(dead_code)]
 mod running;
 
-use bytes::Bytes;
 use running::node::Running;
 use running::{Daemon, Place, free_port, wait_for};
-use std::time::{Duration, Instant};
-use tautline_gateway::{Event, Qos, Source, Topic};
-use tautline_node::control::Inspect;
-use tautline_node::status::{BudgetReport, Direction, Status, TopicReport};
+use std::time::Duration;
+use tautline_node::status::{BudgetReport, Status};
 
 const IMAGE: &str = "/image";
 const COMMAND: &str = "/cmd_vel";
@@ -39,60 +36,31 @@ fn files(place: &Place, budget: &str) -> [String; 2] {
     ]
 }
 
-fn sent(robot: &Running, topic: &str) -> Option<TopicReport> {
-    let topics = robot.handle.status().unwrap().topics;
-    topics.into_iter().find(|it| it.topic == topic && it.direction == Direction::Out)
-}
-
-fn offer(robot: &Running, topic: &str) {
-    robot.events.emit(Event::Offered(Topic {
-        name: topic.into(),
-        type_name: "sensor_msgs/Image".into(),
-        type_hash: "060021388200f6f0f447d0fcd9c64743".into(),
-        definition: "uint8[] data".into(),
-        qos: Qos::default(),
-    }));
-    wait_for("a subscriber", || sent(robot, topic).filter(|it| it.wanted));
-}
-
-fn publish(robot: &Running, topic: &str, bytes: usize) {
-    robot.events.emit(Event::Message {
-        topic: topic.into(),
-        source: Source::here(0),
-        payload: Bytes::from(vec![7; bytes]),
-        received: Instant::now(),
-    });
-}
-
-fn delivered(robot: &Running, topic: &str) -> u64 {
-    sent(robot, topic).unwrap().delivered
-}
-
 #[test]
 fn a_used_up_budget_stops_all_topics_but_those_that_may_exceed_it() {
     let place = Place::new();
     let [robot_file, base_file] = files(&place, "500kB/1d");
     let base = Running::start("base", &base_file);
     let robot = Running::start("robot", &robot_file);
-    [IMAGE, COMMAND].iter().for_each(|topic| offer(&robot, topic));
+    [IMAGE, COMMAND].iter().for_each(|topic| robot.offer(topic));
     wait_for("the budget is used up", || {
-        publish(&robot, IMAGE, 30_000);
+        robot.publish(IMAGE, 30_000);
         std::thread::sleep(Duration::from_millis(20));
-        budget(&robot.handle.status().unwrap()).spent.then_some(())
+        budget(&robot.status()).spent.then_some(())
     });
-    let (images, commands) = (delivered(&robot, IMAGE), delivered(&robot, COMMAND));
+    let (images, commands) = (robot.delivered(IMAGE), robot.delivered(COMMAND));
     assert!((10..=17).contains(&images), "{images} images of 30 kB in 500 kB");
     for _ in 0..10 {
-        publish(&robot, IMAGE, 30_000);
-        publish(&robot, COMMAND, 50);
+        robot.publish(IMAGE, 30_000);
+        robot.publish(COMMAND, 50);
         std::thread::sleep(Duration::from_millis(20));
     }
-    wait_for("commands arrive", || (delivered(&robot, COMMAND) >= commands + 9).then_some(()));
-    assert!(delivered(&robot, IMAGE) <= images + 1, "one may have been on the way");
-    let image = sent(&robot, IMAGE).unwrap();
+    wait_for("commands arrive", || (robot.delivered(COMMAND) >= commands + 9).then_some(()));
+    assert!(robot.delivered(IMAGE) <= images + 1, "one may have been on the way");
+    let image = robot.sent(IMAGE).unwrap();
     // Two that are not begun, and one that was being sent.
     assert!(image.queued <= 3 && image.dropped["superseded"] >= 8, "{image:?}");
-    let status = robot.handle.status().unwrap();
+    let status = robot.status();
     let used = budget(&status);
     assert!(used.used_bytes < 560_000 && used.total_bytes == 500_000, "{used:?}");
     assert!(status.links[0].up);
@@ -101,17 +69,17 @@ fn a_used_up_budget_stops_all_topics_but_those_that_may_exceed_it() {
     robot.stop();
 
     let robot = Running::start("robot", &robot_file);
-    let again = budget(&robot.handle.status().unwrap());
+    let again = budget(&robot.status());
     assert!(again.spent && again.used_bytes >= used.used_bytes, "{again:?} after {used:?}");
     assert_eq!(again.period_ends, used.period_ends);
-    [IMAGE, COMMAND].iter().for_each(|topic| offer(&robot, topic));
+    [IMAGE, COMMAND].iter().for_each(|topic| robot.offer(topic));
     wait_for("a command arrives", || {
-        publish(&robot, IMAGE, 30_000);
-        publish(&robot, COMMAND, 50);
+        robot.publish(IMAGE, 30_000);
+        robot.publish(COMMAND, 50);
         std::thread::sleep(Duration::from_millis(20));
-        (delivered(&robot, COMMAND) > 0).then_some(())
+        (robot.delivered(COMMAND) > 0).then_some(())
     });
-    assert_eq!(delivered(&robot, IMAGE), 0, "the first packet after the start follows the budget");
+    assert_eq!(robot.delivered(IMAGE), 0, "the first packet after the start follows the budget");
     robot.stop();
     base.stop();
 }

@@ -300,8 +300,26 @@ fn a_budget_makes_a_link_metered_and_odd_ones_are_explained() {
     let report = warnings(&file("2GB/30d", "{ over_budget: true }"));
     let words = "peers.b.links[0].budget: heartbeats alone use about 2489MB/30d, more than";
     assert!(report.contains(words), "{report}");
+    let with_wifi = |budget: &str| {
+        file(budget, "{}").replace("links: [", "links: [{ name: wifi, address: b1 }, ")
+    };
+    assert!(!warnings(&with_wifi("2GB/30d")).contains("heartbeats"));
+    let report = warnings(&with_wifi("100MB/30d"));
+    let words = "peers.b.links[1].budget: heartbeats alone use about 130MB/30d, more than";
+    assert!(report.contains(words), "{report}");
     let report = warnings("name: r\npeers: { b: b }\ntopics: { /scan: { over_budget: true } }\n");
     assert!(report.contains("topics./scan.over_budget: no link has a 'budget'"), "{report}");
+}
+
+#[test]
+fn copies_of_a_topic_that_is_not_duplicated_have_no_effect() {
+    let copies = |links: &str| {
+        warnings(&format!("name: r\ntopics:\n  /scan: {{ priority: 255, copies: 3{links} }}\n"))
+    };
+    let words = "3:27: topics./scan.copies: no effect without 'links: duplicate'";
+    assert!(copies("").contains(words), "{}", copies(""));
+    assert!(copies(", links: best").contains(words));
+    assert!(!copies(", links: duplicate").contains("no effect"));
 }
 
 #[test]

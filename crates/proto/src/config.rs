@@ -138,6 +138,11 @@ pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// IP bytes per second that heartbeats and handshakes take on an idle link over IPv4, in both
 /// directions together.
 pub const HEARTBEAT_BYTES_PER_SECOND: u64 = 960;
+/// Interval of heartbeats of a metered link without messages, while a link that costs nothing is
+/// heard. Bindings in NATs last 30 s and more (RFC 4787 asks for two minutes).
+pub const METERED_HEARTBEAT: Duration = Duration::from_secs(5);
+/// IP bytes per second that these take, if the link is metered at both ends.
+pub const METERED_HEARTBEAT_BYTES_PER_SECOND: u64 = 50;
 /// Age at which keys are renewed (WireGuard, section 6.1). It is far below the limit of
 /// ChaCha20-Poly1305 under one key, which is 2^48 packets here.
 pub const REKEY_AFTER: Duration = Duration::from_secs(120);

@@ -65,7 +65,8 @@ pub use class::{Class, Marking};
 pub use clock::ClockView;
 pub use config::{
     ChannelConfig, Config, HEARTBEAT, HEARTBEAT_BYTES_PER_SECOND, LinkConfig, MAX_CHANNELS,
-    MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig, Rate,
+    MAX_LINKS_PER_PEER, METERED_HEARTBEAT, METERED_HEARTBEAT_BYTES_PER_SECOND, MIN_DATAGRAM,
+    RadioConfig, Rate,
 };
 pub use crypto::keys::{KeyError, PublicKey, SecretKey};
 pub use delivery::inbox::Received;

@@ -3,8 +3,9 @@
 
 use std::net::SocketAddr;
 use tautline_proto::{
-    ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, Message,
-    OfferedTopic, PeerId, RadioConfig, RadioId, SecretKey,
+    ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, HEARTBEAT_BYTES_PER_SECOND,
+    Instant, LinkConfig, LinkId, METERED_HEARTBEAT_BYTES_PER_SECOND, Message, OfferedTopic, PeerId,
+    RadioConfig, RadioId, SecretKey,
 };
 
 const PEER: PeerId = PeerId(0);
@@ -37,10 +38,16 @@ fn link(number: usize, radio: RadioId) -> LinkConfig {
 }
 
 fn node(number: usize) -> Endpoint {
+    node_with(number, false)
+}
+
+/// A node whose second link may be metered.
+fn node_with(number: usize, metered: bool) -> Endpoint {
     let mut endpoint = unlinked(number);
-    for _ in 0..2 {
+    for is_second in [false, true] {
         let radio = endpoint.add_radio(RadioConfig::default());
-        endpoint.add_link(Instant(0), PEER, radio, link(number, radio)).unwrap();
+        let config = LinkConfig { metered: metered && is_second, ..link(number, radio) };
+        endpoint.add_link(Instant(0), PEER, radio, config).unwrap();
     }
     endpoint
 }
@@ -62,6 +69,8 @@ struct Joined {
     on_way: Vec<OnWay>,
     carried: [usize; 2],
     received: Vec<u8>,
+    /// Links that went down, of both nodes.
+    downs: Vec<LinkId>,
 }
 
 impl Joined {
@@ -80,6 +89,7 @@ impl Joined {
             on_way: Vec::new(),
             carried: [0; 2],
             received: Vec::new(),
+            downs: Vec::new(),
         }
     }
 
@@ -129,6 +139,7 @@ impl Joined {
                     self.nodes[node].want(self.now, peer, channel, true);
                 }
                 Event::Message { message, .. } => self.received.push(message.payload[0]),
+                Event::LinkDown { link } => self.downs.push(link),
                 _ => {}
             }
         }
@@ -272,4 +283,99 @@ fn a_longer_path_is_no_queue() {
     let rates: Vec<_> =
         joined.nodes[0].links().map(|id| joined.nodes[0].link(id).rate_bps.unwrap()).collect();
     assert!(rates[1] > 4_000_000, "{rates:?}, {:?}", joined.carried);
+}
+
+const LTE: LinkId = LinkId(1);
+
+/// Two nodes whose second link is metered at these ends.
+fn metered_at(ends: [bool; 2]) -> Joined {
+    let mut joined = Joined::of([0, 1].map(|number| node_with(number, ends[number])));
+    joined.delays[1] = Duration::from_millis(40);
+    joined.run(10_000);
+    joined
+}
+
+fn used_by_lte(joined: &Joined) -> u64 {
+    let stats = joined.nodes[0].link(LTE).stats;
+    stats.sent_bytes + stats.received_bytes
+}
+
+#[test]
+fn an_idle_metered_link_uses_the_documented_bytes() {
+    // Where only one end knows, the other sends PINGs as often as by any link, and has answers.
+    let one_sided = HEARTBEAT_BYTES_PER_SECOND * 4 / 7;
+    let cases = [
+        ([true, true], METERED_HEARTBEAT_BYTES_PER_SECOND),
+        ([true, false], one_sided),
+        ([false, true], one_sided),
+    ];
+    for (ends, documented) in cases {
+        let mut joined = metered_at(ends);
+        let before = used_by_lte(&joined);
+        joined.run(200_000);
+        let per_second = (used_by_lte(&joined) - before) / 200;
+        let error = documented.abs_diff(per_second);
+        assert!(error <= 2 + documented / 20, "{ends:?}: {per_second} of {documented}");
+        assert_eq!(joined.downs, []);
+    }
+}
+
+#[test]
+fn a_metered_link_stays_up_whatever_the_other_one_does() {
+    for ends in [[true, true], [true, false], [false, true]] {
+        let mut joined = metered_at(ends);
+        let channel = joined.offer();
+        let mut number = 0u32;
+        for round in 0..150u32 {
+            // Some hundred milliseconds to some seconds, so that each end decides at all times.
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            joined.cut[0] = round % 2 == 0;
+            if round % 3 == 0 {
+                joined.send(channel, 1);
+            }
+            joined.run(200 + (number >> 20) as usize * 2);
+        }
+        assert!(!joined.downs.contains(&LTE), "{ends:?}: {:?}", joined.downs);
+        assert!(joined.downs.contains(&LinkId(0)) && joined.received.len() == 50);
+    }
+}
+
+#[test]
+fn an_idle_metered_link_that_fails_is_found_out_and_returns() {
+    let mut joined = metered_at([true, true]);
+    joined.cut[1] = true;
+    joined.run(6000);
+    assert!(joined.nodes.iter().all(|it| it.link(LTE).silent), "it carries no messages");
+    joined.run(16_000);
+    assert!(joined.nodes.iter().all(|it| !it.link(LTE).up));
+    let before = joined.carried[1] + joined.nodes[0].link(LTE).stats.sent_packets as usize;
+    joined.run(60_000);
+    let after = joined.carried[1] + joined.nodes[0].link(LTE).stats.sent_packets as usize;
+    assert!((10..15).contains(&(after - before)), "{} attempts in a minute", after - before);
+    joined.cut[1] = false;
+    joined.run(5200);
+    assert!(joined.nodes.iter().all(|it| it.link(LTE).up));
+}
+
+#[test]
+fn when_the_other_link_fails_a_metered_one_is_watched_as_any() {
+    let mut joined = metered_at([true, true]);
+    joined.cut[0] = true;
+    joined.run(1500);
+    let before = used_by_lte(&joined);
+    joined.run(10_000);
+    let per_second = (used_by_lte(&joined) - before) / 10;
+    assert!(per_second > HEARTBEAT_BYTES_PER_SECOND * 3 / 4, "{per_second}");
+    joined.cut[1] = true;
+    joined.run(1500);
+    assert!(joined.nodes.iter().all(|it| !it.peer(PEER).up));
+    // Both at once, after a time in which little was heard of the second.
+    joined.cut = [false, false];
+    joined.run(12_000);
+    joined.cut = [true, true];
+    joined.run(2500);
+    assert!(joined.nodes.iter().all(|it| !it.peer(PEER).up));
+    joined.cut[1] = false;
+    joined.run(400);
+    assert!(joined.nodes.iter().all(|it| it.peer(PEER).up), "it is sought at the usual interval");
 }

@@ -123,7 +123,7 @@ fn images(policy: LinkPolicy) -> ChannelConfig {
         role: Role::Topic,
     };
     let links = LinkUse { policy, ..LinkUse::default() };
-    ChannelConfig { topic, definition: "".into(), repair: true, thin: false, links }
+    ChannelConfig { topic, definition: "".into(), repair: true, thin: false, links, fec: None }
 }
 
 impl Pair {

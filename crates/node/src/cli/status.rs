@@ -221,7 +221,7 @@ fn budgets(links: &[LinkReport]) -> String {
             link.peer.clone(),
             link.name.clone(),
             part_of_bytes(budget.used_bytes, budget.total_bytes),
-            percent(Some(budget.used_bytes as f64 / budget.total_bytes.max(1) as f64)),
+            percent(Some(budget.used())),
             budget.period_ends.clone(),
             if budget.spent { "used up" } else { "" }.into(),
         ])
@@ -258,7 +258,7 @@ fn link(link: &LinkReport) -> [String; 13] {
         if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
         link.radio.clone(),
         address(&link.remote),
-        link_state(link.up, link.stalled).into(),
+        link_state(link.up, link.stalled, link.silent).into(),
         milliseconds(link.rtt_ms),
         percent(loss),
         whole_bit_rate(link.available_bps),

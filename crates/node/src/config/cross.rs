@@ -33,6 +33,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.links_named_twice(file);
     findings.unknown_links(file);
     findings.peers_without_named_links(file);
+    findings.copies_without_duplicates(file);
     findings.budgets(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
@@ -230,6 +231,16 @@ impl Findings {
                 );
                 let place = format!("topics.{}.only_links", topic.text);
                 self.odd(topic.section.place("only_links"), place, text);
+            }
+        }
+    }
+
+    fn copies_without_duplicates(&mut self, file: &Section) {
+        for topic in file.named("topics") {
+            let section = &topic.section;
+            if section.is_given("copies") && section.text("links") != Some("duplicate") {
+                let place = format!("topics.{}.copies", topic.text);
+                self.odd(section.place("copies"), place, "no effect without 'links: duplicate'");
             }
         }
     }

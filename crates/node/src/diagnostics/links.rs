@@ -70,13 +70,13 @@ impl LinkTopic {
 
     fn status(&self, link: &LinkRates, number: u32) -> DiagnosticStatus {
         DiagnosticStatus {
-            level: match (link.up, link.stalled) {
+            level: match (link.up, link.stalled || link.silent) {
                 (true, false) => Level::Ok,
                 (true, true) => Level::Warn,
                 (false, _) => Level::Error,
             },
             name: format!("tautline {}: link {number} to {}", self.node, link.peer),
-            message: link_state(link.up, link.stalled).into(),
+            message: link_state(link.up, link.stalled, link.silent).into(),
             hardware_id: self.node.clone(),
             values: values(link),
         }

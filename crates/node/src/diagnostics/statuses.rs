@@ -122,9 +122,11 @@ fn condition_of_links(links: &[&LinkRates]) -> (Level, String) {
     let all = links.len();
     let down = links.iter().filter(|link| !link.up).count();
     let stalled = links.iter().filter(|link| link.up && link.stalled).count();
-    match (down, stalled) {
-        (0, 0) => (Level::Ok, "up".into()),
-        (0, _) => (Level::Warn, format!("up, but {stalled} of {all} links are stalled")),
+    let silent = links.iter().filter(|link| link.up && link.silent).count();
+    match (down, stalled, silent) {
+        (0, 0, 0) => (Level::Ok, "up".into()),
+        (0, 0, _) => (Level::Warn, format!("up, but {silent} of {all} links are silent")),
+        (0, _, _) => (Level::Warn, format!("up, but {stalled} of {all} links are stalled")),
         _ => (Level::Warn, format!("up, but {down} of {all} links are down")),
     }
 }
@@ -135,13 +137,13 @@ fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
     Some(value(format!("links of {}", topic.topic), cut(links.in_words())))
 }
 
-fn link_values(link: &LinkRates, number: usize) -> [(String, String); 9] {
+fn link_values(link: &LinkRates, number: usize) -> Vec<(String, String)> {
     let key = |what: &str| format!("link {number} {what}");
     let known = |text: &str| if text.is_empty() { UNKNOWN.into() } else { text.to_owned() };
     let (name, remote) = (known(&link.name), known(&link.remote));
-    [
+    let mut values = vec![
         value(key("name"), name),
-        value(key("is"), link_state(link.up, link.stalled)),
+        value(key("is"), link_state(link.up, link.stalled, link.silent)),
         value(key("leads"), format!("by {} to {remote}", link.radio)),
         value(key("round trip (ms)"), tenths(link.rtt_ms)),
         value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),
@@ -149,7 +151,9 @@ fn link_values(link: &LinkRates, number: usize) -> [(String, String); 9] {
         value(key("paced by"), &link.paced_by),
         value(key("sends (bit/s)"), whole(link.sent_bps)),
         value(key("gets (bit/s)"), whole(link.received_bps)),
-    ]
+    ];
+    values.extend(link.budget.as_ref().map(|it| value(key("budget"), it.in_words())));
+    values
 }
 
 fn radio(now: &Status, radio: &RadioRates) -> DiagnosticStatus {

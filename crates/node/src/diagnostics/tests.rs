@@ -133,10 +133,13 @@ fn rates_are_those_since_the_earlier_snapshot() {
 fn the_links_that_carry_a_topic_are_told_with_their_policy() {
     let (earlier, mut now) = (status(10.0), status(12.0));
     let key = "links of /camera/front/image_color/compressed";
-    assert_eq!(value(&told(None, &now, "peer base"), key), "stripe: lte 25 %, wlan0 75 %");
+    assert_eq!(
+        value(&told(None, &now, "peer base"), key),
+        "stripe: lte 25 % (metered), wlan0 75 %"
+    );
     *now.topics[1].links.as_mut().unwrap().bytes.get_mut("lte").unwrap() += 1000;
     let base = told(Some(&earlier), &now, "peer base");
-    assert_eq!(value(&base, key), "stripe: lte 100 %, wlan0 0 %");
+    assert_eq!(value(&base, key), "stripe: lte 100 % (metered), wlan0 0 %");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! A separate network, held by a sleeping process and removed with it.
 
 use super::wait_for;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -71,17 +72,27 @@ impl Enclosure {
         assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// The network inside.
+    pub fn network(&self) -> File {
+        File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap()
+    }
+
     /// Joins two enclosures by a cable: `wire` has 10.77.0.1 and fe80::77:1 here, 10.77.0.2 and
     /// fe80::77:2 there.
     pub fn join(&self, other: &Self) {
+        self.join_by(other, "wire", 77);
+    }
+
+    /// The same by a cable and a network of other names.
+    pub fn join_by(&self, other: &Self, cable: &str, network: u8) {
         let there = other.holder.id();
-        self.ip(&format!("link add wire type veth peer name wire netns {there}"));
+        self.ip(&format!("link add {cable} type veth peer name {cable} netns {there}"));
         for (enclosure, host) in [(self, 1), (other, 2)] {
             // No second link-local address that the kernel selects.
-            enclosure.ip("link set wire addrgenmode none");
-            enclosure.ip(&format!("addr add 10.77.0.{host}/24 dev wire"));
-            enclosure.ip(&format!("addr add fe80::77:{host}/64 dev wire nodad"));
-            enclosure.ip("link set wire up");
+            enclosure.ip(&format!("link set {cable} addrgenmode none"));
+            enclosure.ip(&format!("addr add 10.{network}.0.{host}/24 dev {cable}"));
+            enclosure.ip(&format!("addr add fe80::{network}:{host}/64 dev {cable} nodad"));
+            enclosure.ip(&format!("link set {cable} up"));
         }
     }
 }

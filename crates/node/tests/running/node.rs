@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node in the process of the test, whose gateway is the test.
 
+use super::enclosure::Enclosure;
+use super::wait_for;
+use bytes::Bytes;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus};
+use std::time::Instant;
+use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
 use tautline_node::config::{self, Surroundings};
+use tautline_node::control::Inspect;
+use tautline_node::status::{Direction, Status, TopicReport};
 use tautline_node::{Handle, Node, RunError, Settings};
 
 /// Subscribes to all topics of peers.
@@ -35,11 +42,21 @@ pub struct Running {
 impl Running {
     /// Starts node `name`; `lines` are the rest of its file.
     pub fn start(name: &str, lines: &str) -> Self {
+        Self::start_in(None, name, lines)
+    }
+
+    /// Starts node `name`, in the network of an enclosure if one is given, which only root may do.
+    pub fn start_in(inside: Option<&Enclosure>, name: &str, lines: &str) -> Self {
+        let network = inside.map(Enclosure::network);
         let file = format!("name: {name}\nsecurity: none\nros1: false\n{lines}\n");
         let config = config::parse(&file, &Surroundings::default()).unwrap().config;
         let (sender, started) = sync_channel(1);
         // A node cannot change its thread.
         let thread = std::thread::spawn(move || {
+            // The node's own threads begin in the network of this one.
+            if let Some(network) = network {
+                enter(&network);
+            }
             let node = Node::new(config).unwrap();
             sender.send((node.handle(), node.events())).unwrap();
             let gateway = Box::new(Listener(node.events()));
@@ -49,9 +66,55 @@ impl Running {
         Self { handle, events, thread }
     }
 
+    /// The node's report.
+    pub fn status(&self) -> Status {
+        self.handle.status().unwrap()
+    }
+
+    /// The report on a topic that is sent from here.
+    pub fn sent(&self, topic: &str) -> Option<TopicReport> {
+        let is_it = |it: &TopicReport| it.topic == topic && it.direction == Direction::Out;
+        self.status().topics.into_iter().find(is_it)
+    }
+
+    /// Messages of a topic that the peer has acknowledged.
+    pub fn delivered(&self, topic: &str) -> u64 {
+        self.sent(topic).unwrap().delivered
+    }
+
+    /// Advertises a topic as a local publisher, and waits for a subscriber.
+    pub fn offer(&self, topic: &str) {
+        self.events.emit(Event::Offered(Topic {
+            name: topic.into(),
+            type_name: "sensor_msgs/Image".into(),
+            type_hash: "060021388200f6f0f447d0fcd9c64743".into(),
+            definition: "uint8[] data".into(),
+            qos: Qos::default(),
+        }));
+        wait_for("a subscriber", || self.sent(topic).filter(|it| it.wanted));
+    }
+
+    /// Publishes a message of so many bytes.
+    pub fn publish(&self, topic: &str, bytes: usize) {
+        self.events.emit(Event::Message {
+            topic: topic.into(),
+            source: Source::here(0),
+            payload: Bytes::from(vec![7; bytes]),
+            received: Instant::now(),
+        });
+    }
+
     /// Stops the node as SIGTERM stops the daemon.
     pub fn stop(self) {
         self.handle.shutdown();
         self.thread.join().unwrap().unwrap();
     }
+}
+
+/// Moves this thread into a network.
+fn enter(network: &File) {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    use std::os::fd::AsFd;
+    let moved = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
+    moved.expect("this test moves into namespaces: run it as root");
 }

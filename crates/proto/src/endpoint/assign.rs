@@ -60,7 +60,9 @@ impl Endpoint {
 
     /// The link of a report on packets that came by this link, which is up.
     pub(crate) fn report_link_of(&self, came_by: LinkId) -> LinkId {
-        self.faster_link(came_by).unwrap_or(came_by)
+        // The peer may send more heartbeats by a spared link, and expects answers by it.
+        let faster = || self.faster_link(came_by).unwrap_or(came_by);
+        if self.is_spared(self.clock_now, came_by) { came_by } else { faster() }
     }
 
     /// Another link of the same peer on which reports arrive much earlier than on this one.
@@ -72,7 +74,8 @@ impl Endpoint {
         let own = link.one_way_micros.filter(|_| link.carries_data() && !link.is_suspect());
         let others = self.direct_link_ids(link.peer).filter(|other| {
             let other = &self.links[*other];
-            other.carries_data() && !other.is_suspect() && !other.is_spent()
+            let costs_more = other.config.metered && !link.config.metered && own.is_some();
+            other.carries_data() && !other.is_suspect() && !other.is_spent() && !costs_more
         });
         let delays = others.filter_map(|other| Some((other, self.links[other].one_way_micros?)));
         let after = |micros: u32, first: u32| micros.wrapping_sub(first) as i32;

@@ -2,6 +2,7 @@
 //! Handshakes: initiations, responses and cookie replies, sent and received.
 
 use crate::address::Place;
+use crate::config::METERED_HEARTBEAT;
 use crate::crypto::cookies::Admission;
 use crate::crypto::noise::ReceivedInitiation;
 use crate::endpoint::events::{Event, Notice};
@@ -53,7 +54,13 @@ impl Endpoint {
         }
         let away = link.last_received.is_none_or(|at| now.since(at) > LONG_DOWN);
         let started = now.0 > LONG_DOWN.as_nanos() as u64;
-        let wait = if away && started { RECONNECT_INTERVAL_LONG_DOWN } else { RECONNECT_INTERVAL };
+        let wait = if self.is_spared(now, id) {
+            METERED_HEARTBEAT
+        } else if away && started {
+            RECONNECT_INTERVAL_LONG_DOWN
+        } else {
+            RECONNECT_INTERVAL
+        };
         self.timers.set(Timer::Reconnect(id), Some(now + wait));
     }
 

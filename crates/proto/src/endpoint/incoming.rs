@@ -23,8 +23,6 @@ use crate::wire::{VERSION, WireError};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-/// Interval of PINGs on a silent link.
-const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which messages that wait for repair budget are examined.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
 
@@ -138,7 +136,7 @@ impl Endpoint {
                 Timer::Path(link) => self.on_path_timer(link),
                 Timer::Rekey(peer) => self.on_rekey_timer(now, peer),
                 Timer::Ping(link) => self.links[link].ping_now = true,
-                Timer::Silent(link) => self.mark_down(now, link),
+                Timer::Silent(link) => self.on_silent_timer(now, link),
                 Timer::Loss(link) => {
                     let outcome = self.links[link].sent_packets.on_timer(now);
                     self.apply_outcome(now, link, outcome);
@@ -331,9 +329,13 @@ impl Endpoint {
             received.on_clock(now, clock);
         }
         received.via = Some(link);
-        if frames.iter().any(|f| {
-            matches!(f, Frame::Data(..) | Frame::Parity(..) | Frame::Relay(..) | Frame::Ping)
-        }) {
+        let carries =
+            |f: &Frame<'_>| matches!(f, Frame::Data(..) | Frame::Parity(..) | Frame::Relay(..));
+        let is_message = frames.iter().any(carries);
+        if is_message {
+            self.links[link].last_message = Some(now);
+        }
+        if is_message || frames.iter().any(|f| matches!(f, Frame::Ping)) {
             if header.relayed {
                 received.plan_relayed_ack(now);
             } else if frames.iter().any(|f| matches!(f, Frame::Relay(..))) {
@@ -355,11 +357,15 @@ impl Endpoint {
             link.stats.received_packets += 1;
             link.stats.received_bytes += (datagram_len + link.config.header_bytes) as u64;
         }
-        let timeout = self.config.link_timeout.unwrap_or_else(|| link.timeout());
-        self.timers.set(Timer::Silent(id), Some(now + timeout));
-        if link.up {
+        let (was_up, is_metered) = (link.up, link.config.metered);
+        self.await_packet(now, id);
+        if was_up {
+            if is_metered {
+                self.arm_link(id);
+            }
             return;
         }
+        let link = &mut self.links[id];
         link.up = true;
         link.confirm_address();
         link.last_eliciting = now;
@@ -395,6 +401,7 @@ impl Endpoint {
         if !self.direct_links(peer).any(|link| link.up) {
             self.forget_routes(now, peer);
         }
+        self.rouse_metered_links(now, peer);
     }
 
     fn handle_frame(
@@ -537,6 +544,7 @@ impl Endpoint {
             self.mark_all_lost(now, id);
             // The peer may have restarted without our keys.
             self.timers.set(Timer::Reconnect(id), Some(now));
+            self.rouse_metered_links(now, peer);
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);
@@ -597,8 +605,8 @@ impl Endpoint {
         let link = &self.links[id];
         self.timers.set(Timer::Loss(id), link.sent_packets.timer());
         self.timers.set(Timer::Stall(id), link.stall_at(self.has_other_link(id)));
-        let interval = if link.silent { PROBE_INTERVAL } else { self.config.heartbeat };
-        let ping_at = link.up.then(|| link.last_eliciting + interval);
+        let ping_at = link.last_eliciting + self.ping_interval(self.clock_now, id);
+        let ping_at = Some(ping_at).filter(|_| link.up);
         self.timers.set(Timer::Ping(id), ping_at.filter(|_| !link.ping_now));
     }
 

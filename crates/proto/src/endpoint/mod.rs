@@ -7,6 +7,7 @@ pub(crate) mod discovery;
 pub(crate) mod events;
 mod handshake;
 mod headroom;
+mod heartbeat;
 mod incoming;
 mod migration;
 pub(crate) mod peer;
@@ -550,7 +551,9 @@ impl Endpoint {
             radio: link.radio,
             remote: link.remote,
             up: link.up,
+            silent: link.silent,
             stalled: link.stalled,
+            metered: link.config.metered,
             spent: link.is_spent(),
             datagram_bytes: link.config.datagram_bytes,
             loss: link.loss,

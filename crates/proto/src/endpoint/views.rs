@@ -40,8 +40,12 @@ pub struct LinkView<'a> {
     pub remote: Option<Place>,
     /// Whether packets arrive.
     pub up: bool,
+    /// Whether the peer acknowledges nothing, so that it carries only PINGs and handshakes.
+    pub silent: bool,
     /// Whether the driver has sent no packet of it for too long.
     pub stalled: bool,
+    /// Whether it costs money, by the configuration.
+    pub metered: bool,
     /// Whether its [allowance](crate::Endpoint::set_allowance) is used up.
     pub spent: bool,
     /// Largest datagram payload.

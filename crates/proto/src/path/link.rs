@@ -66,6 +66,8 @@ pub(crate) struct Link {
     /// Packets are sent and nothing is acknowledged: the link carries only PINGs and handshakes.
     pub(crate) silent: bool,
     pub(crate) last_received: Option<Instant>,
+    /// When a packet with messages was last sent or received.
+    pub(crate) last_message: Option<Instant>,
     /// When an ack-eliciting packet was last sent.
     pub(crate) last_eliciting: Instant,
     /// Attempts to reach the peer since the link was last heard.
@@ -132,6 +134,7 @@ impl Link {
             up: false,
             silent: false,
             last_received: None,
+            last_message: None,
             last_eliciting: Instant::default(),
             reconnect_attempts: 0,
             initiate_now: false,
@@ -261,6 +264,7 @@ impl Link {
 
     /// Records that messages of this priority were sent.
     pub(crate) fn on_priority_sent(&mut self, now: Instant, priority: u8) {
+        self.last_message = Some(now);
         let RecentPriority { priority: lowest, at } = self.lowest_priority;
         if priority <= lowest || now.since(at) > PRIORITY_MEMORY {
             self.lowest_priority = RecentPriority { priority, at: now };

@@ -61,7 +61,8 @@ impl LinkSet {
         self.0 == 0
     }
 
-    pub(crate) fn contains(self, number: u8) -> bool {
+    /// Whether it has the link of this number.
+    pub fn contains(self, number: u8) -> bool {
         number < 16 && self.0 & 1 << number != 0
     }
 }

@@ -190,14 +190,15 @@ impl Forecasts {
     fn usable(&self, link_use: &LinkUse) -> Indices {
         // A topic that names its links may spend the budget of a metered one.
         let is_named = link_use.only.is_some();
-        let (mut first, mut last) = (Indices::default(), Indices::default());
+        let mut ranks = [Indices::default(); 3];
         for (index, it) in self.links.iter().enumerate() {
             if link_use.allows(it.number, it.spent) {
-                let is_last = it.metered && !is_named || link_use.avoid.contains(it.number);
-                if is_last { &mut last } else { &mut first }.add(index);
+                let is_avoided = link_use.avoid.contains(it.number);
+                let rank = usize::from(it.metered && !is_named) + usize::from(is_avoided);
+                ranks[rank].add(index);
             }
         }
-        if first.len() > 0 { first } else { last }
+        ranks.into_iter().find(|rank| rank.len() > 0).unwrap_or_default()
     }
 
     /// The link on which `bytes` arrive first, and when.
@@ -387,8 +388,19 @@ mod tests {
         let mut avoiding = small;
         avoiding.link_use.avoid = LinkSet::of([0]);
         assert_eq!(assign(&mut links, SECOND, &avoiding), Some(LinkId(1)));
+        let mut links = two_links([0.0, 0.5]);
+        links.links.iter_mut().for_each(|link| link.metered = true);
+        assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)), "all are");
+        assert_eq!(
+            assign(&mut links, SECOND, &avoiding),
+            Some(LinkId(1)),
+            "all are, one is avoided"
+        );
         avoiding.link_use.only = Some(LinkSet::of([0]));
         assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "no other may");
+        avoiding.link_use.avoid = LinkSet::of([0, 1]);
+        avoiding.link_use.only = None;
+        assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "all are avoided");
     }
 
     #[test]

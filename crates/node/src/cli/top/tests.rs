@@ -58,6 +58,8 @@ fn a_wide_terminal_shows_the_links_of_topics_and_their_state() {
     let wide = of(180);
     assert!(wide.contains("LINKS") && wide.contains("stripe: lte 100 %"), "{wide}");
     assert!(wide.contains("stalled"), "{wide}");
+    assert!(wide.contains("lte 100 % (metered)"), "{wide}");
+    assert!(wide.contains("BUDGET") && wide.contains("4.10GB/5.00GB"), "{wide}");
     assert!(!of(160).contains("LINKS"), "there is no space");
 }
 

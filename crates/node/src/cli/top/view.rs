@@ -251,18 +251,21 @@ impl Screen<'_> {
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
-        let is_stalled = self.rates.links.iter().any(|link| link.stalled);
+        let is_held = self.rates.links.iter().any(|link| link.stalled || link.silent);
         let mut columns = vec![
             Column::flexible("LINK", 2),
             Column::left("RADIO", 8),
             Column::flexible("REMOTE", 3).keeping_end(),
-            Column::left("", if is_stalled { 7 } else { 4 }),
+            Column::left("", if is_held { 7 } else { 4 }),
             Column::right("RTT ms", 6),
             Column::right("LOSS", 6),
             Column::right("CAN SEND", 8),
             Column::right("SENDS", 8),
             Column::right("RECEIVES", 8),
         ];
+        if self.shows_budgets() {
+            columns.push(Column::right("BUDGET", if self.is_wide() { 13 } else { 6 }));
+        }
         // These columns fit only on wide terminals.
         if self.is_wide() {
             columns.extend([
@@ -281,23 +284,42 @@ impl Screen<'_> {
 
     fn link(&self, link: &LinkRates) -> Row {
         let name = [link.peer.clone(), link.radio.clone(), words::address(&link.remote)];
-        let mut figures = vec![
+        let figures = [
             milliseconds(link.rtt_ms),
             percent(link.loss),
             whole_bit_rate(link.available_bps),
             words::known_bit_rate(link.sent_bps),
             words::known_bit_rate(link.received_bps),
         ];
+        let mut after = Vec::new();
         if self.is_wide() {
-            figures.extend([percent(link.repairs), link.paced_by.clone(), link.name.clone()]);
+            after.extend([percent(link.repairs), link.paced_by.clone(), link.name.clone()]);
         }
-        let state = link_state(link.up, link.stalled);
-        let state = Span::styled(state, self.alarm(!link.up || link.stalled));
+        let is_spent = link.budget.as_ref().is_some_and(|it| it.spent);
+        let budget = Span::styled(self.budget(link), self.alarm(is_spent));
+        let state = link_state(link.up, link.stalled, link.silent);
+        let is_wrong = !link.up || link.stalled || link.silent;
+        let state = Span::styled(state, self.alarm(is_wrong));
         name.into_iter()
             .map(Span::raw)
             .chain([state])
             .chain(figures.into_iter().map(Span::raw))
+            .chain(Some(budget).filter(|_| self.shows_budgets()))
+            .chain(after.into_iter().map(Span::raw))
             .collect()
+    }
+
+    fn shows_budgets(&self) -> bool {
+        self.rates.links.iter().any(|link| link.budget.is_some())
+    }
+
+    /// Formats the used part of a budget, with its amounts where there is space.
+    fn budget(&self, link: &LinkRates) -> String {
+        match &link.budget {
+            None => String::new(),
+            Some(it) if self.is_wide() => part_of_bytes(it.used_bytes, it.total_bytes),
+            Some(it) => percent(Some(it.used())),
+        }
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {

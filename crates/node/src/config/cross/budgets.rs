@@ -4,28 +4,34 @@
 use super::Findings;
 use crate::config::Budget;
 use crate::config::validate::{Named, Section};
-use tautline_proto::HEARTBEAT_BYTES_PER_SECOND;
+use tautline_proto::{HEARTBEAT_BYTES_PER_SECOND, METERED_HEARTBEAT_BYTES_PER_SECOND};
 
 impl Findings {
     pub(super) fn budgets(&mut self, file: &Section) {
         for peer in file.named("peers") {
-            for (index, link) in peer.section.sections("links").iter().enumerate() {
+            let links = peer.section.sections("links");
+            // The link then has few heartbeats while it is idle.
+            let bytes_per_second = match links.iter().all(is_metered) {
+                true => HEARTBEAT_BYTES_PER_SECOND,
+                false => METERED_HEARTBEAT_BYTES_PER_SECOND,
+            };
+            for (index, link) in links.iter().enumerate() {
                 let place = format!("peers.{}.links[{index}]", peer.text);
-                self.budget(link, &place);
+                self.budget(link, &place, bytes_per_second);
             }
         }
         self.peers_without_topics_over_budget(file);
         self.topics_over_no_budget(file);
     }
 
-    fn budget(&mut self, link: &Section, place: &str) {
+    fn budget(&mut self, link: &Section, place: &str, idle_bytes_per_second: u64) {
         let Some(budget) = link.get::<Budget>("budget") else { return };
         if link.get("metered") == Some(false) && link.is_given("metered") {
             let found = "'metered: false' together with 'budget'";
             let allowed = "'metered: true', which a budget implies, or no 'budget'";
             self.wrong(link.place("metered"), format!("{place}.metered"), found, allowed);
         }
-        let heartbeats = HEARTBEAT_BYTES_PER_SECOND * budget.period.as_secs();
+        let heartbeats = idle_bytes_per_second * budget.period.as_secs();
         if budget.bytes < heartbeats {
             let needed = Budget { bytes: heartbeats.next_multiple_of(1_000_000), ..budget };
             let text = format!("heartbeats alone use about {needed}, more than this budget");
@@ -62,6 +68,10 @@ impl Findings {
             self.odd(topic.section.place("over_budget"), place, "no link has a 'budget'");
         }
     }
+}
+
+fn is_metered(link: &Section) -> bool {
+    link.get("metered") == Some(true) || link.is_given("budget")
 }
 
 fn is_over_budget(topic: &Named) -> bool {
