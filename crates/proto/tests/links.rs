@@ -144,6 +144,7 @@ impl Joined {
             lifespan: None,
             qos: tautline_proto::OfferedQos::default(),
             role: tautline_proto::Role::Topic,
+            order: tautline_proto::Order::Arrival,
         };
         let config = ChannelConfig {
             topic,

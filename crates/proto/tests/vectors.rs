@@ -23,7 +23,9 @@ use tautline_proto::wire::packet::{
     Greeting, Packet, SessionHeader, full_number, start_initiation, start_response,
 };
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
-use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict};
+use tautline_proto::{
+    Duration, Instant, OfferedQos, OfferedTopic, Order, Role, SecretKey, Verdict,
+};
 
 fn path(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../spec/vectors", file].iter().collect()
@@ -126,6 +128,11 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
                 Role::Topic => "topic",
                 Role::Answers => "answers",
                 Role::Calls => "calls",
+            },
+            "order": match t.order {
+                Order::Arrival => json!("arrival"),
+                Order::Sent { wait } => json!({"sent_wait_ms": wait.as_millis() as u64}),
+                Order::Newest => json!("newest"),
             },
         }}),
         Control::Withdraw { channel } => json!({"withdraw": {"channel": channel}}),
@@ -241,6 +248,11 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     "answers" => Role::Answers,
                     "calls" => Role::Calls,
                     _ => Role::Topic,
+                },
+                order: match (time(&m["order"]["sent_wait_ms"]), m["order"].as_str()) {
+                    (Some(wait), _) => Order::Sent { wait },
+                    (None, Some("newest")) => Order::Newest,
+                    _ => Order::Arrival,
                 },
             },
         }),

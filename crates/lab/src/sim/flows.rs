@@ -159,6 +159,7 @@ pub fn topic(name: impl Into<String>, type_name: &str, type_hash: &str) -> Offer
         lifespan: None,
         qos: OfferedQos::default(),
         role: Role::Topic,
+        order: Order::Arrival,
     }
 }
 

@@ -101,6 +101,7 @@ fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> Ch
             lifespan: Some(timeout),
             qos: OfferedQos::default(),
             role,
+            order: Order::Arrival,
         },
         definition: service.definition.clone(),
         repair: true,

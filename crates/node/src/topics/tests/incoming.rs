@@ -316,6 +316,7 @@ fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
             lifespan: None,
             qos: OfferedQos::default(),
             role: Role::Topic,
+            order: Order::Arrival,
         },
         definition: "".into(),
     }

@@ -172,6 +172,7 @@ pub fn topic(name: &str, type_name: &str, type_hash: &str) -> OfferedTopic {
         lifespan: None,
         qos: OfferedQos::default(),
         role: Role::Topic,
+        order: Order::Arrival,
     }
 }
 
