@@ -24,7 +24,7 @@ use tautline_proto::wire::packet::{
 };
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{
-    Duration, Instant, OfferedQos, OfferedTopic, Order, Role, SecretKey, Verdict,
+    DeliveryOrder, Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict,
 };
 
 fn path(file: &str) -> PathBuf {
@@ -130,9 +130,9 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
                 Role::Calls => "calls",
             },
             "order": match t.order {
-                Order::Arrival => json!("arrival"),
-                Order::Sent { wait } => json!({"sent_wait_ms": wait.as_millis() as u64}),
-                Order::Newest => json!("newest"),
+                DeliveryOrder::Arrival => json!("arrival"),
+                DeliveryOrder::Sent { wait } => json!({"sent_wait_ms": wait.as_millis() as u64}),
+                DeliveryOrder::Newest => json!("newest"),
             },
         }}),
         Control::Withdraw { channel } => json!({"withdraw": {"channel": channel}}),
@@ -250,9 +250,9 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     _ => Role::Topic,
                 },
                 order: match (time(&m["order"]["sent_wait_ms"]), m["order"].as_str()) {
-                    (Some(wait), _) => Order::Sent { wait },
-                    (None, Some("newest")) => Order::Newest,
-                    _ => Order::Arrival,
+                    (Some(wait), _) => DeliveryOrder::Sent { wait },
+                    (None, Some("newest")) => DeliveryOrder::Newest,
+                    _ => DeliveryOrder::Arrival,
                 },
             },
         }),

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
 use tautline_proto::{
-    ChannelConfig, ChannelId, LinkUse, Message, OfferedQos, OfferedTopic, PeerId, Received, Role,
+    ChannelConfig, ChannelId, DeliveryOrder, LinkUse, Message, OfferedQos, OfferedTopic, PeerId,
+    Received, Role,
 };
 
 /// Send buffer of a plain socket, as the kernel counts it (wmem_default).
@@ -159,7 +160,7 @@ pub fn topic(name: impl Into<String>, type_name: &str, type_hash: &str) -> Offer
         lifespan: None,
         qos: OfferedQos::default(),
         role: Role::Topic,
-        order: Order::Arrival,
+        order: DeliveryOrder::Arrival,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::limits;
 use crate::replay_window::ReplayWindow;
 use crate::stats::{DropReason, InStats};
 use crate::time::{Duration, Instant};
-use crate::wire::control::{MAX_DEFINITION, OfferedTopic, Order};
+use crate::wire::control::{DeliveryOrder, MAX_DEFINITION, OfferedTopic};
 use crate::wire::frame::Data;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -72,7 +72,7 @@ impl InChannel {
     /// The longest time that a complete message of this age waits for earlier ones; `None` if it does
     /// not. Half of the remaining life is left to the application.
     fn wait(&self, age: Duration) -> Option<Duration> {
-        let Order::Sent { wait } = self.topic.order else { return None };
+        let DeliveryOrder::Sent { wait } = self.topic.order else { return None };
         let life = self.topic.lifespan.map(|lifespan| lifespan.saturating_sub(age));
         Some(life.map_or(wait, |life| wait.min(life / 2)))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Delivery in the order of publication ([`Order::Sent`]): a complete message waits until all
+//! Delivery in the order of publication ([`DeliveryOrder::Sent`]): a complete message waits until all
 //! earlier ones of its source are passed, for a bounded time.
 //!
 //! Numbers of a source have no gaps, so that a missing message shows. A number is *passed* when its
@@ -11,7 +11,7 @@ use crate::limits;
 use crate::replay_window::WINDOW;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
-use crate::wire::control::Order;
+use crate::wire::control::DeliveryOrder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Channel and source.
@@ -164,7 +164,7 @@ impl Inbox {
     pub(super) fn change_order(&mut self, channel: u64) {
         self.end_order(Some(channel));
         let Some(open) = self.channels.get(&channel) else { return };
-        if let Order::Sent { .. } = open.topic.order {
+        if let DeliveryOrder::Sent { .. } = open.topic.order {
             for (source, seen) in &open.sources {
                 self.in_order.pass_from_start((channel, *source), seen.highest());
             }
@@ -217,7 +217,7 @@ mod tests {
         Instant((1000 + ms) * 1_000_000)
     }
 
-    fn topic(order: Order) -> OfferedTopic {
+    fn topic(order: DeliveryOrder) -> OfferedTopic {
         OfferedTopic { order, keep_last: 1000, ..OfferedTopic::nameless(0) }
     }
 
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_message_waits_for_earlier_ones_and_its_age_includes_the_wait() {
-        let mut receiver = Receiver::new(topic(Order::Sent { wait: WAIT }));
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
         receiver.take(at(0), 2, true);
         receiver.take(at(5), 4, true);
         assert_eq!(receiver.delivered, [0; 0]);
@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn what_overtakes_is_delivered_at_once_or_makes_earlier_ones_late() {
         let arrivals = [2, 1, 4, 3];
-        for (order, delivered) in [(Order::Arrival, vec![2, 1, 4, 3]), (Order::Newest, vec![2, 4])]
+        for (order, delivered) in
+            [(DeliveryOrder::Arrival, vec![2, 1, 4, 3]), (DeliveryOrder::Newest, vec![2, 4])]
         {
             let mut receiver = Receiver::new(topic(order));
             arrivals.iter().for_each(|number| receiver.take(at(0), *number, true));
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_dropped_message_is_not_waited_for() {
-        let order = Order::Sent { wait: WAIT };
+        let order = DeliveryOrder::Sent { wait: WAIT };
         let lifespan = Some(Duration::from_millis(100));
         let mut receiver = Receiver::new(OfferedTopic { lifespan, ..topic(order) });
         receiver.take(at(0), 1, false);
@@ -327,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_message_is_not_waited_for_when_keep_last_newer_ones_are_complete() {
-        let order = Order::Sent { wait: WAIT };
+        let order = DeliveryOrder::Sent { wait: WAIT };
         let mut receiver = Receiver::new(OfferedTopic { keep_last: 3, ..topic(order) });
         [2, 3].into_iter().for_each(|number| receiver.take(at(0), number, true));
         assert_eq!(receiver.delivered, [0; 0]);
@@ -341,7 +342,7 @@ mod tests {
     #[test]
     fn a_peer_that_leaves_gaps_is_bounded_and_loses_nothing() {
         let gaps = |count: u64| (1..=count).map(|it| 2 * it);
-        let mut receiver = Receiver::new(topic(Order::Sent { wait: WAIT }));
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
         gaps(120).for_each(|number| receiver.take(at(0), number, true));
         assert!(receiver.inbox.in_order.bytes <= 10_000);
         assert_eq!(receiver.delivered, gaps(20).collect::<Vec<_>>());
@@ -354,7 +355,7 @@ mod tests {
         (1..50).for_each(|before| receiver.take(at(0), far - before, true));
         receiver.pass_time(at(200));
         assert_eq!(receiver.delivered[120..], (far - 49..=far).collect::<Vec<_>>());
-        let mut receiver = Receiver::new(topic(Order::Sent { wait: WAIT }));
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
         receiver.inbox.max_bytes = usize::MAX;
         receiver.inbox.channels.get_mut(&CHANNEL).unwrap().topic.keep_last = u32::MAX;
         for source in 0..4 {
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn waiting_messages_are_delivered_at_the_end_and_dropped_without_a_subscription() {
-        let order = Order::Sent { wait: WAIT };
+        let order = DeliveryOrder::Sent { wait: WAIT };
         for channel in [None, Some(CHANNEL)] {
             let mut receiver = Receiver::new(topic(order));
             [3, 2].into_iter().for_each(|number| receiver.take(at(0), number, true));
@@ -389,15 +390,15 @@ mod tests {
 
     #[test]
     fn a_changed_order_applies_to_later_messages() {
-        let mut receiver = Receiver::new(topic(Order::Sent { wait: WAIT }));
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
         [1, 3].into_iter().for_each(|number| receiver.take(at(0), number, true));
-        receiver.inbox.set_offer(CHANNEL, topic(Order::Sent { wait: WAIT / 2 }));
+        receiver.inbox.set_offer(CHANNEL, topic(DeliveryOrder::Sent { wait: WAIT / 2 }));
         receiver.note(at(0));
         assert_eq!(receiver.delivered, [1, 3]);
         [5, 2].into_iter().for_each(|number| receiver.take(at(0), number, true));
         receiver.pass_time(at(100));
         assert_eq!(receiver.delivered, [1, 3, 5]);
-        receiver.inbox.set_offer(CHANNEL, topic(Order::Arrival));
+        receiver.inbox.set_offer(CHANNEL, topic(DeliveryOrder::Arrival));
         [7, 6].into_iter().for_each(|number| receiver.take(at(100), number, true));
         assert_eq!(receiver.delivered, [1, 3, 5, 7, 6]);
     }
@@ -421,7 +422,7 @@ mod tests {
             arrivals in arrivals(),
             keep_last in prop_oneof![1..5u32, Just(1000u32)],
         ) {
-            let order = Order::Sent { wait: WAIT };
+            let order = DeliveryOrder::Sent { wait: WAIT };
             let mut receiver = Receiver::new(OfferedTopic { keep_last, ..topic(order) });
             for &(number, ms, is_whole) in &arrivals {
                 receiver.take(at(ms), number, is_whole);

@@ -82,7 +82,7 @@ pub struct OfferedTopic {
     /// The kind of its messages.
     pub role: Role,
     /// The order in which the receiver delivers the messages of a source.
-    pub order: Order,
+    pub order: DeliveryOrder,
 }
 
 impl OfferedTopic {
@@ -97,22 +97,22 @@ impl OfferedTopic {
             lifespan: None,
             qos: OfferedQos::default(),
             role: Role::Topic,
-            order: Order::Arrival,
+            order: DeliveryOrder::Arrival,
         }
     }
 
     /// The number of newer messages after which an older one of the same source is late, at least 1.
     pub(crate) fn late_after(&self) -> u64 {
         match self.order {
-            Order::Newest => 1,
-            Order::Arrival | Order::Sent { .. } => u64::from(self.keep_last.max(1)),
+            DeliveryOrder::Newest => 1,
+            DeliveryOrder::Arrival | DeliveryOrder::Sent { .. } => u64::from(self.keep_last.max(1)),
         }
     }
 }
 
 /// The order in which the messages of a source are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Order {
+pub enum DeliveryOrder {
     /// Each as soon as it is complete. A message may overtake earlier ones.
     #[default]
     Arrival,
@@ -275,9 +275,9 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
         _ => Role::Answers,
     };
     let order = match flags & (ORDER_SENT | ORDER_NEWEST) {
-        0 => Order::Arrival,
-        ORDER_NEWEST => Order::Newest,
-        _ => Order::Sent { wait: read_order_wait(reader)? },
+        0 => DeliveryOrder::Arrival,
+        ORDER_NEWEST => DeliveryOrder::Newest,
+        _ => DeliveryOrder::Sent { wait: read_order_wait(reader)? },
     };
     Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos, role, order })
 }
@@ -304,9 +304,9 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
                 Role::Calls => CALLS,
             }
             | match topic.order {
-                Order::Arrival => 0,
-                Order::Sent { .. } => ORDER_SENT,
-                Order::Newest => ORDER_NEWEST,
+                DeliveryOrder::Arrival => 0,
+                DeliveryOrder::Sent { .. } => ORDER_SENT,
+                DeliveryOrder::Newest => ORDER_NEWEST,
             },
     );
     for text in [&topic.name, &topic.type_name, &topic.type_hash] {
@@ -315,7 +315,7 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
     put_varint(out, u64::from(*depth));
     put_time(out, *deadline);
     put_time(out, *lease);
-    if let Order::Sent { wait } = topic.order {
+    if let DeliveryOrder::Sent { wait } = topic.order {
         put_time(out, Some(wait.min(MAX_ORDER_WAIT)));
     }
 }

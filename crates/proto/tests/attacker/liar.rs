@@ -15,7 +15,7 @@ use tautline_proto::wire::frame::{
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{
-    Duration, Instant, OfferedQos, OfferedTopic, Order, PublicKey, Role, SecretKey,
+    DeliveryOrder, Duration, Instant, OfferedQos, OfferedTopic, PublicKey, Role, SecretKey,
 };
 
 /// Draws a number below another; 0 where nothing is left to draw from.
@@ -498,7 +498,12 @@ fn drawn_topic(draw: &mut Draw<'_>, channel: u64) -> OfferedTopic {
     };
     let long = "x".repeat(pick(draw, &[0, 0, 0, MAX_TEXT - 30]));
     let wait = Duration::from_millis(pick(draw, &[1, 50, 1000]));
-    let orders = [Order::Arrival, Order::Newest, Order::Sent { wait }, Order::Sent { wait }];
+    let orders = [
+        DeliveryOrder::Arrival,
+        DeliveryOrder::Newest,
+        DeliveryOrder::Sent { wait },
+        DeliveryOrder::Sent { wait },
+    ];
     OfferedTopic {
         name: format!("/{long}{channel}"),
         type_name: pick(draw, &["std_msgs/String", "geometry_msgs/Twist", "", "lie/Lie"]).into(),

@@ -229,6 +229,7 @@ fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
             .map_or_else(|| LinkPolicy::of_priority(priority), |word| word.policy(copies)),
         only_links: Vec::new(),
         avoid_links: Vec::new(),
+        order: raw.order.map(file::OrderWord::order).unwrap_or_default(),
         keep_last: raw.keep_last.as_ref().map(|count| count.0 as u32),
         lifespan: raw.lifespan.as_ref().map(|time| time.0),
         congestion: word(raw.congestion.as_ref()),
