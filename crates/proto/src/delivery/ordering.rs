@@ -106,6 +106,9 @@ impl Inbox {
         until: Instant,
         complete: Complete,
     ) {
+        if let Some(channel) = self.channels.get_mut(&stream.0) {
+            channel.stats.waiting += 1;
+        }
         self.in_order.insert(stream, number, until, complete);
         self.advance(stream);
         self.limit_waiting(0);
@@ -180,6 +183,7 @@ impl Inbox {
             self.in_order.pass(stream, last);
             let dropped = self.in_order.ready.drain(before..).count();
             let Some(channel) = self.channels.get_mut(&channel) else { continue };
+            channel.stats.waiting -= dropped as u64;
             (0..dropped).for_each(|_| channel.stats.dropped.add(DropReason::Refused));
         }
     }
@@ -190,6 +194,7 @@ impl Inbox {
         while let Some((number, complete)) = self.in_order.ready.pop_front() {
             let Complete { mut message, delay, since } = complete;
             let Some(channel) = self.channels.get_mut(&number) else { continue };
+            channel.stats.waiting -= 1;
             message.age += now.since(since);
             if channel.topic.lifespan.is_some_and(|lifespan| message.age > lifespan) {
                 channel.stats.dropped.add(DropReason::Expired);
@@ -431,6 +436,7 @@ mod tests {
             let delivered = &receiver.delivered;
             prop_assert!(delivered.is_sorted_by(|a, b| a < b), "{:?}", delivered);
             prop_assert_eq!(receiver.inbox.in_order.bytes, 0);
+            prop_assert_eq!(receiver.inbox.channels[&CHANNEL].stats.waiting, 0);
             prop_assert!(receiver.ages.iter().all(|age| *age <= WAIT + Duration::from_millis(10)));
             let first_whole = |number| {
                 arrivals.iter().position(|it| it.0 == number && it.2)

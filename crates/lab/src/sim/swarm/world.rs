@@ -501,7 +501,8 @@ impl World {
         if self.restarts > 0 || !one_session || bound > 0 {
             return Ok(());
         }
-        let known = self.oracle.deliveries(topic) + self.inward(topic).dropped.total();
+        let inward = self.inward(topic);
+        let known = self.oracle.deliveries(topic) + inward.dropped.total() + inward.waiting;
         if stats.delivered > known {
             bail!(
                 "{} messages of /{topic} are counted as delivered; the subscriber received {known}",
