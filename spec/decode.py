@@ -542,6 +542,8 @@ def emit_parity(it):
 # The first that fits.
 ROLES = {8: "answers", 16: "calls", 0: "topic"}
 OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4}
+ORDER_SENT, ORDER_NEWEST = 32, 64
+ORDER_WAIT_MS, MAX_ORDER_WAIT_MS = 200, 1000
 
 
 def parse_control(data):
@@ -574,7 +576,15 @@ def parse_offer(reader, channel):
     offer["depth"] = reader.varint("depth", U32) or 1 if more else 1
     for name in ("deadline", "lease"):
         offer[f"{name}_ms"] = (reader.varint(name, U32) or None) if more else None
+    offer["order"] = parse_order(reader, flags)
     return offer
+
+
+def parse_order(reader, flags):
+    if not flags & ORDER_SENT:
+        return "newest" if flags & ORDER_NEWEST else "arrival"
+    wait = reader.varint("order wait", U32) if reader.data else 0
+    return {"sent_wait_ms": min(wait or ORDER_WAIT_MS, MAX_ORDER_WAIT_MS)}
 
 
 def emit_control(control):
@@ -588,9 +598,12 @@ def emit_control(control):
 def emit_offer(it):
     flags = sum(bit for name, bit in OFFER_FLAGS.items() if it[name])
     flags |= next(bit for bit, role in ROLES.items() if role == it["role"])
+    is_sent = isinstance(it["order"], dict)
+    flags |= ORDER_SENT if is_sent else {"arrival": 0, "newest": ORDER_NEWEST}[it["order"]]
     return (bytes([it["priority"]]) + varint(it["keep_last"]) + varint(it["lifespan_ms"] or 0) + bytes([flags])
             + text(it["name"]) + text(it["type"]) + text(it["hash"])
-            + varint(it["depth"]) + varint(it["deadline_ms"] or 0) + varint(it["lease_ms"] or 0))
+            + varint(it["depth"]) + varint(it["deadline_ms"] or 0) + varint(it["lease_ms"] or 0)
+            + (varint(it["order"]["sent_wait_ms"]) if is_sent else b""))
 
 
 # Vectors

@@ -422,7 +422,8 @@ def parse_options():
     options = parser.parse_args()
     options.offer = {"channel": 1, "name": options.topic, "type": options.type, "hash": options.hash, "priority": 128,
                      "keep_last": 10, "lifespan_ms": None, "transient_local": False, "reliable": True,
-                     "manual_liveliness": False, "depth": 10, "deadline_ms": None, "lease_ms": None, "role": "topic"}
+                     "manual_liveliness": False, "depth": 10, "deadline_ms": None, "lease_ms": None, "role": "topic",
+                     "order": "arrival"}
     return options
 
 

@@ -37,6 +37,10 @@ pub struct Treatment {
     pub fec: Option<u8>,
     /// How it uses several links to one peer.
     pub links: LinkRule,
+    /// The order in which its messages are delivered.
+    pub order: OrderChoice,
+    /// Longest time that a message waits for earlier ones under [`OrderChoice::Sent`].
+    pub order_wait: Duration,
 }
 
 /// How a topic uses several links to one peer.
@@ -89,6 +93,36 @@ impl LinkChoice {
     }
 }
 
+/// The order in which the messages of a publisher are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OrderChoice {
+    /// As they arrive.
+    #[default]
+    Arrival,
+    /// As they were published, with a bounded wait for missing ones.
+    Sent,
+    /// As they arrive, but none after a newer one.
+    Newest,
+}
+
+impl OrderChoice {
+    /// The words of the configuration file, in the order of the variants.
+    pub const WORDS: &[&str] = &["arrival", "sent", "newest"];
+
+    /// From the word in the configuration file.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Arrival, Self::Sent, Self::Newest].into_iter().find(|order| order.word() == word)
+    }
+
+    /// The word in the configuration file.
+    pub fn word(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+}
+
+/// The default of [`Treatment::order_wait`].
+pub const ORDER_WAIT: Duration = Duration::from_millis(200);
+
 impl Default for Treatment {
     fn default() -> Self {
         Self {
@@ -102,6 +136,8 @@ impl Default for Treatment {
             repair: true,
             fec: None,
             links: LinkRule::default(),
+            order: OrderChoice::Arrival,
+            order_wait: ORDER_WAIT,
         }
     }
 }

@@ -164,6 +164,23 @@ fn traffic_continues_on_the_other_radio_while_one_is_out() {
     assert!((195..=215).contains(&logs), "{logs} of 300 by Wi-Fi alone");
 }
 
+/// Each scan takes one of two links of different delay at random.
+#[test]
+fn an_order_costs_delay_or_messages() {
+    let text = std::fs::read_to_string(scenario("two-radios.yaml")).unwrap();
+    let text = text.split("events:").next().unwrap().replace("duration: 30s", "duration: 9s");
+    let laser = |order: &str| {
+        let keys = format!("priority: 200, links: weighted, order: {order},");
+        let figures = figures_of(&text.replace("priority: 200,", &keys));
+        let laser = flow(&figures, "laser");
+        (laser["received"].as_f64().unwrap(), laser["delay_ms"]["mean"].as_f64().unwrap())
+    };
+    let [arrival, sent, newest] = ["arrival", "sent", "newest"].map(laser);
+    assert_eq!((arrival.0, sent.0), (450.0, 450.0), "all arrive within the wait");
+    assert!(sent.1 > arrival.1 && arrival.1 > newest.1, "{arrival:?}, {sent:?}, {newest:?}");
+    assert!(newest.0 < 400.0, "{newest:?}: what is overtaken is dropped");
+}
+
 #[test]
 fn a_link_that_is_avoided_carries_images_only_while_the_other_is_out() {
     let text = std::fs::read_to_string(scenario("two-radios.yaml")).unwrap();

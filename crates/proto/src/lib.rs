@@ -80,5 +80,5 @@ pub use error::{OfferError, SendError, SetupError};
 pub use ids::{ChannelId, LinkId, PeerId, RadioId};
 pub use path::policy::{LinkPolicy, LinkSet, LinkUse};
 pub use time::{Duration, Instant};
-pub use wire::control::{OfferedQos, OfferedTopic, Role};
+pub use wire::control::{DeliveryOrder, OfferedQos, OfferedTopic, Role};
 pub use wire::packet::Verdict;

@@ -35,6 +35,10 @@ limits! {
     pub const SYMBOL_BYTES: usize = 16 << 10;
     /// Incomplete messages from a peer.
     pub const PARTIAL_MESSAGES: usize = 256;
+    /// Complete messages from a peer that wait for earlier ones (`order: sent`). Their bytes count as
+    /// those of incomplete messages. Beyond either limit, the one whose wait ends first is delivered
+    /// at once, with those before it.
+    pub const WAITING_MESSAGES: usize = 1024;
     /// Channels offered to a peer, and accepted from one.
     pub const CHANNELS: usize = 4096;
     /// Publishers distinguished on one channel.
@@ -57,7 +61,7 @@ limits! {
     /// ones are not acknowledged, so that a peer repairs them later.
     pub const CONTROL_MESSAGES: Allowance = Allowance { burst: CHANNELS as u32, per_second: 200 };
     /// Queued events of a peer. Further packets with data are not acknowledged, so that the peer
-    /// repairs them later.
+    /// repairs them later. Messages that waited for earlier ones are added in any case.
     pub const EVENTS: usize = 1024;
     /// Bytes of the messages among them, unless it is a single message.
     pub const EVENT_BYTES: usize = 16_000_000;

@@ -169,6 +169,8 @@ pub struct InStats {
     pub bytes: u64,
     /// Messages of which a part arrived, dropped by reason.
     pub dropped: Drops,
+    /// Complete messages that wait for earlier ones.
+    pub waiting: u64,
     /// Fragments that had arrived before.
     pub duplicate_pieces: u64,
     /// Pieces of messages that were lost, and recovered from parity.

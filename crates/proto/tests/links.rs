@@ -3,9 +3,10 @@
 
 use std::net::SocketAddr;
 use tautline_proto::{
-    ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, HEARTBEAT_BYTES_PER_SECOND,
-    Instant, LinkConfig, LinkId, METERED_HEARTBEAT_BYTES_PER_SECOND, Message, OfferedTopic, PeerId,
-    RadioConfig, RadioId, SecretKey,
+    ChannelConfig, ChannelId, Config, DeliveryOrder, Duration, Endpoint, Event,
+    HEARTBEAT_BYTES_PER_SECOND, Instant, LinkConfig, LinkId, LinkPolicy, LinkUse,
+    METERED_HEARTBEAT_BYTES_PER_SECOND, Message, OfferedTopic, PeerId, RadioConfig, RadioId,
+    SecretKey,
 };
 
 const PEER: PeerId = PeerId(0);
@@ -146,6 +147,10 @@ impl Joined {
     }
 
     fn offer(&mut self) -> ChannelId {
+        self.offer_with(DeliveryOrder::Arrival, LinkUse::default())
+    }
+
+    fn offer_with(&mut self, order: DeliveryOrder, links: LinkUse) -> ChannelId {
         let topic = OfferedTopic {
             name: "/image".into(),
             type_name: "t".into(),
@@ -155,22 +160,21 @@ impl Joined {
             lifespan: None,
             qos: tautline_proto::OfferedQos::default(),
             role: tautline_proto::Role::Topic,
+            order,
         };
-        let config = ChannelConfig {
-            topic,
-            definition: "d".into(),
-            repair: true,
-            thin: false,
-            fec: None,
-            links: tautline_proto::LinkUse::default(),
-        };
+        let (definition, repair, thin, fec) = ("d".into(), true, false, None);
+        let config = ChannelConfig { topic, definition, repair, thin, links, fec };
         let channel = self.nodes[0].offer(self.now, PEER, config).unwrap();
         self.run(100);
         channel
     }
 
     fn send(&mut self, channel: ChannelId, number: u8) {
-        let payload = vec![number; 20_000].into();
+        self.send_bytes(channel, number, 20_000);
+    }
+
+    fn send_bytes(&mut self, channel: ChannelId, number: u8, bytes: usize) {
+        let payload = vec![number; bytes].into();
         let message = Message { payload, published: self.now, source: 0, encoded: false };
         self.nodes[0].send(self.now, PEER, channel, message).unwrap();
     }
@@ -188,6 +192,35 @@ fn both_links_come_up_and_share_a_message() {
     assert_eq!(joined.received, [1]);
     let [first, second] = joined.carried;
     assert!(first > 5000 && second > 5000 && first + second < 25_000, "{:?}", joined.carried);
+}
+
+/// The second link is 30 ms longer. Each message takes one of the two at random.
+#[test]
+fn messages_that_overtake_each_other_are_delivered_in_the_order_of_the_topic() {
+    let delivered = |order| {
+        let mut joined = Joined::new();
+        let links = LinkUse { policy: LinkPolicy::Weighted, ..LinkUse::default() };
+        let channel = joined.offer_with(order, links);
+        joined.delays = [Duration::ZERO, 30 * STEP];
+        for number in 0..100 {
+            joined.send_bytes(channel, number, 100);
+            joined.run(5);
+        }
+        joined.run(1000);
+        joined.received
+    };
+    let published: Vec<u8> = (0..100).collect();
+    let arrival = delivered(DeliveryOrder::Arrival);
+    assert_ne!(arrival, published);
+    let mut sorted = arrival.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, published, "each arrives once");
+    assert_eq!(delivered(DeliveryOrder::Sent { wait: 200 * STEP }), published);
+    let newest = delivered(DeliveryOrder::Newest);
+    assert!(newest.is_sorted_by(|a, b| a < b) && newest.len() < 100, "{newest:?}");
+    // The wait is too short for the longer link.
+    let impatient = delivered(DeliveryOrder::Sent { wait: 10 * STEP });
+    assert!(impatient.is_sorted_by(|a, b| a < b) && impatient.len() < 100, "{impatient:?}");
 }
 
 #[test]

@@ -24,7 +24,9 @@ use tautline_proto::wire::packet::{
 };
 use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
-use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict};
+use tautline_proto::{
+    DeliveryOrder, Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict,
+};
 
 fn path(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../spec/vectors", file].iter().collect()
@@ -146,6 +148,11 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
                 Role::Topic => "topic",
                 Role::Answers => "answers",
                 Role::Calls => "calls",
+            },
+            "order": match t.order {
+                DeliveryOrder::Arrival => json!("arrival"),
+                DeliveryOrder::Sent { wait } => json!({"sent_wait_ms": wait.as_millis() as u64}),
+                DeliveryOrder::Newest => json!("newest"),
             },
         }}),
         Control::Withdraw { channel } => json!({"withdraw": {"channel": channel}}),
@@ -277,6 +284,11 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     "answers" => Role::Answers,
                     "calls" => Role::Calls,
                     _ => Role::Topic,
+                },
+                order: match (time(&m["order"]["sent_wait_ms"]), m["order"].as_str()) {
+                    (Some(wait), _) => DeliveryOrder::Sent { wait },
+                    (None, Some("newest")) => DeliveryOrder::Newest,
+                    _ => DeliveryOrder::Arrival,
                 },
             },
         }),

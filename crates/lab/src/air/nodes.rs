@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 use tautline_medium::Nanos;
 use tautline_node::config::kind::pacing_word;
-use tautline_proto::LinkPolicy;
+use tautline_proto::{DeliveryOrder, LinkPolicy};
 
 /// Time for the handshakes of all nodes, before the scenario starts.
 pub const MEETING: Nanos = 8_000_000_000;
@@ -162,14 +162,24 @@ fn rule(scenario: &Scenario, flow: &Flow) -> String {
     let keep_last = flow.keep_last.map(|count| format!(", keep_last: {count}"));
     let lifespan = flow.lifespan.map(|ns| format!(", lifespan: {}us", ns / 1000));
     format!(
-        "  {}: {{ priority: {}, to: [{}]{}{}{} }}\n",
+        "  {}: {{ priority: {}, to: [{}]{}{}{}{} }}\n",
         topic(flow),
         flow.priority,
         scenario.stations[flow.to].name,
         keep_last.unwrap_or_default(),
         lifespan.unwrap_or_default(),
-        use_of_links(scenario, flow)
+        use_of_links(scenario, flow),
+        order(flow.order)
     )
+}
+
+/// Formats the order of a flow's messages, whose wait is the default.
+fn order(order: DeliveryOrder) -> &'static str {
+    match order {
+        DeliveryOrder::Arrival => "",
+        DeliveryOrder::Sent { .. } => ", order: sent",
+        DeliveryOrder::Newest => ", order: newest",
+    }
 }
 
 /// Formats how a flow uses the links, which have the names of their networks.

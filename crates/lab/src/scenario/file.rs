@@ -258,6 +258,9 @@ pub struct Flow {
     pub repair: Option<Flag>,
     /// Parity in percent of the packets. `tautline` only.
     pub fec: Option<Whole<1, 200>>,
+    /// Order of delivery. `arrival`: each message when it is complete. `sent`: in the order of publication; a message waits up to 200 ms for missing earlier ones. `newest`: none that is older than one already delivered. `tautline` only.
+    #[schemars(extend("default" = "arrival"))]
+    pub order: Option<OrderWord>,
     /// Congestion control of `tcp`; this machine's kernel must support it.
     #[schemars(extend("default" = as_yaml(default::CONGESTION)))]
     pub congestion: Option<At<Congestion>>,
@@ -440,6 +443,21 @@ impl LinkPolicyWord {
             Self::Weighted => LinkPolicy::Weighted,
             Self::Stripe => LinkPolicy::Stripe,
             Self::Duplicate => LinkPolicy::Duplicate(copies),
+        }
+    }
+}
+words! {
+    /// Order of delivery.
+    OrderWord { /** As messages arrive. */ Arrival, /** As they were published, with a bounded wait. */ Sent, /** As they arrive, but none after a newer one. */ Newest }
+}
+impl OrderWord {
+    /// Returns the order, with the default wait.
+    pub const fn order(self) -> tautline_proto::DeliveryOrder {
+        use tautline_proto::DeliveryOrder;
+        match self {
+            Self::Arrival => DeliveryOrder::Arrival,
+            Self::Sent => DeliveryOrder::Sent { wait: tautline_proto::wire::control::ORDER_WAIT },
+            Self::Newest => DeliveryOrder::Newest,
         }
     }
 }

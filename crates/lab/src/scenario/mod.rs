@@ -17,7 +17,7 @@ mod value;
 use std::path::{Path, PathBuf};
 use tautline_medium::{Interference, Motion, Nanos, Outage, PipeConfig, WifiConfig};
 use tautline_node::config::{self, ConfigError, Problem, yaml};
-use tautline_proto::LinkPolicy;
+use tautline_proto::{DeliveryOrder, LinkPolicy};
 
 /// Maximum number of stations, after expansion of `count`.
 pub const MAX_STATIONS: usize = 256;
@@ -132,6 +132,8 @@ pub struct Flow {
     pub repair: bool,
     /// Parity in percent of the packets; Tautline only.
     pub fec: Option<u8>,
+    /// Order of delivery; Tautline only.
+    pub order: DeliveryOrder,
     /// Congestion control; TCP only.
     pub congestion: Congestion,
     /// DSCP of the packets; UDP and TCP only.

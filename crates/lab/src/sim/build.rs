@@ -179,6 +179,7 @@ fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
                 OfferedTopic {
                     keep_last: flow.keep_last.unwrap_or(KEEP_LAST),
                     lifespan: flow.lifespan.map(Duration::from_nanos),
+                    order: flow.order,
                     ..topic(&flow.name, flow.priority)
                 },
                 link_use(scenario, flow),

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Message, OfferedQos, OfferedTopic, PeerId, Received, Role,
+    ChannelConfig, ChannelId, DeliveryOrder, Message, OfferedQos, OfferedTopic, PeerId, Received,
+    Role,
 };
 
 /// Send buffer of a plain socket, as the kernel counts it (wmem_default).
@@ -156,6 +157,7 @@ pub fn topic(name: impl Into<String>, type_name: &str, type_hash: &str) -> Offer
         lifespan: None,
         qos: OfferedQos::default(),
         role: Role::Topic,
+        order: DeliveryOrder::Arrival,
     }
 }
 

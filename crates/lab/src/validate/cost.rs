@@ -14,9 +14,9 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::{
-    ChannelConfig, ChannelId, Class, Config, Endpoint, Event, Instant, LinkConfig, LinkId,
-    LinkPolicy, LinkUse, Message, OfferedQos, OfferedTopic, PeerId, RadioConfig, RadioId, Role,
-    SecretKey, Transmit,
+    ChannelConfig, ChannelId, Class, Config, DeliveryOrder, Endpoint, Event, Instant, LinkConfig,
+    LinkId, LinkPolicy, LinkUse, Message, OfferedQos, OfferedTopic, PeerId, RadioConfig, RadioId,
+    Role, SecretKey, Transmit,
 };
 
 /// Largest cost of a packet over two links, relative to one.
@@ -121,6 +121,7 @@ fn images(policy: LinkPolicy) -> ChannelConfig {
         lifespan: None,
         qos: OfferedQos::default(),
         role: Role::Topic,
+        order: DeliveryOrder::default(),
     };
     let links = LinkUse { policy, ..LinkUse::default() };
     ChannelConfig { topic, definition: "".into(), repair: true, thin: false, links, fec: None }

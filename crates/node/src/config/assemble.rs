@@ -14,8 +14,9 @@ use super::{
 };
 use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{
-    ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, LinkChoice, LinkRule, NameMap, Pattern,
-    ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow, action_timeout,
+    ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, LinkChoice, LinkRule, NameMap,
+    OrderChoice, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
+    action_timeout,
 };
 use tautline_gateway::tf;
 use tautline_gateway::types::definition::short_name;
@@ -359,6 +360,8 @@ fn topic(named: &Named) -> Option<TopicRule> {
             avoid: section.all("avoid_links"),
             over_budget: section.get("over_budget")?,
         },
+        order: section.text("order").and_then(OrderChoice::from_word)?,
+        order_wait: section.get("order_wait")?,
     };
     Some(TopicRule { pattern: named.name.held()?, treatment })
 }

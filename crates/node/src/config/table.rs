@@ -5,7 +5,7 @@
 use super::MAX_DOMAIN;
 use super::kind::Kind;
 use crate::limits::MAX_RATE;
-use tautline_gateway::mapping::{LinkChoice, WhenSlow};
+use tautline_gateway::mapping::{LinkChoice, OrderChoice, WhenSlow};
 
 /// One key.
 #[derive(Debug)]
@@ -407,6 +407,12 @@ const TOPICS: Naming = Naming {
         key("over_budget", Kind::Flag, Value("false"))
             .example("true")
             .doc("Whether a link whose `budget` is used up still carries the topic."),
+        key("order", Kind::OneOf(OrderChoice::WORDS), Value("arrival"))
+            .example("sent")
+            .doc("Order in which the peers deliver the messages of a publisher, which may overtake each other on several links or after a repair. `arrival`: each when it is complete, within `keep_last`. `sent`: in the order of publication; a message waits for missing earlier ones, of which the last `keep_last` matter. `newest`: each when it is complete, but none that is older than one already delivered. With keep_last: 1, `arrival` and `sent` do the same as `newest`. `newest` does not apply to transforms and latched topics, where each message counts."),
+        key("order_wait", Kind::Duration("1ms", "1s"), Value("200ms"))
+            .example("100ms")
+            .doc("Maximum time that a complete message waits for missing earlier ones with order: sent, and at most half of the lifespan that it has left. What arrives later is dropped."),
     ],
 };
 

@@ -301,6 +301,8 @@ fn treatment(of: &Treatment) -> Described {
         ("only_links", list(of.links.only.clone())),
         ("avoid_links", list(of.links.avoid.clone())),
         ("over_budget", of.links.over_budget.to_string()),
+        ("order", of.order.word().to_owned()),
+        ("order_wait", shown(&of.order_wait)),
     ]
 }
 

@@ -5,11 +5,11 @@ use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tautline_gateway::mapping::{Compression, LinkChoice, Treatment, WhenSlow};
+use tautline_gateway::mapping::{Compression, LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Duration, Instant, LinkPolicy, LinkSet, LinkUse, Message, OfferedQos,
-    OfferedTopic, PeerId, Role, SendError,
+    ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkSet, LinkUse,
+    Message, OfferedQos, OfferedTopic, PeerId, Role, SendError,
 };
 
 /// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
@@ -383,12 +383,21 @@ pub(super) fn channel_config(
                 lease: topic.qos.liveliness.lease,
             },
             role: Role::Topic,
+            order: order(treatment, all_count),
         },
         definition: topic.definition.clone(),
         repair: treatment.repair,
         thin,
         fec: treatment.fec,
         links: link_use(treatment, links),
+    }
+}
+
+fn order(treatment: &Treatment, all_count: bool) -> DeliveryOrder {
+    match treatment.order {
+        OrderChoice::Sent => DeliveryOrder::Sent { wait: treatment.order_wait },
+        OrderChoice::Newest if !all_count => DeliveryOrder::Newest,
+        OrderChoice::Arrival | OrderChoice::Newest => DeliveryOrder::Arrival,
     }
 }
 

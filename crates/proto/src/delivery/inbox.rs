@@ -3,12 +3,13 @@
 
 use crate::delivery::fec::receiver::{Blocks, Recovered};
 use crate::delivery::fragment::{Inserted, Partial};
+use crate::delivery::ordering::{Complete, InOrder};
 use crate::delivery::outbox::{CONTROL, MAX_SOURCES, PARITY, RELAY};
 use crate::limits;
 use crate::replay_window::ReplayWindow;
 use crate::stats::{DropReason, InStats, RefusedPacket};
 use crate::time::{Duration, Instant};
-use crate::wire::control::{MAX_DEFINITION, OfferedTopic};
+use crate::wire::control::{DeliveryOrder, MAX_DEFINITION, OfferedTopic};
 use crate::wire::cursor::Reader;
 use crate::wire::frame::Data;
 use crate::wire::parity::Parity;
@@ -31,7 +32,8 @@ pub struct Received {
     pub source: u32,
     /// The sender's application encoded (compressed) the payload.
     pub encoded: bool,
-    /// Time since publication: at the sender, on the path, and until its last fragment arrived.
+    /// Time since publication: at the sender, on the path, until its last fragment arrived, and
+    /// until earlier messages were delivered.
     pub age: Duration,
 }
 
@@ -61,7 +63,7 @@ pub(crate) enum Taken {
 pub(crate) struct InChannel {
     pub(crate) topic: OfferedTopic,
     pub(crate) wanted: bool,
-    sources: BTreeMap<u32, Box<ReplayWindow>>,
+    pub(super) sources: BTreeMap<u32, Box<ReplayWindow>>,
     pub(crate) stats: InStats,
 }
 
@@ -71,13 +73,27 @@ impl InChannel {
         let topic = OfferedTopic::nameless(0);
         Self { topic, wanted: true, sources: BTreeMap::new(), stats: InStats::default() }
     }
+
+    /// The longest time that a complete message of this age waits for earlier ones; `None` if it does
+    /// not. Half of the remaining life is left to the application.
+    fn wait(&self, age: Duration) -> Option<Duration> {
+        let DeliveryOrder::Sent { wait } = self.topic.order else { return None };
+        let life = self.topic.lifespan.map(|lifespan| lifespan.saturating_sub(age));
+        Some(life.map_or(wait, |life| wait.min(life / 2)))
+    }
+
+    pub(super) fn count_delivered(&mut self, bytes: usize, delay: Duration) {
+        self.stats.delivered += 1;
+        self.stats.bytes += bytes as u64;
+        self.stats.delay.add(delay);
+    }
 }
 
 /// Channel, source and number of a message.
-type Key = (u64, u32, u64);
+pub(super) type Key = (u64, u32, u64);
 
 #[derive(Debug)]
-struct Incomplete {
+pub(super) struct Incomplete {
     partial: Partial,
     /// Time of publication by our clock.
     published: Instant,
@@ -92,9 +108,11 @@ pub(crate) struct Inbox {
     sources: usize,
     partials: HashMap<Key, Incomplete>,
     blocks: Blocks,
-    partial_bytes: usize,
+    pub(super) partial_bytes: usize,
+    /// Complete messages that wait for earlier ones.
+    pub(super) in_order: InOrder,
     max_message: usize,
-    max_bytes: usize,
+    pub(super) max_bytes: usize,
     next_control: u64,
     held_control: BTreeMap<u64, Bytes>,
     /// Bytes of `held_control` and of incomplete control messages in `partials`.
@@ -109,6 +127,7 @@ impl Inbox {
             partials: HashMap::new(),
             blocks: Blocks::default(),
             partial_bytes: 0,
+            in_order: InOrder::default(),
             max_message,
             max_bytes,
             next_control: 1,
@@ -120,7 +139,11 @@ impl Inbox {
     /// Adds or changes a channel; `true` if it is new or its topic changed.
     pub(crate) fn set_offer(&mut self, channel: u64, topic: OfferedTopic) -> bool {
         if let Some(known) = self.channels.get_mut(&channel) {
-            return std::mem::replace(&mut known.topic, topic.clone()) != topic;
+            let before = std::mem::replace(&mut known.topic, topic.clone());
+            if before.order != topic.order {
+                self.change_order(channel);
+            }
+            return before != topic;
         }
         let stats = InStats::default();
         let entry = InChannel { topic, wanted: false, sources: BTreeMap::new(), stats };
@@ -128,6 +151,7 @@ impl Inbox {
         true
     }
 
+    /// Closes a channel, after [`Self::end_order`].
     pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
         self.drop_partials(DropReason::PeerGone, |key, _| {
             [channel, PARITY + channel].contains(&key.0)
@@ -273,14 +297,16 @@ impl Inbox {
         }
         let total = data.fragment.map_or(bytes.len(), |f| f.total as usize);
         let age = data.age + transit.assumed;
-        let keep_last = u64::from(channel.topic.keep_last);
+        let late_after = channel.topic.late_after();
         let refused = if !channel.wanted {
             Some(DropReason::Refused)
         } else if total > self.max_message {
             Some(DropReason::TooLarge)
         } else if channel.topic.lifespan.is_some_and(|lifespan| age > lifespan) {
             Some(DropReason::Expired)
-        } else if data.number.saturating_add(keep_last) <= seen.highest() {
+        } else if data.number.saturating_add(late_after) <= seen.highest()
+            || self.in_order.is_passed((data.channel, data.source), data.number)
+        {
             Some(DropReason::Late)
         } else {
             None
@@ -289,30 +315,43 @@ impl Inbox {
             seen.insert(data.number);
             channel.stats.dropped.add(reason);
             self.forget((data.channel, data.source, data.number));
+            self.advance((data.channel, data.source));
             let too_large = reason == DropReason::TooLarge;
             return if too_large { Taken::TooLarge(total) } else { Taken::Nothing };
         }
         match self.assemble(now, age, data, bytes) {
-            Ok(Some((payload, age))) => self.deliver(data, payload, age, transit),
+            Ok(Some((payload, age))) => self.deliver(now, data, payload, age, transit),
             Ok(None) => Taken::Nothing,
             Err(()) => Taken::Bound,
         }
     }
 
-    fn deliver(&mut self, data: &Data, payload: Bytes, age: Duration, transit: Transit) -> Taken {
+    fn deliver(
+        &mut self,
+        now: Instant,
+        data: &Data,
+        payload: Bytes,
+        age: Duration,
+        transit: Transit,
+    ) -> Taken {
         let Some(channel) = self.channels.get_mut(&data.channel) else {
             return Taken::UnknownChannel;
         };
         channel.sources.entry(data.source).or_default().insert(data.number);
-        channel.stats.delivered += 1;
-        channel.stats.bytes += payload.len() as u64;
         let measured = transit.measured.unwrap_or(transit.assumed);
-        channel.stats.delay.add(age.saturating_sub(transit.assumed) + measured);
-        let keep_last = u64::from(channel.topic.keep_last);
+        let delay = age.saturating_sub(transit.assumed) + measured;
         let stream = (data.channel, data.source);
-        let too_old = data.number.saturating_sub(keep_last);
+        let wait = channel.wait(age);
+        if wait.is_none() {
+            channel.count_delivered(payload.len(), delay);
+        }
+        let too_old = data.number.saturating_sub(channel.topic.late_after());
         self.drop_partials(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= too_old);
-        Taken::Message(Received { payload, source: data.source, encoded: data.encoded, age })
+        let message = Received { payload, source: data.source, encoded: data.encoded, age };
+        let Some(wait) = wait else { return Taken::Message(message) };
+        let complete = Complete { message, delay, since: now };
+        self.wait_for_turn(stream, data.number, now + wait, complete);
+        Taken::Nothing
     }
 
     /// Adds a fragment; returns the message and its age if it is complete.
@@ -376,6 +415,7 @@ impl Inbox {
         if bytes > self.max_bytes {
             return Err(());
         }
+        self.limit_waiting(bytes);
         let mut count = self.partials.keys().filter(|key| key.0 != CONTROL).count();
         while self.partial_bytes + bytes > self.max_bytes || count >= limits::PARTIAL_MESSAGES {
             let data = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
@@ -387,7 +427,11 @@ impl Inbox {
         Ok(())
     }
 
-    fn drop_partials(&mut self, reason: DropReason, which: impl Fn(&Key, &Incomplete) -> bool) {
+    pub(super) fn drop_partials(
+        &mut self,
+        reason: DropReason,
+        which: impl Fn(&Key, &Incomplete) -> bool,
+    ) {
         // Fragments of control messages were acknowledged and do not arrive again.
         let data = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
         let ended: Vec<Key> = data.filter(|(k, w)| which(k, w)).map(|(k, _)| *k).collect();
@@ -396,6 +440,7 @@ impl Inbox {
             let Some(channel) = self.channels.get_mut(&key.0) else { continue };
             channel.stats.dropped.add(reason);
             channel.sources.entry(key.1).or_default().insert(key.2);
+            self.advance((key.0, key.1));
         }
     }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Delivery of messages. A sender queues, fragments, sends and repairs them ([`outbox`]); a receiver
-//! reassembles and delivers each once ([`inbox`]).
+//! reassembles and delivers each once ([`inbox`]), in the order of publication if the topic asks for
+//! it ([`ordering`]).
 
 pub(crate) mod definitions;
 pub(crate) mod fec;
 mod fragment;
 pub(crate) mod inbox;
+mod ordering;
 pub(crate) mod outbox;
 mod repair_backoff;
 mod repair_budget;

@@ -27,12 +27,16 @@ impl Endpoint {
                 if state.inbox.set_offer(offer.channel, offer.topic.clone()) {
                     if known {
                         state.definitions.topic_removed();
+                        self.deliver_ready(now, peer);
                     }
                     self.resolve_definition(now, peer, offer.channel, offer.topic);
                 }
             }
             Control::Withdraw { channel } => {
                 state.awaiting_definition.remove(&channel);
+                state.inbox.end_order(Some(channel));
+                self.deliver_ready(now, peer);
+                let state = &mut self.peers[peer];
                 if state.inbox.withdraw(channel) {
                     state.definitions.topic_removed();
                     let channel = ChannelId(channel);

@@ -354,6 +354,9 @@ impl Endpoint {
     }
 
     fn reset_session(&mut self, now: Instant, peer: PeerId) {
+        // Complete messages of the session are not lost.
+        self.peers[peer].inbox.end_order(None);
+        self.deliver_ready(now, peer);
         let state = &mut self.peers[peer];
         state.end_session(&self.config);
         for link in state.links.clone() {

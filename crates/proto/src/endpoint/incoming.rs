@@ -150,6 +150,11 @@ impl Endpoint {
                     let state = &mut self.peers[peer];
                     state.inbox.expire(now, state.up);
                     self.arm_partials(now, peer);
+                    self.deliver_ready(now, peer);
+                }
+                Timer::Order(peer) => {
+                    self.peers[peer].inbox.end_waits(now);
+                    self.deliver_ready(now, peer);
                 }
                 // Polling for packets finds what is due.
                 Timer::Ack(..) | Timer::Pace(_) | Timer::Held(_) => {}
@@ -419,6 +424,7 @@ impl Endpoint {
                 let recovered = self.peers[peer].inbox.protect(now, transit, data, bytes);
                 self.handle_recovered(now, peer, data.channel, &recovered);
                 self.arm_partials(now, peer);
+                self.deliver_ready(now, peer);
             }
             Frame::Parity(data, bytes) => {
                 match self.peers[peer].inbox.take_parity(now, transit, data, bytes) {
@@ -426,6 +432,7 @@ impl Endpoint {
                     Err(reason) => self.refused.add(reason),
                 }
                 self.arm_partials(now, peer);
+                self.deliver_ready(now, peer);
             }
             Frame::Relay(data, bytes) => {
                 let inbox = &mut self.peers[peer].inbox;
@@ -439,6 +446,7 @@ impl Endpoint {
                     self.handle_taken(now, peer, ChannelId(data.channel), taken);
                 }
                 self.arm_partials(now, peer);
+                self.deliver_ready(now, peer);
             }
             Frame::Ping
             | Frame::Goodbye
@@ -497,6 +505,14 @@ impl Endpoint {
                 self.notice(notice);
             }
         }
+    }
+
+    /// Delivers the messages that wait for no earlier one any more.
+    pub(crate) fn deliver_ready(&mut self, now: Instant, peer: PeerId) {
+        while let Some((channel, message)) = self.peers[peer].inbox.next_ready(now) {
+            self.emit(Event::Message { peer, channel: ChannelId(channel), message });
+        }
+        self.timers.set(Timer::Order(peer), self.peers[peer].inbox.next_end_of_wait());
     }
 
     /// Applies an acknowledgement. `clock` is that of its packet.

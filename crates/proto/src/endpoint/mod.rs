@@ -91,6 +91,7 @@ pub(crate) enum Timer {
     Ack(PeerId, u8),
     Expiry(PeerId),
     Partials(PeerId),
+    Order(PeerId),
     Pace(RadioId),
 }
 
@@ -380,6 +381,9 @@ impl Endpoint {
         let peer = &mut self.peers[peer];
         let Some(open) = peer.inbox.channels.get_mut(&channel.0) else { return };
         if std::mem::replace(&mut open.wanted, wanted) != wanted {
+            if !wanted {
+                peer.inbox.drop_waiting(channel.0);
+            }
             peer.send_control(now, &Control::Want { channel: channel.0, wanted });
         }
     }

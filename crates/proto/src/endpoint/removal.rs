@@ -86,6 +86,7 @@ impl Endpoint {
             self.timers.set(timer, None);
         }
         self.timers.set(Timer::Partials(peer), None);
+        self.timers.set(Timer::Order(peer), None);
         (0..=u8::MAX).for_each(|number| self.timers.set(Timer::Ack(peer, number), None));
         self.radios.iter_mut().for_each(|radio| radio.forget(peer));
         self.by_session.retain(|_, owner| *owner != peer);

@@ -81,6 +81,8 @@ pub struct OfferedTopic {
     pub qos: OfferedQos,
     /// The kind of its messages.
     pub role: Role,
+    /// The order in which the receiver delivers the messages of a source.
+    pub order: DeliveryOrder,
 }
 
 impl OfferedTopic {
@@ -95,9 +97,38 @@ impl OfferedTopic {
             lifespan: None,
             qos: OfferedQos::default(),
             role: Role::Topic,
+            order: DeliveryOrder::Arrival,
+        }
+    }
+
+    /// The number of newer messages after which an older one of the same source is late, at least 1.
+    pub(crate) fn late_after(&self) -> u64 {
+        match self.order {
+            DeliveryOrder::Newest => 1,
+            DeliveryOrder::Arrival | DeliveryOrder::Sent { .. } => u64::from(self.keep_last.max(1)),
         }
     }
 }
+
+/// The order in which the messages of a source are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum DeliveryOrder {
+    /// Each as soon as it is complete. A message may overtake earlier ones.
+    #[default]
+    Arrival,
+    /// In the order of publication: a complete message waits for missing earlier ones.
+    Sent {
+        /// The longest wait, at least a millisecond and at most [`MAX_ORDER_WAIT`].
+        wait: Duration,
+    },
+    /// Each as soon as it is complete, unless a newer one was delivered before.
+    Newest,
+}
+
+/// Longest time that a complete message waits for missing earlier ones.
+pub const MAX_ORDER_WAIT: Duration = Duration::from_secs(1);
+/// That time if the offer does not state it.
+pub const ORDER_WAIT: Duration = Duration::from_millis(200);
 
 /// The kind of a channel's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -155,6 +186,8 @@ const RELIABLE: u8 = 2;
 const MANUAL_LIVELINESS: u8 = 4;
 const RESPONSES: u8 = 8;
 const CALLS: u8 = 16;
+const ORDER_SENT: u8 = 32;
+const ORDER_NEWEST: u8 = 64;
 
 impl Control {
     /// Reads one message.
@@ -241,7 +274,17 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
         CALLS => Role::Calls,
         _ => Role::Answers,
     };
-    Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos, role })
+    let order = match flags & (ORDER_SENT | ORDER_NEWEST) {
+        0 => DeliveryOrder::Arrival,
+        ORDER_NEWEST => DeliveryOrder::Newest,
+        _ => DeliveryOrder::Sent { wait: read_order_wait(reader)? },
+    };
+    Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos, role, order })
+}
+
+fn read_order_wait(reader: &mut Reader<'_>) -> Result<Duration, WireError> {
+    let wait = if reader.is_empty() { None } else { read_time(reader, "order wait")? };
+    Ok(wait.unwrap_or(ORDER_WAIT).min(MAX_ORDER_WAIT))
 }
 
 fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
@@ -259,6 +302,11 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
                 Role::Topic => 0,
                 Role::Answers => RESPONSES,
                 Role::Calls => CALLS,
+            }
+            | match topic.order {
+                DeliveryOrder::Arrival => 0,
+                DeliveryOrder::Sent { .. } => ORDER_SENT,
+                DeliveryOrder::Newest => ORDER_NEWEST,
             },
     );
     for text in [&topic.name, &topic.type_name, &topic.type_hash] {
@@ -267,6 +315,9 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
     put_varint(out, u64::from(*depth));
     put_time(out, *deadline);
     put_time(out, *lease);
+    if let DeliveryOrder::Sent { wait } = topic.order {
+        put_time(out, Some(wait.min(MAX_ORDER_WAIT)));
+    }
 }
 
 /// Reads a time in milliseconds; 0 is none.

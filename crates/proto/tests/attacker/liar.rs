@@ -15,7 +15,9 @@ use tautline_proto::wire::frame::{
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
-use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, PublicKey, Role, SecretKey};
+use tautline_proto::{
+    DeliveryOrder, Duration, Instant, OfferedQos, OfferedTopic, PublicKey, Role, SecretKey,
+};
 
 /// Draws a number below another; 0 where nothing is left to draw from.
 pub type Draw<'a> = dyn FnMut(u64) -> u64 + 'a;
@@ -524,6 +526,13 @@ fn drawn_topic(draw: &mut Draw<'_>, channel: u64) -> OfferedTopic {
         (millis > 0).then(|| Duration::from_millis(millis))
     };
     let long = "x".repeat(pick(draw, &[0, 0, 0, MAX_TEXT - 30]));
+    let wait = Duration::from_millis(pick(draw, &[1, 50, 1000]));
+    let orders = [
+        DeliveryOrder::Arrival,
+        DeliveryOrder::Newest,
+        DeliveryOrder::Sent { wait },
+        DeliveryOrder::Sent { wait },
+    ];
     OfferedTopic {
         name: format!("/{long}{channel}"),
         type_name: pick(draw, &["std_msgs/String", "geometry_msgs/Twist", "", "lie/Lie"]).into(),
@@ -533,5 +542,6 @@ fn drawn_topic(draw: &mut Draw<'_>, channel: u64) -> OfferedTopic {
         lifespan: seconds(draw),
         qos: OfferedQos { deadline: seconds(draw), lease: seconds(draw), ..OfferedQos::default() },
         role: pick(draw, &[Role::Topic, Role::Topic, Role::Answers, Role::Calls]),
+        order: pick(draw, &orders),
     }
 }

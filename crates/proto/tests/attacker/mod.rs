@@ -42,6 +42,7 @@ pub fn topic(name: &str) -> OfferedTopic {
         lifespan: None,
         qos: tautline_proto::OfferedQos::default(),
         role: tautline_proto::Role::Topic,
+        order: tautline_proto::DeliveryOrder::Arrival,
     }
 }
 

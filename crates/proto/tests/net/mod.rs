@@ -150,6 +150,7 @@ pub fn topic(name: &str, priority: u8) -> OfferedTopic {
         lifespan: None,
         qos: tautline_proto::OfferedQos::default(),
         role: tautline_proto::Role::Topic,
+        order: tautline_proto::DeliveryOrder::Arrival,
     }
 }
 

@@ -231,6 +231,7 @@ fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
         avoid_links: Vec::new(),
         repair: value_or(raw.repair.clone(), default::REPAIR).0,
         fec: raw.fec.as_ref().map(|percent| percent.0 as u8),
+        order: raw.order.map(file::OrderWord::order).unwrap_or_default(),
         keep_last: raw.keep_last.as_ref().map(|count| count.0 as u32),
         lifespan: raw.lifespan.as_ref().map(|time| time.0),
         congestion: word(raw.congestion.as_ref()),

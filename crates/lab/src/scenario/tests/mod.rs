@@ -241,6 +241,17 @@ fn links_of_a_flow_are_networks_that_its_ends_share() {
     assert_eq!(with("links: best, avoid_links: [adhoc]"), (best, none, vec![0]));
 }
 
+#[test]
+fn a_flow_is_delivered_as_it_arrives_unless_its_order_says_otherwise() {
+    let with = |keys: &str| {
+        parsed(&BASE.replace("every: 20ms", &format!("every: 20ms{keys}"))).flows.remove(0).order
+    };
+    let wait = std::time::Duration::from_millis(200);
+    assert_eq!(with(""), DeliveryOrder::Arrival);
+    assert_eq!(with(", order: sent"), DeliveryOrder::Sent { wait });
+    assert_eq!(with(", order: newest"), DeliveryOrder::Newest);
+}
+
 fn ends(from: &str, to: &str) -> Vec<(String, usize, usize)> {
     let text = BASE.replace("from: robot, to: base", &format!("from: {from}, to: {to}"));
     parsed(&text).flows.into_iter().map(|flow| (flow.name, flow.from, flow.to)).collect()

@@ -253,6 +253,11 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
     (
         "every: 20ms",
+        "every: 20ms, order: lifo",
+        "13:74: flows[0].order: found 'lifo'; allowed: arrival, sent, newest",
+    ),
+    (
+        "every: 20ms",
         "every: 20ms, copies: 1",
         "13:75: flows[0].copies: found '1'; allowed: a whole number from 2 to 16",
     ),

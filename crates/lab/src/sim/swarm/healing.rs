@@ -7,8 +7,8 @@ use crate::scenario::NetworkKind;
 use anyhow::{Result, anyhow, bail};
 use std::time::Duration;
 use tautline_medium::{Nanos, NetworkId, StationId, WifiConfig};
-use tautline_proto::Rate;
 use tautline_proto::stats::{DropReason, Drops};
+use tautline_proto::{DeliveryOrder, Rate};
 
 /// Bits of a full packet.
 const PACKET_BITS: u64 = 1500 * 8;
@@ -230,6 +230,10 @@ impl World {
                 bail!("message {number} of /{topic} has no outcome after recovery: {stats:?}");
             }
             self.run(10 * MS)?;
+        }
+        // Earlier messages may be missing.
+        if let DeliveryOrder::Sent { wait } = self.plan.topics[topic].config.topic.order {
+            self.run(wait.as_nanos() as Nanos + 10 * MS)?;
         }
         let arrived = self.oracle.has_arrived(number).unwrap_or(true);
         let new_drops = self.drops() != drops;

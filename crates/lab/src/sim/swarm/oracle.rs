@@ -19,6 +19,8 @@ pub struct Terms {
     pub lifespan: Option<Duration>,
     /// Number of newer delivered messages of its source after which an older one is not delivered.
     pub keep_last: u32,
+    /// No message is delivered after a newer one of its source.
+    pub in_order: bool,
 }
 
 /// A message that was accepted for sending.
@@ -223,13 +225,17 @@ impl Oracle {
     }
 
     /// Numbers are in the order of acceptance, and each newer delivered message has a number of its
-    /// own. A message is late if `keep_last` newer ones were delivered.
+    /// own. A message is late if `keep_last` newer ones were delivered, or one if the topic is in
+    /// order.
     fn judge_order(&mut self, number: u32, sent: &Sent) -> Result<()> {
         let arrived = self.arrived_of.entry((sent.topic, sent.source)).or_default();
         let newer = arrived.range(number..).count();
         arrived.insert(number);
-        let keep_last = self.terms[sent.topic].keep_last.max(1);
-        if newer >= keep_last as usize {
+        let Terms { keep_last, in_order, .. } = self.terms[sent.topic];
+        if in_order && newer > 0 {
+            bail!("message {number} of a topic in order arrived after {newer} newer ones");
+        }
+        if newer >= keep_last.max(1) as usize {
             bail!(
                 "message {number} arrived after {newer} newer ones of its source; keep_last is {keep_last}"
             );

@@ -11,8 +11,8 @@ use tautline_medium::{
     WifiConfig,
 };
 use tautline_proto::{
-    ChannelConfig, Config, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic, RadioConfig, Rate,
-    SecretKey,
+    ChannelConfig, Config, DeliveryOrder, LinkPolicy, LinkSet, LinkUse, Marking, OfferedTopic,
+    RadioConfig, Rate, SecretKey,
 };
 
 /// One millisecond.
@@ -484,12 +484,24 @@ fn link_use(priority: u8) -> LinkUse {
     }
 }
 
+/// Every order, by the priority as well.
+fn order(priority: u8) -> DeliveryOrder {
+    let waits = [5, 50, 200, 1000].map(Duration::from_millis);
+    match priority / 16 % 4 {
+        1 => DeliveryOrder::Sent { wait: waits[usize::from(priority / 64)] },
+        2 => DeliveryOrder::Newest,
+        _ => DeliveryOrder::Arrival,
+    }
+}
+
 fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicPlan {
     let lifespan = pick(random, &[None, None, Some(50), Some(300), Some(2000)]);
     // No other topic has this type, so that the definition must be requested.
     let type_name = format!("swarm/Type{number}");
+    let priority = random.u8(..);
     let topic = OfferedTopic {
-        priority: random.u8(..),
+        priority,
+        order: order(priority),
         keep_last: pick(random, &[1, 1, 2, 10, 1000]),
         lifespan: lifespan.map(Duration::from_millis),
         ..topic(format!("/{number}"), &type_name, "00")

@@ -9,7 +9,11 @@ const LIFESPAN: Duration = Duration::from_millis(50);
 
 /// Returns an oracle of one topic with `count` messages of 100 bytes sent 10 ms apart.
 fn oracle_of(count: u64, keep_last: u32) -> (Oracle, Vec<Vec<u8>>) {
-    let mut oracle = Oracle::new(vec![Terms { lifespan: Some(LIFESPAN), keep_last }]);
+    oracle_for(count, Terms { lifespan: Some(LIFESPAN), keep_last, in_order: false })
+}
+
+fn oracle_for(count: u64, terms: Terms) -> (Oracle, Vec<Vec<u8>>) {
+    let mut oracle = Oracle::new(vec![terms]);
     let payloads = (0..count).map(|n| {
         let payload = oracle.next_payload(100);
         let at = n * 10 * MS;
@@ -99,6 +103,15 @@ fn the_oracle_finds_a_source_that_goes_back_in_time() {
 }
 
 #[test]
+fn the_oracle_finds_a_message_after_a_newer_one_of_a_topic_in_order() {
+    let terms = Terms { lifespan: None, keep_last: 10, in_order: true };
+    let (mut oracle, payloads) = oracle_for(3, terms);
+    oracle.delivered(&delivery(&payloads[0])).unwrap();
+    oracle.delivered(&delivery(&payloads[2])).unwrap();
+    assert!(wrong(&mut oracle, &delivery(&payloads[1])).contains("a topic in order"));
+}
+
+#[test]
 fn the_oracle_finds_what_nobody_wants() {
     let (mut oracle, payloads) = oracle_of(1, 1);
     let unwanted = Delivery { wanted: false, ..delivery(&payloads[0]) };
@@ -136,7 +149,7 @@ fn the_oracle_finds_messages_of_and_for_lives_that_ended() {
 
 #[test]
 fn messages_too_short_for_a_number_come_no_more_often_than_they_were_sent() {
-    let mut oracle = Oracle::new(vec![Terms { lifespan: None, keep_last: 10 }]);
+    let mut oracle = Oracle::new(vec![Terms { lifespan: None, keep_last: 10, in_order: false }]);
     let era = Era::default();
     oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 0, at: 0, era });
     oracle.delivered(&delivery(&[])).unwrap();

@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use tautline_medium::{Medium, Nanos, NetworkId, RadioId, StationId};
 use tautline_proto::stats::{InStats, OutStats, RefusedPacket};
-use tautline_proto::{ChannelId, Endpoint, Event, Message, PeerId, Rights, SecretKey};
+use tautline_proto::{
+    ChannelId, DeliveryOrder, Endpoint, Event, Message, PeerId, Rights, SecretKey,
+};
 
 /// Maximum size of a control message, without a definition's text.
 const CONTROL_BYTES: u64 = 300;
@@ -126,7 +128,8 @@ impl World {
         });
         let terms = plan.topics.iter().map(|topic| {
             let topic = &topic.config.topic;
-            Terms { lifespan: topic.lifespan, keep_last: topic.keep_last }
+            let in_order = topic.order != DeliveryOrder::Arrival;
+            Terms { lifespan: topic.lifespan, keep_last: topic.keep_last, in_order }
         });
         let mut world = Self {
             net,
@@ -410,7 +413,12 @@ impl World {
                 let topic = known.find(|n| self.channels[*n] == channel);
                 drop(known);
                 let topic = topic.ok_or_else(|| anyhow!("a message arrived on {channel:?}"))?;
-                let transit = self.transit[station] + self.relayed_transit(partner, station);
+                let last = match self.plan.topics[topic].config.topic.order {
+                    // An earlier datagram may have completed the message.
+                    DeliveryOrder::Sent { .. } => self.net.worst_transit,
+                    _ => self.transit[station],
+                };
+                let transit = last + self.relayed_transit(partner, station);
                 self.oracle.delivered(&Delivery {
                     topic,
                     source: message.source,
@@ -493,7 +501,8 @@ impl World {
         if self.restarts > 0 || !one_session || bound > 0 {
             return Ok(());
         }
-        let known = self.oracle.deliveries(topic) + self.inward(topic).dropped.total();
+        let inward = self.inward(topic);
+        let known = self.oracle.deliveries(topic) + inward.dropped.total() + inward.waiting;
         if stats.delivered > known {
             bail!(
                 "{} messages of /{topic} are counted as delivered; the subscriber received {known}",

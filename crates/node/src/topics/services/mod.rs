@@ -23,8 +23,8 @@ use tautline_gateway::mapping::{
 use tautline_gateway::types::translate::{ServiceTranslator, TranslatedService, dialect_of};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Duration, Instant, LinkPolicy, LinkUse, OfferedQos, OfferedTopic,
-    PeerId, Role,
+    ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkUse, OfferedQos,
+    OfferedTopic, PeerId, Role,
 };
 
 /// No call or response replaces another.
@@ -101,6 +101,7 @@ fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> Ch
             lifespan: Some(timeout),
             qos: OfferedQos::default(),
             role,
+            order: DeliveryOrder::Arrival,
         },
         definition: service.definition.clone(),
         repair: true,

@@ -108,6 +108,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
             lifespan: None,
             qos: tautline_proto::OfferedQos::default(),
             role: tautline_proto::Role::Calls,
+            order: tautline_proto::DeliveryOrder::Arrival,
         },
         definition: "".into(),
         repair: true,

@@ -3,7 +3,7 @@
 
 use super::super::remote::REOFFER_GRACE;
 use super::*;
-use tautline_proto::{ChannelId, OfferedQos, OfferedTopic, Role};
+use tautline_proto::{ChannelId, DeliveryOrder, OfferedQos, OfferedTopic, Role};
 
 const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 
@@ -316,6 +316,7 @@ fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
             lifespan: None,
             qos: OfferedQos::default(),
             role: Role::Topic,
+            order: DeliveryOrder::Arrival,
         },
         definition: "".into(),
     }

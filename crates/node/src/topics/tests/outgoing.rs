@@ -206,6 +206,32 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
 }
 
 #[test]
+fn the_order_of_the_file_is_offered_unless_each_message_counts() {
+    let file = "{ /sent: { order: sent, order_wait: 50ms }, /newest: { order: newest }, \
+                \"/**\": {} }";
+    let mut world = three(file);
+    let order = |world: &mut World, topic: Topic| {
+        let name = topic.name.clone();
+        world.says(0, Event::Offered(topic));
+        let side = &world.sides[0];
+        let (peer, channel) = side.topics.local[&name].channels.first_key_value().unwrap();
+        side.topics.endpoint.channel_out(*peer, *channel).unwrap().0.topic.order
+    };
+    let wait = std::time::Duration::from_millis(50);
+    assert_eq!(
+        order(&mut world, topic("/sent", STRING)),
+        tautline_proto::DeliveryOrder::Sent { wait }
+    );
+    assert_eq!(order(&mut world, topic("/newest", STRING)), tautline_proto::DeliveryOrder::Newest);
+    assert_eq!(order(&mut world, topic("/other", STRING)), tautline_proto::DeliveryOrder::Arrival);
+    assert_eq!(order(&mut world, latched("/newest")), tautline_proto::DeliveryOrder::Arrival);
+    assert_eq!(
+        order(&mut world, topic("/newest", "tf2_msgs/TFMessage")),
+        tautline_proto::DeliveryOrder::Arrival
+    );
+}
+
+#[test]
 fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
     let mut world = three("{ /map: {} }");
     world.says(0, Event::Offered(latched("/map")));

@@ -113,6 +113,7 @@ fn a_name_cannot_leave_the_prefix() {
             lifespan: None,
             qos: tautline_proto::OfferedQos::default(),
             role: tautline_proto::Role::Topic,
+            order: tautline_proto::DeliveryOrder::Arrival,
         },
         definition: "float32 x\n".into(),
         repair: true,

@@ -464,6 +464,7 @@ fn a_caller_waits_no_longer_than_it_would() {
             lifespan: Some(49 * 24 * 3600 * SECOND),
             qos: tautline_proto::OfferedQos::default(),
             role: tautline_proto::Role::Answers,
+            order: tautline_proto::DeliveryOrder::Arrival,
         },
         definition: "---\n".into(),
         repair: true,

@@ -53,10 +53,10 @@ impl Outbox {
     }
 
     /// Drops the messages that `number`, now delivered, makes late: those `keep_last` or more before
-    /// it.
+    /// it, or all before it if the receiver delivers only newer ones.
     fn supersede(&mut self, channel: u64, source: u32, number: u64) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
-        let keep = u64::from(open.config.topic.keep_last.max(1));
+        let keep = open.config.topic.late_after();
         let Some(queue) = open.sources.get_mut(&source) else { return };
         queue.newest_delivered = queue.newest_delivered.max(number);
         let late_from = queue.newest_delivered.saturating_sub(keep);

@@ -20,7 +20,7 @@ use tautline_proto::wire::control::OfferedTopic;
 use tautline_proto::wire::frame::{Ack, Data, Fragment};
 use tautline_proto::wire::packet::{Greeting, start_initiation};
 use tautline_proto::wire::relay::Held;
-use tautline_proto::{OfferedQos, PublicKey, Role, SecretKey};
+use tautline_proto::{DeliveryOrder, OfferedQos, PublicKey, Role, SecretKey};
 
 /// Largest datagram sent: a full packet of an Ethernet interface.
 pub const DATAGRAM: usize = 1472;
@@ -172,6 +172,7 @@ pub fn topic(name: &str, type_name: &str, type_hash: &str) -> OfferedTopic {
         lifespan: None,
         qos: OfferedQos::default(),
         role: Role::Topic,
+        order: DeliveryOrder::Arrival,
     }
 }
 

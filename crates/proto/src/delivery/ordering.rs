@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Delivery in the order of publication ([`DeliveryOrder::Sent`]): a complete message waits until all
+//! earlier ones of its source are passed, for a bounded time.
+//!
+//! Numbers of a source have no gaps, so that a missing message shows. A number is *passed* when its
+//! message was delivered or dropped, when `keep_last` newer ones are complete, and when a later
+//! message has waited long enough. What arrives afterwards is late.
+
+use crate::delivery::inbox::{Inbox, Received};
+use crate::limits;
+use crate::replay_window::WINDOW;
+use crate::stats::DropReason;
+use crate::time::{Duration, Instant};
+use crate::wire::control::DeliveryOrder;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Channel and source.
+pub(super) type Stream = (u64, u32);
+
+/// A complete message that waits.
+#[derive(Debug)]
+pub(super) struct Complete {
+    /// With its age at `since`.
+    pub(super) message: Received,
+    /// Its delay until `since`, for statistics.
+    pub(super) delay: Duration,
+    /// Time at which it was complete.
+    pub(super) since: Instant,
+}
+
+/// The messages of one source.
+#[derive(Debug, Default)]
+struct Line {
+    /// All numbers up to this one are passed.
+    passed: u64,
+    /// Messages by number, with the end of their wait.
+    waiting: BTreeMap<u64, (Instant, Complete)>,
+}
+
+/// Complete messages from one peer that wait for earlier ones, or for [`Inbox::next_ready`].
+#[derive(Debug, Default)]
+pub(super) struct InOrder {
+    lines: BTreeMap<Stream, Line>,
+    /// The end of each wait.
+    ends: BTreeSet<(Instant, Stream, u64)>,
+    /// Payload bytes of the messages that wait.
+    bytes: usize,
+    /// Messages that wait no longer, with their channels.
+    ready: VecDeque<(u64, Complete)>,
+}
+
+impl InOrder {
+    pub(super) fn is_passed(&self, stream: Stream, number: u64) -> bool {
+        self.lines.get(&stream).is_some_and(|line| number <= line.passed)
+    }
+
+    fn insert(&mut self, stream: Stream, number: u64, until: Instant, complete: Complete) {
+        self.bytes += complete.message.payload.len();
+        self.ends.insert((until, stream, number));
+        self.lines.entry(stream).or_default().waiting.insert(number, (until, complete));
+    }
+
+    /// Passes all numbers up to this one; the messages among them are ready.
+    fn pass(&mut self, stream: Stream, number: u64) {
+        let Some(line) = self.lines.get_mut(&stream) else { return };
+        line.passed = line.passed.max(number);
+        let later = line.passed.checked_add(1).map(|next| line.waiting.split_off(&next));
+        for (number, (until, complete)) in
+            std::mem::replace(&mut line.waiting, later.unwrap_or_default())
+        {
+            self.ends.remove(&(until, stream, number));
+            self.bytes -= complete.message.payload.len();
+            self.ready.push_back((stream.0, complete));
+        }
+    }
+
+    /// Begins a line whose numbers up to this one are passed.
+    fn pass_from_start(&mut self, stream: Stream, passed: u64) {
+        self.lines.insert(stream, Line { passed, waiting: BTreeMap::new() });
+    }
+
+    /// Passes the numbers that need no more waiting: those up to `late`, and those that follow and
+    /// are done (complete or dropped).
+    fn advance(&mut self, stream: Stream, late: u64, is_done: impl Fn(u64) -> bool) {
+        let Some(line) = self.lines.get(&stream) else { return };
+        let mut passed = line.passed.max(late);
+        while let Some(next) = passed.checked_add(1).filter(|next| is_done(*next)) {
+            passed = next;
+        }
+        self.pass(stream, passed);
+    }
+
+    /// The sources of a channel.
+    fn streams_of(&self, channel: u64) -> Vec<Stream> {
+        self.lines.range((channel, 0)..=(channel, u32::MAX)).map(|(stream, _)| *stream).collect()
+    }
+}
+
+/// Delivery in the order of publication.
+impl Inbox {
+    /// A complete message waits for earlier ones, but at most until `until`.
+    pub(super) fn wait_for_turn(
+        &mut self,
+        stream: Stream,
+        number: u64,
+        until: Instant,
+        complete: Complete,
+    ) {
+        if let Some(channel) = self.channels.get_mut(&stream.0) {
+            channel.stats.waiting += 1;
+        }
+        self.in_order.insert(stream, number, until, complete);
+        self.advance(stream);
+        self.limit_waiting(0);
+    }
+
+    /// Readies the messages of a source that wait for no missing one any more.
+    pub(super) fn advance(&mut self, stream: Stream) {
+        let Some(channel) = self.channels.get(&stream.0) else { return };
+        let Some(seen) = channel.sources.get(&stream.1) else { return };
+        // The window forgets older numbers: they count as done.
+        let late = seen.highest().saturating_sub(channel.topic.late_after().min(WINDOW));
+        self.in_order.advance(stream, late, |number| seen.contains(number));
+    }
+
+    /// Ends the wait for the messages before this one.
+    fn end_wait(&mut self, stream: Stream, number: u64) {
+        self.in_order.pass(stream, number);
+        self.drop_partials(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= number);
+        self.advance(stream);
+    }
+
+    /// Ends the wait of the messages that have waited long enough.
+    pub(crate) fn end_waits(&mut self, now: Instant) {
+        while let Some(&(_, stream, number)) =
+            self.in_order.ends.first().filter(|(at, ..)| *at <= now)
+        {
+            self.end_wait(stream, number);
+        }
+    }
+
+    /// The time at which the next wait ends.
+    pub(crate) fn next_end_of_wait(&self) -> Option<Instant> {
+        self.in_order.ends.first().map(|(at, ..)| *at)
+    }
+
+    /// Ends the waits that end first, until the messages that wait are within their limits and leave
+    /// space for `bytes` of an incomplete one. None of them is dropped.
+    pub(super) fn limit_waiting(&mut self, bytes: usize) {
+        let space = self.max_bytes.saturating_sub(self.partial_bytes + bytes);
+        while self.in_order.ends.len() > limits::WAITING_MESSAGES || self.in_order.bytes > space {
+            let Some(&(_, stream, number)) = self.in_order.ends.first() else { return };
+            self.end_wait(stream, number);
+        }
+    }
+
+    /// Readies all messages of a channel, or of all channels, which have no order any more.
+    pub(crate) fn end_order(&mut self, channel: Option<u64>) {
+        let all = || self.in_order.lines.keys().copied().collect();
+        for stream in channel.map_or_else(all, |channel| self.in_order.streams_of(channel)) {
+            self.in_order.pass(stream, u64::MAX);
+            self.in_order.lines.remove(&stream);
+        }
+    }
+
+    /// The order of a channel has changed: nothing waits, and what is complete is passed.
+    pub(super) fn change_order(&mut self, channel: u64) {
+        self.end_order(Some(channel));
+        let Some(open) = self.channels.get(&channel) else { return };
+        if let DeliveryOrder::Sent { .. } = open.topic.order {
+            for (source, seen) in &open.sources {
+                self.in_order.pass_from_start((channel, *source), seen.highest());
+            }
+        }
+    }
+
+    /// Drops the waiting messages of a channel to which the application is not subscribed any more.
+    pub(crate) fn drop_waiting(&mut self, channel: u64) {
+        for stream in self.in_order.streams_of(channel) {
+            let Some(line) = self.in_order.lines.get(&stream) else { continue };
+            let Some((&last, _)) = line.waiting.last_key_value() else { continue };
+            let before = self.in_order.ready.len();
+            self.in_order.pass(stream, last);
+            let dropped = self.in_order.ready.drain(before..).count();
+            let Some(channel) = self.channels.get_mut(&channel) else { continue };
+            channel.stats.waiting -= dropped as u64;
+            (0..dropped).for_each(|_| channel.stats.dropped.add(DropReason::Refused));
+        }
+    }
+
+    /// The next message that waits no longer, and its channel. A message that has expired meanwhile,
+    /// because this process paused, is dropped.
+    pub(crate) fn next_ready(&mut self, now: Instant) -> Option<(u64, Received)> {
+        while let Some((number, complete)) = self.in_order.ready.pop_front() {
+            let Complete { mut message, delay, since } = complete;
+            let Some(channel) = self.channels.get_mut(&number) else { continue };
+            channel.stats.waiting -= 1;
+            message.age += now.since(since);
+            if channel.topic.lifespan.is_some_and(|lifespan| message.age > lifespan) {
+                channel.stats.dropped.add(DropReason::Expired);
+                continue;
+            }
+            channel.count_delivered(message.payload.len(), delay + now.since(since));
+            return Some((number, message));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::inbox::{Taken, Transit};
+    use crate::wire::control::OfferedTopic;
+    use crate::wire::frame::{Data, Fragment};
+    use proptest::prelude::*;
+
+    const CHANNEL: u64 = 1;
+    const WAIT: Duration = Duration::from_millis(200);
+
+    fn at(ms: u64) -> Instant {
+        Instant((1000 + ms) * 1_000_000)
+    }
+
+    fn topic(order: DeliveryOrder) -> OfferedTopic {
+        OfferedTopic { order, keep_last: 1000, ..OfferedTopic::nameless(0) }
+    }
+
+    /// A receiver with one channel, and what it delivered.
+    struct Receiver {
+        inbox: Inbox,
+        delivered: Vec<u64>,
+        ages: Vec<Duration>,
+    }
+
+    impl Receiver {
+        fn new(topic: OfferedTopic) -> Self {
+            let mut inbox = Inbox::new(10_000, 10_000);
+            inbox.set_offer(CHANNEL, topic);
+            inbox.channels.get_mut(&CHANNEL).unwrap().wanted = true;
+            Self { inbox, delivered: Vec::new(), ages: Vec::new() }
+        }
+
+        /// Handles the waits that end before `now`, each at its time.
+        fn pass_time(&mut self, now: Instant) {
+            while let Some(end) = self.inbox.next_end_of_wait().filter(|end| *end <= now) {
+                self.inbox.end_waits(end);
+                self.note(end);
+            }
+        }
+
+        fn note(&mut self, now: Instant) {
+            while let Some((channel, message)) = self.inbox.next_ready(now) {
+                assert_eq!(channel, CHANNEL);
+                self.delivered.push(number_of(&message));
+                self.ages.push(message.age);
+            }
+        }
+
+        /// Takes a message of 100 bytes, or its first half.
+        fn take(&mut self, now: Instant, number: u64, is_whole: bool) {
+            self.pass_time(now);
+            let fragment = (!is_whole).then_some(Fragment { total: 100, offset: 0 });
+            let payload = [&number.to_le_bytes()[..], &[0; 92]].concat();
+            let age = Duration::from_millis(10);
+            let data = Data {
+                channel: CHANNEL,
+                number,
+                source: 3,
+                encoded: false,
+                age,
+                fragment,
+                place: None,
+            };
+            let bytes = if is_whole { &payload[..] } else { &payload[..50] };
+            let taken = self.inbox.take(now, Transit::default(), &data, bytes);
+            if let Taken::Message(message) = taken {
+                self.delivered.push(number_of(&message));
+            }
+            self.note(now);
+        }
+
+        fn dropped(&self, reason: DropReason) -> u64 {
+            self.inbox.channels[&CHANNEL].stats.dropped.get(reason)
+        }
+    }
+
+    fn number_of(message: &Received) -> u64 {
+        u64::from_le_bytes(*message.payload.first_chunk().unwrap())
+    }
+
+    #[test]
+    fn a_message_waits_for_earlier_ones_and_its_age_includes_the_wait() {
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
+        receiver.take(at(0), 2, true);
+        receiver.take(at(5), 4, true);
+        assert_eq!(receiver.delivered, [0; 0]);
+        receiver.take(at(50), 1, true);
+        assert_eq!(receiver.delivered, [1, 2]);
+        assert_eq!(receiver.ages, [10, 60].map(Duration::from_millis));
+        receiver.pass_time(at(204));
+        assert_eq!(receiver.delivered, [1, 2]);
+        receiver.pass_time(at(205));
+        receiver.take(at(206), 3, true);
+        receiver.take(at(206), 5, true);
+        assert_eq!(receiver.delivered, [1, 2, 4, 5]);
+        assert_eq!(receiver.dropped(DropReason::Late), 1);
+        let stats = receiver.inbox.channels[&CHANNEL].stats;
+        assert_eq!((stats.delivered, stats.delay.max), (4, Duration::from_millis(210)));
+    }
+
+    #[test]
+    fn what_overtakes_is_delivered_at_once_or_makes_earlier_ones_late() {
+        let arrivals = [2, 1, 4, 3];
+        for (order, delivered) in
+            [(DeliveryOrder::Arrival, vec![2, 1, 4, 3]), (DeliveryOrder::Newest, vec![2, 4])]
+        {
+            let mut receiver = Receiver::new(topic(order));
+            arrivals.iter().for_each(|number| receiver.take(at(0), *number, true));
+            assert_eq!(receiver.delivered, delivered);
+        }
+    }
+
+    #[test]
+    fn a_dropped_message_is_not_waited_for() {
+        let order = DeliveryOrder::Sent { wait: WAIT };
+        let lifespan = Some(Duration::from_millis(100));
+        let mut receiver = Receiver::new(OfferedTopic { lifespan, ..topic(order) });
+        receiver.take(at(0), 1, false);
+        receiver.take(at(80), 2, true);
+        // Message 1 expires at 90 ms; message 2 would wait for half of the 90 ms that it has left.
+        receiver.inbox.expire(at(91), true);
+        receiver.note(at(91));
+        assert_eq!(receiver.delivered, [2]);
+        receiver.take(at(100), 4, true);
+        receiver.pass_time(at(144));
+        assert_eq!(receiver.delivered, [2]);
+        receiver.pass_time(at(145));
+        assert_eq!(receiver.delivered, [2, 4]);
+    }
+
+    #[test]
+    fn a_message_is_not_waited_for_when_keep_last_newer_ones_are_complete() {
+        let order = DeliveryOrder::Sent { wait: WAIT };
+        let mut receiver = Receiver::new(OfferedTopic { keep_last: 3, ..topic(order) });
+        [2, 3].into_iter().for_each(|number| receiver.take(at(0), number, true));
+        assert_eq!(receiver.delivered, [0; 0]);
+        receiver.take(at(1), 4, true);
+        assert_eq!(receiver.delivered, [2, 3, 4]);
+        let mut receiver = Receiver::new(OfferedTopic { keep_last: 1, ..topic(order) });
+        [5, 4, 9].into_iter().for_each(|number| receiver.take(at(0), number, true));
+        assert_eq!(receiver.delivered, [5, 9]);
+    }
+
+    #[test]
+    fn a_peer_that_leaves_gaps_is_bounded_and_loses_nothing() {
+        let gaps = |count: u64| (1..=count).map(|it| 2 * it);
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
+        gaps(120).for_each(|number| receiver.take(at(0), number, true));
+        assert!(receiver.inbox.in_order.bytes <= 10_000);
+        assert_eq!(receiver.delivered, gaps(20).collect::<Vec<_>>());
+        // An incomplete message takes space from those that wait.
+        receiver.take(at(0), 241, false);
+        assert_eq!(receiver.delivered, gaps(21).collect::<Vec<_>>());
+        let far = 1 << 60;
+        receiver.take(at(0), far, true);
+        assert_eq!(receiver.delivered.len(), 120);
+        (1..50).for_each(|before| receiver.take(at(0), far - before, true));
+        receiver.pass_time(at(200));
+        assert_eq!(receiver.delivered[120..], (far - 49..=far).collect::<Vec<_>>());
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
+        receiver.inbox.max_bytes = usize::MAX;
+        receiver.inbox.channels.get_mut(&CHANNEL).unwrap().topic.keep_last = u32::MAX;
+        for source in 0..4 {
+            for number in (0..500).map(|it| 2 + 2 * it) {
+                let age = Duration::ZERO;
+                let (channel, encoded, fragment) = (CHANNEL, false, None);
+                let data = Data { channel, number, source, encoded, age, fragment, place: None };
+                let _ = receiver.inbox.take(at(0), Transit::default(), &data, &[0; 8]);
+            }
+        }
+        assert_eq!(receiver.inbox.in_order.ends.len(), limits::WAITING_MESSAGES);
+        assert_eq!(receiver.inbox.in_order.ready.len(), 2000 - limits::WAITING_MESSAGES);
+    }
+
+    #[test]
+    fn waiting_messages_are_delivered_at_the_end_and_dropped_without_a_subscription() {
+        let order = DeliveryOrder::Sent { wait: WAIT };
+        for channel in [None, Some(CHANNEL)] {
+            let mut receiver = Receiver::new(topic(order));
+            [3, 2].into_iter().for_each(|number| receiver.take(at(0), number, true));
+            receiver.inbox.end_order(channel);
+            receiver.note(at(0));
+            assert_eq!(receiver.delivered, [2, 3]);
+        }
+        let mut receiver = Receiver::new(topic(order));
+        [3, 2].into_iter().for_each(|number| receiver.take(at(0), number, true));
+        receiver.inbox.drop_waiting(CHANNEL);
+        [1, 4].into_iter().for_each(|number| receiver.take(at(0), number, true));
+        assert_eq!(receiver.delivered, [4]);
+        assert_eq!(receiver.dropped(DropReason::Refused), 2);
+    }
+
+    #[test]
+    fn a_changed_order_applies_to_later_messages() {
+        let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
+        [1, 3].into_iter().for_each(|number| receiver.take(at(0), number, true));
+        receiver.inbox.set_offer(CHANNEL, topic(DeliveryOrder::Sent { wait: WAIT / 2 }));
+        receiver.note(at(0));
+        assert_eq!(receiver.delivered, [1, 3]);
+        [5, 2].into_iter().for_each(|number| receiver.take(at(0), number, true));
+        receiver.pass_time(at(100));
+        assert_eq!(receiver.delivered, [1, 3, 5]);
+        receiver.inbox.set_offer(CHANNEL, topic(DeliveryOrder::Arrival));
+        [7, 6].into_iter().for_each(|number| receiver.take(at(100), number, true));
+        assert_eq!(receiver.delivered, [1, 3, 5, 7, 6]);
+    }
+
+    /// Number, time in milliseconds, and whether it is whole, in the order of arrival.
+    fn arrivals() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
+        proptest::collection::vec((1..60u64, 0..60u64, proptest::bool::weighted(0.9)), 0..80)
+            .prop_map(|drawn| {
+                let mut now = 0;
+                let later = |(number, pause, is_whole): (u64, u64, bool)| {
+                    now += pause;
+                    (number, now, is_whole)
+                };
+                drawn.into_iter().map(later).collect()
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn any_arrivals_are_delivered_in_order_and_within_the_wait(
+            arrivals in arrivals(),
+            keep_last in prop_oneof![1..5u32, Just(1000u32)],
+        ) {
+            let order = DeliveryOrder::Sent { wait: WAIT };
+            let mut receiver = Receiver::new(OfferedTopic { keep_last, ..topic(order) });
+            for &(number, ms, is_whole) in &arrivals {
+                receiver.take(at(ms), number, is_whole);
+            }
+            receiver.pass_time(at(1_000_000));
+            let delivered = &receiver.delivered;
+            prop_assert!(delivered.is_sorted_by(|a, b| a < b), "{:?}", delivered);
+            prop_assert_eq!(receiver.inbox.in_order.bytes, 0);
+            prop_assert_eq!(receiver.inbox.channels[&CHANNEL].stats.waiting, 0);
+            prop_assert!(receiver.ages.iter().all(|age| *age <= WAIT + Duration::from_millis(10)));
+            let first_whole = |number| {
+                arrivals.iter().position(|it| it.0 == number && it.2)
+            };
+            for number in 1..60 {
+                let Some(place) = first_whole(number) else {
+                    prop_assert!(!delivered.contains(&number));
+                    continue;
+                };
+                // Nothing newer had waited long enough, and fewer than `keep_last` were complete.
+                let newer = arrivals[..place].iter().filter(|it| it.0 > number && it.2);
+                let is_in_time = newer.clone().all(|it| it.1 + 200 > arrivals[place].1);
+                let highest = newer.map(|it| it.0).max().unwrap_or(0);
+                if is_in_time && number + u64::from(keep_last) > highest {
+                    prop_assert!(delivered.contains(&number), "{} of {:?}", number, delivered);
+                }
+            }
+        }
+    }
+}
