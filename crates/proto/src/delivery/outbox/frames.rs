@@ -280,6 +280,8 @@ impl Outbox {
         self.mark_framed(now, carrier, &piece, repair);
         if protected {
             self.join_block(now, &data, &bytes, &piece);
+        } else if kind == FrameKind::Parity && end == range.end {
+            self.on_parity_sent(piece.message);
         }
         if is_urgent {
             self.schedule_spares(now, carrier, order.id);

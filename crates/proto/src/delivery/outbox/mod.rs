@@ -119,6 +119,8 @@ pub(crate) struct Outbox {
     store: MessageStore,
     next_id: u64,
     blocks: Blocks,
+    /// Limit of the bytes of all messages, as of the last one accepted.
+    queue_bytes: usize,
     /// Pieces whose blocks cannot be recovered, because parity was dropped.
     unrecovered: Vec<Piece>,
     repairs: RepairBudget,
@@ -133,6 +135,7 @@ impl Outbox {
             store: MessageStore::default(),
             next_id: 1,
             blocks: Blocks::default(),
+            queue_bytes: 0,
             unrecovered: Vec::new(),
             repairs: RepairBudget::new(repair_percent),
             control_repairs: RepairBackoff::default(),
@@ -406,6 +409,7 @@ impl Outbox {
     }
 
     pub(crate) fn enforce_bytes(&mut self, queue_bytes: usize) {
+        self.queue_bytes = queue_bytes;
         while self.store.held_bytes() > queue_bytes || self.store.len() > limits::MESSAGES {
             let Some((id, _)) = self.store.eviction_order().next() else { return };
             self.drop_message(id, DropReason::Overflow);

@@ -58,12 +58,23 @@ impl Outbox {
         let channel = self.parity_channel(block.channel, &open.config.clone());
         let first = self.next_id;
         for payload in block.parity(percent) {
+            // Parity must not displace messages.
+            if self.store.held_bytes() + payload.len() > self.queue_bytes {
+                break;
+            }
             let (source, encoded) = (0, false);
             let message =
                 Message { payload: payload.into(), published: block.began, source, encoded };
             self.insert(channel, message, Some(expires), None);
         }
         self.blocks.on_parity(block, (first..self.next_id).map(MessageId).collect());
+    }
+
+    /// Forgets parity that was sent, since it is not repaired. Its fate still counts for its block.
+    pub(super) fn on_parity_sent(&mut self, id: MessageId) {
+        if let Some(open) = self.take(id) {
+            open.stats.delivered += 1;
+        }
     }
 
     /// The channel of the parity of a channel.
