@@ -239,6 +239,10 @@ impl Inbox {
             return Err(RefusedPacket::Bound);
         }
         if !self.wants(data.channel) {
+            // It may stand for a message that is in no frame that arrives.
+            if let Some(channel) = self.channels.get_mut(&data.channel) {
+                channel.stats.dropped.add(DropReason::Refused);
+            }
             return Ok(Vec::new());
         }
         let age = data.age + transit.assumed;

@@ -73,6 +73,17 @@ fn decode<'a>(
     decoder.decode(symbols.chain(parity))
 }
 
+/// Whether a receiver of these frames and parity symbols recovers the others: as many as there are
+/// frames suffice in all but one in 256 cases.
+fn suffices(
+    sources: u8,
+    frames: impl Iterator<Item = u8>,
+    parity: impl Iterator<Item = u8>,
+) -> bool {
+    let empty = |index| (index, &[0][..]);
+    decode(sources, 1, frames.map(empty), parity.map(empty)).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -101,6 +101,29 @@ impl Symbols {
         self.fates().filter(|it| *it == fate).count()
     }
 
+    /// Whether the peer has the frames, or recovers them.
+    fn is_recovered(&self) -> bool {
+        let Some(parity) = &self.parity else { return false };
+        if self.count(Fate::Acked) < self.frames.len() {
+            return false;
+        }
+        let acked = |fates: &mut dyn Iterator<Item = Fate>| -> Vec<u8> {
+            (0u8..).zip(fates).filter(|(_, fate)| *fate == Fate::Acked).map(|(it, _)| it).collect()
+        };
+        let frames = acked(&mut self.frames.iter().map(|(_, fate)| *fate));
+        let parity = acked(&mut parity.iter().map(|(_, fate)| *fate));
+        let sources = self.frames.len() as u8;
+        frames.len() == self.frames.len()
+            || super::suffices(sources, frames.into_iter(), parity.into_iter())
+    }
+
+    /// Whether the peer cannot recover the frames.
+    fn has_failed(&self) -> bool {
+        let Some(parity) = &self.parity else { return false };
+        self.count(Fate::Lost) > parity.len()
+            || self.count(Fate::Unknown) == 0 && !self.is_recovered()
+    }
+
     fn frames_with(&self, which: impl Fn(Fate) -> bool) -> Vec<Piece> {
         let frames = self.frames.iter().filter(|(_, fate)| which(*fate));
         frames.map(|(piece, _)| piece.clone()).collect()
@@ -199,9 +222,7 @@ impl Blocks {
         let Some(key) = self.set(piece.message, piece.range.start, Fate::Acked) else {
             return Vec::new();
         };
-        let symbols = &self.undecided[&key];
-        let is_recovered = symbols.count(Fate::Acked) >= symbols.frames.len();
-        if symbols.parity.is_none() || !is_recovered {
+        if !self.undecided[&key].is_recovered() {
             return Vec::new();
         }
         self.decided(key).frames_with(|fate| fate != Fate::Acked)
@@ -213,9 +234,7 @@ impl Blocks {
         let Some(key) = self.set(piece.message, piece.range.start, Fate::Lost) else {
             return vec![piece.clone()];
         };
-        let symbols = &self.undecided[&key];
-        let Some(parity) = &symbols.parity else { return Vec::new() };
-        if symbols.count(Fate::Lost) <= parity.len() {
+        if !self.undecided[&key].has_failed() {
             return Vec::new();
         }
         self.decided(key).frames_with(|fate| fate == Fate::Lost)
