@@ -39,6 +39,8 @@ const DRAIN_WITHIN: Nanos = 120_000 * MS;
 const SETTLE: Nanos = 20_000 * MS;
 /// Time limit for the outcome of one message: 10 s of repair, and the time to notice its end.
 const MESSAGE_WITHIN: Nanos = 20_000 * MS;
+/// Time in which a block ends without further frames.
+const BLOCK_ENDS: Nanos = 260 * MS;
 /// Time in which a receiver drops an incomplete message (10 s, checked each second). Afterwards,
 /// fragments of a lost message no longer count against the next.
 const GIVE_UP: Nanos = 12_000 * MS;
@@ -213,6 +215,26 @@ impl World {
         stats.queued == 0 && stats.sent == 0
     }
 
+    /// Waits until the parity of a message is sent, which must not delay the next message.
+    fn send_parity(&mut self, topic: usize) -> Result<()> {
+        let TopicPlan { from, to, config, .. } = &self.plan.topics[topic];
+        let (from, to) = (*from, *to);
+        if config.fec.is_none() {
+            return Ok(());
+        }
+        self.run(BLOCK_ENDS)?;
+        let limit = self.net.now() + MESSAGE_WITHIN;
+        let peer = self.peer(from, to);
+        while self.view(from).peer(peer).queued_messages > 0 {
+            if self.net.now() > limit {
+                bail!("the parity of /{topic} is still queued");
+            }
+            self.run(10 * MS)?;
+        }
+        // What the radio still holds.
+        self.run(100 * MS)
+    }
+
     /// Sends one message with nothing else in flight.
     fn send_alone(&mut self, topic: usize, len: usize) -> Result<()> {
         let (lost, drops) = (self.frames_lost(), self.drops());
@@ -238,6 +260,7 @@ impl World {
         let arrived = self.oracle.has_arrived(number).unwrap_or(true);
         let new_drops = self.drops() != drops;
         let lossless = self.frames_lost() == lost && self.taken_for_lost(topic) == missed;
+        self.send_parity(topic)?;
         if arrived && !new_drops {
             return Ok(());
         }

@@ -207,14 +207,24 @@ impl Blocks {
         self.complete(channel)
     }
 
-    /// The parity of a complete block is queued as these messages.
-    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>) {
+    /// The parity of a complete block is queued as these messages. Returns the pieces to be repaired,
+    /// if more are lost than it can recover.
+    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>) -> Vec<Piece> {
         let key = (block.channel, block.number);
-        let Some(symbols) = self.undecided.get_mut(&key) else { return };
+        let Some(symbols) = self.undecided.get_mut(&key) else { return Vec::new() };
         for (place, id) in (symbols.frames.len()..).zip(&messages) {
             self.places.insert((*id, 0), (key, place));
         }
         symbols.parity = Some(messages.into_iter().map(|id| (id, Fate::Unknown)).collect());
+        self.lost_of(key)
+    }
+
+    /// The lost pieces of a block, if it has failed.
+    fn lost_of(&mut self, key: Key) -> Vec<Piece> {
+        if !self.undecided[&key].has_failed() {
+            return Vec::new();
+        }
+        self.decided(key).frames_with(|fate| fate == Fate::Lost)
     }
 
     /// A piece was acknowledged; returns other pieces that the peer has, or recovers.
@@ -234,10 +244,7 @@ impl Blocks {
         let Some(key) = self.set(piece.message, piece.range.start, Fate::Lost) else {
             return vec![piece.clone()];
         };
-        if !self.undecided[&key].has_failed() {
-            return Vec::new();
-        }
-        self.decided(key).frames_with(|fate| fate == Fate::Lost)
+        self.lost_of(key)
     }
 
     /// A message with parity will not be sent; returns the pieces to be repaired.
@@ -267,17 +274,18 @@ impl Blocks {
         symbols
     }
 
-    /// A channel is closed or no longer wanted: its block gets no parity.
-    pub(crate) fn abandon(&mut self, channel: u64) {
+    /// The blocks of a channel get no more parity. Returns the pieces to be repaired.
+    pub(crate) fn abandon(&mut self, channel: u64) -> Vec<Piece> {
         let keys = self.undecided.keys().copied().filter(|(it, _)| *it == channel);
-        for key in keys.collect::<Vec<_>>() {
-            self.decided(key);
-        }
+        let keys: Vec<_> = keys.collect();
+        let symbols = keys.into_iter().map(|key| self.decided(key));
+        let lost = symbols.flat_map(|it| it.frames_with(|fate| fate == Fate::Lost)).collect();
         if let Some(blocks) = self.channels.get_mut(&channel)
             && blocks.open.take().is_some()
         {
             blocks.last += 1;
         }
+        lost
     }
 }
 
@@ -309,7 +317,7 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         let block = join(&mut blocks, Instant(10), 10).unwrap();
         let parity = block.parity(percent).len() as u64;
-        blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect());
+        assert_eq!(blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect()), []);
         blocks
     }
 
@@ -374,5 +382,17 @@ mod tests {
         blocks.abandon(7);
         assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
         assert_eq!(blocks.next_place(Instant(0), 7).block, 3, "numbers are not used twice");
+    }
+
+    #[test]
+    fn without_parity_what_was_lost_before_is_repaired() {
+        let mut blocks = Blocks::default();
+        assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
+        assert_eq!(blocks.lost(&piece(4)), [], "the parity is yet to come");
+        let block = join(&mut blocks, Instant(10), 10).unwrap();
+        assert_eq!(blocks.on_parity(&block, Vec::new()), [piece(4)], "no room for it");
+        assert!(join(&mut blocks, Instant(20), 11).is_none());
+        assert_eq!(blocks.lost(&piece(11)), []);
+        assert_eq!(blocks.abandon(7), [piece(11)]);
     }
 }

@@ -11,6 +11,8 @@ const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
 /// A message without repair is lost this long after its last suspected loss. There is no hurry, and
 /// the acknowledgement may only be late.
 const LOST_GRACE: Duration = Duration::from_millis(500);
+/// The same for a channel with parity: its links have long delays.
+const LOST_GRACE_WITH_PARITY: Duration = Duration::from_secs(3);
 
 /// How sure a sender is that a piece was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +99,7 @@ impl Outbox {
             }
             if !channel.config.repair {
                 let (certainty, grace) = match channel.config.fec {
-                    // Links with parity are slow: an acknowledgement may come late.
-                    Some(_) => (LossCertainty::Overdue, MAX_REPAIR_TIME),
+                    Some(_) => (LossCertainty::Overdue, LOST_GRACE_WITH_PARITY),
                     None => (certainty, LOST_GRACE),
                 };
                 self.suspect(now, piece, certainty, grace);

@@ -53,7 +53,10 @@ impl Outbox {
 
     fn queue_parity(&mut self, block: &Complete) {
         let Some(open) = self.channels.get(&block.channel) else { return };
-        let Some(percent) = open.config.fec else { return self.blocks.abandon(block.channel) };
+        let Some(percent) = open.config.fec else {
+            self.unrecovered.extend(self.blocks.abandon(block.channel));
+            return;
+        };
         let expires = block.began + open.config.topic.lifespan.unwrap_or(LIFESPAN);
         let channel = self.parity_channel(block.channel, &open.config.clone());
         let first = self.next_id;
@@ -67,7 +70,8 @@ impl Outbox {
                 Message { payload: payload.into(), published: block.began, source, encoded };
             self.insert(channel, message, Some(expires), None);
         }
-        self.blocks.on_parity(block, (first..self.next_id).map(MessageId).collect());
+        let parity = (first..self.next_id).map(MessageId).collect();
+        self.unrecovered.extend(self.blocks.on_parity(block, parity));
     }
 
     /// Forgets parity that was sent, since it is not repaired. Its fate still counts for its block.
@@ -97,7 +101,7 @@ impl Outbox {
 
     /// Drops the parity of a channel that is closed or no longer wanted.
     pub(super) fn drop_parity(&mut self, channel: u64, reason: DropReason) {
-        self.blocks.abandon(channel);
+        let _ = self.blocks.abandon(channel);
         self.drop_channel_messages(PARITY + channel, reason);
     }
 }
