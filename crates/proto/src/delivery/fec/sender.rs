@@ -107,14 +107,11 @@ impl Symbols {
         if self.count(Fate::Acked) < self.frames.len() {
             return false;
         }
-        let acked = |fates: &mut dyn Iterator<Item = Fate>| -> Vec<u8> {
-            (0u8..).zip(fates).filter(|(_, fate)| *fate == Fate::Acked).map(|(it, _)| it).collect()
-        };
-        let frames = acked(&mut self.frames.iter().map(|(_, fate)| *fate));
-        let parity = acked(&mut parity.iter().map(|(_, fate)| *fate));
-        let sources = self.frames.len() as u8;
-        frames.len() == self.frames.len()
-            || super::suffices(sources, frames.into_iter(), parity.into_iter())
+        let frames = acked(self.frames.iter().map(|(_, fate)| *fate));
+        let parity = acked(parity.iter().map(|(_, fate)| *fate));
+        let sources = self.frames.len();
+        frames.len() == sources
+            || super::suffices(sources as u8, frames.into_iter(), parity.into_iter())
     }
 
     /// Whether the peer cannot recover the frames.
@@ -137,6 +134,11 @@ impl Symbols {
         };
         symbol.into_iter().for_each(|it| *it = fate);
     }
+}
+
+/// The positions of the symbols that were acknowledged.
+fn acked(fates: impl Iterator<Item = Fate>) -> Vec<u8> {
+    (0u8..).zip(fates).filter(|(_, fate)| *fate == Fate::Acked).map(|(index, _)| index).collect()
 }
 
 /// Channel and number of a block.
