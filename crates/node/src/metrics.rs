@@ -389,6 +389,11 @@ const TOPICS: &[Metric<TopicReport>] = &[
         "Messages dropped at the source by the rate limit",
         Counter(|t| t.rate_limited),
     ),
+    Metric(
+        "tautline_topic_recovered_packets",
+        "Lost packets recovered from parity",
+        Counter(|t| t.recovered_packets),
+    ),
     Metric("tautline_topic_queued", "Queued messages", Level(|t| t.queued)),
     Metric("tautline_topic_unconfirmed", "Messages sent, outcome unknown", Level(|t| t.sent)),
     Metric(
@@ -485,6 +490,11 @@ const LINKS: &[Metric<LinkReport>] = &[
         "tautline_link_stalled",
         "1 if packets are stuck in the driver, so that other links carry the messages",
         Level(|l| u64::from(l.stalled)),
+    ),
+    Metric(
+        "tautline_link_silent",
+        "1 if the peer acknowledges nothing",
+        Level(|l| u64::from(l.silent)),
     ),
     Metric(
         "tautline_link_loss_ratio",

@@ -164,6 +164,8 @@ pub struct TopicReport {
     /// Messages not sent because of the rate limit at the source; those of tf were merged into
     /// others.
     pub rate_limited: u64,
+    /// In: lost packets whose content was recovered from parity (`fec`).
+    pub recovered_packets: u64,
     /// Messages dropped, by reason: expired, superseded, thinned, overflow, lost, peer_gone,
     /// refused, late, ...
     /// In: over_rate (more than peers.NAME.max_rate).
