@@ -311,6 +311,9 @@ impl Link {
         outcome: &Outcome,
     ) {
         let Some((newest, time)) = outcome.newest.zip(time) else { return };
+        if newest.paused && self.one_way_micros.is_some() {
+            return;
+        }
         let arrival = time.wrapping_sub(ack.delay.as_micros() as u32);
         let sample = arrival.wrapping_sub(now.before(newest.since_sent).wire_micros());
         let before = self.one_way_micros.unwrap_or(sample);

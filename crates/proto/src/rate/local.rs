@@ -36,7 +36,7 @@ struct Service {
 
 impl Service {
     fn on_drained(&mut self, now: Instant, bytes: usize, took: Duration) {
-        if bytes >= LARGE && took <= PAUSE {
+        if bytes >= LARGE {
             self.bytes = self.bytes * SERVICE_DECAY + bytes as f64;
             self.seconds = self.seconds * SERVICE_DECAY + took.as_secs_f64();
             self.measured_at = now;
@@ -56,9 +56,9 @@ impl Service {
 const LEAD: Duration = Duration::from_millis(1);
 /// Highest in-flight budget on a fast radio: one aggregated frame (802.11n: 64 KB).
 const MAX_BUDGET: usize = 64 * 1024;
-/// A packet that took longer waited for the end of a pause, and says nothing about the rate: 1500
-/// bytes at 48 kbps take as long.
-const PAUSE: Duration = Duration::from_millis(250);
+/// A packet that our kernel held for longer waited for the end of a pause, and says nothing about the
+/// radio, unless nothing else is known: 1500 bytes at 48 kbps take as long.
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 /// Bytes of a packet from which the rate of the driver is measured: half a full one.
 const LARGE: usize = FULL_PACKET / 2;
 /// Weight of earlier large packets in that rate.
@@ -145,9 +145,12 @@ impl Controller for BackPressure {
 
     fn on_drained(&mut self, now: Instant, bytes: usize) {
         let took = now.since(self.head_since);
+        self.head_since = now;
+        if took > PAUSE && self.recent_bytes > 0.0 {
+            return;
+        }
         self.service.on_drained(now, bytes, took);
         let took = took.as_secs_f64();
-        self.head_since = now;
         self.recent_bytes = self.recent_bytes * DECAY + bytes as f64;
         self.recent_seconds = self.recent_seconds * DECAY + took;
     }
@@ -202,6 +205,16 @@ mod tests {
         let release = pacer.release(Instant(13 * MS), packet(1500), 1500);
         assert_eq!(release, Release::At(Instant(15 * MS)));
         assert_eq!(pacer.release(Instant(15 * MS), packet(1500), 1500), Release::Now);
+    }
+
+    #[test]
+    fn a_pause_does_not_slow_down_what_follows() {
+        let mut pacer = after_three_packets();
+        pacer.on_sent(Instant(12 * MS), 1500, 0);
+        pacer.on_drained(Instant(8_012 * MS), 1500);
+        let resumed = Instant(8_020 * MS);
+        pacer.on_sent(resumed, 1500, 0);
+        assert_eq!(pacer.release(resumed, packet(1500), 1500), Release::At(Instant(8_023 * MS)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod tests;
 pub use auto::Auto;
 pub use fixed::Fixed;
 pub use local::BackPressure;
-pub(crate) use local::Window;
+pub(crate) use local::{PAUSE, Window};
 pub use rcom::Rcom;
 
 use crate::config::{RadioConfig, Rate};

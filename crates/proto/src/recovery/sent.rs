@@ -8,6 +8,7 @@
 
 use crate::class::{CLASSES, Class};
 use crate::delivery::Piece;
+use crate::rate::PAUSE;
 use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
 use std::collections::VecDeque;
@@ -99,6 +100,8 @@ pub(crate) struct Newest {
     pub(crate) sent_bytes: u64,
     /// Time since our kernel sent it.
     pub(crate) since_sent: Duration,
+    /// Our kernel held it until the end of a pause, so that its delay says nothing about the path.
+    pub(crate) paused: bool,
     ack_soon: bool,
 }
 
@@ -369,7 +372,8 @@ impl SentPackets {
         outcome.acked_packets += 1;
         let sent = packet.driver_sent.min(now);
         let since_sent = now.since(sent);
-        outcome.kernel_time += sent.since(packet.built);
+        let kernel_time = sent.since(packet.built);
+        outcome.kernel_time += kernel_time;
         if before == Fate::Outstanding {
             outcome.oldest_age = outcome.oldest_age.max(since_sent);
         }
@@ -379,8 +383,11 @@ impl SentPackets {
         }
         if is_largest {
             let SentPacket { sent_bytes, ack_soon, .. } = *packet;
-            outcome.newest = Some(Newest { number, sent_bytes, since_sent, ack_soon });
-            self.rtt.update(now.since(packet.built).saturating_sub(delay));
+            let paused = kernel_time > PAUSE && !self.relayed;
+            outcome.newest = Some(Newest { number, sent_bytes, since_sent, paused, ack_soon });
+            if !paused || self.rtt.smoothed.is_none() {
+                self.rtt.update(now.since(packet.built).saturating_sub(delay));
+            }
         }
     }
 
@@ -581,6 +588,18 @@ mod tests {
         let second = sent.timer().unwrap();
         assert!(second > first);
         assert_eq!(ids(&sent.on_timer(second).lost), [2]);
+    }
+
+    #[test]
+    fn a_packet_that_the_driver_held_for_a_pause_does_not_change_the_round_trip() {
+        let mut sent = sent_packets(1);
+        sent.acknowledge(Instant(5 * MS), &ack(&[(1, 1)])).unwrap();
+        let before = *sent.rtt();
+        sent.record(Instant(6 * MS), BE, piece(2), ELICITING, 100);
+        sent.on_in_flight(Instant(906 * MS), BE, 0);
+        let outcome = sent.acknowledge(Instant(910 * MS), &ack(&[(1, 2)])).unwrap();
+        assert!(outcome.newest.is_some_and(|newest| newest.paused));
+        assert_eq!(*sent.rtt(), before);
     }
 
     #[test]
