@@ -329,7 +329,8 @@ impl Link {
         ack: &Ack,
         outcome: &Outcome,
     ) {
-        let inputs = self.controller.as_mut().zip(outcome.newest).zip(time);
+        let newest = outcome.newest.filter(|newest| !newest.paused);
+        let inputs = self.controller.as_mut().zip(newest).zip(time);
         let Some(((controller, newest), time)) = inputs else { return };
         // The average time in our own kernel, which the peer's figures include.
         let in_kernel =
