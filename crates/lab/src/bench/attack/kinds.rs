@@ -13,6 +13,7 @@ use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::{
     ClockReport, Data, Fragment, put_challenge, put_goodbye, put_held, put_ping,
 };
+use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{OfferedTopic, PublicKey, Role};
 
@@ -78,6 +79,8 @@ pub enum Kind {
     Fragments,
     /// First fragments of messages with numbers far ahead.
     Ahead,
+    /// Random parity symbols, each of which completes a block.
+    Parities,
     /// Messages on channels that do not exist.
     Unknown,
     /// Messages of five bytes on a topic with a subscriber.
@@ -154,7 +157,7 @@ impl Barrage {
                 self.frames = peer.nest(DEEP, u8::MAX).0.into();
                 Ok(true)
             }
-            Kind::Messages | Kind::Bombs => {
+            Kind::Parities | Kind::Messages | Kind::Bombs => {
                 peer.offer(1, text_topic(HEARD_TOPIC));
                 peer.run_until(PATIENCE, |peer| peer.heard.wanted.get(&1) == Some(&true))
             }
@@ -243,6 +246,7 @@ impl Barrage {
                 let next = peer.next_control();
                 fill(|out| self.ahead(next, out))
             }
+            Kind::Parities => fill(|out| self.parity(out)),
             Kind::Unknown => fill(|out| data(drawn() >> 1, 1, None).emit(b"x", out)),
             Kind::Messages => fill(|out| data(1, self.next(), None).emit(b"\x01\0\0\0x", out)),
             Kind::Bombs => {
@@ -309,6 +313,13 @@ impl Barrage {
         let offset = drawn() as u32 % DEFINITION_BYTES as u32;
         let place = Some(Fragment { total: DEFINITION_BYTES as u32, offset });
         data(0, number, place).emit(b"x", out);
+    }
+
+    /// Emits the only symbol of a block, from which the victim determines the block's frame.
+    fn parity(&mut self, out: &mut Vec<u8>) {
+        let number = self.next();
+        let symbol = Parity { block: number, sources: 1, index: 0 }.before(&drawn().to_le_bytes());
+        data(1, number, None).emit_parity(&symbol, out);
     }
 
     /// Queues control messages; returns whether there are any.
