@@ -143,6 +143,11 @@ impl Lately<'_> {
         if !view.up {
             return Some(format!("{} is down", view.name));
         }
+        let links = endpoint.links().map(|id| endpoint.link(id));
+        let mut up = links.filter(|link| link.peer == peer && link.up && !link.silent);
+        if up.next().is_some_and(|first| first.spent) && up.all(|link| link.spent) {
+            return Some(format!("the budgets of the links to {} are used up", view.name));
+        }
         let rates = self.rates(peer)?;
         // If less was accepted than sent, messages arrived in bursts, which averages do not show.
         (rates.wanted_bps > rates.sent_bps).then(|| {

@@ -323,6 +323,21 @@ fn copies_of_a_topic_that_is_not_duplicated_have_no_effect() {
 }
 
 #[test]
+fn keys_that_others_make_useless_are_warned_of() {
+    for (keys, expected) in [
+        ("order_wait: 50ms", "order_wait: no effect without 'order: sent'"),
+        ("order: sent, keep_last: 1", "order: 'sent' waits for nothing with 'keep_last: 1'"),
+        ("fec: 60, links: duplicate", "fec: no parity while two links carry copies"),
+    ] {
+        let text = format!("name: robot1\npeers: {{}}\ntopics:\n  /scan: {{ {keys} }}\n");
+        let found = warnings(&text);
+        assert!(found.contains(expected), "{keys}: {found}");
+    }
+    let useful = "name: robot1\ntopics:\n  /scan: { order: sent, order_wait: 50ms }\n";
+    assert!(!warnings(useful).contains("order"), "{}", warnings(useful));
+}
+
+#[test]
 fn what_is_odd_but_allowed_is_a_warning() {
     let report = warnings("name: robot1");
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");

@@ -33,7 +33,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.links_named_twice(file);
     findings.unknown_links(file);
     findings.peers_without_named_links(file);
-    findings.copies_without_duplicates(file);
+    findings.keys_without_effect(file);
     findings.budgets(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
@@ -235,12 +235,25 @@ impl Findings {
         }
     }
 
-    fn copies_without_duplicates(&mut self, file: &Section) {
+    /// Keys of topics that others make useless.
+    fn keys_without_effect(&mut self, file: &Section) {
         for topic in file.named("topics") {
             let section = &topic.section;
-            if section.is_given("copies") && section.text("links") != Some("duplicate") {
-                let place = format!("topics.{}.copies", topic.text);
-                self.odd(section.place("copies"), place, "no effect without 'links: duplicate'");
+            let is = |key: &str, word: &str| section.text(key) == Some(word);
+            let keeps_one = section.number("keep_last") == Some(1);
+            let useless = [
+                ("copies", !is("links", "duplicate"), "no effect without 'links: duplicate'"),
+                ("order_wait", !is("order", "sent"), "no effect without 'order: sent'"),
+                (
+                    "order",
+                    is("order", "sent") && keeps_one,
+                    "'sent' waits for nothing with 'keep_last: 1'",
+                ),
+                ("fec", is("links", "duplicate"), "no parity while two links carry copies"),
+            ];
+            for (key, _, text) in useless.into_iter().filter(|it| it.1 && section.is_given(it.0)) {
+                let place = format!("topics.{}.{key}", topic.text);
+                self.odd(section.place(key), place, text);
             }
         }
     }

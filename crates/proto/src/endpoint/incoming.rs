@@ -549,7 +549,7 @@ impl Endpoint {
         link.update_loss(&outcome);
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.acked {
-            outbox.acked(piece);
+            outbox.acked(now, piece);
         }
         let certainty =
             if outcome.overdue { LossCertainty::Overdue } else { LossCertainty::Certain };

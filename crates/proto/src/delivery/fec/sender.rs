@@ -81,6 +81,8 @@ enum Fate {
     Unknown,
     Acked,
     Lost,
+    /// Lost and already being repaired.
+    Repaired,
 }
 
 /// The symbols of a block whose fate is not decided.
@@ -117,7 +119,7 @@ impl Symbols {
     /// Whether the peer cannot recover the frames.
     fn has_failed(&self) -> bool {
         let Some(parity) = &self.parity else { return false };
-        self.count(Fate::Lost) > parity.len()
+        self.count(Fate::Lost) + self.count(Fate::Repaired) > parity.len()
             || self.count(Fate::Unknown) == 0 && !self.is_recovered()
     }
 
@@ -139,6 +141,15 @@ impl Symbols {
 /// The positions of the symbols that were acknowledged.
 fn acked(fates: impl Iterator<Item = Fate>) -> Vec<u8> {
     (0u8..).zip(fates).filter(|(_, fate)| *fate == Fate::Acked).map(|(index, _)| index).collect()
+}
+
+/// What an acknowledgement decides about other pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Consequences {
+    /// The peer has them, or recovers them.
+    pub(crate) recovered: Vec<Piece>,
+    /// They are to be repaired.
+    pub(crate) lost: Vec<Piece>,
 }
 
 /// Channel and number of a block.
@@ -209,16 +220,16 @@ impl Blocks {
         self.complete(channel)
     }
 
-    /// The parity of a complete block is queued as these messages. Returns the pieces to be repaired,
-    /// if more are lost than it can recover.
-    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>) -> Vec<Piece> {
+    /// The parity of a complete block is queued as these messages.
+    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>) {
         let key = (block.channel, block.number);
-        let Some(symbols) = self.undecided.get_mut(&key) else { return Vec::new() };
+        let Some(symbols) = self.undecided.get_mut(&key) else { return };
         for (place, id) in (symbols.frames.len()..).zip(&messages) {
             self.places.insert((*id, 0), (key, place));
         }
         symbols.parity = Some(messages.into_iter().map(|id| (id, Fate::Unknown)).collect());
-        self.lost_of(key)
+        // Its frames may all have been acknowledged or repaired before.
+        let _ = self.lost_of(key);
     }
 
     /// The lost pieces of a block, if it has failed.
@@ -229,24 +240,31 @@ impl Blocks {
         self.decided(key).frames_with(|fate| fate == Fate::Lost)
     }
 
-    /// A piece was acknowledged; returns other pieces that the peer has, or recovers.
-    pub(crate) fn acked(&mut self, piece: &Piece) -> Vec<Piece> {
+    /// A piece was acknowledged; returns what follows for other pieces.
+    pub(crate) fn acked(&mut self, piece: &Piece) -> Consequences {
         let Some(key) = self.set(piece.message, piece.range.start, Fate::Acked) else {
-            return Vec::new();
+            return Consequences::default();
         };
-        if !self.undecided[&key].is_recovered() {
-            return Vec::new();
+        if self.undecided[&key].is_recovered() {
+            let recovered = self.decided(key).frames_with(|fate| fate != Fate::Acked);
+            Consequences { recovered, lost: Vec::new() }
+        } else {
+            Consequences { recovered: Vec::new(), lost: self.lost_of(key) }
         }
-        self.decided(key).frames_with(|fate| fate != Fate::Acked)
     }
 
     /// A piece was lost; returns the pieces to be repaired, which are none while its block may still
-    /// be recovered.
+    /// be recovered. Without parity yet, a repair arrives before the parity would.
     pub(crate) fn lost(&mut self, piece: &Piece) -> Vec<Piece> {
         let Some(key) = self.set(piece.message, piece.range.start, Fate::Lost) else {
             return vec![piece.clone()];
         };
-        self.lost_of(key)
+        if self.undecided[&key].parity.is_some() {
+            return self.lost_of(key);
+        }
+        self.set(piece.message, piece.range.start, Fate::Repaired);
+        self.places.remove(&(piece.message, piece.range.start));
+        vec![piece.clone()]
     }
 
     /// A message with parity will not be sent; returns the pieces to be repaired.
@@ -319,7 +337,7 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         let block = join(&mut blocks, Instant(10), 10).unwrap();
         let parity = block.parity(percent).len() as u64;
-        assert_eq!(blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect()), []);
+        blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect());
         blocks
     }
 
@@ -363,9 +381,9 @@ mod tests {
         let mut blocks = ten(20);
         assert_eq!(blocks.lost(&piece(3)), []);
         let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
-        assert!(others.iter().all(|it| blocks.acked(it).is_empty()));
-        assert_eq!(blocks.acked(&piece(101)), []);
-        assert_eq!(blocks.acked(&piece(102)), [piece(3), piece(10)], "ten of twelve");
+        assert!(others.iter().all(|it| blocks.acked(it).recovered.is_empty()));
+        assert_eq!(blocks.acked(&piece(101)).recovered, []);
+        assert_eq!(blocks.acked(&piece(102)).recovered, [piece(3), piece(10)], "ten of twelve");
         assert!(blocks.places.is_empty() && blocks.undecided.is_empty());
     }
 
@@ -387,14 +405,24 @@ mod tests {
     }
 
     #[test]
-    fn without_parity_what_was_lost_before_is_repaired() {
+    fn what_is_lost_before_there_is_parity_is_repaired_at_once() {
         let mut blocks = Blocks::default();
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
-        assert_eq!(blocks.lost(&piece(4)), [], "the parity is yet to come");
+        assert_eq!(blocks.lost(&piece(4)), [piece(4)]);
         let block = join(&mut blocks, Instant(10), 10).unwrap();
-        assert_eq!(blocks.on_parity(&block, Vec::new()), [piece(4)], "no room for it");
-        assert!(join(&mut blocks, Instant(20), 11).is_none());
-        assert_eq!(blocks.lost(&piece(11)), []);
-        assert_eq!(blocks.abandon(7), [piece(11)]);
+        blocks.on_parity(&block, vec![MessageId(101)]);
+        assert_eq!(blocks.lost(&piece(5)), [piece(5)], "two symbols lack, and one is there");
+        assert_eq!(blocks.lost(&piece(4)), [piece(4)], "its repair was lost");
+    }
+
+    #[test]
+    fn a_block_is_forgotten_when_all_fates_are_known() {
+        let mut blocks = Blocks::default();
+        assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
+        assert_eq!(blocks.lost(&piece(4)), [piece(4)]);
+        let block = join(&mut blocks, Instant(10), 10).unwrap();
+        blocks.on_parity(&block, Vec::new());
+        (1..=10).filter(|id| *id != 4).for_each(|id| drop(blocks.acked(&piece(id))));
+        assert!(blocks.places.is_empty() && blocks.undecided.is_empty(), "{blocks:?}");
     }
 }

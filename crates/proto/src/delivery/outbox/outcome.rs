@@ -3,6 +3,7 @@
 
 use super::{CONTROL, Outbox};
 use crate::delivery::Piece;
+use crate::delivery::fec::sender::Consequences;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
@@ -25,10 +26,13 @@ pub(crate) enum LossCertainty {
 
 impl Outbox {
     /// A piece was acknowledged, and with it others that the peer recovers.
-    pub(crate) fn acked(&mut self, piece: &Piece) {
-        let recovered = self.blocks.acked(piece);
+    pub(crate) fn acked(&mut self, now: Instant, piece: &Piece) {
+        let Consequences { recovered, lost } = self.blocks.acked(piece);
         self.piece_acked(piece);
         recovered.iter().for_each(|piece| self.piece_acked(piece));
+        for piece in &lost {
+            self.piece_lost(now, piece, LossCertainty::Certain);
+        }
     }
 
     fn piece_acked(&mut self, piece: &Piece) {
@@ -64,7 +68,9 @@ impl Outbox {
         let late_from = queue.newest_delivered.saturating_sub(keep);
         let late: Vec<_> = queue.begun.range(..=late_from).map(|(_, id)| *id).collect();
         for id in late {
-            self.drop_message(id, DropReason::Superseded);
+            let is_lost = self.store.get(id).is_some_and(|message| message.is_suspected());
+            let reason = if is_lost { DropReason::Lost } else { DropReason::Superseded };
+            self.drop_message(id, reason);
         }
     }
 

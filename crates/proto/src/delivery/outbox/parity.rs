@@ -71,7 +71,7 @@ impl Outbox {
             self.insert(channel, message, Some(expires), None);
         }
         let parity = (first..self.next_id).map(MessageId).collect();
-        self.unrecovered.extend(self.blocks.on_parity(block, parity));
+        self.blocks.on_parity(block, parity);
     }
 
     /// Forgets parity that was sent, since it is not repaired. Its fate still counts for its block.
