@@ -22,6 +22,7 @@ pub use config::{
 pub use medium::{Frame, Medium, Outcome, Output, QueueFull, RadioStats};
 pub use outage::Outage;
 pub use phy::Rate;
+pub use wifi::Category;
 
 /// Nanoseconds since the medium's start.
 pub type Nanos = u64;

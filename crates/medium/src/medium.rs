@@ -43,6 +43,8 @@ pub enum Output<P> {
         radio: RadioId,
         /// Outcome for the sender.
         outcome: Outcome,
+        /// Number of times that the frame was transmitted.
+        attempts: u32,
         /// Payload given to [`Medium::send`].
         payload: P,
     },

@@ -223,7 +223,8 @@ impl<P: Clone> Pipe<P> {
         sender.stats.attempts += 1;
         sender.stats.airtime += time;
         let (radio, payload) = (sender.id, frame.payload.clone());
-        outputs.push_back(Output::Sent { at: now, radio, outcome: Outcome::Done, payload });
+        let (outcome, attempts) = (Outcome::Done, 1);
+        outputs.push_back(Output::Sent { at: now, radio, outcome, attempts, payload });
         for to in 0..self.radios.len() {
             let is_receiver = frame.to.is_none_or(|id| id == self.radios[to].id);
             if to != from && is_receiver {

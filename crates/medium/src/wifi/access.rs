@@ -10,11 +10,14 @@ use std::collections::VecDeque;
 const WINDOW_MAX: u32 = 1023;
 
 /// The parameters of an access category.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Category {
-    aifs: Nanos,
-    window_min: u32,
-    window_max: u32,
+    /// Idle time before backoff slots count.
+    pub aifs: Nanos,
+    /// Smallest contention window, in slots minus one.
+    pub window_min: u32,
+    /// Largest contention window, in slots minus one.
+    pub window_max: u32,
 }
 
 impl Category {

@@ -17,6 +17,7 @@ use crate::{
     Access, Frame, Interference, Loss, Nanos, NetworkId, Outcome, Output, RadioId, RadioStats,
     RateControl, StationId, Trial, WifiConfig,
 };
+pub use access::Category;
 use access::{ChannelAccess, category_of};
 use fastrand::Rng;
 use signals::{Heard, Kind, Powers, Transmission, disturb};
@@ -432,7 +433,7 @@ impl<P: Clone> Wifi<P> {
                 self.deliver(now, waiting.origin, to, &waiting.frame, outputs);
             }
         }
-        self.report_sent(now, from, waiting, Outcome::Done, outputs);
+        self.report_sent(now, from, waiting, (Outcome::Done, 1), outputs);
     }
 
     fn data_over(
@@ -530,8 +531,10 @@ impl<P: Clone> Wifi<P> {
         outcome: Outcome,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        if let Some(waiting) = self.radios[radio].access.queues[queue].finish(&mut self.random) {
-            self.report_sent(now, radio, waiting, outcome, outputs);
+        let queue = &mut self.radios[radio].access.queues[queue];
+        let attempts = queue.attempts + 1;
+        if let Some(waiting) = queue.finish(&mut self.random) {
+            self.report_sent(now, radio, waiting, (outcome, attempts), outputs);
         }
     }
 
@@ -559,13 +562,13 @@ impl<P: Clone> Wifi<P> {
         at: Nanos,
         radio: usize,
         waiting: Waiting<P>,
-        outcome: Outcome,
+        (outcome, attempts): (Outcome, u32),
         outputs: &mut VecDeque<Output<P>>,
     ) {
         // The frame of another radio was reported as sent when the access point received it.
         if waiting.origin == radio {
             let (radio, payload) = (self.radios[radio].id, waiting.frame.payload);
-            outputs.push_back(Output::Sent { at, radio, outcome, payload });
+            outputs.push_back(Output::Sent { at, radio, outcome, attempts, payload });
         }
     }
 }
