@@ -16,6 +16,7 @@ pub mod metrics;
 mod node;
 mod notices;
 mod paths;
+pub mod plan;
 mod quota;
 pub mod rates;
 mod recent;

@@ -11,6 +11,7 @@ pub mod swarm;
 mod world;
 
 pub use control_loop::Quality;
+pub use net::Repeated;
 
 use crate::rig::figures::{
     Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, radios, say,
@@ -121,6 +122,25 @@ pub fn watch(
     world.run(WARM_UP + scenario.duration + DRAIN);
     let flows = world.flows.all.iter();
     Ok(flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect())
+}
+
+/// Samples by flow, and the frames that were transmitted more than once, at times since the scenario's
+/// start.
+pub struct Traced {
+    pub samples: Vec<(String, Samples)>,
+    pub repeated: Vec<Repeated>,
+}
+
+/// As [`samples`], with the frames that were transmitted more than once.
+pub fn traced(scenario: &Scenario, seed: u64) -> Result<Traced> {
+    let mut world = build::build(scenario, seed)?;
+    world.net.repeated = Some(Vec::new());
+    world.run(WARM_UP + scenario.duration + DRAIN);
+    let flows = world.flows.all.iter();
+    let samples = flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect();
+    let mut repeated = world.net.repeated.take().unwrap_or_default();
+    repeated.iter_mut().for_each(|it| it.at = it.at.saturating_sub(WARM_UP));
+    Ok(Traced { samples, repeated })
 }
 
 /// The size of a run.

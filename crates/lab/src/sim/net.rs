@@ -132,6 +132,17 @@ pub enum Happened {
     Datagram(StationId, Nanos),
 }
 
+/// A frame that was transmitted more than once.
+#[derive(Debug, Clone, Copy)]
+pub struct Repeated {
+    /// End of the last attempt.
+    pub at: Nanos,
+    /// Its sender.
+    pub station: StationId,
+    /// Number of times that it was transmitted.
+    pub attempts: u32,
+}
+
 /// The simulated network, see the module.
 pub struct Net {
     now: Nanos,
@@ -154,6 +165,8 @@ pub struct Net {
     pub misjudged: Option<String>,
     /// Handshake initiations that endpoints have sent.
     pub calls: u64,
+    /// The frames that were transmitted more than once, if they are to be kept.
+    pub repeated: Option<Vec<Repeated>>,
     /// Longest time of a datagram from endpoint to endpoint; 0 without a [`Gate`].
     pub worst_transit: Nanos,
     /// A station without a node. Its own packets are sent with [`Net::inject`].
@@ -187,6 +200,7 @@ impl Net {
             relays: false,
             misjudged: None,
             calls: 0,
+            repeated: None,
             worst_transit: 0,
             hostile: None,
             captured: VecDeque::new(),
@@ -371,7 +385,12 @@ impl Net {
     fn take_outputs(&mut self) {
         while let Some(output) = self.medium.poll_output() {
             match output {
-                Output::Sent { payload: parcel, .. } => {
+                Output::Sent { at, radio, attempts, payload: parcel, .. } => {
+                    if attempts > 1
+                        && let Some(repeated) = &mut self.repeated
+                    {
+                        repeated.push(Repeated { at, station: self.by_radio[radio.0].0, attempts });
+                    }
                     self.uncharge(&parcel);
                     if let Some(Charge::Link { host, .. }) = parcel.charged {
                         self.drain(host);

@@ -7,6 +7,7 @@ mod dcf;
 mod far;
 mod links;
 mod losses;
+mod plans;
 mod rates;
 mod relays;
 mod speed;
@@ -64,6 +65,19 @@ pub enum Subject {
         #[arg(long)]
         json: bool,
     },
+    /// Compare the planner with random fleets in virtual time; exit code 3 if a target is missed.
+    Plans {
+        /// Number of fleets.
+        #[arg(long, default_value_t = plans::FLEETS, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+        fleets: u64,
+        /// Seed of the first fleet, and of its run; the next ones follow. Seeds below 1000 are those
+        /// with which the planner was tuned.
+        #[arg(long, default_value_t = plans::FIRST_SEED)]
+        first_seed: u64,
+        /// Print JSON instead of the tables.
+        #[arg(long)]
+        json: bool,
+    },
     /// Compare chains of relays with plain IP forwarding; exit code 3 if they are not better.
     Relays {
         /// Number of seeds, from 1 on; their samples are combined.
@@ -112,6 +126,7 @@ impl Subject {
                 | Self::Dcf { .. }
                 | Self::Links { .. }
                 | Self::Losses { .. }
+                | Self::Plans { .. }
                 | Self::Rates { .. }
                 | Self::Relays { .. }
                 | Self::Speed { .. }
@@ -126,6 +141,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
         Subject::Links { json, docs } => links::run(*json, docs.as_deref()),
         Subject::Losses { json } => losses::run(*json),
+        Subject::Plans { fleets, first_seed, json } => plans::run(*first_seed, *fleets, *json),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Cost { json } => cost::run(*json),
         Subject::Speed { json } => speed::run(*json),

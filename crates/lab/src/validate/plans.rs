@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The planner against random fleets in virtual time.
+
+use crate::rig::parallel;
+use crate::rig::progress::Progress;
+use crate::rig::stats::{Samples, median};
+use crate::rig::table::{self, column};
+use crate::scenario::{self, NetworkKind, Pace, Scenario};
+use crate::sim::{self, Repeated, Traced};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use tautline_node::config::Problem;
+use tautline_node::plan::{Assessment, Channel, Fleet, Flow};
+
+/// Fleets of the golden summary.
+pub const FLEETS: u64 = 200;
+/// The planner was tuned with the seeds below.
+pub const FIRST_SEED: u64 = 1001;
+
+const SECONDS: u64 = 40;
+/// Rate control finds the rate before, and the last messages arrive after.
+const COUNTED: std::ops::Range<u64> = 3_000_000_000..39_000_000_000;
+/// Fleets whose load is as close to 1 are not judged.
+const BORDER: f64 = 0.1;
+/// A fleet fits if no flow loses more of its messages.
+const LOST: f64 = 0.005;
+const RIGHT_TARGET_PERCENT: f64 = 95.0;
+const RATIO_TARGET: f64 = 2.5;
+/// Expected duration of one fleet, for the progress line.
+const EXPECTED: Duration = Duration::from_millis(300);
+
+/// A flow, planned and measured.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    name: String,
+    bytes: u64,
+    period_ms: f64,
+    priority: u8,
+    least_ms: f64,
+    worst_ms: Option<f64>,
+    lost_percent: f64,
+    p50_ms: f64,
+    p999_ms: f64,
+    /// Of the messages during which no packet of the sender needed more attempts.
+    max_ms: f64,
+    attempts: u32,
+    /// Messages during which a packet needed more.
+    more_attempts_percent: f64,
+}
+
+impl Row {
+    fn is_late(&self) -> bool {
+        self.worst_ms.is_some_and(|worst| self.max_ms > worst)
+    }
+
+    /// The planned worst case as a multiple of the measured p99.9.
+    fn ratio(&self) -> Option<f64> {
+        self.worst_ms.map(|worst| worst / self.p999_ms)
+    }
+}
+
+/// A fleet, planned and measured.
+#[derive(Debug, Clone, Serialize)]
+struct Case {
+    seed: u64,
+    phy_mbps: u64,
+    robots: u64,
+    load: f64,
+    fits: bool,
+    did_fit: bool,
+    rows: Vec<Row>,
+}
+
+impl Case {
+    fn is_judged(&self) -> bool {
+        (self.load - 1.0).abs() > BORDER
+    }
+}
+
+/// Runs the validation; exit code 3 if a target is missed.
+pub fn run(first_seed: u64, fleets: u64, json: bool) -> Result<ExitCode> {
+    let seeds: Vec<u64> = (first_seed..first_seed + fleets).collect();
+    let progress =
+        Progress::new(seeds.iter().map(|seed| (format!("fleet {seed}"), EXPECTED)).collect());
+    let cases = parallel::run(&progress, seeds, case)?;
+    progress.finish();
+    let summary = Summary::of(&cases);
+    super::conclude(&(&summary, &cases), json, &text(&summary, &cases), summary.holds())
+}
+
+/// Draws a fleet: its scenario.
+fn drawn(seed: u64) -> Result<(Scenario, u64, u64)> {
+    let mut draw = fastrand::Rng::with_seed(seed);
+    let phy_mbps = [6, 12, 24, 54][draw.usize(..4)];
+    let access = ["dcf", "edca"][draw.usize(..2)];
+    let robots = draw.u64(1..=(phy_mbps / 4).clamp(3, 10));
+    let mut flows = String::new();
+    let mut drift = draw.clone();
+    let mut flow = |name: &str,
+                    from: &str,
+                    to: &str,
+                    bytes: u64,
+                    period_us: u64,
+                    priority: u8,
+                    start: u64| {
+        // No two sensors have the same clock: over time, all phases occur.
+        let period_us = period_us * drift.u64(970..=1030) / 1000;
+        let _ = writeln!(
+            flows,
+            "  - {{ name: {name}, from: {from}, to: {to}, size: {bytes}, every: {period_us}us, priority: {priority}, start: {start}us }}"
+        );
+    };
+    // The sum of the images' rates decides how full the channel is.
+    let budget_bps =
+        phy_mbps as f64 * 1e6 * draw.f64() * (0.2 + 0.5 / (1.0 + robots as f64 / phy_mbps as f64))
+            / robots as f64;
+    for robot in 1..=robots {
+        let name = format!("robot{robot}");
+        let mut start = || draw.u64(..50_000);
+        let [one, two, three, four] = [start(), start(), start(), start()];
+        let hz = [10, 20, 50][draw.usize(..3)];
+        flow(
+            &format!("command_{robot}"),
+            "base",
+            &name,
+            draw.u64(50..=200),
+            1_000_000 / hz,
+            220,
+            one,
+        );
+        let hz = [10, 20, 40][draw.usize(..3)];
+        flow(
+            &format!("scan_{robot}"),
+            &name,
+            "base",
+            draw.u64(1000..=5000),
+            1_000_000 / hz,
+            200,
+            two,
+        );
+        let hz = [20, 50][draw.usize(..2)];
+        flow(&format!("odometry_{robot}"), &name, "base", 724, 1_000_000 / hz, 150, three);
+        let hz = [1, 2, 5, 10, 15][draw.usize(..5)];
+        let bytes = (budget_bps / 8.0 / hz as f64) as u64;
+        flow(
+            &format!("image_{robot}"),
+            &name,
+            "base",
+            bytes.clamp(2_000, 1_000_000),
+            1_000_000 / hz,
+            20,
+            four,
+        );
+    }
+    let text = format!(
+        "about: A drawn fleet\nsource: drawn\nduration: {SECONDS}s\n\
+         networks:\n  wifi: {{ wifi: {{ phy: ofdm, rate: {phy_mbps}Mbps, access: {access} }} }}\n\
+         stations:\n  base: {{ networks: [wifi] }}\n  robot: {{ count: {}, networks: [wifi] }}\n\
+         flows:\n{flows}",
+        robots.max(2)
+    );
+    let problems = |problems: Vec<Problem>| anyhow::anyhow!("{text}\n{problems:?}");
+    Ok((scenario::parse("fleet", &text, Path::new("")).map_err(problems)?, phy_mbps, robots))
+}
+
+/// The same as the planner reads it.
+fn fleet(scenario: &Scenario) -> Result<Fleet> {
+    let channel = match &scenario.networks.first().context("no network")?.kind {
+        NetworkKind::Wifi(wifi) => Channel::Wifi(wifi.clone()),
+        NetworkKind::Pipe(pipe) => Channel::Pipe(pipe.clone()),
+    };
+    let flows = scenario.flows.iter().map(|flow| {
+        let Pace::Every(period) = flow.pace else { anyhow::bail!("'{}' has no period", flow.name) };
+        Ok(Flow {
+            from: flow.from,
+            to: flow.to,
+            bytes: flow.bytes,
+            period: Duration::from_nanos(period),
+            priority: flow.priority,
+        })
+    });
+    Ok(Fleet { channel, flows: flows.collect::<Result<_>>()? })
+}
+
+fn case(seed: u64) -> Result<Case> {
+    let (scenario, phy_mbps, robots) = drawn(seed)?;
+    let fleet = fleet(&scenario)?;
+    let plan = Assessment::new(&fleet);
+    let Traced { samples, repeated } = sim::traced(&scenario, seed)?;
+    let rows: Vec<Row> = fleet
+        .flows
+        .iter()
+        .zip(&plan.flows)
+        .zip(&samples)
+        .map(|((flow, forecast), (name, samples))| {
+            let mut delays = samples.delays(COUNTED);
+            let (planned, total) = planned(samples, &repeated, flow.from, forecast.attempts);
+            delays.sort_by(f64::total_cmp);
+            let at = |share: f64| {
+                let index = (delays.len() as f64 * share) as usize;
+                delays.get(index.min(delays.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+            };
+            Row {
+                name: name.clone(),
+                bytes: flow.bytes,
+                period_ms: flow.period.as_secs_f64() * 1e3,
+                priority: flow.priority,
+                least_ms: forecast.least.as_secs_f64() * 1e3,
+                worst_ms: forecast.worst.map(|it| it.as_secs_f64() * 1e3),
+                lost_percent: lost(samples) * 100.0,
+                p50_ms: at(0.5),
+                p999_ms: at(0.999),
+                max_ms: planned.iter().copied().fold(0.0, f64::max),
+                attempts: forecast.attempts,
+                more_attempts_percent: 100.0 * (1.0 - planned.len() as f64 / total.max(1) as f64),
+            }
+        })
+        .collect();
+    let did_fit = rows.iter().all(|row| row.lost_percent <= LOST * 100.0);
+    Ok(Case { seed, phy_mbps, robots, load: plan.load, fits: plan.fits(), did_fit, rows })
+}
+
+/// Delays of the messages during which no packet of a station needed more than `attempts`, and the
+/// number of all messages.
+fn planned(
+    samples: &Samples,
+    repeated: &[Repeated],
+    station: usize,
+    attempts: u32,
+) -> (Vec<f64>, usize) {
+    let late = repeated.iter().filter(|it| it.station.0 == station && it.attempts > attempts);
+    let late: Vec<u64> = late.map(|it| it.at).collect();
+    let counted = samples.arrivals.iter().filter(|it| COUNTED.contains(&it.sent_ns));
+    let mut total = 0;
+    let planned = counted.inspect(|_| total += 1).filter(|it| {
+        let first = late.partition_point(|at| *at < it.sent_ns);
+        late.get(first).is_none_or(|at| *at > it.received_ns)
+    });
+    let delays = planned.map(|it| it.delay_ms()).collect();
+    (delays, total)
+}
+
+/// Fraction of the messages in the counted time that did not arrive.
+fn lost(samples: &Samples) -> f64 {
+    let sent = samples.sent_ns.iter().filter(|it| COUNTED.contains(it)).count();
+    1.0 - samples.arrived(COUNTED) as f64 / sent.max(1) as f64
+}
+
+/// What is judged.
+#[derive(Debug, Serialize)]
+struct Summary {
+    fleets: usize,
+    judged: usize,
+    right: usize,
+    right_percent: f64,
+    /// Flows in fleets that fit, and those of them that a message exceeded.
+    flows: usize,
+    late: usize,
+    median_ratio: f64,
+}
+
+impl Summary {
+    fn of(cases: &[Case]) -> Self {
+        let judged: Vec<&Case> = cases.iter().filter(|it| it.is_judged()).collect();
+        let right = judged.iter().filter(|it| it.fits == it.did_fit).count();
+        let fitting = judged.iter().filter(|it| it.fits);
+        let rows: Vec<&Row> = fitting.flat_map(|it| &it.rows).collect();
+        Self {
+            fleets: cases.len(),
+            judged: judged.len(),
+            right,
+            right_percent: right as f64 / judged.len() as f64 * 100.0,
+            flows: rows.len(),
+            late: rows.iter().filter(|it| it.is_late()).count(),
+            median_ratio: median(rows.iter().filter_map(|it| it.ratio())).unwrap_or(f64::NAN),
+        }
+    }
+
+    fn holds(&self) -> bool {
+        self.late == 0
+            && self.median_ratio <= RATIO_TARGET
+            && self.right_percent >= RIGHT_TARGET_PERCENT
+    }
+}
+
+fn text(summary: &Summary, cases: &[Case]) -> String {
+    let table = table::text(
+        cases,
+        &[
+            column("seed", |it: &Case| it.seed.to_string()),
+            column("Mbps", |it| it.phy_mbps.to_string()),
+            column("robots", |it| it.robots.to_string()),
+            column("load", |it| format!("{:.2}", it.load)),
+            column("fits", |it| it.fits.to_string()),
+            column("did fit", |it| it.did_fit.to_string()),
+            column("lost %", |it| {
+                format!("{:.2}", it.rows.iter().map(|row| row.lost_percent).fold(0.0, f64::max))
+            }),
+            column("late", |it| it.rows.iter().filter(|row| row.is_late()).count().to_string()),
+            column("ratio", |it| {
+                format!("{:.2}", median(it.rows.iter().filter_map(Row::ratio)).unwrap_or(f64::NAN))
+            }),
+        ],
+    );
+    format!(
+        "{table}\n{} of {} fleets away from the border right ({:.1} %); {} of {} flows later than planned; \
+         worst case / p99.9, median: {:.2}\n",
+        summary.right,
+        summary.judged,
+        summary.right_percent,
+        summary.late,
+        summary.flows,
+        summary.median_ratio
+    )
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the messages of a fleet fit on its radio, before the robots drive.
+//!
+//! The method is response-time analysis on airtime (Park, Delgado and Choi, 2020, equation 1): a
+//! message waits for packets of lower priority that the kernel already holds, for all messages of its
+//! station that precede it, and for other stations, which contend by the rules of 802.11's DCF
+//! (Bianchi, 2000).
+
+mod contention;
+mod load;
+mod response;
+mod traffic;
+
+pub use traffic::{Channel, Fleet, Flow};
+
+use std::time::Duration;
+
+/// What the planner says about a fleet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assessment {
+    /// Airtime that the fleet asks for, as a fraction of what the channel carries. The fleet fits below 1.
+    pub load: f64,
+    /// One per flow of the fleet, in its order.
+    pub flows: Vec<FlowForecast>,
+}
+
+/// What the planner says about a flow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FlowForecast {
+    /// Fraction of the channel's airtime that its messages take.
+    pub share: f64,
+    /// Delay of one message on an idle channel, from its publication to its arrival.
+    pub least: Duration,
+    /// A delay that fewer than one message in 100 000 exceeds while no packet of its station needs
+    /// more than `attempts`; `None` if it grows without bound.
+    pub worst: Option<Duration>,
+    /// Attempts on the air of each packet, at most: one message in a thousand may need more.
+    pub attempts: u32,
+}
+
+impl Assessment {
+    /// Determines load and delays of a fleet.
+    pub fn new(fleet: &Fleet) -> Self {
+        let streams = traffic::streams(fleet);
+        let load = load::load(&fleet.channel, &streams);
+        let flows = (0..fleet.flows.len()).map(|flow| {
+            let share = load::share(&fleet.channel, &streams[flow]);
+            response::forecast(&fleet.channel, &streams, flow, share)
+        });
+        Self { load, flows: flows.collect() }
+    }
+
+    /// Whether the channel carries everything.
+    pub fn fits(&self) -> bool {
+        self.load < 1.0
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The messages of a fleet, and the packets into which they are cut.
+
+use super::contention::Timing;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tautline_medium::{PipeConfig, WifiConfig};
+
+/// IP bytes of a full packet, and those of them that carry a large message.
+const FULL_PACKET: u64 = 1500;
+const FULL_PAYLOAD: u64 = 1428;
+/// IP bytes of a packet beyond its only message: IP, UDP, the headers of packet and frame, and the tag.
+const OVERHEAD: u64 = 72;
+/// IP bytes of a packet that only reports and acknowledges.
+const REPORT_BYTES: u32 = 76;
+/// A receiver acknowledges every message, and at least every eighth packet of a long one.
+const PACKETS_PER_REPORT: u64 = 8;
+/// Seconds after which a message is acknowledged.
+const ACK_DELAY: f64 = 0.01;
+/// Priority of reports: they precede all messages.
+pub(super) const REPORTS: u16 = 256;
+
+/// A channel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Channel {
+    /// All stations share one 802.11 channel and hear each other.
+    Wifi(WifiConfig),
+    /// Every station sends by its own line, or all of them share one (`half_duplex`).
+    Pipe(PipeConfig),
+}
+
+/// Messages from one station to another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flow {
+    /// Sender and receiver: numbers of stations.
+    pub from: usize,
+    /// See `from`.
+    pub to: usize,
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// Time between two messages.
+    pub period: Duration,
+    /// Priority, 0 to 255, higher first.
+    pub priority: u8,
+}
+
+/// Robots on one channel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fleet {
+    /// The channel.
+    pub channel: Channel,
+    /// All messages on it.
+    pub flows: Vec<Flow>,
+}
+
+/// Packets that a station sends periodically: the messages of a flow, or the reports on them.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Stream {
+    pub(super) station: usize,
+    pub(super) priority: u16,
+    /// Seconds.
+    pub(super) period: f64,
+    pub(super) packets: Packets,
+}
+
+/// The packets of one message: full ones, and one that is shorter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Packets {
+    pub(super) full: u64,
+    /// IP bytes of the last one.
+    pub(super) last_bytes: u32,
+}
+
+impl Stream {
+    /// Airtime of one message.
+    pub(super) fn airtime(&self, timing: &Timing) -> f64 {
+        let class = Timing::class(self.priority);
+        let sizes = self.packets.sizes().into_iter();
+        sizes.map(|(count, bytes)| count as f64 * timing.airtime(class, bytes)).sum()
+    }
+}
+
+impl Packets {
+    fn of(bytes: u64) -> Self {
+        let full = bytes.saturating_sub(1) / FULL_PAYLOAD;
+        Self { full, last_bytes: (bytes - full * FULL_PAYLOAD + OVERHEAD) as u32 }
+    }
+
+    pub(super) fn count(self) -> u64 {
+        self.full + 1
+    }
+
+    /// The packets by their IP bytes.
+    pub(super) fn sizes(self) -> [(u64, u32); 2] {
+        [(self.full, FULL_PACKET as u32), (1, self.last_bytes)]
+    }
+}
+
+/// The streams of all flows, in their order, and then the reports on them.
+pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
+    let messages = fleet.flows.iter().map(|flow| Stream {
+        station: flow.from,
+        priority: flow.priority.into(),
+        period: flow.period.as_secs_f64(),
+        packets: Packets::of(flow.bytes),
+    });
+    messages.chain(reports(fleet)).collect()
+}
+
+/// The reports of each receiver to each sender: one on each message, but no more than the
+/// acknowledgement delay allows, and those within long messages.
+fn reports(fleet: &Fleet) -> impl Iterator<Item = Stream> {
+    let mut rates: BTreeMap<(usize, usize), [f64; 2]> = BTreeMap::new();
+    for flow in &fleet.flows {
+        let [messages, parts] = rates.entry((flow.to, flow.from)).or_default();
+        let rate = 1.0 / flow.period.as_secs_f64();
+        *messages += rate;
+        *parts += rate * (Packets::of(flow.bytes).count() / PACKETS_PER_REPORT) as f64;
+    }
+    rates.into_iter().map(|((station, _), [messages, parts])| Stream {
+        station,
+        priority: REPORTS,
+        period: 1.0 / (messages.min(1.0 / ACK_DELAY) + parts),
+        packets: Packets { full: 0, last_bytes: REPORT_BYTES },
+    })
+}
