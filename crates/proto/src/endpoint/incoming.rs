@@ -47,6 +47,9 @@ struct Opened<'a> {
     clock: Option<u32>,
 }
 
+/// PARITY frames of one packet that are read.
+const MAX_PARITIES: usize = 4;
+
 impl Endpoint {
     /// Handles a datagram that came from `from` by `radio`. Returns its sender if it decrypted under
     /// the keys of a session with a peer, whatever its content.
@@ -229,7 +232,7 @@ impl Endpoint {
         let assumed = relayed_age.unwrap_or((rtt / 2).min(most)).max(least);
         let transit = Transit { assumed, measured: relayed_age.or(measured) };
         let mut acked_links = BTreeSet::new();
-        let mut refuses_relay = false;
+        let (mut refuses_relay, mut parities) = (false, 0);
         for frame in &frames {
             match frame {
                 Frame::Goodbye => {
@@ -251,7 +254,14 @@ impl Endpoint {
                 }
                 Frame::Ack(ack) => self.handle_ack(now, peer, clock, ack),
                 Frame::Relay(..) if !self.may_relay(peer) => refuses_relay = true,
-                frame => self.handle_frame(now, (peer, radio), transit, frame),
+                // Each may cost the decoding of a block; a sender puts them into separate packets.
+                Frame::Parity(..) if parities == MAX_PARITIES => {
+                    self.refused.add(RefusedPacket::Malformed);
+                }
+                frame => {
+                    parities += usize::from(matches!(frame, Frame::Parity(..)));
+                    self.handle_frame(now, (peer, radio), transit, frame);
+                }
             }
         }
         // One notice for the whole packet, since a notice costs more than the rest.
