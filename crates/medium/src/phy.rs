@@ -3,7 +3,7 @@
 //!
 //! IEEE 802.11-2016: clause 17 for OFDM (20 MHz), clause 16 for DSSS (long preamble).
 
-use crate::{Nanos, Phy};
+use crate::{Access, Nanos, Phy};
 
 /// One microsecond.
 const US: Nanos = 1_000;
@@ -52,6 +52,17 @@ const DSSS: [Rate; 4] = [
     rate(5_500_000, 6.0, false),
     rate(11_000_000, 9.0, false),
 ];
+
+impl Access {
+    /// Returns the bytes that it adds to the header of a data frame.
+    #[must_use]
+    pub fn header_bytes(self) -> u32 {
+        match self {
+            Self::Dcf => 0,
+            Self::Edca => QOS_BYTES,
+        }
+    }
+}
 
 impl Phy {
     /// Returns all rates, slowest first.

@@ -109,6 +109,11 @@ impl Samples {
         self.arrivals.iter().filter(|it| span.contains(&it.received_ns)).count()
     }
 
+    /// Returns the number of messages that were sent within a span, in nanoseconds.
+    pub fn published(&self, span: Range<u64>) -> usize {
+        self.sent_ns.iter().filter(|at| span.contains(at)).count()
+    }
+
     /// Returns the delays, in milliseconds, of messages that were sent within a span and arrived.
     pub fn delays(&self, span: Range<u64>) -> Vec<f64> {
         let within = self.arrivals.iter().filter(|it| span.contains(&it.sent_ns));
@@ -209,7 +214,13 @@ pub fn delay(mut delays: Vec<f64>) -> Option<Delay> {
 
 /// Returns the 99th percentile of delays (nearest rank); infinity if nothing arrived.
 pub fn p99(delays: Vec<f64>) -> f64 {
-    delay(delays).map_or(f64::INFINITY, |delay| delay.p99)
+    percentile(delays, 0.99)
+}
+
+/// Returns a percentile of delays (nearest rank), 0 to 1; infinity if nothing arrived.
+pub fn percentile(mut delays: Vec<f64>, share: f64) -> f64 {
+    delays.sort_by(f64::total_cmp);
+    if delays.is_empty() { f64::INFINITY } else { nearest_rank(&delays, share) }
 }
 
 /// Returns the longest delay; 0 if there are none.

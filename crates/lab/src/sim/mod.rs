@@ -120,8 +120,12 @@ pub fn watch(
         see(Sight { at_ns, world: &world });
     }
     world.run(WARM_UP + scenario.duration + DRAIN);
+    Ok(samples_by_flow(&world))
+}
+
+fn samples_by_flow(world: &World) -> Vec<(String, Samples)> {
     let flows = world.flows.all.iter();
-    Ok(flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect())
+    flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect()
 }
 
 /// Samples by flow, and the frames that were transmitted more than once, at times since the scenario's
@@ -136,8 +140,7 @@ pub fn traced(scenario: &Scenario, seed: u64) -> Result<Traced> {
     let mut world = build::build(scenario, seed)?;
     world.net.repeated = Some(Vec::new());
     world.run(WARM_UP + scenario.duration + DRAIN);
-    let flows = world.flows.all.iter();
-    let samples = flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect();
+    let samples = samples_by_flow(&world);
     let mut repeated = world.net.repeated.take().unwrap_or_default();
     repeated.iter_mut().for_each(|it| it.at = it.at.saturating_sub(WARM_UP));
     Ok(Traced { samples, repeated })

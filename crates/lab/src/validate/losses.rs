@@ -107,7 +107,7 @@ impl Pooled {
 
     fn add(&mut self, samples: &Samples, counted: std::ops::Range<u64>) {
         self.delays.extend(samples.delays(counted.clone()));
-        self.sent += samples.sent_ns.iter().filter(|at| counted.contains(at)).count();
+        self.sent += samples.published(counted);
     }
 
     fn arrived_percent(&self) -> f64 {

@@ -3,7 +3,7 @@
 
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
-use crate::rig::stats::{Samples, median};
+use crate::rig::stats::{self, Arrival, Samples};
 use crate::rig::table::{self, column};
 use crate::scenario::{self, NetworkKind, Pace, Scenario};
 use crate::sim::{self, Repeated, Traced};
@@ -63,6 +63,10 @@ impl Row {
     }
 }
 
+fn median_ratio<'a>(rows: impl IntoIterator<Item = &'a Row>) -> f64 {
+    stats::middle(&rows.into_iter().filter_map(Row::ratio).collect::<Vec<_>>())
+}
+
 /// A fleet, planned and measured.
 #[derive(Debug, Clone, Serialize)]
 struct Case {
@@ -98,63 +102,34 @@ fn drawn(seed: u64) -> Result<(Scenario, u64, u64)> {
     let phy_mbps = [6, 12, 24, 54][draw.usize(..4)];
     let access = ["dcf", "edca"][draw.usize(..2)];
     let robots = draw.u64(1..=(phy_mbps / 4).clamp(3, 10));
-    let mut flows = String::new();
+    // No two sensors have the same clock: over time, all phases occur.
     let mut drift = draw.clone();
-    let mut flow = |name: &str,
-                    from: &str,
-                    to: &str,
-                    bytes: u64,
-                    period_us: u64,
-                    priority: u8,
-                    start: u64| {
-        // No two sensors have the same clock: over time, all phases occur.
-        let period_us = period_us * drift.u64(970..=1030) / 1000;
-        let _ = writeln!(
-            flows,
-            "  - {{ name: {name}, from: {from}, to: {to}, size: {bytes}, every: {period_us}us, priority: {priority}, start: {start}us }}"
-        );
-    };
     // The sum of the images' rates decides how full the channel is.
-    let budget_bps =
-        phy_mbps as f64 * 1e6 * draw.f64() * (0.2 + 0.5 / (1.0 + robots as f64 / phy_mbps as f64))
-            / robots as f64;
+    let share = 0.2 + 0.5 / (1.0 + robots as f64 / phy_mbps as f64);
+    let image_bps = phy_mbps as f64 * 1e6 * draw.f64() * share / robots as f64;
+    let mut flows = String::new();
     for robot in 1..=robots {
-        let name = format!("robot{robot}");
-        let mut start = || draw.u64(..50_000);
-        let [one, two, three, four] = [start(), start(), start(), start()];
-        let hz = [10, 20, 50][draw.usize(..3)];
-        flow(
-            &format!("command_{robot}"),
-            "base",
-            &name,
-            draw.u64(50..=200),
-            1_000_000 / hz,
-            220,
-            one,
-        );
-        let hz = [10, 20, 40][draw.usize(..3)];
-        flow(
-            &format!("scan_{robot}"),
-            &name,
-            "base",
-            draw.u64(1000..=5000),
-            1_000_000 / hz,
-            200,
-            two,
-        );
-        let hz = [20, 50][draw.usize(..2)];
-        flow(&format!("odometry_{robot}"), &name, "base", 724, 1_000_000 / hz, 150, three);
+        let starts: [u64; 4] = std::array::from_fn(|_| draw.u64(..50_000));
+        let command = ([10, 20, 50][draw.usize(..3)], draw.u64(50..=200));
+        let scan = ([10, 20, 40][draw.usize(..3)], draw.u64(1000..=5000));
+        let odometry = ([20, 50][draw.usize(..2)], 724);
         let hz = [1, 2, 5, 10, 15][draw.usize(..5)];
-        let bytes = (budget_bps / 8.0 / hz as f64) as u64;
-        flow(
-            &format!("image_{robot}"),
-            &name,
-            "base",
-            bytes.clamp(2_000, 1_000_000),
-            1_000_000 / hz,
-            20,
-            four,
-        );
+        let image = (hz, ((image_bps / 8.0 / hz as f64) as u64).clamp(2_000, 1_000_000));
+        let own = format!("robot{robot}");
+        let topics = [
+            ("command", "base", &*own, command, 220),
+            ("scan", &own, "base", scan, 200),
+            ("odometry", &own, "base", odometry, 150),
+            ("image", &own, "base", image, 20),
+        ];
+        for ((name, from, to, (hz, bytes), priority), start) in topics.into_iter().zip(starts) {
+            let every = 1_000_000 / hz * drift.u64(970..=1030) / 1000;
+            let _ = writeln!(
+                flows,
+                "  - {{ name: {name}_{robot}, from: {from}, to: {to}, size: {bytes}, every: {every}us, \
+                 priority: {priority}, start: {start}us }}"
+            );
+        }
     }
     let text = format!(
         "about: A drawn fleet\nsource: drawn\nduration: {SECONDS}s\n\
@@ -191,19 +166,13 @@ fn case(seed: u64) -> Result<Case> {
     let fleet = fleet(&scenario)?;
     let plan = Assessment::new(&fleet);
     let Traced { samples, repeated } = sim::traced(&scenario, seed)?;
-    let rows: Vec<Row> = fleet
-        .flows
-        .iter()
-        .zip(&plan.flows)
-        .zip(&samples)
+    let flows = fleet.flows.iter().zip(&plan.flows).zip(&samples);
+    let rows: Vec<Row> = flows
         .map(|((flow, forecast), (name, samples))| {
-            let mut delays = samples.delays(COUNTED);
-            let (planned, total) = planned(samples, &repeated, flow.from, forecast.attempts);
-            delays.sort_by(f64::total_cmp);
-            let at = |share: f64| {
-                let index = (delays.len() as f64 * share) as usize;
-                delays.get(index.min(delays.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
-            };
+            let delays = samples.delays(COUNTED);
+            let planned = planned(samples, &repeated, flow.from, forecast.attempts);
+            let missing =
+                |arrived: usize, all: usize| 100.0 * (1.0 - arrived as f64 / all.max(1) as f64);
             Row {
                 name: name.clone(),
                 bytes: flow.bytes,
@@ -211,12 +180,12 @@ fn case(seed: u64) -> Result<Case> {
                 priority: flow.priority,
                 least_ms: forecast.least.as_secs_f64() * 1e3,
                 worst_ms: forecast.worst.map(|it| it.as_secs_f64() * 1e3),
-                lost_percent: lost(samples) * 100.0,
-                p50_ms: at(0.5),
-                p999_ms: at(0.999),
-                max_ms: planned.iter().copied().fold(0.0, f64::max),
+                lost_percent: missing(samples.arrived(COUNTED), samples.published(COUNTED)),
+                max_ms: stats::worst(&planned),
                 attempts: forecast.attempts,
-                more_attempts_percent: 100.0 * (1.0 - planned.len() as f64 / total.max(1) as f64),
+                more_attempts_percent: missing(planned.len(), delays.len()),
+                p50_ms: stats::percentile(delays.clone(), 0.5),
+                p999_ms: stats::percentile(delays, 0.999),
             }
         })
         .collect();
@@ -224,30 +193,16 @@ fn case(seed: u64) -> Result<Case> {
     Ok(Case { seed, phy_mbps, robots, load: plan.load, fits: plan.fits(), did_fit, rows })
 }
 
-/// Delays of the messages during which no packet of a station needed more than `attempts`, and the
-/// number of all messages.
-fn planned(
-    samples: &Samples,
-    repeated: &[Repeated],
-    station: usize,
-    attempts: u32,
-) -> (Vec<f64>, usize) {
+/// Delays of the messages during which no packet of a station needed more than `attempts`.
+fn planned(samples: &Samples, repeated: &[Repeated], station: usize, attempts: u32) -> Vec<f64> {
     let late = repeated.iter().filter(|it| it.station.0 == station && it.attempts > attempts);
     let late: Vec<u64> = late.map(|it| it.at).collect();
     let counted = samples.arrivals.iter().filter(|it| COUNTED.contains(&it.sent_ns));
-    let mut total = 0;
-    let planned = counted.inspect(|_| total += 1).filter(|it| {
+    let planned = counted.filter(|it| {
         let first = late.partition_point(|at| *at < it.sent_ns);
         late.get(first).is_none_or(|at| *at > it.received_ns)
     });
-    let delays = planned.map(|it| it.delay_ms()).collect();
-    (delays, total)
-}
-
-/// Fraction of the messages in the counted time that did not arrive.
-fn lost(samples: &Samples) -> f64 {
-    let sent = samples.sent_ns.iter().filter(|it| COUNTED.contains(it)).count();
-    1.0 - samples.arrived(COUNTED) as f64 / sent.max(1) as f64
+    planned.map(Arrival::delay_ms).collect()
 }
 
 /// What is judged.
@@ -276,7 +231,7 @@ impl Summary {
             right_percent: right as f64 / judged.len() as f64 * 100.0,
             flows: rows.len(),
             late: rows.iter().filter(|it| it.is_late()).count(),
-            median_ratio: median(rows.iter().filter_map(|it| it.ratio())).unwrap_or(f64::NAN),
+            median_ratio: median_ratio(rows.iter().copied()),
         }
     }
 
@@ -298,12 +253,13 @@ fn text(summary: &Summary, cases: &[Case]) -> String {
             column("fits", |it| it.fits.to_string()),
             column("did fit", |it| it.did_fit.to_string()),
             column("lost %", |it| {
-                format!("{:.2}", it.rows.iter().map(|row| row.lost_percent).fold(0.0, f64::max))
+                format!(
+                    "{:.2}",
+                    stats::worst(&it.rows.iter().map(|it| it.lost_percent).collect::<Vec<_>>())
+                )
             }),
             column("late", |it| it.rows.iter().filter(|row| row.is_late()).count().to_string()),
-            column("ratio", |it| {
-                format!("{:.2}", median(it.rows.iter().filter_map(Row::ratio)).unwrap_or(f64::NAN))
-            }),
+            column("ratio", |it| format!("{:.2}", median_ratio(&it.rows))),
         ],
     );
     format!(

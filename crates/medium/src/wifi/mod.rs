@@ -10,7 +10,7 @@ mod access;
 mod signals;
 
 use crate::loss::Losses;
-use crate::phy::{ACK_BYTES, MAC_BYTES, QOS_BYTES};
+use crate::phy::{ACK_BYTES, MAC_BYTES};
 use crate::rate::RateChoice;
 use crate::scene::Scene;
 use crate::{
@@ -300,7 +300,7 @@ impl<P: Clone> Wifi<P> {
         let Some(waiting) = access.queues[queue].frames.front() else { return };
         let (to, bytes) = (waiting.to, waiting.frame.bytes);
         let rate = self.rate_to(radio, to, attempt);
-        let extra = if self.config.access == Access::Edca { QOS_BYTES } else { 0 };
+        let extra = self.config.access.header_bytes();
         let airtime = self.config.phy.data_airtime(rate, bytes, extra);
         let stats = &mut self.radios[radio].stats;
         stats.attempts += 1;

@@ -165,7 +165,7 @@ struct Laser {
 
 impl Laser {
     fn of(samples: &Samples, span: Range<u64>) -> Self {
-        let sent = samples.sent_ns.iter().filter(|at| span.contains(at)).count();
+        let sent = samples.published(span.clone());
         let delays_ms = samples.delays(span);
         let lost = sent.saturating_sub(delays_ms.len());
         Self { delays_ms, lost }
