@@ -3,15 +3,13 @@
 
 use super::traffic::{Channel, Packets};
 use tautline_medium::{Access, Category, Loss, Phy, RateControl, Trial, WifiConfig};
-use tautline_proto::{Class, Marking};
+use tautline_proto::Class;
 
 /// Classes of packets.
 pub(super) const CLASSES: usize = Class::ALL.len();
 /// Time until a packet that was given up is sent again, beyond its own delay: the acknowledgement's
 /// delay of the peer and the detection.
 const REPAIR: f64 = 0.02;
-/// Bytes of the QoS control field, which EDCA adds to a frame.
-const QOS_BYTES: u32 = 2;
 /// Rounds after which attempts and collisions of all classes agree.
 const ROUNDS: u32 = 50;
 
@@ -78,7 +76,7 @@ impl Timing {
             Trial::Attempt => (lost, 0.0),
             Trial::Frame => (0.0, lost),
         };
-        let header_bytes = if wifi.access == Access::Edca { QOS_BYTES } else { 0 };
+        let header_bytes = wifi.access.header_bytes();
         let all = Category::all(wifi.phy, wifi.access);
         let of_class = |class: usize| if wifi.access == Access::Edca { all[class] } else { all[0] };
         Self {
@@ -95,11 +93,6 @@ impl Timing {
     /// Whether stations draw backoffs, rather than send in the order of arrival.
     pub(super) fn contends(&self) -> bool {
         self.categories.is_some()
-    }
-
-    /// The class of packets of a priority; 256 and more are reports.
-    pub(super) fn class(priority: u16) -> usize {
-        Marking::default().class(u8::try_from(priority).ok()) as usize
     }
 
     /// Whether packets of the classes queue separately, and contend with each other.
@@ -245,19 +238,18 @@ pub(super) struct Delays<'a> {
     /// Other stations that always have a packet, and the IP bytes of their packets, by class.
     pub(super) rivals: Stations,
     pub(super) rival_bytes: [u32; CLASSES],
-    /// Probability that an attempt fails.
-    pub(super) failure: f64,
     /// Attempts of a packet, at most.
     pub(super) attempts: u32,
-    /// Among them.
+    /// Among them and this station.
     pub(super) contention: Contention,
 }
 
 impl Delays<'_> {
-    /// ln E[exp(theta D)] of one packet's delay D; infinite where there is no bound.
-    fn log_mean(&self, theta: f64, ip_bytes: u32) -> f64 {
+    /// ln E[exp(theta D)] of one packet's delay D, if that of a slot is `slot`; infinite where there is
+    /// no bound.
+    fn log_mean(&self, theta: f64, slot: f64, ip_bytes: u32) -> f64 {
         let timing = self.timing;
-        let slot = self.log_slot(theta);
+        let failure = timing.failure(self.contention.collision(self.class));
         let largest = self.rival_bytes.iter().copied().max().unwrap_or(0).max(ip_bytes);
         let collision = theta * timing.collision(self.class, largest);
         let own = theta * timing.airtime(self.class, ip_bytes);
@@ -267,10 +259,10 @@ impl Delays<'_> {
         let mut reached = 1.0;
         for window in timing.windows(self.class).take(self.attempts as usize) {
             before += log_uniform(slot, window);
-            delivered = log_sum(delivered, before + (1.0 - self.failure).ln() + own);
-            before += self.failure.ln() + collision;
-            counted += reached * (1.0 - self.failure);
-            reached *= self.failure;
+            delivered = log_sum(delivered, before + (1.0 - failure).ln() + own);
+            before += failure.ln() + collision;
+            counted += reached * (1.0 - failure);
+            reached *= failure;
         }
         let delivered = delivered - counted.ln();
         let repair = theta * (REPAIR + 2.0 * timing.delay);
@@ -302,11 +294,12 @@ impl Delays<'_> {
 
     /// The same of all packets of a queue.
     fn log_mean_of(&self, theta: f64, queue: &[Queued]) -> f64 {
+        let slot = self.log_slot(theta);
         let mut known: Vec<(u32, f64)> = Vec::new();
         let mut log_mean = |bytes: u32| match known.iter().find(|it| it.0 == bytes) {
             Some((_, value)) => *value,
             None => {
-                let value = self.log_mean(theta, bytes);
+                let value = self.log_mean(theta, slot, bytes);
                 known.push((bytes, value));
                 value
             }
@@ -415,7 +408,7 @@ mod tests {
     fn alone(timing: &Timing, class: usize) -> Delays<'_> {
         let contention = Contention::of(timing, best_effort(1.0));
         let (rivals, rival_bytes, attempts) = (Stations::default(), [0; CLASSES], 8);
-        Delays { timing, class, rivals, rival_bytes, failure: 0.0, attempts, contention }
+        Delays { timing, class, rivals, rival_bytes, attempts, contention }
     }
 
     fn packets(count: u32) -> [Queued; 1] {
@@ -445,10 +438,9 @@ mod tests {
             let rivals = stations;
             stations[class] += 1.0;
             let contention = Contention::of(&timing, stations);
-            let failure = timing.failure(contention.collision(class));
             let rival_bytes = [1500; CLASSES];
             let attempts = 8;
-            Delays { timing: &timing, class, rivals, rival_bytes, failure, attempts, contention }
+            Delays { timing: &timing, class, rivals, rival_bytes, attempts, contention }
                 .bound(&packets(1), 1e-3)
         };
         assert!(bound(Class::Voice) * 3.0 < bound(Class::BestEffort));

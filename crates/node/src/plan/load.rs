@@ -19,7 +19,7 @@ struct Demand {
 
 impl Demand {
     fn add(&mut self, timing: &Timing, stream: &Stream) {
-        let class = Timing::class(stream.priority);
+        let class = stream.class();
         for (count, bytes) in stream.packets.sizes() {
             let packets = count as f64 / stream.period;
             self.packets += packets;
@@ -38,11 +38,10 @@ fn by_station(timing: &Timing, streams: &[Stream]) -> BTreeMap<usize, Demand> {
 }
 
 /// See [`super::Assessment::load`].
-pub(super) fn load(channel: &Channel, streams: &[Stream]) -> f64 {
-    let timing = Timing::of(channel);
-    let demands = by_station(&timing, streams);
+pub(super) fn load(channel: &Channel, timing: &Timing, streams: &[Stream]) -> f64 {
+    let demands = by_station(timing, streams);
     let airtime = match channel {
-        Channel::Wifi(_) => shared(&timing, &demands),
+        Channel::Wifi(_) => shared(timing, &demands),
         Channel::Pipe(pipe) if pipe.half_duplex => demands.values().map(|it| it.airtime).sum(),
         Channel::Pipe(_) => demands.values().map(|it| it.airtime).fold(0.0, f64::max),
     };
@@ -61,9 +60,4 @@ fn shared(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
     let contention = Contention::of(timing, stations);
     let bytes = (total(|it| it.bytes) / total(|it| it.packets)) as u32;
     airtime + total(|it| it.packets) * contention.waste(timing, class, bytes)
-}
-
-/// Fraction of the channel's airtime that a stream takes.
-pub(super) fn share(channel: &Channel, stream: &Stream) -> f64 {
-    stream.airtime(&Timing::of(channel)) / stream.period
 }

@@ -13,6 +13,7 @@ mod traffic;
 
 pub use traffic::{Channel, Fleet, Flow};
 
+use contention::Timing;
 use std::time::Duration;
 
 /// What the planner says about a fleet.
@@ -41,12 +42,11 @@ pub struct FlowForecast {
 impl Assessment {
     /// Determines load and delays of a fleet.
     pub fn new(fleet: &Fleet) -> Self {
+        let timing = Timing::of(&fleet.channel);
         let streams = traffic::streams(fleet);
-        let load = load::load(&fleet.channel, &streams);
-        let flows = (0..fleet.flows.len()).map(|flow| {
-            let share = load::share(&fleet.channel, &streams[flow]);
-            response::forecast(&fleet.channel, &streams, flow, share)
-        });
+        let load = load::load(&fleet.channel, &timing, &streams);
+        let flows = 0..fleet.flows.len();
+        let flows = flows.map(|flow| response::forecast(&fleet.channel, &timing, &streams, flow));
         Self { load, flows: flows.collect() }
     }
 

@@ -3,7 +3,7 @@
 
 use super::FlowForecast;
 use super::contention::{CLASSES, Contention, Delays, Queued, Stations, Timing};
-use super::traffic::{Channel, Packets, REPORTS, Stream};
+use super::traffic::{Channel, FULL_PACKET, Packets, REPORTS, Stream};
 use std::time::Duration;
 
 /// Probability with which a message may be later than its worst case.
@@ -16,29 +16,22 @@ const UNBOUNDED: f64 = 60.0;
 const MAX_MESSAGES: u32 = 1000;
 /// Time for which the kernel may hold packets behind the one on the air: the back-pressure's lead.
 const LEAD: f64 = 1e-3;
-/// IP bytes of a full packet.
-const FULL: u32 = 1500;
+/// Packets from which on a message counts as a large one.
+const LARGE: u64 = 5;
 
 /// Determines the delays of a flow.
 pub(super) fn forecast(
     channel: &Channel,
+    timing: &Timing,
     streams: &[Stream],
     flow: usize,
-    share: f64,
 ) -> FlowForecast {
-    let mut station = Station::of(channel, streams, flow);
-    let least = station.stream.airtime(&station.timing) + station.timing.delay;
-    let attempts = station.attempts;
-    let worst = station.worst().map(|it| Duration::from_secs_f64(it + station.timing.delay));
-    FlowForecast { share, least: Duration::from_secs_f64(least), worst, attempts }
-}
-
-/// A stream of another station.
-struct Rival<'a> {
-    stream: &'a Stream,
-    class: usize,
-    /// IP bytes of its largest packet.
-    bytes: u32,
+    let airtime = streams[flow].airtime(timing);
+    let share = airtime / streams[flow].period;
+    let least = Duration::from_secs_f64(airtime + timing.delay);
+    let mut station = Station::of(channel, timing, streams, flow);
+    let worst = station.worst().map(|it| Duration::from_secs_f64(it + timing.delay));
+    FlowForecast { share, least, worst, attempts: station.attempts }
 }
 
 /// Rivals that have packets at the same time.
@@ -51,19 +44,17 @@ struct Present {
 }
 
 impl Present {
-    fn add(&mut self, rival: &Rival, airtime: f64) {
-        self.stations[rival.class] += 1.0;
-        self.bytes[rival.class] = self.bytes[rival.class].max(rival.bytes);
+    fn add(&mut self, rival: &Stream, airtime: f64) {
+        let class = rival.class();
+        self.stations[class] += 1.0;
+        self.bytes[class] = self.bytes[class].max(rival.packets.largest());
         self.airtime += airtime;
     }
 }
 
-/// Packets from which on a message counts as a large one.
-const LARGE: u64 = 5;
-
 /// The sender of a flow, and what its messages wait for.
 struct Station<'a> {
-    timing: Timing,
+    timing: &'a Timing,
     stream: &'a Stream,
     class: usize,
     /// The packet of lower priority on the air, and those that the kernel holds.
@@ -73,7 +64,7 @@ struct Station<'a> {
     /// Its streams of the same or a higher priority.
     preceding: Vec<&'a Stream>,
     /// What other stations send on the channel.
-    rivals: Vec<Rival<'a>>,
+    rivals: Vec<&'a Stream>,
     /// Fraction of the time in which the channel is free for this station.
     free: f64,
     /// Attempts of a packet, at most.
@@ -82,28 +73,21 @@ struct Station<'a> {
     until: f64,
 }
 
-/// The largest packet of some streams.
-fn largest<'a>(streams: impl IntoIterator<Item = &'a Stream>) -> Option<u32> {
-    let sizes = streams.into_iter().flat_map(|it| it.packets.sizes());
-    sizes.filter(|(count, _)| *count > 0).map(|(_, bytes)| bytes).max()
-}
-
 impl<'a> Station<'a> {
-    fn of(channel: &Channel, streams: &'a [Stream], flow: usize) -> Self {
-        let timing = Timing::of(channel);
+    fn of(channel: &Channel, timing: &'a Timing, streams: &'a [Stream], flow: usize) -> Self {
         let stream = &streams[flow];
-        let class = Timing::class(stream.priority);
+        let class = stream.class();
         let own = streams.iter().enumerate().filter(|(_, it)| it.station == stream.station);
         let (preceding, following): (Vec<_>, Vec<_>) = own
             .filter(|(index, _)| *index != flow)
             .map(|(_, it)| it)
             .partition(|it| it.priority >= stream.priority);
-        let separate = |it: &&&Stream| timing.separates(class, Timing::class(it.priority));
+        let separate = |it: &&&Stream| timing.separates(class, it.class());
         let mut own_rivals = Stations::default();
         for it in following.iter().filter(separate) {
-            own_rivals[Timing::class(it.priority)] = 1.0;
+            own_rivals[it.class()] = 1.0;
         }
-        let held = largest(following.iter().filter(|it| !separate(it)).copied());
+        let held = following.iter().filter(|it| !separate(it)).map(|it| it.packets.largest()).max();
         let blocking = held.map(|bytes| Queued {
             messages: 1.0 + (LEAD / timing.airtime(class, bytes)).ceil(),
             packets: Packets { full: 0, last_bytes: bytes },
@@ -113,15 +97,8 @@ impl<'a> Station<'a> {
             Channel::Pipe(pipe) => pipe.half_duplex,
         };
         let others = streams.iter().filter(|it| shares && it.station != stream.station);
-        let rivals: Vec<Rival> = others
-            .map(|stream| Rival {
-                stream,
-                class: Timing::class(stream.priority),
-                bytes: largest([stream]).unwrap_or(0),
-            })
-            .collect();
-        let airtime: f64 =
-            rivals.iter().map(|it| it.stream.airtime(&timing) / it.stream.period).sum();
+        let rivals: Vec<&Stream> = others.collect();
+        let airtime: f64 = rivals.iter().map(|it| it.airtime(timing) / it.period).sum();
         let free = (1.0 - airtime).max(0.0);
         let mut it = Self {
             timing,
@@ -143,26 +120,19 @@ impl<'a> Station<'a> {
     fn usual_attempts(&self) -> u32 {
         let mut present = self.own_rivals;
         for rival in &self.rivals {
-            present[rival.class] += self.presence(rival, 0.0);
+            present[rival.class()] += self.presence(rival, 0.0);
         }
-        let failure = self.failure(present);
+        let failure = self.timing.failure(self.contention(present).collision(self.class));
         let bearable = MORE_ATTEMPTS / self.stream.packets.count() as f64;
         let needed = if failure > 0.0 { bearable.ln() / failure.ln() } else { 1.0 };
         (needed.ceil() as u32).clamp(1, self.timing.retries + 1)
     }
 
-    /// Probability that an attempt fails among these rivals.
-    fn failure(&self, rivals: Stations) -> f64 {
-        let (_, collision) = self.contention(rivals);
-        self.timing.failure(collision)
-    }
-
-    /// Contention with these rivals, and the probability that an attempt collides with them.
-    fn contention(&self, rivals: Stations) -> (Contention, f64) {
+    /// Contention with these rivals.
+    fn contention(&self, rivals: Stations) -> Contention {
         let mut stations = rivals;
         stations[self.class] += 1.0;
-        let contention = Contention::of(&self.timing, stations);
-        (contention, contention.collision(self.class))
+        Contention::of(self.timing, stations)
     }
 
     /// See [`FlowForecast::worst`].
@@ -211,7 +181,7 @@ impl<'a> Station<'a> {
 
     /// Time for which a message of a stream keeps its station busy.
     fn busy(&self, stream: &Stream) -> f64 {
-        let airtime = stream.airtime(&self.timing);
+        let airtime = stream.airtime(self.timing);
         if self.free > 0.0 { (airtime / self.free).min(stream.period) } else { stream.period }
     }
 
@@ -236,10 +206,10 @@ impl<'a> Station<'a> {
 
     /// The large or the small rivals of which 0, 1, 2, ... are present, and the probabilities.
     fn group(&self, until: f64, large: bool) -> (Vec<Present>, Vec<f64>) {
-        let of_group = |it: &&Rival| (it.stream.packets.count() >= LARGE) == large;
+        let of_group = |it: &&&Stream| (it.packets.count() >= LARGE) == large;
         let rivals = self.rivals.iter().filter(of_group);
-        let mut rivals: Vec<(&Rival, f64)> =
-            rivals.map(|it| (it, self.demand(it, until))).collect();
+        let mut rivals: Vec<(&Stream, f64)> =
+            rivals.map(|it| (*it, self.demand(it, until))).collect();
         rivals.sort_by(|a, b| b.1.total_cmp(&a.1));
         let chances: Vec<f64> = rivals.iter().map(|(it, _)| self.presence(it, until)).collect();
         let mut present = vec![Present::default()];
@@ -258,14 +228,13 @@ impl<'a> Station<'a> {
         for (class, stations) in all.iter_mut().enumerate() {
             *stations += large.stations[class] + small.stations[class];
         }
-        let (contention, collision) = self.contention(all);
-        let failure = self.timing.failure(collision);
-        let own_bytes = |class: usize| if self.own_rivals[class] > 0.0 { FULL } else { 0 };
+        let contention = self.contention(all);
+        let own_bytes = |class: usize| if self.own_rivals[class] > 0.0 { FULL_PACKET } else { 0 };
         let rival_bytes =
             [0, 1, 2, 3].map(|it| own_bytes(it).max(large.bytes[it]).max(small.bytes[it]));
-        let (timing, class, attempts) = (&self.timing, self.class, self.attempts);
+        let (timing, class, attempts) = (self.timing, self.class, self.attempts);
         let delays = |rivals: Stations| {
-            Delays { timing, class, rivals, rival_bytes, failure, attempts, contention }
+            Delays { timing, class, rivals, rival_bytes, attempts, contention }
                 .bound(queue, probability)
         };
         let limited = large.airtime + small.airtime + delays(self.own_rivals);
@@ -282,15 +251,14 @@ impl<'a> Station<'a> {
     }
 
     /// Probability that a rival has packets within a time.
-    fn presence(&self, rival: &Rival, within: f64) -> f64 {
-        ((within + self.busy(rival.stream)) / rival.stream.period).min(1.0)
+    fn presence(&self, rival: &Stream, within: f64) -> f64 {
+        ((within + self.busy(rival)) / rival.period).min(1.0)
     }
 
     /// Airtime of what a present rival sends within a time.
-    fn demand(&self, rival: &Rival, within: f64) -> f64 {
-        let stream = rival.stream;
-        let messages = ((within + self.busy(stream)) / stream.period).ceil();
-        messages.max(1.0) * stream.airtime(&self.timing)
+    fn demand(&self, rival: &Stream, within: f64) -> f64 {
+        let messages = ((within + self.busy(rival)) / rival.period).ceil();
+        messages.max(1.0) * rival.airtime(self.timing)
     }
 }
 

@@ -5,9 +5,10 @@ use super::contention::Timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tautline_medium::{PipeConfig, WifiConfig};
+use tautline_proto::Marking;
 
 /// IP bytes of a full packet, and those of them that carry a large message.
-const FULL_PACKET: u64 = 1500;
+pub(super) const FULL_PACKET: u32 = 1500;
 const FULL_PAYLOAD: u64 = 1428;
 /// IP bytes of a packet beyond its only message: IP, UDP, the headers of packet and frame, and the tag.
 const OVERHEAD: u64 = 72;
@@ -74,9 +75,14 @@ pub(super) struct Packets {
 impl Stream {
     /// Airtime of one message.
     pub(super) fn airtime(&self, timing: &Timing) -> f64 {
-        let class = Timing::class(self.priority);
+        let class = self.class();
         let sizes = self.packets.sizes().into_iter();
         sizes.map(|(count, bytes)| count as f64 * timing.airtime(class, bytes)).sum()
+    }
+
+    /// The class of its packets; those of reports have no messages.
+    pub(super) fn class(&self) -> usize {
+        Marking::default().class(u8::try_from(self.priority).ok()) as usize
     }
 }
 
@@ -90,9 +96,14 @@ impl Packets {
         self.full + 1
     }
 
+    /// IP bytes of the largest one.
+    pub(super) fn largest(self) -> u32 {
+        if self.full > 0 { FULL_PACKET } else { self.last_bytes }
+    }
+
     /// The packets by their IP bytes.
     pub(super) fn sizes(self) -> [(u64, u32); 2] {
-        [(self.full, FULL_PACKET as u32), (1, self.last_bytes)]
+        [(self.full, FULL_PACKET), (1, self.last_bytes)]
     }
 }
 
