@@ -26,6 +26,9 @@ use std::net::SocketAddr;
 /// Interval at which messages that wait for repair budget are examined.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
 
+/// PARITY frames of one packet that are read.
+const MAX_PARITIES: usize = 4;
+
 /// Where a packet came from.
 #[derive(Debug, Clone, Copy)]
 struct Origin {
@@ -46,9 +49,6 @@ struct Opened<'a> {
     /// The sender's clock.
     clock: Option<u32>,
 }
-
-/// PARITY frames of one packet that are read.
-const MAX_PARITIES: usize = 4;
 
 impl Endpoint {
     /// Handles a datagram that came from `from` by `radio`. Returns its sender if it decrypted under
@@ -258,10 +258,11 @@ impl Endpoint {
                 Frame::Parity(..) if parities == MAX_PARITIES => {
                     self.refused.add(RefusedPacket::Malformed);
                 }
-                frame => {
-                    parities += usize::from(matches!(frame, Frame::Parity(..)));
+                Frame::Parity(..) => {
+                    parities += 1;
                     self.handle_frame(now, (peer, radio), transit, frame);
                 }
+                frame => self.handle_frame(now, (peer, radio), transit, frame),
             }
         }
         // One notice for the whole packet, since a notice costs more than the rest.

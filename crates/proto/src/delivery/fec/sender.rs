@@ -256,14 +256,15 @@ impl Blocks {
     /// A piece was lost; returns the pieces to be repaired, which are none while its block may still
     /// be recovered. Without parity yet, a repair arrives before the parity would.
     pub(crate) fn lost(&mut self, piece: &Piece) -> Vec<Piece> {
-        let Some(key) = self.set(piece.message, piece.range.start, Fate::Lost) else {
-            return vec![piece.clone()];
-        };
-        if self.undecided[&key].parity.is_some() {
+        let (message, start) = (piece.message, piece.range.start);
+        let block = self.places.get(&(message, start)).and_then(|(key, _)| self.undecided.get(key));
+        if block.is_some_and(|it| it.parity.is_some())
+            && let Some(key) = self.set(message, start, Fate::Lost)
+        {
             return self.lost_of(key);
         }
-        self.set(piece.message, piece.range.start, Fate::Repaired);
-        self.places.remove(&(piece.message, piece.range.start));
+        self.set(message, start, Fate::Repaired);
+        self.places.remove(&(message, start));
         vec![piece.clone()]
     }
 
@@ -413,6 +414,13 @@ mod tests {
         blocks.on_parity(&block, vec![MessageId(101)]);
         assert_eq!(blocks.lost(&piece(5)), [piece(5)], "two symbols lack, and one is there");
         assert_eq!(blocks.lost(&piece(4)), [piece(4)], "its repair was lost");
+    }
+
+    #[test]
+    fn what_parity_was_to_recover_is_repaired_when_its_channel_closes() {
+        let mut blocks = ten(20);
+        assert_eq!(blocks.lost(&piece(4)), []);
+        assert_eq!(blocks.abandon(7), [piece(4)]);
     }
 
     #[test]
