@@ -180,7 +180,7 @@ fn case(seed: u64) -> Result<Case> {
                 priority: flow.priority,
                 least_ms: forecast.least.as_secs_f64() * 1e3,
                 worst_ms: forecast.worst.map(|it| it.as_secs_f64() * 1e3),
-                lost_percent: missing(samples.arrived(COUNTED), samples.published(COUNTED)),
+                lost_percent: missing(delays.len(), samples.published(COUNTED)),
                 max_ms: stats::worst(&planned),
                 attempts: forecast.attempts,
                 more_attempts_percent: missing(planned.len(), delays.len()),
