@@ -13,6 +13,7 @@ mod bench;
 mod liar;
 mod rig;
 mod scenario;
+mod setup;
 mod sim;
 mod validate;
 

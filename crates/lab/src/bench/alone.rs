@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cases about the daemons alone: their cost when idle, and the bytes that they add to a message.
 
-use super::output::Output;
-use super::setup::daemon::{Daemon, DaemonSetup, Sent, link_sent, topic_sent};
-use super::setup::flows::Flow;
-use super::setup::load::Load;
-use super::setup::ros;
-use super::setup::usage::judge_idle;
-use super::setup::world::{Link, Pair};
-use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::output::Output;
 use crate::rig::processes::Process;
+use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::setup::daemon::{Daemon, DaemonSetup, Sent, link_sent, topic_sent};
+use crate::setup::flows::Flow;
+use crate::setup::load::Load;
+use crate::setup::ros;
+use crate::setup::usage::judge_idle;
+use crate::setup::world::{Link, Pair};
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;

@@ -3,12 +3,12 @@
 //! on one processor, and the bytes added to a message.
 
 use super::alone;
-use super::output::Output;
-use super::setup::daemon::DaemonSetup;
-use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::output::Output;
 use crate::rig::punctual::{Confined, processors};
 use crate::rig::stats::upper_median;
 use crate::rig::table::{self, left, right};
+use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::setup::daemon::DaemonSetup;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use std::net::SocketAddr;

@@ -2,18 +2,18 @@
 //! Two links between two robots with real ROS, one of which fails for some seconds: unplugged, mute
 //! without any sign, or blocked in the driver.
 
-use super::output::Output;
-use super::setup::daemon::{Daemon, DaemonSetup, write_statuses};
-use super::setup::flows::{ALL, Flow};
-use super::setup::load::{COUNTDOWN, Load};
-use super::setup::ros;
-use super::setup::world::{Link, LinkLimits, Pair, SecondLink};
-use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
 use crate::rig::clock::monotonic_ns;
+use crate::rig::output::Output;
 use crate::rig::processes::make_folder;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{Delay, Samples, Summary, delay};
 use crate::rig::table::{self, bar, figure, left, right};
+use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::setup::daemon::{Daemon, DaemonSetup, write_statuses};
+use crate::setup::flows::{ALL, Flow};
+use crate::setup::load::{COUNTDOWN, Load};
+use crate::setup::ros;
+use crate::setup::world::{Link, LinkLimits, Pair, SecondLink};
 use anyhow::Result;
 use serde::Serialize;
 use std::path::Path;

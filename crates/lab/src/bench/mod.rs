@@ -4,7 +4,7 @@
 //! `comparison` has the cases of two computers, which differ in their link and their targets. Each
 //! other case is a module with its `NAME` and a function `run`, which measures
 //! and concludes by [`Output::conclude`]. Both use the computers, daemons and ROS programs of
-//! `setup`.
+//! `crate::setup`.
 
 mod alone;
 mod attack;
@@ -13,31 +13,28 @@ mod crypto;
 mod flood;
 mod gateway;
 mod links;
-mod output;
 mod recovery;
 mod reload;
-mod setup;
 mod smoke;
 mod star;
-mod verdict;
 
-pub use setup::{node, traffic};
+pub use crate::setup::{node, traffic};
 
 use crate::rig::enclosure;
-use crate::rig::processes::{make_folder, run as output_of};
+use crate::rig::output::{Output, stamp};
+use crate::rig::processes::make_folder;
+use crate::rig::verdict::Conclusion;
+use crate::setup::daemon::DaemonSetup;
+use crate::setup::ros::Ros;
 use anyhow::{Context, Result, ensure};
 use comparison::case::Case;
 use comparison::report::Report;
 use comparison::runs::{Runs, Setup};
 use comparison::trial::Transport;
-use output::Output;
 use recovery::Interruption;
-use setup::daemon::DaemonSetup;
-use setup::ros::Ros;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use verdict::Conclusion;
 
 /// A bench command.
 #[derive(clap::Subcommand)]
@@ -309,11 +306,4 @@ impl Choice {
         let program = std::path::absolute(program)?;
         Ok(DaemonSetup { program, ros, rate_bps })
     }
-}
-
-/// Returns the name of an invocation's folder: `2026-11-22-143015-HOST`, in UTC.
-fn stamp() -> Result<String> {
-    let date = output_of(std::process::Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
-    let host = output_of(std::process::Command::new("uname").arg("-n"))?;
-    Ok(format!("{}-{}", date.trim(), host.trim()))
 }

@@ -5,13 +5,13 @@
 //! Both nodes have real-time priority, and their data planes a higher one, as a robot's daemon may
 //! have (`realtime: priority`). A late message is then due to the nodes, not to other programs.
 
-use super::output::Output;
-use super::setup::node::{Node, Received};
-use super::setup::world::{Computer, Link, Pair};
-use super::verdict::{Bound, Conclusion, verdict_lines};
 use crate::rig::node_file::{NodeFile, control};
+use crate::rig::output::Output;
 use crate::rig::stats::{Delay, delay, worst};
 use crate::rig::table::{self, bar, figure, left, number, right};
+use crate::rig::verdict::{Bound, Conclusion, verdict_lines};
+use crate::setup::node::{Node, Received};
+use crate::setup::world::{Computer, Link, Pair};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;

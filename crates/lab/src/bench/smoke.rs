@@ -3,14 +3,14 @@
 //! latched message reaches late joiners, and the daemons unregister from their masters when they
 //! end. No figure is judged.
 
-use super::setup::daemon::{Daemon, DaemonSetup};
-use super::setup::flows::{ALL, Flow};
-use super::setup::load::Load;
-use super::setup::ros::{self, RosProgram, START_PATIENCE};
-use super::setup::world::{Computer, Link, Pair};
 use crate::rig::processes::{Process, empty_folder};
 use crate::rig::progress::Progress;
 use crate::rig::stats::Samples;
+use crate::setup::daemon::{Daemon, DaemonSetup};
+use crate::setup::flows::{ALL, Flow};
+use crate::setup::load::Load;
+use crate::setup::ros::{self, RosProgram, START_PATIENCE};
+use crate::setup::world::{Computer, Link, Pair};
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::ExitCode;

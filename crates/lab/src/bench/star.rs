@@ -2,13 +2,13 @@
 //! Five peers behind one interface, from daemon to daemon. Every message of a laser is sent to all
 //! of them, in addition to images; then one peer is unplugged.
 
-use super::output::Output;
-use super::setup::node::{Node, Received};
-use super::setup::world::{Computer, LinkLimits, Star};
-use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
 use crate::rig::node_file::NodeFile;
+use crate::rig::output::Output;
 use crate::rig::stats::{Delay, delay};
 use crate::rig::table::{self, bar, figure, left, right};
+use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::setup::node::{Node, Received};
+use crate::setup::world::{Computer, LinkLimits, Star};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;

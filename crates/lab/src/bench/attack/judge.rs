@@ -4,9 +4,9 @@
 use super::scene::Figures;
 use super::{Kind, Rights};
 use crate::bench::flood::ground::{RECEIVED, TIMES_QUIET};
-use crate::bench::setup::flows::Flow;
-use crate::bench::verdict::{Bound, Verdict};
 use crate::rig::stats::{median, spread};
+use crate::rig::verdict::{Bound, Verdict};
+use crate::setup::flows::Flow;
 use serde::Serialize;
 use std::fmt::Write;
 

@@ -14,13 +14,13 @@ mod scene;
 mod toll;
 
 use super::flood::ground::COUNTED;
-use super::output::Output;
-use super::setup::daemon::DaemonSetup;
-use super::setup::flows::Flow;
-use super::verdict::{Conclusion, verdict_lines};
+use crate::rig::output::Output;
 use crate::rig::processes::make_folder;
 use crate::rig::progress::Progress;
 use crate::rig::table::{self, bar, left, number, right};
+use crate::rig::verdict::{Conclusion, verdict_lines};
+use crate::setup::daemon::DaemonSetup;
+use crate::setup::flows::Flow;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use judge::{FLOWS, Quiet, quiet_lines, verdicts};

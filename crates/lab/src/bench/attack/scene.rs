@@ -10,15 +10,15 @@ use crate::bench::flood::attacker::{Assault, at_rate};
 use crate::bench::flood::ground::{
     BASE, COUNTED, Ground, LEAD, ROBOT, edit_base, key, refused, refused_since, subfolder,
 };
-use crate::bench::setup::daemon::{Daemon, DaemonSetup};
-use crate::bench::setup::flows::{ALL, Flow};
-use crate::bench::setup::load::Load;
-use crate::bench::setup::ros::{self, RosProgram, START_PATIENCE};
-use crate::bench::setup::usage::MachineTicks;
 use crate::rig::processes::Process;
 use crate::rig::punctual::stay_on;
 use crate::rig::stats::{Delay, Lateness, Summary};
 use crate::rig::worker::Worker;
+use crate::setup::daemon::{Daemon, DaemonSetup};
+use crate::setup::flows::{ALL, Flow};
+use crate::setup::load::Load;
+use crate::setup::ros::{self, RosProgram, START_PATIENCE};
+use crate::setup::usage::MachineTicks;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resource use of a daemon under an attack that may kill it.
 
-use crate::bench::setup::daemon::Daemon;
 use crate::rig::processes::{Usage, status_bytes};
 use crate::rig::worker::Worker;
+use crate::setup::daemon::Daemon;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};

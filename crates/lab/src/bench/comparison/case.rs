@@ -2,12 +2,12 @@
 //! The cases and the targets of each.
 
 use super::trial::{Outcome, Transport};
-use crate::bench::setup::flows::Flow;
-use crate::bench::setup::ros::Ros;
-use crate::bench::setup::usage::DaemonFigures;
-use crate::bench::setup::world::{Link, LinkLimits, MTU};
-use crate::bench::verdict::Bound::{self, AtLeast, AtMost};
-use crate::bench::verdict::{IDLE_CPU_PERCENT, IDLE_RESIDENT_MB, Verdict};
+use crate::rig::verdict::Bound::{self, AtLeast, AtMost};
+use crate::rig::verdict::{IDLE_CPU_PERCENT, IDLE_RESIDENT_MB, Verdict};
+use crate::setup::flows::Flow;
+use crate::setup::ros::Ros;
+use crate::setup::usage::DaemonFigures;
+use crate::setup::world::{Link, LinkLimits, MTU};
 use std::collections::BTreeMap;
 
 /// Figures of all transports of one run.

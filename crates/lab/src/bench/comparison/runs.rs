@@ -8,8 +8,8 @@
 use super::case::{Case, Outcomes};
 use super::trial::{Attempt, Transport, Trial};
 use crate::air::Punctuality;
-use crate::bench::setup::daemon::DaemonSetup;
 use crate::rig::progress::Progress;
+use crate::setup::daemon::DaemonSetup;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -2,15 +2,15 @@
 //! One trial: the whole load over one transport on one link.
 
 use crate::air::Punctuality;
-use crate::bench::setup::daemon::{Daemon, DaemonSetup, NAMES, unaccounted, write_statuses};
-use crate::bench::setup::flows::{ALL, Flow};
-use crate::bench::setup::load::{COUNTDOWN, Load};
-use crate::bench::setup::ros::{self, Middleware, Range, Ros, RosProgram};
-use crate::bench::setup::usage::{DaemonFigures, MachineTicks, Watch, figures, watch_idle};
-use crate::bench::setup::world::{Link, Pair};
 use crate::rig::processes::{Process, empty_folder};
 use crate::rig::progress::Progress;
 use crate::rig::stats::Summary;
+use crate::setup::daemon::{Daemon, DaemonSetup, NAMES, unaccounted, write_statuses};
+use crate::setup::flows::{ALL, Flow};
+use crate::setup::load::{COUNTDOWN, Load};
+use crate::setup::ros::{self, Middleware, Range, Ros, RosProgram};
+use crate::setup::usage::{DaemonFigures, MachineTicks, Watch, figures, watch_idle};
+use crate::setup::world::{Link, Pair};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;

@@ -2,10 +2,10 @@
 //! A separate computer that sends forged datagrams to others, over an interface that is not their
 //! radio.
 
-use crate::bench::setup::world::{Computer, join};
 use crate::rig::namespace;
 use crate::rig::punctual::stay_on;
 use crate::rig::worker::Worker;
+use crate::setup::world::{Computer, join};
 use anyhow::{Context, Result, ensure};
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Datagrams that an attacker sends to a node's port.
 
-use crate::bench::setup::world::Computer;
 use crate::rig::namespace;
+use crate::setup::world::Computer;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, recv, socket_with};

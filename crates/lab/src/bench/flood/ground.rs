@@ -2,12 +2,12 @@
 //! Robot and base with their masters, connected by 6 Mbps, on the first processor; and an attacker.
 
 use super::attacker::Attacker;
-pub use crate::bench::setup::daemon::{BASE, NAMES, ROBOT};
-use crate::bench::setup::ros;
-use crate::bench::setup::world::{Computer, Link, Pair};
-use crate::bench::verdict::Bound;
 use crate::rig::processes::{Process, make_folder};
 use crate::rig::punctual::{Confined, processors};
+use crate::rig::verdict::Bound;
+pub use crate::setup::daemon::{BASE, NAMES, ROBOT};
+use crate::setup::ros;
+use crate::setup::world::{Computer, Link, Pair};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;

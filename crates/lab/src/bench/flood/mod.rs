@@ -9,12 +9,12 @@ mod forgery;
 pub(super) mod ground;
 mod scene;
 
-use super::output::Output;
-use super::setup::daemon::DaemonSetup;
-use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::output::Output;
 use crate::rig::progress::Progress;
 use crate::rig::stats::median;
 use crate::rig::table::{self, bar, figure, left, number, right};
+use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::setup::daemon::DaemonSetup;
 use anyhow::Result;
 use attacker::RATE_PER_S;
 use forgery::Forgery;

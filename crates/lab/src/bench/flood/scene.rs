@@ -7,14 +7,14 @@ use super::ground::{
     BASE, COUNTED, Ground, LEAD, NAMES, ROBOT, edit_base, key, refused, refused_since, subfolder,
 };
 use super::name;
-use crate::bench::setup::daemon::{Daemon, DaemonSetup, write_statuses};
-use crate::bench::setup::flows::Flow;
-use crate::bench::setup::load::Load;
-use crate::bench::setup::ros;
-use crate::bench::setup::usage::{MachineTicks, Watch};
-use crate::bench::setup::world::Computer;
 use crate::rig::processes::wait_for;
 use crate::rig::stats::Summary;
+use crate::setup::daemon::{Daemon, DaemonSetup, write_statuses};
+use crate::setup::flows::Flow;
+use crate::setup::load::Load;
+use crate::setup::ros;
+use crate::setup::usage::{MachineTicks, Watch};
+use crate::setup::world::Computer;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;

@@ -3,10 +3,10 @@
 //! library alone or on the ROS 2 gateway. They use the same commands as `ros/publish.py` and
 //! `ros/subscribe.py`, which can replace either.
 
-use crate::bench::setup::ros::DOMAIN;
 use crate::rig::clock::monotonic_ns;
 use crate::rig::stamp::{STAMP_BYTES, Stamp};
 use crate::rig::stats::{Arrival, write_rows};
+use crate::setup::ros::DOMAIN;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use std::io::BufRead;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost of a daemon with a hundred ROS 2 topics on which nothing is published.
 
-use crate::bench::setup::daemon::{Daemon, DaemonSetup};
-use crate::bench::setup::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
-use crate::bench::setup::usage::judge_idle;
-use crate::bench::setup::world::{Computer, Pair};
-use crate::bench::verdict::Verdict;
 use crate::rig::processes::{Process, make_folder, wait_for};
+use crate::rig::verdict::Verdict;
+use crate::setup::daemon::{Daemon, DaemonSetup};
+use crate::setup::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
+use crate::setup::usage::judge_idle;
+use crate::setup::world::{Computer, Pair};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;

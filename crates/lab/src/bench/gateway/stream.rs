@@ -2,12 +2,12 @@
 //! One publisher and one subscriber, and the delay of each message between them.
 
 use super::ends::{By, Role};
-use crate::bench::setup::load::{DRAIN_PATIENCE, FIRST_PATIENCE};
-use crate::bench::setup::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
-use crate::bench::setup::world::Computer;
 use crate::rig::clock::monotonic_ns;
 use crate::rig::processes::{Process, make_folder, word};
 use crate::rig::stats::Samples;
+use crate::setup::load::{DRAIN_PATIENCE, FIRST_PATIENCE};
+use crate::setup::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
+use crate::setup::world::Computer;
 use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;

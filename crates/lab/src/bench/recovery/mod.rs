@@ -6,14 +6,14 @@ mod figures;
 mod interruption;
 mod scene;
 
-use super::output::Output;
-use super::setup::daemon::DaemonSetup;
-use super::setup::usage::MachineTicks;
-use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
 use crate::rig::clock::monotonic_ns;
+use crate::rig::output::Output;
 use crate::rig::processes::{make_folder, wait_for};
 use crate::rig::progress::Progress;
 use crate::rig::table::{self, bar, left, right};
+use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::setup::daemon::DaemonSetup;
+use crate::setup::usage::MachineTicks;
 use anyhow::{Context, Result, ensure};
 use figures::{Recovery, Row};
 pub use interruption::Interruption;

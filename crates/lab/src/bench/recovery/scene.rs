@@ -2,14 +2,14 @@
 //! Two computers behind a switch, each with its own ROS master, daemon and program.
 
 use super::figures::{flowing_since, neighbour_states};
-pub use crate::bench::setup::daemon::{BASE, ROBOT};
-use crate::bench::setup::daemon::{Daemon, DaemonSetup};
-use crate::bench::setup::ros::{self, RosProgram, START_PATIENCE};
-use crate::bench::setup::world::{Bridge, Computer};
 use crate::rig::clock::monotonic_ns;
 use crate::rig::namespace;
 use crate::rig::processes::{Process, make_folder, wait_for};
 use crate::rig::stats::Arrival;
+pub use crate::setup::daemon::{BASE, ROBOT};
+use crate::setup::daemon::{Daemon, DaemonSetup};
+use crate::setup::ros::{self, RosProgram, START_PATIENCE};
+use crate::setup::world::{Bridge, Computer};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

@@ -2,8 +2,8 @@
 //! CPU time and memory of daemons, and CPU time of all programs together, between two times.
 
 use super::daemon::{Daemon, NAMES};
-use crate::bench::verdict::{IDLE_CPU_PERCENT, IDLE_RESIDENT_MB, Verdict};
 use crate::rig::processes::Usage;
+use crate::rig::verdict::{IDLE_CPU_PERCENT, IDLE_RESIDENT_MB, Verdict};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};

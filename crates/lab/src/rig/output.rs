@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The output of a case that is not a comparison: its folder, its report and its conclusion.
+//! The output of a case or a study: its folder, its report and its conclusion.
 
 use super::verdict::{Conclusion, Verdict};
 use crate::rig::processes::run;
@@ -44,7 +44,14 @@ fn line_of(program: &str, arguments: &[&str]) -> String {
         .map_or("unknown".into(), |said| said.trim().to_owned())
 }
 
-/// Destination of a case's report.
+/// Returns the name of an invocation's folder: `2026-11-22-143015-HOST`, in UTC.
+pub fn stamp() -> Result<String> {
+    let date = run(Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
+    let host = run(Command::new("uname").arg("-n"))?;
+    Ok(format!("{}-{}", date.trim(), host.trim()))
+}
+
+/// Destination of the report of a case or a study.
 pub struct Output {
     /// Name of the case on the command line.
     pub case: &'static str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Set-up of benches: computers and links, daemons, ROS programs, and the measurement of what they
+//! Set-up of benches and studies: computers and links, daemons, ROS programs, and the measurement of what they
 //! use.
 
 pub mod daemon;
