@@ -72,6 +72,7 @@ fn median_ratio<'a>(rows: impl IntoIterator<Item = &'a Row>) -> f64 {
 struct Case {
     seed: u64,
     phy_mbps: u64,
+    access: &'static str,
     robots: u64,
     load: f64,
     fits: bool,
@@ -97,7 +98,7 @@ pub fn run(first_seed: u64, fleets: u64, json: bool) -> Result<ExitCode> {
 }
 
 /// Draws a fleet: its scenario.
-fn drawn(seed: u64) -> Result<(Scenario, u64, u64)> {
+fn drawn(seed: u64) -> Result<(Scenario, u64, &'static str, u64)> {
     let mut draw = fastrand::Rng::with_seed(seed);
     let phy_mbps = [6, 12, 24, 54][draw.usize(..4)];
     let access = ["dcf", "edca"][draw.usize(..2)];
@@ -139,7 +140,12 @@ fn drawn(seed: u64) -> Result<(Scenario, u64, u64)> {
         robots.max(2)
     );
     let problems = |problems: Vec<Problem>| anyhow::anyhow!("{text}\n{problems:?}");
-    Ok((scenario::parse("fleet", &text, Path::new("")).map_err(problems)?, phy_mbps, robots))
+    Ok((
+        scenario::parse("fleet", &text, Path::new("")).map_err(problems)?,
+        phy_mbps,
+        access,
+        robots,
+    ))
 }
 
 /// The same as the planner reads it.
@@ -162,7 +168,7 @@ fn fleet(scenario: &Scenario) -> Result<Fleet> {
 }
 
 fn case(seed: u64) -> Result<Case> {
-    let (scenario, phy_mbps, robots) = drawn(seed)?;
+    let (scenario, phy_mbps, access, robots) = drawn(seed)?;
     let fleet = fleet(&scenario)?;
     let plan = Assessment::new(&fleet);
     let Traced { samples, repeated } = sim::traced(&scenario, seed)?;
@@ -190,7 +196,7 @@ fn case(seed: u64) -> Result<Case> {
         })
         .collect();
     let did_fit = rows.iter().all(|row| row.lost_percent <= LOST * 100.0);
-    Ok(Case { seed, phy_mbps, robots, load: plan.load, fits: plan.fits(), did_fit, rows })
+    Ok(Case { seed, phy_mbps, access, robots, load: plan.load, fits: plan.fits(), did_fit, rows })
 }
 
 /// Delays of the messages during which no packet of a station needed more than `attempts`.
@@ -248,6 +254,7 @@ fn text(summary: &Summary, cases: &[Case]) -> String {
         &[
             column("seed", |it: &Case| it.seed.to_string()),
             column("Mbps", |it| it.phy_mbps.to_string()),
+            column("access", |it| it.access.to_string()),
             column("robots", |it| it.robots.to_string()),
             column("load", |it| format!("{:.2}", it.load)),
             column("fits", |it| it.fits.to_string()),

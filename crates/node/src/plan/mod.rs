@@ -6,9 +6,12 @@
 //! station that precede it, and for other stations, which contend by the rules of 802.11's DCF
 //! (Bianchi, 2000).
 
+mod backoff;
 mod contention;
+mod delays;
 mod load;
 mod response;
+mod rivals;
 mod traffic;
 
 pub use traffic::{Channel, Fleet, Flow};

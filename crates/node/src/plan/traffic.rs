@@ -4,7 +4,7 @@
 use super::contention::Timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tautline_medium::{PipeConfig, WifiConfig};
+use tautline_medium::{PipeConfig, RateControl, WifiConfig};
 use tautline_proto::Marking;
 
 /// IP bytes of a full packet, and those of them that carry a large message.
@@ -14,10 +14,10 @@ const FULL_PAYLOAD: u64 = 1428;
 const OVERHEAD: u64 = 72;
 /// IP bytes of a packet that only reports and acknowledges.
 const REPORT_BYTES: u32 = 76;
-/// A receiver acknowledges every message, and at least every eighth packet of a long one.
-const PACKETS_PER_REPORT: u64 = 8;
-/// Seconds after which a message is acknowledged.
-const ACK_DELAY: f64 = 0.01;
+/// Reports take this fraction of the channel, of which each takes this time beyond its bytes
+/// (`proto/src/recovery/received.rs`).
+const REPORT_SHARE: f64 = 0.0175;
+const REPORT_SECONDS: f64 = 200e-6;
 /// Priority of reports: they precede all messages.
 pub(super) const REPORTS: u16 = 256;
 
@@ -28,6 +28,19 @@ pub enum Channel {
     Wifi(WifiConfig),
     /// Every station sends by its own line, or all of them share one (`half_duplex`).
     Pipe(PipeConfig),
+}
+
+impl Channel {
+    /// Its highest rate in bits per second.
+    fn bps(&self) -> u64 {
+        match self {
+            Self::Wifi(wifi) => match wifi.rate {
+                RateControl::Fixed(bps) => bps,
+                RateControl::Adaptive => wifi.phy.rates().last().map_or(1, |it| it.bps),
+            },
+            Self::Pipe(pipe) => pipe.rate_bps,
+        }
+    }
 }
 
 /// Messages from one station to another.
@@ -58,6 +71,8 @@ pub struct Fleet {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stream {
     pub(super) station: usize,
+    /// The station that receives them.
+    pub(super) to: usize,
     pub(super) priority: u16,
     /// Seconds.
     pub(super) period: f64,
@@ -111,6 +126,7 @@ impl Packets {
 pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
     let messages = fleet.flows.iter().map(|flow| Stream {
         station: flow.from,
+        to: flow.to,
         priority: flow.priority.into(),
         period: flow.period.as_secs_f64(),
         packets: Packets::of(flow.bytes),
@@ -118,20 +134,21 @@ pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
     messages.chain(reports(fleet)).collect()
 }
 
-/// The reports of each receiver to each sender: one on each message, but no more than the
-/// acknowledgement delay allows, and those within long messages.
+/// The reports of each receiver to each sender: one on each packet, but no more than their share of the
+/// channel allows.
 fn reports(fleet: &Fleet) -> impl Iterator<Item = Stream> {
-    let mut rates: BTreeMap<(usize, usize), [f64; 2]> = BTreeMap::new();
+    let mut rates: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for flow in &fleet.flows {
-        let [messages, parts] = rates.entry((flow.to, flow.from)).or_default();
-        let rate = 1.0 / flow.period.as_secs_f64();
-        *messages += rate;
-        *parts += rate * (Packets::of(flow.bytes).count() / PACKETS_PER_REPORT) as f64;
+        let packets = Packets::of(flow.bytes).count() as f64;
+        *rates.entry((flow.to, flow.from)).or_default() += packets / flow.period.as_secs_f64();
     }
-    rates.into_iter().map(|((station, _), [messages, parts])| Stream {
+    let bytes = f64::from(REPORT_BYTES) * 8.0 / fleet.channel.bps() as f64;
+    let most = REPORT_SHARE / (REPORT_SECONDS + bytes);
+    rates.into_iter().map(move |((station, to), packets)| Stream {
         station,
+        to,
         priority: REPORTS,
-        period: 1.0 / (messages.min(1.0 / ACK_DELAY) + parts),
+        period: 1.0 / packets.min(most),
         packets: Packets { full: 0, last_bytes: REPORT_BYTES },
     })
 }
