@@ -8,6 +8,7 @@ mod init;
 mod keygen;
 mod logging;
 mod output;
+mod plan;
 mod reload;
 mod rights;
 mod run;
@@ -44,6 +45,8 @@ enum Command {
     Run(run::Arguments),
     /// Check a robot's file and explain it
     Check(check::Arguments),
+    /// Say whether the topics of several robots fit on their radio
+    Plan(plan::Arguments),
     /// Write a commented robot.yaml to start from
     Init(init::Arguments),
     /// Create this node's key, which identifies it to its peers
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Check(arguments) => check::check(&arguments),
+        Command::Plan(arguments) => plan::plan(&arguments),
         Command::Init(arguments) => init::init(&arguments),
         Command::Keygen(arguments) => keygen::keygen(&arguments),
         Command::Status(arguments) => status::status(&arguments),

@@ -9,8 +9,8 @@ use super::surroundings::{SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings}
 use super::table::RANGES;
 use super::validate::{Named, Section};
 use super::{
-    AuditConfig, Beacons, Budget, Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig,
-    RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
+    AuditConfig, Beacons, Budget, Config, DEFAULT_PORT, Expected, Limits, LinkConfig, MAX_DOMAIN,
+    PeerConfig, RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
 use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{
@@ -71,6 +71,7 @@ pub fn config(
             .map(|named| peer(named, &security))
             .collect::<Option<_>>()?,
         topics: topics(file)?,
+        expected: file.named("topics").iter().map(expected).collect::<Option<_>>()?,
         services: services(file)?,
         watchdogs: file.named("watchdogs").iter().map(watchdog).collect::<Option<_>>()?,
         tf: tf(file.section("tf")?),
@@ -364,6 +365,15 @@ fn topic(named: &Named) -> Option<TopicRule> {
         order_wait: section.get("order_wait")?,
     };
     Some(TopicRule { pattern: named.name.held()?, treatment })
+}
+
+fn expected(named: &Named) -> Option<Expected> {
+    let section = named.section.section("expect");
+    Some(Expected {
+        pattern: named.name.held()?,
+        rate_hz: section.and_then(|it| it.get("rate")),
+        bytes: section.and_then(|it| it.get("size")),
+    })
 }
 
 fn watchdog(named: &Named) -> Option<WatchdogConfig> {

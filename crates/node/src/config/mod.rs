@@ -172,6 +172,8 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// Rules for sent topics; the first rule that matches a topic applies.
     pub topics: Vec<TopicRule>,
+    /// What the planner assumes of the topics of rules.
+    pub expected: Vec<Expected>,
     /// Services of this robot that peers may call; the first rule that matches applies.
     pub services: Vec<ServiceRule>,
     /// Watchdogs of topics from peers, by local name.
@@ -182,6 +184,17 @@ pub struct Config {
     pub limits: Limits,
     /// Real-time options of the data-plane thread.
     pub realtime: Realtime,
+}
+
+/// What the planner assumes of the topics of a rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    /// The rule's topics.
+    pub pattern: Pattern,
+    /// Messages per second of all of them.
+    pub rate_hz: Option<f64>,
+    /// Bytes of a message.
+    pub bytes: Option<u64>,
 }
 
 /// The interfaces on which a node sends beacons.

@@ -413,8 +413,19 @@ const TOPICS: Naming = Naming {
         key("order_wait", Kind::Duration("1ms", "1s"), Value("200ms"))
             .example("100ms")
             .doc("Maximum time that a complete message waits for missing earlier ones with order: sent, and at most half of the lifespan that it has left. What arrives later is dropped."),
+        shaped("expect", Shape::Section(EXPECT), Absent("unknown"))
+            .doc("What `tautline plan` assumes of the topic. It changes nothing on the robot."),
     ],
 };
+
+const EXPECT: &[Setting] = &[
+    key("rate", Kind::Frequency("0.001", "100000"), Absent("`plan` asks for it"))
+        .example("10Hz")
+        .doc("Messages per second of all topics that the rule matches together."),
+    key("size", Kind::Bytes("0", "1GiB"), Absent("`plan` asks for it"))
+        .example("4kB")
+        .doc("Bytes of a message, serialized and after compression."),
+];
 
 const WATCHDOGS: Naming = Naming {
     names: Kind::RosName,

@@ -9,11 +9,15 @@
 mod backoff;
 mod contention;
 mod delays;
+pub mod inputs;
 mod load;
+pub mod radio;
 mod response;
 mod rivals;
+mod team;
 mod traffic;
 
+pub use team::{GivesWay, More, Team, TeamPlan, TopicPlan, Traffic};
 pub use traffic::{Channel, Fleet, Flow};
 
 use contention::Timing;
@@ -35,11 +39,19 @@ pub struct FlowForecast {
     pub share: f64,
     /// Delay of one message on an idle channel, from its publication to its arrival.
     pub least: Duration,
+    /// Mean delay; `None` if it grows without bound.
+    pub typical: Option<Duration>,
     /// A delay that fewer than one message in 100 000 exceeds while no packet of its station needs
     /// more than `attempts`; `None` if it grows without bound.
     pub worst: Option<Duration>,
     /// Attempts on the air of each packet, at most: one message in a thousand may need more.
     pub attempts: u32,
+}
+
+/// Returns only the load ([`Assessment::load`]).
+fn load_of(fleet: &Fleet) -> f64 {
+    let timing = Timing::of(&fleet.channel);
+    load::load(&fleet.channel, &timing, &traffic::streams(fleet))
 }
 
 impl Assessment {

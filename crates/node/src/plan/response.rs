@@ -30,8 +30,11 @@ pub(super) fn forecast(
     let share = airtime / streams[flow].period;
     let least = Duration::from_secs_f64(airtime + timing.delay);
     let station = Station::of(channel, timing, streams, flow);
-    let worst = station.worst().map(|it| Duration::from_secs_f64(it + timing.delay));
-    FlowForecast { share, least, worst, attempts: station.attempts }
+    let bounds = station.rivals.bounds(station.attempts, &station.sizes());
+    let arrival = |sent: f64| Duration::from_secs_f64(sent + timing.delay);
+    let worst = station.worst(&bounds).map(arrival);
+    let typical = Some(bounds.mean(&station.queue(0.0, 0))).filter(|it| *it < UNBOUNDED);
+    FlowForecast { share, least, typical: typical.map(arrival), worst, attempts: station.attempts }
 }
 
 /// The sender of a flow, and what its messages wait for.
@@ -69,12 +72,11 @@ impl<'a> Station<'a> {
     }
 
     /// See [`FlowForecast::worst`].
-    fn worst(&self) -> Option<f64> {
-        let bounds = self.rivals.bounds(self.attempts, &self.sizes());
+    fn worst(&self, bounds: &Bounds<'_>) -> Option<f64> {
         let (mut longest, mut end): (f64, f64) = (0.0, 0.0);
         // A message may also wait for earlier messages of its flow: all of a busy period count.
         for message in 0..MAX_MESSAGES {
-            end = self.busy_until(&bounds, end, message)?;
+            end = self.busy_until(bounds, end, message)?;
             let begin = f64::from(message) * self.stream.period;
             longest = longest.max(end - begin);
             if end <= begin + self.stream.period {

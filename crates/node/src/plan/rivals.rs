@@ -198,6 +198,13 @@ impl Bounds<'_> {
         thetas().enumerate().map(bound).fold(f64::INFINITY, f64::min)
     }
 
+    /// The mean time in which the queue is delivered, if the rivals have what they had at its begin.
+    pub(super) fn mean(&self, queue: &[Queued]) -> f64 {
+        // At the smallest argument, the logarithm of the function is linear.
+        let theta = thetas().next().unwrap_or(1.0);
+        self.log_mean(0, theta, queue, &self.rivals.within(0.0)) / theta
+    }
+
     fn log_mean(&self, step: usize, theta: f64, queue: &[Queued], within: &Within) -> f64 {
         let small = within.small.iter().map(|(count, time)| log_number(*count, theta * time));
         let mut mixed = f64::NEG_INFINITY;

@@ -42,6 +42,8 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
         marking,
         peers,
         topics,
+        // The daemon does not use it.
+        expected: _,
         services,
         watchdogs,
         tf,

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What robots send: from their files, from snapshots of running daemons, and from the command line.
+
+use super::Traffic;
+use crate::config::{Config, Expected, units};
+use crate::status::{Direction, Status, TopicReport};
+use std::collections::{BTreeMap, BTreeSet};
+use tautline_gateway::mapping::{Pattern, TopicRule};
+
+/// A shorter time measures no rate.
+const MIN_SECONDS: f64 = 5.0;
+const EXPECT_FORM: &str = "TOPIC=RATE,SIZE or NODE:TOPIC=RATE,SIZE, such as /scan=10Hz,4kB";
+
+/// What a user expects of a topic on the command line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expectation {
+    node: Option<String>,
+    topic: String,
+    rate_hz: f64,
+    bytes: u64,
+}
+
+impl Expectation {
+    /// Parses `robot1:/scan=10Hz,4kB`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| format!("--expect {text}: {what}; allowed is {EXPECT_FORM}");
+        let (name, values) = text.split_once('=').ok_or_else(|| wrong("no '='"))?;
+        let (rate, size) = values.split_once(',').ok_or_else(|| wrong("no ',' after the rate"))?;
+        let rate_hz = units::frequency(rate).filter(|it| (0.001..=1e5).contains(it));
+        let (node, topic) = match name.split_once(':') {
+            Some((node, topic)) => (Some(node.to_owned()), topic),
+            None => (None, name),
+        };
+        Ok(Self {
+            node,
+            topic: topic.to_owned(),
+            rate_hz: rate_hz.ok_or_else(|| wrong(&format!("'{rate}' is no rate")))?,
+            bytes: units::bytes(size.trim())
+                .ok_or_else(|| wrong(&format!("'{size}' is no size")))?,
+        })
+    }
+
+    fn is_of(&self, node: &str, topic: &str) -> bool {
+        self.topic == topic && self.node.as_ref().is_none_or(|it| it == node)
+    }
+}
+
+/// A robot's file and its name on the command line.
+#[derive(Debug, Clone)]
+pub struct RobotFile {
+    /// Path, for errors.
+    pub path: String,
+    /// Its contents.
+    pub config: Config,
+}
+
+/// Everything from which traffic is known.
+#[derive(Debug, Clone, Default)]
+pub struct Inputs {
+    /// Robots' files.
+    pub files: Vec<RobotFile>,
+    /// Snapshots of daemons; two of one daemon measure the time between them.
+    pub snapshots: Vec<Status>,
+    /// Expectations of the command line; they precede those of files.
+    pub expectations: Vec<Expectation>,
+}
+
+impl Inputs {
+    /// Returns all traffic, or what is missing, by name.
+    pub fn traffic(&self) -> Result<Vec<Traffic>, Vec<String>> {
+        let mut missing = Vec::new();
+        let measured = self.measured(&mut missing);
+        let mut all: Vec<Traffic> = Vec::new();
+        for file in &self.files {
+            self.add_file(file, &measured, &mut all, &mut missing);
+        }
+        let unused = self
+            .expectations
+            .iter()
+            .filter(|it| !all.iter().any(|one| it.is_of(&one.from, &one.topic)));
+        missing.extend(unused.map(|it| {
+            format!("--expect {}: no file has a topic of this name; patterns are written as in the file", it.topic)
+        }));
+        all.extend(measured);
+        if all.is_empty() && missing.is_empty() {
+            missing.push("no topics: no file has topics and peers, and no snapshot has topics that a peer wants".into());
+        }
+        if missing.is_empty() { Ok(all) } else { Err(missing) }
+    }
+
+    fn add_file(
+        &self,
+        file: &RobotFile,
+        measured: &[Traffic],
+        all: &mut Vec<Traffic>,
+        missing: &mut Vec<String>,
+    ) {
+        let config = &file.config;
+        // The rules of actions precede those of topics; nothing is expected of them.
+        let rules = &config.topics[config.topics.len() - config.expected.len()..];
+        for (rule, expected) in rules.iter().zip(&config.expected) {
+            let name = rule.pattern.as_str();
+            let told = self.expectations.iter().find(|it| it.is_of(&config.name, name));
+            let (rate, bytes) = match told {
+                Some(told) => (Some(told.rate_hz), Some(told.bytes)),
+                None => (expected.rate_hz, expected.bytes),
+            };
+            if told.is_none() && is_measured(&config.name, &rule.pattern, measured) {
+                continue;
+            }
+            match (rate, bytes) {
+                (Some(rate_hz), Some(bytes)) => {
+                    let rate_hz = rule.treatment.rate_hz.map_or(rate_hz, |most| rate_hz.min(most));
+                    all.extend(receivers(config, rule).map(|(to, via)| Traffic {
+                        from: config.name.clone(),
+                        to,
+                        via,
+                        topic: name.to_owned(),
+                        rate_hz,
+                        bytes,
+                        priority: rule.treatment.priority,
+                    }));
+                }
+                (rate, bytes) => missing.push(ask(file, expected, rate.is_none(), bytes.is_none())),
+            }
+        }
+    }
+
+    /// The traffic of the snapshots. What a robot receives counts only if there is no snapshot of its
+    /// sender.
+    fn measured(&self, missing: &mut Vec<String>) -> Vec<Traffic> {
+        let nodes: BTreeSet<&str> = self.snapshots.iter().map(|it| &*it.node).collect();
+        let mut all = Vec::new();
+        for node in &nodes {
+            let of_node = self.snapshots.iter().filter(|it| it.node == *node);
+            let mut of_node: Vec<&Status> = of_node.collect();
+            of_node.sort_by(|a, b| a.uptime_s.total_cmp(&b.uptime_s));
+            let Some(last) = of_node.last() else { continue };
+            let first = of_node.first().filter(|_| of_node.len() > 1);
+            let seconds = last.uptime_s - first.map_or(0.0, |it| it.uptime_s);
+            if seconds < MIN_SECONDS {
+                missing.push(format!(
+                    "the snapshot of {node} covers {seconds:.1} s; {MIN_SECONDS} s are the least that measures rates"
+                ));
+                continue;
+            }
+            let before: BTreeMap<_, _> =
+                first.iter().flat_map(|it| &it.topics).map(|it| (key(it), it)).collect();
+            let wanted = last.topics.iter().filter(|it| it.wanted);
+            let own =
+                wanted.filter(|it| it.direction == Direction::Out || !nodes.contains(&*it.peer));
+            all.extend(
+                own.filter_map(|it| of_report(node, it, before.get(&key(it)).copied(), seconds)),
+            );
+        }
+        all
+    }
+}
+
+fn key(report: &TopicReport) -> (&str, &str, bool) {
+    (&report.topic, &report.peer, report.direction == Direction::Out)
+}
+
+fn of_report(
+    node: &str,
+    report: &TopicReport,
+    before: Option<&TopicReport>,
+    seconds: f64,
+) -> Option<Traffic> {
+    let messages = report.messages - before.map_or(0, |it| it.messages).min(report.messages);
+    let bytes = report.bytes - before.map_or(0, |it| it.bytes).min(report.bytes);
+    let (from, to) = match report.direction {
+        Direction::Out => (node, &*report.peer),
+        Direction::In => (&*report.peer, node),
+    };
+    (messages > 0).then(|| Traffic {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        via: vec![],
+        topic: report.topic.clone(),
+        rate_hz: messages as f64 / seconds,
+        bytes: bytes / messages,
+        priority: report.priority,
+    })
+}
+
+fn is_measured(node: &str, pattern: &Pattern, measured: &[Traffic]) -> bool {
+    measured.iter().any(|it| it.from == node && pattern.matches(&it.topic))
+}
+
+/// The peers of a rule, with the relays that lead to each.
+fn receivers<'a>(
+    config: &'a Config,
+    rule: &'a TopicRule,
+) -> impl Iterator<Item = (String, Vec<String>)> + 'a {
+    let gets = |name: &String| rule.treatment.to.as_ref().is_none_or(|to| to.contains(name));
+    let peers = config.peers.iter().filter(move |it| gets(&it.name));
+    peers.map(|it| {
+        let via = if it.links.is_empty() { it.via.first().cloned() } else { None };
+        (it.name.clone(), via.into_iter().collect())
+    })
+}
+
+fn ask(file: &RobotFile, expected: &Expected, rate: bool, size: bool) -> String {
+    let what = match (rate, size) {
+        (true, true) => "rate and size are unknown",
+        (true, false) => "the rate is unknown",
+        _ => "the size is unknown",
+    };
+    format!("{}: {}: {what}", file.path, expected.pattern.as_str())
+}

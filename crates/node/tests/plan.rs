@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline plan` from the user's side.
+
+use serde_json::{Value as Json, json};
+use std::path::Path;
+use std::process::{Command, Output};
+
+const ROBOT: &str = "name: robot1\nsecurity: none\npeers: { base: 10.0.0.1 }\ntopics:\n  \
+    /scan: { priority: 200, expect: { rate: 20Hz, size: 1kB } }\n  \
+    /image: { priority: 20, rate: 5Hz, expect: { rate: 30Hz, size: 40kB } }\n";
+const BASE: &str = "name: base\nsecurity: none\npeers: { robot1: 10.0.0.2 }\ntopics:\n  \
+    /cmd_vel: { priority: 220, expect: { rate: 20Hz } }\n";
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.file("robot1.yaml", ROBOT);
+        place.file("base.yaml", BASE);
+        place
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).unwrap();
+    }
+
+    fn plan(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
+        command.arg("plan").args(arguments).current_dir(self.path()).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> (Json, Option<i32>) {
+        let output = self.plan(&[arguments, &["--json"]].concat());
+        let json = serde_json::from_slice(&output.stdout);
+        (json.unwrap_or_else(|_| panic!("{}", error(&output))), output.status.code())
+    }
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A report of a topic in `status --json`.
+fn report(topic: &str, direction: &str, peer: &str, messages: u64, bytes: u64) -> Json {
+    json!({
+        "topic": topic, "direction": direction, "peer": peer, "type_name": "", "priority": 200,
+        "rate_hz": null, "wanted": true, "messages": messages, "bytes": bytes, "delivered": 0,
+        "queued": 0, "sent": 0, "rate_limited": 0, "recovered_packets": 0, "dropped": {},
+        "given_up": null, "links": null, "delay": null, "delay_bound_ms": null,
+    })
+}
+
+fn snapshot(node: &str, uptime_s: f64, topics: &[Json]) -> String {
+    let mut status: Json =
+        serde_json::from_str(include_str!("../src/cli/top/fixture.json")).unwrap();
+    status["node"] = node.into();
+    status["uptime_s"] = uptime_s.into();
+    status["topics"] = topics.into();
+    status.to_string()
+}
+
+#[test]
+fn a_plan_asks_for_rates_and_sizes_by_name() {
+    let place = Place::new();
+    place.file("base.yaml", &BASE.replace(", expect: { rate: 20Hz }", ""));
+    let both = ["base.yaml", "robot1.yaml", "--radio", "wifi:6Mbps"];
+    let output = place.plan(&both);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).contains("base.yaml: /cmd_vel: rate and size are unknown"),
+        "{}",
+        error(&output)
+    );
+    place.file("base.yaml", BASE);
+    assert!(error(&place.plan(&both)).contains("base.yaml: /cmd_vel: the size is unknown"));
+    let (plan, code) = place.json(&[&both[..], &["--expect", "base:/cmd_vel=20Hz,48B"]].concat());
+    assert_eq!(code, Some(0), "{plan}");
+    let topics = plan["plan"]["topics"].as_array().unwrap();
+    let names: Vec<&str> = topics.iter().filter_map(|it| it["topic"].as_str()).collect();
+    assert_eq!(names, ["/cmd_vel", "/scan", "/image"]);
+    assert_eq!(topics[2]["rate_hz"], 5.0, "the rate limit of the rule");
+    let delays = ["least_ms", "typical_ms", "worst_ms"].map(|it| topics[1][it].as_f64().unwrap());
+    assert!(delays.is_sorted(), "{delays:?}");
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_what_gives_way() {
+    let place = Place::new();
+    place.file("robot1.yaml", &ROBOT.replace("rate: 5Hz, ", ""));
+    let (plan, code) = place.json(&["robot1.yaml", "--radio", "wifi:6Mbps"]);
+    assert_eq!((code, &plan["plan"]["fits"]), (Some(3), &json!(false)));
+    assert_eq!(plan["plan"]["gives_way"][0]["topic"], "/image");
+    let output = place.plan(&["robot1.yaml", "--radio", "wifi:6Mbps"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("/image gives way (priority 20): it keeps"), "{text}");
+}
+
+#[test]
+fn rates_and_sizes_are_read_from_snapshots() {
+    let place = Place::new();
+    // The base receives what the robot sends; of the robot there is no snapshot.
+    let topics = |messages| {
+        [
+            report("/cmd_vel", "out", "robot1", messages, messages * 48),
+            report("/scan", "in", "robot1", messages / 2, messages / 2 * 1000),
+        ]
+    };
+    place.file("early.json", &snapshot("base", 100.0, &topics(5000)));
+    place.file("late.json", &snapshot("base", 110.0, &topics(5400)));
+    let (plan, _) =
+        place.json(&["--from", "early.json", "--from", "late.json", "--radio", "wifi:6Mbps"]);
+    let topics = plan["plan"]["topics"].as_array().unwrap();
+    let found: Vec<_> = topics
+        .iter()
+        .map(|it| {
+            (
+                it["from"].as_str().unwrap(),
+                it["rate_hz"].as_f64().unwrap(),
+                it["bytes"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(found, [("base", 40.0, 48), ("robot1", 20.0, 1000)]);
+}
+
+#[test]
+fn bad_input_names_what_was_found_and_what_is_allowed() {
+    let place = Place::new();
+    place.file("young.json", &snapshot("base", 1.0, &[report("/cmd_vel", "out", "robot1", 9, 90)]));
+    place.file("other.json", "{}");
+    let radio = ["--radio", "wifi:6Mbps"];
+    for (arguments, expected) in [
+        (
+            &["robot1.yaml", "--radio", "wifi:7Mbps"][..],
+            "7 Mbps is no rate of 802.11; allowed are 6, 9",
+        ),
+        (&["missing.yaml"], "missing.yaml"),
+        (
+            &["robot1.yaml", "--expect", "/scan"],
+            "--expect /scan: no '='; allowed is TOPIC=RATE,SIZE",
+        ),
+        (&["robot1.yaml", "--expect", "/scan=fast,1kB"], "'fast' is no rate"),
+        (&["robot1.yaml", "--expect", "/scam=1Hz,1kB"], "no file has a topic of this name"),
+        (&["--from", "young.json"], "the snapshot of base covers 1.0 s"),
+        (
+            &["--from", "other.json"],
+            "other.json: not a snapshot of this version's `tautline status --json`",
+        ),
+        (&[], "no topics"),
+    ] {
+        let all = if arguments.contains(&"--radio") {
+            arguments.to_vec()
+        } else {
+            [arguments, &radio].concat()
+        };
+        let output = place.plan(&all);
+        assert_eq!(output.status.code(), Some(1), "{all:?}");
+        assert!(error(&output).contains(expected), "{all:?}: {}", error(&output));
+    }
+}
