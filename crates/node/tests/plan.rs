@@ -101,6 +101,33 @@ fn what_does_not_fit_is_told_with_what_gives_way() {
 }
 
 #[test]
+fn the_file_may_name_its_radio_and_check_warns_if_it_is_too_slow() {
+    let place = Place::new();
+    let radio = "radios: { wlan0: { channel: \"wifi:6Mbps\" } }\n";
+    place.file("robot1.yaml", &format!("{ROBOT}{radio}"));
+    let (plan, code) = place.json(&["robot1.yaml"]);
+    assert_eq!((code, &plan["radio"]), (Some(0), &json!("802.11 at 6 Mbps, WMM")));
+    let check = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
+        let output = command.args(["check", "robot1.yaml"]).current_dir(place.path()).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert!(!check().contains("wlan0.channel"));
+    place.file("robot1.yaml", &format!("{}{radio}", ROBOT.replace("rate: 5Hz, ", "")));
+    let text = check();
+    assert!(
+        text.contains("radios.wlan0.channel") && text.contains("% of what this radio carries"),
+        "{text}"
+    );
+    place.file("robot2.yaml", &ROBOT.replace("robot1", "robot2"));
+    place.file("base.yaml", &format!("{BASE}{}", radio.replace('6', "54")));
+    let output = place.plan(&["robot1.yaml", "base.yaml"]);
+    assert!(error(&output).contains("the files have different radios"), "{}", error(&output));
+    let output = place.plan(&["robot2.yaml"]);
+    assert!(error(&output).contains("no radio: give --radio"), "{}", error(&output));
+}
+
+#[test]
 fn rates_and_sizes_are_read_from_snapshots() {
     let place = Place::new();
     // The base receives what the robot sends; of the robot there is no snapshot.

@@ -35,8 +35,9 @@ pub struct Arguments {
     /// The robots' files
     files: Vec<PathBuf>,
     /// The radio: wifi:RATE[,dcf][,loss=SHARE] or line:RATE[,delay=TIME][,loss=SHARE][,shared]
+    /// [default: `channel` of the radios in the files]
     #[arg(long, value_name = "RADIO")]
-    radio: String,
+    radio: Option<String>,
     /// A snapshot of a running daemon (`tautline status --json`), or - for standard input; two of
     /// one daemon measure the time between them
     #[arg(long, value_name = "FILE")]
@@ -53,8 +54,9 @@ pub struct Arguments {
 const DOES_NOT_FIT: u8 = 3;
 
 pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
-    let channel = radio::parse(&arguments.radio).map_err(Failure::new)?;
-    let traffic = inputs(arguments)?.traffic().map_err(ask)?;
+    let inputs = inputs(arguments)?;
+    let channel = channel(arguments, &inputs)?;
+    let traffic = inputs.traffic().map_err(ask)?;
     let plan = Team { channel: channel.clone(), traffic }.plan();
     let shown = match arguments.json {
         true => output::print_json(&json!({
@@ -66,6 +68,35 @@ pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
     };
     shown?;
     if plan.fits { Ok(()) } else { Err(Failure::with_code(DOES_NOT_FIT, "")) }
+}
+
+/// The radio of the command line, or the only one of the files.
+fn channel(arguments: &Arguments, inputs: &Inputs) -> Result<Channel, Failure> {
+    if let Some(text) = &arguments.radio {
+        return radio::parse(text)
+            .map_err(|error| Failure::new(format!("--radio {text}: {error}")));
+    }
+    let mut known: Vec<&Channel> = Vec::new();
+    for (_, channel) in inputs.files.iter().flat_map(|it| &it.config.channels) {
+        if !known.contains(&channel) {
+            known.push(channel);
+        }
+    }
+    match known[..] {
+        [only] => Ok(only.clone()),
+        [] => Err(Failure::new(format!(
+            "no radio: give --radio, or in a file: radios: INTERFACE: {{ channel: \"wifi:6Mbps\" }}; allowed are {}",
+            radio::FORMS
+        ))),
+        _ => {
+            let all: Vec<String> =
+                known.iter().map(|it| format!("  {}", radio::words(it))).collect();
+            Err(Failure::new(format!(
+                "the files have different radios; choose one with --radio:\n{}",
+                all.join("\n")
+            )))
+        }
+    }
 }
 
 fn ask(missing: Vec<String>) -> Failure {

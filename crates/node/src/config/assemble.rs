@@ -12,6 +12,7 @@ use super::{
     AuditConfig, Beacons, Budget, Config, DEFAULT_PORT, Expected, Limits, LinkConfig, MAX_DOMAIN,
     PeerConfig, RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
+use crate::plan::Channel;
 use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{
     ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, LinkChoice, LinkRule, NameMap,
@@ -71,6 +72,7 @@ pub fn config(
             .map(|named| peer(named, &security))
             .collect::<Option<_>>()?,
         topics: topics(file)?,
+        channels: file.named("radios").iter().filter_map(channel).collect(),
         expected: file.named("topics").iter().map(expected).collect::<Option<_>>()?,
         services: services(file)?,
         watchdogs: file.named("watchdogs").iter().map(watchdog).collect::<Option<_>>()?,
@@ -209,6 +211,10 @@ fn radio(named: &Named) -> Option<RadioConfig> {
         rate: named.section.get("rate")?,
         in_flight: named.section.number("in_flight")?,
     })
+}
+
+fn channel(named: &Named) -> Option<(String, Channel)> {
+    Some((named.text.clone(), named.section.get("channel")?))
 }
 
 fn marking(section: &Section) -> Option<Marking> {

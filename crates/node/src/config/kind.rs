@@ -4,6 +4,7 @@
 
 use super::budget::{self, Budget};
 use super::units;
+use crate::plan::{Channel, radio};
 use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -74,6 +75,8 @@ pub enum Kind {
     Bytes(&'static str, &'static str),
     /// Bytes per period.
     Budget,
+    /// What the planner assumes of a radio.
+    Channel,
     /// Fraction of one, or per cent.
     Share,
     /// One of these words.
@@ -127,6 +130,8 @@ values! {
     Duration(Duration),
     /// Bytes per period.
     Budget(Budget),
+    /// What the planner assumes of a radio.
+    Channel(Channel),
 }
 
 impl Value {
@@ -145,6 +150,7 @@ impl Kind {
             Kind::Pattern => Pattern::new(text).map(Value::Pattern).map_err(because),
             Kind::Frames => Pattern::of_frames(text).map(Value::Pattern).map_err(because),
             Kind::Network => text.parse().map(Value::Network),
+            Kind::Channel => radio::parse(text).map(Value::Channel),
             _ => self.value(text).ok_or_else(|| self.allowed()),
         }
     }
@@ -178,7 +184,7 @@ impl Kind {
             Kind::Share => within(units::share, text, "0", "1").map(Value::Real),
             Kind::OneOf(words) => known(words.contains(&text)),
             // These have an error of their own.
-            Kind::RosName | Kind::Pattern | Kind::Frames | Kind::Network => None,
+            Kind::RosName | Kind::Pattern | Kind::Frames | Kind::Network | Kind::Channel => None,
         }
     }
 
@@ -222,6 +228,7 @@ impl Kind {
                 format!("a size from {min} to {max} (kB, MB, GB, KiB, MiB, GiB; a number alone is bytes)")
             }
             Kind::Budget => budget::ALLOWED.into(),
+            Kind::Channel => radio::FORMS.into(),
             Kind::Share => "0% to 100%, or 0 to 1".into(),
             Kind::OneOf(words) => words.join(" or "),
         }
@@ -268,6 +275,7 @@ impl Kind {
             Kind::Frequency(..) => number_or(units::FREQUENCY_UNITS, None),
             Kind::Bytes(..) => number_or(units::BYTE_UNITS, None),
             Kind::Budget => text(budget::PATTERN),
+            Kind::Channel => text(radio::PATTERN),
             Kind::Share => number_or(units::SHARE_UNITS, Some(1)),
             Kind::OneOf(words) => json!({ "enum": words }),
         }

@@ -24,6 +24,7 @@ pub use surroundings::{
 };
 pub use yaml::{MAX_FILE_BYTES, MAX_NESTING};
 
+use crate::plan::{self, Channel};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -122,6 +123,7 @@ fn check(
     problems.extend(more);
     let config = assemble::config(&file, surroundings, &mut problems);
     problems.sort_by_key(|problem| (problem.at.line, problem.at.column));
+    warnings.extend(config.iter().flat_map(|it| does_not_fit(&file, it)));
     warnings.sort_by_key(|warning| (warning.at.line, warning.at.column));
     match config {
         Some(config) if problems.is_empty() => {
@@ -129,6 +131,20 @@ fn check(
         }
         _ => Err(problems),
     }
+}
+
+/// Warns of radios that do not carry what is expected of the topics.
+fn does_not_fit(file: &validate::Section, config: &Config) -> Vec<Warning> {
+    let radios = file.named("radios").iter().filter(|it| it.section.is_given("channel"));
+    let warning = |radio: &validate::Named| {
+        let text = plan::inputs::warning(config, &radio.text)?;
+        Some(Warning {
+            at: radio.section.place("channel"),
+            key: format!("radios.{}.channel", radio.text),
+            text,
+        })
+    };
+    radios.filter_map(warning).collect()
 }
 
 fn sha256(text: &str) -> String {
@@ -172,6 +188,8 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// Rules for sent topics; the first rule that matches a topic applies.
     pub topics: Vec<TopicRule>,
+    /// What the planner assumes of radios, by interface.
+    pub channels: Vec<(String, Channel)>,
     /// What the planner assumes of the topics of rules.
     pub expected: Vec<Expected>,
     /// Services of this robot that peers may call; the first rule that matches applies.

@@ -311,6 +311,9 @@ const RADIOS: Naming = Naming {
             .doc("Rate control. `auto` follows back-pressure of the radio and the reports of each peer, wherever the bottleneck is. A rate is fixed: packets are sent at this rate whatever peers report, so a rate above that of the bottleneck fills a queue. `back-pressure` follows only back-pressure of the radio. `aid` and `aimd` follow losses, as in RCom, for comparison."),
         key("in_flight", Kind::Whole(1, 64), Value("2"))
             .doc("Maximum number of full packets in the kernel at once."),
+        key("channel", Kind::Channel, Absent("unknown"))
+            .example("\"wifi:6Mbps\"")
+            .doc("What `plan` assumes of the radio; see [`tautline plan`](command-line.md#tautline-plan). It changes nothing on the robot, but `check` and `run` warn if what the topics `expect` does not fit."),
     ],
 };
 

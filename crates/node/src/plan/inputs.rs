@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What robots send: from their files, from snapshots of running daemons, and from the command line.
 
-use super::Traffic;
-use crate::config::{Config, Expected, units};
+use super::{Team, Traffic};
+use crate::config::{Config, Expected, PeerConfig, units};
 use crate::status::{Direction, Status, TopicReport};
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::mapping::{Pattern, TopicRule};
@@ -96,9 +96,7 @@ impl Inputs {
         missing: &mut Vec<String>,
     ) {
         let config = &file.config;
-        // The rules of actions precede those of topics; nothing is expected of them.
-        let rules = &config.topics[config.topics.len() - config.expected.len()..];
-        for (rule, expected) in rules.iter().zip(&config.expected) {
+        for (rule, expected) in rules(config) {
             let name = rule.pattern.as_str();
             let told = self.expectations.iter().find(|it| it.is_of(&config.name, name));
             let (rate, bytes) = match told {
@@ -110,16 +108,9 @@ impl Inputs {
             }
             match (rate, bytes) {
                 (Some(rate_hz), Some(bytes)) => {
-                    let rate_hz = rule.treatment.rate_hz.map_or(rate_hz, |most| rate_hz.min(most));
-                    all.extend(receivers(config, rule).map(|(to, via)| Traffic {
-                        from: config.name.clone(),
-                        to,
-                        via,
-                        topic: name.to_owned(),
-                        rate_hz,
-                        bytes,
-                        priority: rule.treatment.priority,
-                    }));
+                    all.extend(
+                        receivers(config, rule).map(|it| sent(config, rule, it, rate_hz, bytes)),
+                    );
                 }
                 (rate, bytes) => missing.push(ask(file, expected, rate.is_none(), bytes.is_none())),
             }
@@ -184,21 +175,62 @@ fn of_report(
     })
 }
 
+/// The rules of topics, without those of actions, which precede them, and what is expected of each.
+fn rules(config: &Config) -> impl Iterator<Item = (&TopicRule, &Expected)> {
+    let actions = config.topics.len().saturating_sub(config.expected.len());
+    config.topics[actions..].iter().zip(&config.expected)
+}
+
+fn sent(config: &Config, rule: &TopicRule, to: &PeerConfig, rate_hz: f64, bytes: u64) -> Traffic {
+    Traffic {
+        from: config.name.clone(),
+        to: to.name.clone(),
+        via: if to.links.is_empty() {
+            to.via.first().cloned().into_iter().collect()
+        } else {
+            vec![]
+        },
+        topic: rule.pattern.as_str().to_owned(),
+        rate_hz: rule.treatment.rate_hz.map_or(rate_hz, |most| rate_hz.min(most)),
+        bytes,
+        priority: rule.treatment.priority,
+    }
+}
+
+/// Says that a radio does not carry what is expected of the topics that the node sends by it, if so.
+/// Peers with several links do not count.
+pub fn warning(config: &Config, interface: &str) -> Option<String> {
+    let (_, channel) = config.channels.iter().find(|(name, _)| name == interface)?;
+    let uses = |peer: &&PeerConfig| match &peer.links[..] {
+        [link] => link.interface.as_ref().is_none_or(|it| it == interface),
+        _ => false,
+    };
+    let known = rules(config).filter_map(|(rule, it)| Some((rule, it.rate_hz?, it.bytes?)));
+    let traffic = known.flat_map(|(rule, rate_hz, bytes)| {
+        let peers = receivers(config, rule).filter(uses);
+        peers.map(move |peer| sent(config, rule, peer, rate_hz, bytes))
+    });
+    let team = Team { channel: channel.clone(), traffic: traffic.collect() };
+    let load = team.load();
+    (load >= 1.0).then(|| {
+        format!(
+            "the topics that this node sends are expected to need {:.0} % of what this radio carries; \
+             `tautline plan` says what gives way",
+            load * 100.0
+        )
+    })
+}
+
 fn is_measured(node: &str, pattern: &Pattern, measured: &[Traffic]) -> bool {
     measured.iter().any(|it| it.from == node && pattern.matches(&it.topic))
 }
 
-/// The peers of a rule, with the relays that lead to each.
 fn receivers<'a>(
     config: &'a Config,
     rule: &'a TopicRule,
-) -> impl Iterator<Item = (String, Vec<String>)> + 'a {
+) -> impl Iterator<Item = &'a PeerConfig> + 'a {
     let gets = |name: &String| rule.treatment.to.as_ref().is_none_or(|to| to.contains(name));
-    let peers = config.peers.iter().filter(move |it| gets(&it.name));
-    peers.map(|it| {
-        let via = if it.links.is_empty() { it.via.first().cloned() } else { None };
-        (it.name.clone(), via.into_iter().collect())
-    })
+    config.peers.iter().filter(move |it| gets(&it.name))
 }
 
 fn ask(file: &RobotFile, expected: &Expected, rate: bool, size: bool) -> String {

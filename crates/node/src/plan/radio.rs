@@ -5,23 +5,26 @@ use super::Channel;
 use crate::config::units;
 use tautline_medium::{Access, Loss, Phy, PipeConfig, RateControl, Trial, WifiConfig};
 
-const FORMS: &str = "wifi:RATE[,dcf][,loss=SHARE] or line:RATE[,delay=TIME][,loss=SHARE][,shared]";
+/// What is allowed.
+pub const FORMS: &str =
+    "wifi:RATE[,dcf][,loss=SHARE] or line:RATE[,delay=TIME][,loss=SHARE][,shared]";
+
+/// The same for JSON Schema.
+pub const PATTERN: &str = "^(wifi|line):[0-9]+([.][0-9]*)? *(bps|kbps|Mbps|Gbps)(,.*)?$";
 
 /// Parses a radio; the error names what was found and what is allowed.
 pub fn parse(text: &str) -> Result<Channel, String> {
-    let wrong = |what: String| format!("--radio {text}: {what}");
     let (kind, rest) =
-        text.split_once(':').ok_or_else(|| wrong(format!("no kind; allowed are {FORMS}")))?;
+        text.split_once(':').ok_or_else(|| format!("no kind; allowed are {FORMS}"))?;
     let mut parts = rest.split(',').map(str::trim);
     let rate = parts.next().unwrap_or_default();
     let bps = units::bit_rate(rate).filter(|it| *it > 0);
-    let bps =
-        bps.ok_or_else(|| wrong(format!("'{rate}' is no rate; allowed is 6Mbps, for example")))?;
+    let bps = bps.ok_or_else(|| format!("'{rate}' is no rate; allowed is 6Mbps, for example"))?;
     let options: Vec<&str> = parts.collect();
     match kind {
-        "wifi" => wifi(bps, &options).map(Channel::Wifi).map_err(wrong),
-        "line" => line(bps, &options).map(Channel::Pipe).map_err(wrong),
-        _ => Err(wrong(format!("'{kind}' is no kind; allowed are {FORMS}"))),
+        "wifi" => wifi(bps, &options).map(Channel::Wifi),
+        "line" => line(bps, &options).map(Channel::Pipe),
+        _ => Err(format!("'{kind}' is no kind; allowed are {FORMS}")),
     }
 }
 

@@ -121,7 +121,7 @@ impl Delays {
 impl Team {
     /// Answers all questions.
     pub fn plan(&self) -> TeamPlan {
-        let load = load_of(&self.fleet(&self.traffic).0);
+        let load = self.load();
         let fits = load < 1.0;
         let (gives_way, left) = self.gives_way();
         let delays = Team { channel: self.channel.clone(), traffic: left }.delays();
@@ -142,6 +142,15 @@ impl Team {
         topics.sort_by_key(|it| Reverse(it.traffic.priority));
         let more = if fits { self.more() } else { vec![] };
         TeamPlan { load, fits, topics, gives_way, more }
+    }
+
+    /// Load as a fraction of what the channel carries ([`Assessment::load`]).
+    pub fn load(&self) -> f64 {
+        self.load_of(&self.traffic)
+    }
+
+    fn load_of(&self, traffic: &[Traffic]) -> f64 {
+        if traffic.is_empty() { 0.0 } else { load_of(&self.fleet(traffic).0) }
     }
 
     /// Airtime of a topic alone, over all its hops.
@@ -199,7 +208,7 @@ impl Team {
     }
 
     fn fits(&self, traffic: &[Traffic]) -> bool {
-        traffic.is_empty() || load_of(&self.fleet(traffic).0) < 1.0
+        self.load_of(traffic) < 1.0
     }
 
     /// The same traffic with the rate of a topic multiplied; without the topic at 0.

@@ -42,7 +42,8 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
         marking,
         peers,
         topics,
-        // The daemon does not use it.
+        // The daemon does not use them.
+        channels: _,
         expected: _,
         services,
         watchdogs,
