@@ -11,7 +11,7 @@ Standard input, one command per line:
 `batch-done SENT` follows, with fewer messages if publishing took longer than the limit.
 `await FIRST COUNT PATIENCE_S` waits for COUNT messages numbered from FIRST, until that many have
 arrived or none has for that time; `received NUMBER DEADLINES` follows, with the missed deadlines
-that the middleware has counted since the last answer.
+that the middleware has counted between the first and the last message of the batch.
 `write` writes the samples to PREFIX.sent.csv and PREFIX.received.csv; `written` follows.
 Standard output also has `ready NS` and, with `--warm`, `first` when the first message has arrived.
 The program ends when its standard input ends.
@@ -90,6 +90,8 @@ class Receiver:
         self.parts = []
         self.warm = False
         self.last_ns = 0
+        self.batch = -1
+        self.missed_deadlines = 0
         self.news = threading.Condition()
         client.subscribe(self.receive)
 
@@ -101,6 +103,7 @@ class Receiver:
                 self.warm = True
                 say("first")
             return
+        self.count_deadlines(sequence // BATCH)
         self.samples.append((sequence, sent_ns, received_ns))
         if self.client.timed:
             arrived_ns, deserialize_ns = self.client.arrival
@@ -108,6 +111,12 @@ class Receiver:
         with self.news:
             self.last_ns = received_ns
             self.news.notify()
+
+    def count_deadlines(self, batch):
+        """Counts those between the first and the last message of a batch, not those before."""
+        if batch != self.batch:
+            self.batch, self.client.missed_deadlines = batch, 0
+        self.missed_deadlines = self.client.missed_deadlines
 
     def wait(self, first, count, patience_s):
         """Returns the number of messages of a batch, when they are complete or no more come."""
@@ -136,7 +145,7 @@ def write(path, title, rows):
         output.writelines(",".join(map(str, row)) + "\n" for row in list(rows))
 
 
-def obey(line, sender, receiver, client, prefix):
+def obey(line, sender, receiver, prefix):
     words = line.split()
     if words[0] == "batch":
         first, size, count, period_us, start_ns = map(int, words[1:6])
@@ -144,8 +153,7 @@ def obey(line, sender, receiver, client, prefix):
         say("batch-done %d" % sender.batch(first, size, count, period_us, start_ns, limit_s))
     elif words[0] == "await":
         received = receiver.wait(int(words[1]), int(words[2]), float(words[3]))
-        missed, client.missed_deadlines = client.missed_deadlines, 0
-        say("received %d %d" % (received, missed))
+        say("received %d %d" % (received, receiver.missed_deadlines))
     elif words[0] == "write":
         for end in (sender, receiver):
             if end:
@@ -186,7 +194,7 @@ def main():
     if arguments.warm and sender:
         sender.warm_up()
     for line in iter(sys.stdin.readline, ""):
-        obey(line, sender, receiver, client, arguments.prefix)
+        obey(line, sender, receiver, arguments.prefix)
 
 
 if __name__ == "__main__":
