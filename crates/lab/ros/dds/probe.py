@@ -179,6 +179,7 @@ def parse():
     parser.add_argument("--deadline-ms", type=int, default=0, help="DDS: 0 is none")
     parser.add_argument("--listen", help="zenoh: endpoint of the subscriber")
     parser.add_argument("--connect", help="zenoh: endpoint to connect to")
+    parser.add_argument("--no-shared-memory", action="store_true", help="zenoh: TCP alone")
     return parser.parse_args()
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zenoh by its Python package: peers that connect by TCP, without scouting."""
+"""zenoh by its Python package: peers that connect by TCP, without scouting.
+
+By default, zenoh passes large messages of one computer through shared memory.
+"""
 
 import json
 
@@ -20,6 +23,8 @@ class Client:
         config.insert_json5("scouting/gossip/enabled", "false")
         config.insert_json5("listen/endpoints", json.dumps(as_list(arguments.listen)))
         config.insert_json5("connect/endpoints", json.dumps(as_list(arguments.connect)))
+        if arguments.no_shared_memory:
+            config.insert_json5("transport/shared_memory/enabled", "false")
         self.session = zenoh.open(config)
         self.best_effort = arguments.best_effort
 

@@ -10,9 +10,10 @@
 //! |---|---|
 //! | computers, masters, daemons of a system | `stage.rs` |
 //! | publisher and subscriber programs, and batches of messages | `probe.rs`, `series.rs` |
-//! | latency and QoS | `latency.rs` |
+//! | latency and QoS; cost of a gateway | `latency.rs`; `added.rs` |
 //! | tables, pictures, docs | `tables.rs`, `docs.rs` |
 
+mod added;
 mod docs;
 mod latency;
 mod outcome;
@@ -76,6 +77,8 @@ pub struct Arguments {
 enum Part {
     /// Delay by size and place.
     Latency,
+    /// What a gateway adds to a local hop.
+    Added,
     /// Delay by quality of service.
     Qos,
 }
@@ -122,6 +125,9 @@ pub struct Figures {
     /// Delay by size and place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     latency: Vec<Cell>,
+    /// What a gateway adds to a local hop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    added: Vec<added::Row>,
     /// Delay by quality of service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     qos: Vec<Cell>,
@@ -132,6 +138,7 @@ impl Part {
     fn steps(self, context: &Context) -> Vec<Step> {
         match self {
             Self::Latency => latency::steps(context),
+            Self::Added => added::steps(context),
             Self::Qos => latency::qos_steps(context),
         }
     }
@@ -139,6 +146,7 @@ impl Part {
     fn run(self, context: &Context, figures: &mut Figures) -> Result<()> {
         match self {
             Self::Latency => figures.latency = latency::run(context)?,
+            Self::Added => figures.added = added::run(context)?,
             Self::Qos => figures.qos = latency::run_qos(context)?,
         }
         Ok(())
@@ -212,7 +220,7 @@ impl Arguments {
     }
 
     fn report(&self, folder: PathBuf, figures: &Figures) -> Result<ExitCode> {
-        let verdicts: Vec<Verdict> = Vec::new();
+        let verdicts: Vec<Verdict> = added::verdicts(&figures.added);
         let output = Output { case: NAME, folder, as_json: self.json };
         let words = format!(
             " {} run\n{}\n{}\n{}",

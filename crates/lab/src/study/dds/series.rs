@@ -28,6 +28,8 @@ const OVERLOAD_COUNT: u64 = 20;
 
 /// Starts of a variant's programs; each halt but the last is followed by another start.
 const MAX_STARTS: usize = 3;
+/// Starts without a message after which a variant counts as not configured.
+const MAX_FAILED_STARTS: usize = 2;
 
 /// Delays of the messages that arrived, milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -77,6 +79,8 @@ pub struct Cell {
     pub deadline_events: Option<u64>,
     pub delay_ms: Option<Quantiles>,
     pub outcome: Outcome,
+    /// Starts of the programs after which no message arrived.
+    pub failed_starts: usize,
     /// The error of a halt or of a configuration that does not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -119,6 +123,7 @@ impl Variant {
             deadline_events: None,
             delay_ms: None,
             outcome: Outcome::ConfigurationError,
+            failed_starts: 0,
             error: None,
         }
     }
@@ -130,6 +135,7 @@ struct Runner {
     stage: Stage,
     probes: Option<Probes>,
     starts: usize,
+    failed_starts: usize,
     error: Option<String>,
 }
 
@@ -137,6 +143,8 @@ struct Probes {
     publisher: Probe,
     /// `None` in one process.
     subscriber: Option<Probe>,
+    /// Whether the first message has arrived.
+    connected: bool,
 }
 
 impl Probes {
@@ -144,21 +152,26 @@ impl Probes {
         if stage.place == Place::InProcess {
             let start = Start::of(Role::Both, quality);
             let publisher = Probe::start(stage, start, &format!("both-{number}"))?;
-            return Ok(Self { publisher, subscriber: None });
+            return Ok(Self { publisher, subscriber: None, connected: false });
         }
         let start = |role| Start::of(role, quality);
         let subscriber =
             Probe::start(stage, start(Role::Subscribe), &format!("subscriber-{number}"))?;
         let publisher = Probe::start(stage, start(Role::Publish), &format!("publisher-{number}"))?;
-        Ok(Self { publisher, subscriber: Some(subscriber) })
+        Ok(Self { publisher, subscriber: Some(subscriber), connected: false })
     }
 
     fn await_first(&mut self) -> Result<()> {
+        if self.connected {
+            return Ok(());
+        }
         self.publisher.await_ready()?;
         if let Some(subscriber) = &mut self.subscriber {
             subscriber.await_ready()?;
         }
-        self.receiver().await_first()
+        self.receiver().await_first()?;
+        self.connected = true;
+        Ok(())
     }
 
     fn receiver(&mut self) -> &mut Probe {
@@ -202,7 +215,17 @@ impl Runner {
         if let Some(probes) = &mut self.probes
             && let Err(error) = probes.await_first()
         {
-            self.fail(&error);
+            self.fail_to_start(&error);
+        }
+    }
+
+    /// After the last failure the variant has an error in all its cells.
+    fn fail_to_start(&mut self, error: &anyhow::Error) {
+        self.failed_starts += 1;
+        self.stage.write_statuses(self.failed_starts);
+        self.fail(error);
+        if self.failed_starts < MAX_FAILED_STARTS {
+            self.error = None;
         }
     }
 
@@ -223,6 +246,7 @@ impl Runner {
     fn finish(&mut self, batch: &Batch) -> Cell {
         let planned = batch.count - WARM_UP;
         let mut cell = self.variant.cell(batch.bytes, planned);
+        cell.failed_starts = self.failed_starts;
         let Some(probes) = &mut self.probes else {
             cell.error = self.error.clone();
             if cell.error.is_none() {
@@ -271,7 +295,7 @@ impl Group {
             let stage =
                 Stage::new(variant.system, variant.place, number, &context.daemons, folder)?;
             let variant = variant.clone();
-            runners.push(Runner { variant, stage, probes: None, starts: 0, error: None });
+            runners.push(Runner { variant, stage, probes: None, starts: 0, failed_starts: 0, error: None });
         }
         for runner in &mut runners {
             if let Err(error) = runner.stage.await_ready() {
@@ -283,7 +307,6 @@ impl Group {
 
     /// Publishes a batch of each size over all variants; returns their cells.
     pub fn run(&mut self, sizes: &[usize], count: u64) -> Vec<Cell> {
-        self.start_probes();
         let mut cells = Vec::new();
         for (number, &bytes) in sizes.iter().enumerate() {
             self.start_probes();
@@ -299,8 +322,10 @@ impl Group {
     }
 
     fn start_probes(&mut self) {
-        self.runners.iter_mut().for_each(Runner::ensure_started);
-        self.runners.iter_mut().for_each(Runner::await_first);
+        for _ in 0..MAX_FAILED_STARTS {
+            self.runners.iter_mut().for_each(Runner::ensure_started);
+            self.runners.iter_mut().for_each(Runner::await_first);
+        }
     }
 
     /// Ends the daemons; probes and masters end with the group.

@@ -261,14 +261,40 @@ impl Stage {
 
     /// Returns the options of a zenoh probe: where it listens or connects to. The publisher
     /// listens.
-    pub fn zenoh_options(&self, side: Side) -> Option<String> {
+    pub fn zenoh_options(&self, side: Side) -> Vec<String> {
         if self.place == Place::InProcess {
-            return None;
+            return Vec::new();
         }
         let remote = self.place.is_remote();
         let address = if remote { &self.computer(Side::From).address } else { LOOPBACK };
         let verb = if side == Side::From { "listen" } else { "connect" };
-        Some(format!("--{verb}=tcp/{address}:{ZENOH_PORT}"))
+        let endpoint = format!("--{verb}=tcp/{address}:{ZENOH_PORT}");
+        // As with Fast DDS, shared memory would bypass a cable.
+        let no_memory = remote.then(|| "--no-shared-memory".to_owned());
+        [Some(endpoint), no_memory].into_iter().flatten().collect()
+    }
+
+    /// Returns a command that runs a program of this lab on the publisher's computer.
+    pub fn own_command(&self) -> Result<Command> {
+        let mut command = self.computer(Side::From).command(std::env::current_exe()?);
+        command.arg("--inside");
+        Ok(command)
+    }
+
+    /// Returns the URI of the ROS 1 master on the publisher's side.
+    pub fn master_uri(&self) -> String {
+        let (address, port) = self.master(Side::From);
+        uri(&address, port)
+    }
+
+    /// Writes what the daemons know, for the search of a fault.
+    pub fn write_statuses(&self, number: usize) {
+        for (daemon, side) in self.daemons.iter().zip(["a", "b"]) {
+            let status = daemon.status().map_or_else(|it| format!("{it:#}"), |it| format!("{it:#}"));
+            let file = self.folder.join(format!("status-{number}{side}.json"));
+            // The fault itself is reported elsewhere.
+            let _ = std::fs::write(file, status);
+        }
     }
 
     /// Ends the daemons as an operator does.

@@ -39,7 +39,7 @@ pub enum System {
     /// Cyclone DDS in Python.
     #[serde(rename = "cyclone")]
     Cyclone,
-    /// zenoh in Python, over TCP.
+    /// zenoh in Python, over TCP; on one computer large messages pass through shared memory.
     #[serde(rename = "zenoh")]
     Zenoh,
     /// rospy to rospy over two daemons, each with its own master.

@@ -2,6 +2,7 @@
 //! Tables of the report, in Markdown, which is also printed.
 
 use super::Figures;
+use super::added::Row;
 use super::outcome::Outcome;
 use super::reference;
 use super::series::Cell;
@@ -36,6 +37,10 @@ pub fn blocks(figures: &Figures) -> Result<Vec<Block>> {
         blocks.push(block("spread", title, spread(&figures.latency)));
         let title = "medians of 2016 in ms, and ours over theirs";
         blocks.push(block("paper", title, against_paper(&figures.latency)?));
+    }
+    if !figures.added.is_empty() {
+        let title = "one gateway and a direct local hop, medians in ms";
+        blocks.push(block("added", title, added(&figures.added)));
     }
     if !figures.qos.is_empty() {
         let title = "local: median delay in ms by QoS, and missed deadlines";
@@ -190,6 +195,21 @@ fn against_paper(cells: &[Cell]) -> Result<String> {
         [pairing.title.to_owned(), here].into_iter().chain(cells).collect()
     };
     Ok(grid(&titles, PAIRINGS.iter().map(row)))
+}
+
+fn added(rows: &[Row]) -> String {
+    let titles = ["hop", "bytes", "direct", "gateway reads", "added", "gateway writes", "added"];
+    let row = |row: &Row| {
+        let name = if row.ros == 1 { "roscpp" } else { "Cyclone DDS" };
+        let change =
+            |hop| format!("{:+.3} ms ({:+.1} %)", row.added_ms(hop), row.added_percent(hop));
+        let mut cells = vec![format!("ROS {}, {name}", row.ros), size(row.bytes), ms(row.median(0))];
+        for hop in [1, 2] {
+            cells.extend([ms(row.median(hop)), change(hop)]);
+        }
+        cells
+    };
+    grid(&titles.map(str::to_owned), rows.iter().map(row))
 }
 
 fn qos(cells: &[Cell]) -> String {
