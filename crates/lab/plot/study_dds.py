@@ -89,11 +89,20 @@ def save(figure, folder, name):
 
 
 def draw_paper(axes, paper, cases):
+    """Draws the medians of 2016; lines that end close together share a label."""
+    ends = []
     for case in cases:
         points = paper[case]
         axes.plot(*zip(*points), color=PAPER, linewidth=1.2, alpha=0.8, zorder=1)
-        at, ms = points[-1]
-        axes.annotate("2016: " + PAPER_NAMES[case], (at, ms), color="#707070", fontsize=7.5,
+        ends.append((points[-1][1], points[-1][0], PAPER_NAMES[case]))
+    labels = []
+    for ms, at, name in sorted(ends):
+        if labels and ms < 1.25 * labels[-1][0] and at == labels[-1][1]:
+            labels[-1][2].append(name)
+        else:
+            labels.append((ms, at, [name]))
+    for ms, at, names in labels:
+        axes.annotate("2016: " + ",\n".join(names), (at, ms), color="#707070", fontsize=7.5,
                       xytext=(4, 0), textcoords="offset points", va="center", zorder=1,
                       annotation_clip=False)
 

@@ -157,7 +157,9 @@ fn publish_counted(
             std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
         }
         let message = message(arguments.bytes, arguments.head(), sequence);
-        sent.push(stamp_of(&message, arguments.head()).context("a message without a stamp")?.sent_ns);
+        sent.push(
+            stamp_of(&message, arguments.head()).context("a message without a stamp")?.sent_ns,
+        );
         write(message)?;
     }
     Ok(sent)

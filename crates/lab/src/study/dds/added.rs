@@ -104,7 +104,8 @@ enum End {
 
 impl End {
     fn start(stage: &Stage, hop: Hop, role: Role, ros: u8, bytes: usize) -> Result<Self> {
-        let is_gateway = matches!((hop, role), (Hop::Read, Role::Subscribe) | (Hop::Written, Role::Publish));
+        let is_gateway =
+            matches!((hop, role), (Hop::Read, Role::Subscribe) | (Hop::Written, Role::Publish));
         let publishes = role == Role::Publish;
         let name = format!("{}-{bytes}", if publishes { "publisher" } else { "subscriber" });
         if ros == 1 && !is_gateway {
@@ -141,7 +142,9 @@ impl End {
     fn publish(&mut self, batch: &Batch, start_ns: u64) -> Result<()> {
         match self {
             Self::Probe(probe) => probe.publish(batch, start_ns),
-            Self::Own(process, _) => process.send_line(&format!("start {start_ns} {}", batch.count)),
+            Self::Own(process, _) => {
+                process.send_line(&format!("start {start_ns} {}", batch.count))
+            }
         }
     }
 
@@ -242,7 +245,8 @@ fn measure(context: &Context, system: System, row: &Row, round: usize) -> Result
     let mut hops = Vec::new();
     for hop in HOPS {
         let folder = context.folder("added").join(format!("ros{}-{round}-{hop:?}", row.ros));
-        let stage = Stage::new(system, Place::Local, context.next_number(), &context.daemons, folder)?;
+        let stage =
+            Stage::new(system, Place::Local, context.next_number(), &context.daemons, folder)?;
         let end = |role| End::start(&stage, hop, role, row.ros, row.bytes);
         let (subscriber, publisher) = (end(Role::Subscribe)?, end(Role::Publish)?);
         hops.push(Running { stage, subscriber, publisher });

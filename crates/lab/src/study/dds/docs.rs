@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The generated parts of the docs page, between `<!-- begin NAME -->` and `<!-- end NAME -->`.
 
-use super::tables::{Block, blocks};
 use super::Figures;
+use super::tables::{Block, blocks};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 

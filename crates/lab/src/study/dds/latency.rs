@@ -88,7 +88,8 @@ fn sizes(context: &Context, place: Place) -> Vec<usize> {
 
 /// The paper's three qualities of service, the last with three depths.
 pub fn qualities() -> [(&'static str, Quality); 5] {
-    let depth = |depth| Quality { reliable: true, transient_local: true, depth, deadline_ms: DEADLINE_MS };
+    let depth =
+        |depth| Quality { reliable: true, transient_local: true, depth, deadline_ms: DEADLINE_MS };
     let best_effort =
         Quality { reliable: false, transient_local: false, depth: 1, deadline_ms: DEADLINE_MS };
     [

@@ -241,10 +241,7 @@ impl Arguments {
 
 /// Draws the pictures of a report into a folder.
 fn draw(report: &Path, into: &Path) -> Result<()> {
-    plot::draw(
-        "study_dds.py",
-        &[&report.join("report.json"), &reference::file(), into],
-    )
+    plot::draw("study_dds.py", &[&report.join("report.json"), &reference::file(), into])
 }
 
 /// Returns the versions of the measured programs.

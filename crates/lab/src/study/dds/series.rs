@@ -295,7 +295,14 @@ impl Group {
             let stage =
                 Stage::new(variant.system, variant.place, number, &context.daemons, folder)?;
             let variant = variant.clone();
-            runners.push(Runner { variant, stage, probes: None, starts: 0, failed_starts: 0, error: None });
+            runners.push(Runner {
+                variant,
+                stage,
+                probes: None,
+                starts: 0,
+                failed_starts: 0,
+                error: None,
+            });
         }
         for runner in &mut runners {
             if let Err(error) = runner.stage.await_ready() {

@@ -167,7 +167,8 @@ impl Stage {
 
     fn start_daemons(&mut self, setup: &DaemonSetup) -> Result<()> {
         let Some(sides) = self.system.sides() else { return Ok(()) };
-        for ((side, far), ros) in [(Side::From, Side::To), (Side::To, Side::From)].into_iter().zip(sides)
+        for ((side, far), ros) in
+            [(Side::From, Side::To), (Side::To, Side::From)].into_iter().zip(sides)
         {
             let daemon = self.start_daemon(setup, side, far, ros)?;
             self.daemons.push(daemon);
@@ -290,7 +291,8 @@ impl Stage {
     /// Writes what the daemons know, for the search of a fault.
     pub fn write_statuses(&self, number: usize) {
         for (daemon, side) in self.daemons.iter().zip(["a", "b"]) {
-            let status = daemon.status().map_or_else(|it| format!("{it:#}"), |it| format!("{it:#}"));
+            let status =
+                daemon.status().map_or_else(|it| format!("{it:#}"), |it| format!("{it:#}"));
             let file = self.folder.join(format!("status-{number}{side}.json"));
             // The fault itself is reported elsewhere.
             let _ = std::fs::write(file, status);

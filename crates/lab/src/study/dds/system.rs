@@ -19,9 +19,7 @@ pub enum Client {
 }
 
 /// A system: publisher, middleware and subscriber.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum)]
 pub enum System {
     /// ROS 1 in Python.
     #[serde(rename = "rospy")]
@@ -254,7 +252,10 @@ mod tests {
         for system in ALL {
             let on_command_line = crate::rig::processes::word(system);
             let in_report = serde_json::to_value(system).unwrap();
-            assert_eq!((on_command_line.as_str(), in_report.as_str()), (system.name(), Some(system.name())));
+            assert_eq!(
+                (on_command_line.as_str(), in_report.as_str()),
+                (system.name(), Some(system.name()))
+            );
         }
     }
 }

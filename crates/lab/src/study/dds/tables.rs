@@ -151,30 +151,42 @@ const PAIRINGS: [Pairing; 8] = [
     pairing("ROS 1, local", "1b_ros1_local", System::Roscpp, Place::Local),
     pairing("ROS 1, nodelet", "1c_ros1_nodelet", System::Roscpp, Place::InProcess),
     pairing("ROS 1, remote", "1a_ros1_remote", System::Roscpp, Place::Wire),
-    pairing("ROS 2, local (OpenSplice, reliable)", "2b_ros2_local_opensplice_reliable", System::RclpyUdp, Place::Local),
+    pairing(
+        "ROS 2, local (OpenSplice, reliable)",
+        "2b_ros2_local_opensplice_reliable",
+        System::RclpyUdp,
+        Place::Local,
+    ),
     pairing("ROS 2, in process", "2c_ros2_intraprocess", System::RclpyShm, Place::InProcess),
-    pairing("ROS 2, remote (OpenSplice, reliable)", "2a_ros2_remote_opensplice_reliable", System::RclpyUdp, Place::Wire),
-    pairing("ROS 1 to ROS 2, local (Connext, bridge)", "3b_ros1_to_ros2_local_connext_be", System::Tautline12, Place::Local),
-    pairing("ROS 1 to ROS 2, remote (Connext, bridge)", "3a_ros1_to_ros2_remote_connext_be", System::Tautline12, Place::Wire),
+    pairing(
+        "ROS 2, remote (OpenSplice, reliable)",
+        "2a_ros2_remote_opensplice_reliable",
+        System::RclpyUdp,
+        Place::Wire,
+    ),
+    pairing(
+        "ROS 1 to ROS 2, local (Connext, bridge)",
+        "3b_ros1_to_ros2_local_connext_be",
+        System::Tautline12,
+        Place::Local,
+    ),
+    pairing(
+        "ROS 1 to ROS 2, remote (Connext, bridge)",
+        "3a_ros1_to_ros2_remote_connext_be",
+        System::Tautline12,
+        Place::Wire,
+    ),
 ];
 
-const fn pairing(
-    title: &'static str,
-    case: &'static str,
-    system: System,
-    place: Place,
-) -> Pairing {
+const fn pairing(title: &'static str, case: &'static str, system: System, place: Place) -> Pairing {
     Pairing { title, case, system, place }
 }
 
 fn against_paper(cells: &[Cell]) -> Result<String> {
     let paper = reference::all()?;
     let wanted = [256, 1000, 64_000, 256_000, 1_000_000, 4_000_000];
-    let titles: Vec<String> = ["case of 2016", "here"]
-        .into_iter()
-        .map(str::to_owned)
-        .chain(wanted.map(size))
-        .collect();
+    let titles: Vec<String> =
+        ["case of 2016", "here"].into_iter().map(str::to_owned).chain(wanted.map(size)).collect();
     let ours = |pairing: &Pairing, bytes| {
         let is = |it: &&Cell| {
             it.system == pairing.system && it.place == pairing.place && it.bytes == bytes
@@ -203,7 +215,8 @@ fn added(rows: &[Row]) -> String {
         let name = if row.ros == 1 { "roscpp" } else { "Cyclone DDS" };
         let change =
             |hop| format!("{:+.3} ms ({:+.1} %)", row.added_ms(hop), row.added_percent(hop));
-        let mut cells = vec![format!("ROS {}, {name}", row.ros), size(row.bytes), ms(row.median(0))];
+        let mut cells =
+            vec![format!("ROS {}, {name}", row.ros), size(row.bytes), ms(row.median(0))];
         for hop in [1, 2] {
             cells.extend([ms(row.median(hop)), change(hop)]);
         }
