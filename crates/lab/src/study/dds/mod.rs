@@ -11,10 +11,18 @@
 //! | computers, masters, daemons of a system | `stage.rs` |
 //! | publisher and subscriber programs, and batches of messages | `probe.rs`, `series.rs` |
 //! | latency and QoS; cost of a gateway | `latency.rs`; `added.rs` |
-//! | tables, pictures, docs | `tables.rs`, `docs.rs` |
+//! | where the time goes; first messages | `breakdown.rs`; `first.rs` |
+//! | five subscribers; throughput; idle nodes | `fairness.rs`; `throughput.rs`; `footprint.rs` |
+//! | systems with several subscribers | `hop.rs` |
+//! | tables, pictures, docs | `tables.rs`, `tables_more.rs`, `docs.rs` |
 
 mod added;
+mod breakdown;
 mod docs;
+mod fairness;
+mod first;
+mod footprint;
+mod hop;
 mod latency;
 mod outcome;
 mod probe;
@@ -23,6 +31,8 @@ mod series;
 mod stage;
 mod system;
 mod tables;
+mod tables_more;
+mod throughput;
 
 use crate::rig::output::{Output, stamp};
 use crate::rig::plot;
@@ -81,6 +91,16 @@ enum Part {
     Added,
     /// Delay by quality of service.
     Qos,
+    /// First messages that are lost when a publisher starts.
+    First,
+    /// Serialization, middleware, deserialization.
+    Breakdown,
+    /// Five subscribers of one publisher.
+    Fairness,
+    /// Bytes per second.
+    Throughput,
+    /// Threads, libraries and memory of idle nodes.
+    Footprint,
 }
 
 /// What all parts need.
@@ -131,6 +151,23 @@ pub struct Figures {
     /// Delay by quality of service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     qos: Vec<Cell>,
+    /// First messages that are lost when a publisher starts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first: Vec<first::Row>,
+    /// Serialization, middleware, deserialization.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    breakdown: Vec<Cell>,
+    /// Five subscribers of one publisher.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fairness: Vec<fairness::Row>,
+    /// Bytes per second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    throughput: Vec<throughput::Row>,
+    /// Threads, libraries and memory of idle nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    footprint: Vec<footprint::Row>,
+    /// Systems that failed in one of the last five parts.
+    failures: Vec<hop::Failure>,
 }
 
 impl Part {
@@ -140,14 +177,25 @@ impl Part {
             Self::Latency => latency::steps(context),
             Self::Added => added::steps(context),
             Self::Qos => latency::qos_steps(context),
+            Self::First => first::steps(context),
+            Self::Breakdown => breakdown::steps(context),
+            Self::Fairness => fairness::steps(context),
+            Self::Throughput => throughput::steps(context),
+            Self::Footprint => footprint::steps(context),
         }
     }
 
     fn run(self, context: &Context, figures: &mut Figures) -> Result<()> {
+        let failures = &mut figures.failures;
         match self {
             Self::Latency => figures.latency = latency::run(context)?,
             Self::Added => figures.added = added::run(context)?,
             Self::Qos => figures.qos = latency::run_qos(context)?,
+            Self::First => figures.first = first::run(context, failures)?,
+            Self::Breakdown => figures.breakdown = breakdown::run(context)?,
+            Self::Fairness => figures.fairness = fairness::run(context, failures)?,
+            Self::Throughput => figures.throughput = throughput::run(context, failures)?,
+            Self::Footprint => figures.footprint = footprint::run(context, failures)?,
         }
         Ok(())
     }

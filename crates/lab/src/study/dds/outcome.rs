@@ -18,7 +18,7 @@ pub enum Outcome {
     DeadlineMissed,
     /// Messages did not arrive.
     Loss,
-    /// Publishing did not come to an end, or nothing arrived.
+    /// Publishing did not come to an end, or a program no longer answered.
     Halt,
     /// The programs ended with an error before the first message.
     ConfigurationError,
@@ -32,7 +32,7 @@ impl Outcome {
         let arrived = delays.len() as u64;
         let late = delays.iter().filter(|delay| **delay > DEADLINE_MS).count();
         match sent {
-            Some(sent) if sent >= planned && arrived > 0 => {
+            Some(sent) if sent >= planned => {
                 if arrived < planned {
                     Self::Loss
                 } else if late as f64 > LATE_SHARE * delays.len() as f64 {
@@ -69,7 +69,7 @@ mod tests {
         delays[..6].fill(101.0);
         assert_eq!(Outcome::of(100, Some(100), &delays), Outcome::DeadlineMissed);
         assert_eq!(Outcome::of(100, Some(100), &delays[..99]), Outcome::Loss);
-        assert_eq!(Outcome::of(100, Some(100), &[]), Outcome::Halt);
+        assert_eq!(Outcome::of(100, Some(100), &[]), Outcome::Loss);
         assert_eq!(Outcome::of(100, Some(70), &delays[..70]), Outcome::Halt);
         assert_eq!(Outcome::of(100, None, &delays), Outcome::Halt);
     }

@@ -38,6 +38,9 @@ impl Quality {
     pub const DEFAULT: Self =
         Self { reliable: true, transient_local: false, depth: 10, deadline_ms: 0 };
 
+    /// Every message is kept until it is delivered.
+    pub const ALL: Self = Self { depth: 0, ..Self::DEFAULT };
+
     fn options(self, client: Client) -> Vec<String> {
         let mut options = vec![format!("--depth={}", self.depth)];
         if self.transient_local {
@@ -204,6 +207,11 @@ impl Probe {
         let mut name = self.prefix.clone().into_os_string();
         name.push(format!(".{kind}.csv"));
         name.into()
+    }
+
+    /// Returns the process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 }
 

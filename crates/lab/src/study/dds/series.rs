@@ -2,6 +2,7 @@
 //! Several systems that publish the same batches in turns: within each period, each system has a
 //! slot of its own, so that all see the same machine.
 
+use super::breakdown::Parts;
 use super::outcome::Outcome;
 use super::probe::{BATCH, Batch, Message, Probe, Quality, Received, Role, Start, messages};
 use super::stage::{Place, Stage};
@@ -78,6 +79,9 @@ pub struct Cell {
     /// deadline was set.
     pub deadline_events: Option<u64>,
     pub delay_ms: Option<Quantiles>,
+    /// Where the time went, in the part that asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
     pub outcome: Outcome,
     /// Starts of the programs after which no message arrived.
     pub failed_starts: usize,
@@ -94,12 +98,14 @@ pub struct Variant {
     /// Name of the quality in tables.
     pub name: String,
     pub quality: Quality,
+    /// Whether the probes note the parts of the time.
+    pub timed: bool,
 }
 
 impl Variant {
     /// Returns a system with the default quality.
     pub fn new(system: System, place: Place) -> Self {
-        Self { system, place, name: "default".into(), quality: Quality::DEFAULT }
+        Self { system, place, name: "default".into(), quality: Quality::DEFAULT, timed: false }
     }
 
     fn label(&self) -> String {
@@ -122,6 +128,7 @@ impl Variant {
             late: 0,
             deadline_events: None,
             delay_ms: None,
+            parts: None,
             outcome: Outcome::ConfigurationError,
             failed_starts: 0,
             error: None,
@@ -148,13 +155,12 @@ struct Probes {
 }
 
 impl Probes {
-    fn start(stage: &Stage, quality: Quality, number: usize) -> Result<Self> {
+    fn start(stage: &Stage, variant: &Variant, number: usize) -> Result<Self> {
+        let start = |role| Start { timed: variant.timed, ..Start::of(role, variant.quality) };
         if stage.place == Place::InProcess {
-            let start = Start::of(Role::Both, quality);
-            let publisher = Probe::start(stage, start, &format!("both-{number}"))?;
+            let publisher = Probe::start(stage, start(Role::Both), &format!("both-{number}"))?;
             return Ok(Self { publisher, subscriber: None, connected: false });
         }
-        let start = |role| Start::of(role, quality);
         let subscriber =
             Probe::start(stage, start(Role::Subscribe), &format!("subscriber-{number}"))?;
         let publisher = Probe::start(stage, start(Role::Publish), &format!("publisher-{number}"))?;
@@ -183,6 +189,16 @@ impl Probes {
         self.subscriber.as_mut().map_or(Ok(()), Probe::write)
     }
 
+    /// Returns the parts of the time of messages that [`Self::finish`] returned.
+    fn parts(&mut self, messages: &[Message], first: u64) -> Result<Option<Parts>> {
+        let sent = self.publisher.file("sent-parts");
+        let received = self.receiver().file("received-parts");
+        if messages.is_empty() {
+            return Ok(None);
+        }
+        Parts::of(messages, &sent, &received, first)
+    }
+
     /// Ends a batch; the number of published messages is `None` after a halt.
     fn finish(&mut self, batch: &Batch) -> Result<(Option<u64>, Received, Vec<Message>)> {
         let Some(sent) = self.publisher.await_published(batch) else {
@@ -204,7 +220,7 @@ impl Runner {
     fn ensure_started(&mut self) {
         if self.probes.is_none() && self.error.is_none() && self.starts < MAX_STARTS {
             self.starts += 1;
-            match Probes::start(&self.stage, self.variant.quality, self.starts) {
+            match Probes::start(&self.stage, &self.variant, self.starts) {
                 Ok(probes) => self.probes = Some(probes),
                 Err(error) => self.fail(&error),
             }
@@ -262,8 +278,14 @@ impl Runner {
                 (None, Received::default(), Vec::new())
             }
         };
-        let counted = messages.iter().filter(|it| it.index >= WARM_UP);
-        let delays: Vec<f64> = counted.filter_map(Message::delay_ms).collect();
+        let counted: Vec<Message> = messages.into_iter().filter(|it| it.index >= WARM_UP).collect();
+        if self.variant.timed {
+            match probes.parts(&counted, batch.first) {
+                Ok(parts) => cell.parts = parts,
+                Err(error) => cell.error = Some(format!("{error:#}")),
+            }
+        }
+        let delays: Vec<f64> = counted.iter().filter_map(Message::delay_ms).collect();
         cell.received = delays.len() as u64;
         let is_late = |delay: &&f64| **delay > super::outcome::DEADLINE_MS;
         cell.late = delays.iter().filter(is_late).count() as u64;
@@ -272,7 +294,7 @@ impl Runner {
         }
         cell.outcome = Outcome::of(planned, sent.map(|it| it.saturating_sub(WARM_UP)), &delays);
         cell.delay_ms = Quantiles::of(delays);
-        if cell.outcome == Outcome::Halt {
+        if cell.outcome == Outcome::Halt || cell.received == 0 {
             // What it still holds must not disturb the next size.
             self.probes = None;
         }

@@ -288,6 +288,11 @@ impl Stage {
         uri(&address, port)
     }
 
+    /// Returns the process id of the first ROS 1 master.
+    pub fn first_master(&self) -> Option<u32> {
+        self.masters.first().map(Process::id)
+    }
+
     /// Writes what the daemons know, for the search of a fault.
     pub fn write_statuses(&self, number: usize) {
         for (daemon, side) in self.daemons.iter().zip(["a", "b"]) {

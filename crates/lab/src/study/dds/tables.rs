@@ -37,6 +37,8 @@ pub fn blocks(figures: &Figures) -> Result<Vec<Block>> {
         blocks.push(block("spread", title, spread(&figures.latency)));
         let title = "medians of 2016 in ms, and ours over theirs";
         blocks.push(block("paper", title, against_paper(&figures.latency)?));
+        let title = "sizes by outcome";
+        blocks.push(block("outcomes", title, super::tables_more::outcomes(&figures.latency)));
     }
     if !figures.added.is_empty() {
         let title = "one gateway and a direct local hop, medians in ms";
@@ -46,6 +48,8 @@ pub fn blocks(figures: &Figures) -> Result<Vec<Block>> {
         let title = "local: median delay in ms by QoS, and missed deadlines";
         blocks.push(block("qos", title, qos(&figures.qos)));
     }
+    let more = super::tables_more::blocks(figures).into_iter();
+    blocks.extend(more.map(|(name, title, markdown)| block(name, title, markdown)));
     Ok(blocks)
 }
 
@@ -210,7 +214,16 @@ fn against_paper(cells: &[Cell]) -> Result<String> {
 }
 
 fn added(rows: &[Row]) -> String {
-    let titles = ["hop", "bytes", "direct", "gateway reads", "added", "gateway writes", "added"];
+    let titles = [
+        "hop",
+        "bytes",
+        "direct",
+        "gateway reads",
+        "added",
+        "gateway writes",
+        "added",
+        "in and out",
+    ];
     let row = |row: &Row| {
         let name = if row.ros == 1 { "roscpp" } else { "Cyclone DDS" };
         let change =
@@ -220,6 +233,7 @@ fn added(rows: &[Row]) -> String {
         for hop in [1, 2] {
             cells.extend([ms(row.median(hop)), change(hop)]);
         }
+        cells.push(ms(row.median(1) + row.median(2)));
         cells
     };
     grid(&titles.map(str::to_owned), rows.iter().map(row))
