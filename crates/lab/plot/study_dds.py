@@ -161,11 +161,170 @@ def legend(figure, panels):
                   frameon=False, fontsize=9.5, bbox_to_anchor=(0.5, 0.22 / height))
 
 
+def bars(axes, rows, unit):
+    """Draws horizontal bars of (title, value, colour) from top to bottom, each with its value."""
+    values = [value for _, value, _ in rows]
+    axes.barh(range(len(rows)), values, color=[colour for _, _, colour in rows], height=0.68,
+              zorder=2)
+    for at, value in enumerate(values):
+        axes.annotate(" %.3g" % value, (value, at), va="center", fontsize=8.5, color=INK)
+    axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel(unit, color=INK)
+    axes.margins(x=0.16)
+
+
+def draw_added(report, paper, folder):
+    rows = report.get("added", [])
+    if not rows:
+        return
+    figure, grid = plt.subplots(1, len({row["bytes"] for row in rows}), figsize=(12, 3.8),
+                                squeeze=False)
+    for axes, bytes_ in zip(grid.flat, sorted({row["bytes"] for row in rows})):
+        drawn = []
+        for row in (row for row in rows if row["bytes"] == bytes_):
+            for hop, name in enumerate(["direct", "gateway reads", "gateway writes"]):
+                medians = sorted(it[hop]["median"] for it in row["rounds"])
+                colour = "#9a9a9a" if hop == 0 else "#0060a8"
+                drawn.append(("ROS %d, %s" % (row["ros"], name), medians[len(medians) // 2],
+                              colour))
+        bars(axes, drawn, "median delay, ms")
+        dress(axes, "A local hop, %s bytes" % size(bytes_))
+    figure.tight_layout(w_pad=3)
+    save(figure, folder, "added")
+
+
+QUALITIES = {"reliable": "#0060a8", "best effort": "#e8a33d", "depth 1": "#b7d3e6",
+             "depth 10": "#7fb0d2", "depth 100": "#4a8ab8"}
+
+
+def draw_qos(report, paper, folder):
+    cells = report.get("qos", [])
+    systems = [it for it in SYSTEMS if any(cell["system"] == it for cell in cells)]
+    if not systems:
+        return
+    sizes = sorted({cell["bytes"] for cell in cells})
+    figure, grid = plt.subplots(1, len(systems), figsize=(max(7, 5.4 * len(systems)), 4.6),
+                                squeeze=False, sharey=True)
+    width = 0.8 / len(QUALITIES)
+    for axes, system in zip(grid.flat, systems):
+        for turn, (quality, colour) in enumerate(QUALITIES.items()):
+            for at, bytes_ in enumerate(sizes):
+                place = at - 0.4 + (turn + 0.5) * width
+                found = [cell for cell in cells if (cell["system"], cell["quality"],
+                                                    cell["bytes"]) == (system, quality, bytes_)]
+                draw_quality(axes, found, place, width, colour)
+            axes.bar([0], [0], color=colour, label=quality)
+        axes.set_xticks(range(len(sizes)), [size(it) for it in sizes])
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+        axes.set_xlabel("bytes of a message", color=INK)
+        dress(axes, SYSTEMS[system][0])
+    grid[0][0].set_ylabel("median and quartiles of the delay, ms", color=INK)
+    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="lower center", ncol=5,
+                  frameon=False, fontsize=9.5)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    save(figure, folder, "qos")
+
+
+def draw_quality(axes, found, place, width, colour):
+    for cell in found:
+        delay = cell["delay_ms"]
+        if not delay:
+            axes.annotate("none arrived", (place, 0.02), xycoords=("data", "axes fraction"),
+                          rotation=90, ha="center", va="bottom", fontsize=8, color="#c0392b")
+            continue
+        median = delay["median"]
+        error = [[median - delay["lower_quartile"]], [delay["upper_quartile"] - median]]
+        axes.bar([place], [median], width * 0.92, color=colour, yerr=error, ecolor="#606060",
+                 error_kw={"linewidth": 0.9}, zorder=2)
+        if cell["outcome"] != "fine":
+            axes.annotate("*", (place, delay["upper_quartile"]), ha="center", fontsize=12,
+                          color="#c0392b")
+
+
+def draw_fairness(report, paper, folder):
+    rows = [row for row in report.get("fairness", []) if row["medians_ms"]]
+    if not rows:
+        return
+    figure, axes = plt.subplots(figsize=(9.5, 5))
+    for row in rows:
+        title, colour, line, marker = SYSTEMS[row["system"]]
+        medians = row["medians_ms"]
+        axes.plot(range(1, len(medians) + 1), medians, line, marker=marker, color=colour,
+                  linewidth=1.6, markersize=5,
+                  label="%s: last %.2f x first" % (title, medians[-1] / medians[0]))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(range(1, 6))
+    axes.set_xlabel("subscriber, fastest first (2016, ROS 1: the fifth needed about twice the "
+                    "time of the first)", color=INK)
+    axes.set_ylabel("median delay, ms", color=INK)
+    dress(axes, "Five subscribers of one publisher, %s" % size(rows[0]["bytes"]))
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1))
+    figure.tight_layout()
+    save(figure, folder, "fairness")
+
+
+PARTS = [("serialize_ms", "serialize", "#e8a33d"), ("middleware_ms", "middleware", "#0060a8"),
+         ("deserialize_ms", "deserialize", "#d1495b"), ("rest_ms", "rest, to the callback",
+                                                        "#b0b0b0")]
+
+
+def draw_breakdown(report, paper, folder):
+    cells = [cell for cell in report.get("breakdown", []) if cell.get("parts")]
+    sizes = sorted({cell["bytes"] for cell in cells})
+    if not sizes:
+        return
+    figure, grid = plt.subplots(1, len(sizes), figsize=(3.6 + 3.9 * len(sizes), 4.2),
+                                squeeze=False, sharey=True)
+    systems = [it for it in SYSTEMS if any(cell["system"] == it for cell in cells)]
+    for axes, bytes_ in zip(grid.flat, sizes):
+        for cell in (cell for cell in cells if cell["bytes"] == bytes_):
+            left = 0
+            for key, _, colour in PARTS:
+                value = max(0, cell["parts"][key])
+                axes.barh([systems.index(cell["system"])], [value], 0.68, left=left,
+                          color=colour, zorder=2)
+                left += value
+        axes.set_xlabel("ms", color=INK)
+        dress(axes, "%s bytes" % size(bytes_))
+    grid[0][0].set_yticks(range(len(systems)), [SYSTEMS[it][0] for it in systems])
+    grid[0][0].invert_yaxis()
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for _, _, colour in PARTS]
+    figure.legend(handles, [name for _, name, _ in PARTS], loc="lower center", ncol=4,
+                  frameon=False, fontsize=9.5)
+    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    save(figure, folder, "breakdown")
+
+
+def draw_footprint(report, paper, folder):
+    rows = report.get("footprint", [])
+    if not rows:
+        return
+    panels = [("threads", "threads", 1), ("library_bytes", "files of shared libraries, MB", 1e6),
+              ("proportional_bytes", "proportional memory, MB", 1e6)]
+    figure, grid = plt.subplots(1, 3, figsize=(14, 4.4), sharey=True)
+    for axes, (key, unit, factor) in zip(grid, panels):
+        drawn = [(row["program"], row[key] / factor,
+                  "#0060a8" if row["program"].startswith("daemon") else "#8fa3b0")
+                 for row in rows]
+        bars(axes, drawn, unit)
+        dress(axes, unit.split(",")[0].capitalize())
+    # A shared axis is inverted once for each panel.
+    grid[0].set_ylim(len(rows) - 0.5, -0.5)
+    figure.tight_layout(w_pad=2)
+    save(figure, folder, "footprint")
+
+
 def main():
     report_file, medians, folder = map(pathlib.Path, sys.argv[1:])
     report = json.loads(report_file.read_text())
     paper = medians_of_2016(medians)
-    draw_latency(report, paper, folder)
+    for draw in (draw_latency, draw_added, draw_qos, draw_fairness, draw_breakdown,
+                 draw_footprint):
+        draw(report, paper, folder)
 
 
 main()

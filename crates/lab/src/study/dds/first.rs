@@ -74,8 +74,9 @@ fn count(context: &Context) -> u64 {
 
 /// Returns the steps of [`run`].
 pub fn steps(context: &Context) -> Vec<Step> {
-    let groups = context.systems.len().div_ceil(TOGETHER) * starts(context) * DURABILITIES.len();
-    let time = Duration::from_secs(if context.quick { 11 } else { 14 });
+    let groups =
+        context.few_in_quick().len().div_ceil(TOGETHER) * starts(context) * DURABILITIES.len();
+    let time = Duration::from_secs(if context.quick { 13 } else { 16 });
     vec![(step(Part::First, "first messages"), time * u32::try_from(groups).unwrap_or(0))]
 }
 
@@ -85,7 +86,7 @@ pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for number in 0..starts(context) {
         for durability in DURABILITIES {
-            for systems in context.systems.chunks(TOGETHER) {
+            for systems in context.few_in_quick().chunks(TOGETHER) {
                 start_together(context, systems, durability, number, &mut rows, failures)?;
             }
         }

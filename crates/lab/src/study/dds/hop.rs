@@ -3,7 +3,7 @@
 
 use super::Context;
 use super::probe::{Probe, Quality, Role, Start};
-use super::stage::{Place, Stage};
+use super::stage::{Place, Side, Stage};
 use super::system::System;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -52,7 +52,16 @@ impl Hop {
         let label = format!("{}-{}-{run}", kind.place.name(), system.name());
         let folder = context.folder(kind.part).join(label);
         let number = context.next_number();
-        let stage = Stage::new(system, kind.place, number, &context.daemons, folder)?;
+        let mut stage = {
+            // As the history of the clients: all messages, or the daemon's default of ten.
+            let keeps_all = kind.quality.depth == 0;
+            let topic = if keeps_all { "when_slow: queue" } else { "priority: 100" };
+            Stage::with_topic(system, kind.place, number, &context.daemons, folder, topic)?
+        };
+        if kind.subscribers == 1 {
+            // The subscriber is up first.
+            stage.zenoh_listens = Side::To;
+        }
         Ok(Self { system, stage, subscribers: Vec::new(), publisher: None })
     }
 

@@ -65,7 +65,8 @@ fn fits(system: System, place: Place) -> bool {
 }
 
 fn plans_at(context: &Context, place: Place) -> Vec<Plan> {
-    let wanted = |system: &System| context.systems.contains(system) && fits(*system, place);
+    let here = systems_at(context, place);
+    let wanted = |system: &System| here.contains(system) && fits(*system, place);
     let variants: Vec<Variant> =
         ORDER.into_iter().filter(wanted).map(|system| Variant::new(system, place)).collect();
     let plan = |variants: &[Variant]| Plan {
@@ -76,9 +77,17 @@ fn plans_at(context: &Context, place: Place) -> Vec<Plan> {
     variants.chunks(TOGETHER).map(plan).collect()
 }
 
+/// Returns the systems to measure at a place, or to call unsupported there.
+fn systems_at(context: &Context, place: Place) -> Vec<System> {
+    match (context.quick, place) {
+        (true, Place::Unlimited) => Vec::new(),
+        (true, Place::Wire) => context.few_in_quick(),
+        _ => context.systems.clone(),
+    }
+}
+
 fn sizes(context: &Context, place: Place) -> Vec<usize> {
     match (context.quick, place) {
-        (true, Place::Unlimited) => vec![1000, 1_000_000],
         (true, Place::Wire) => vec![1000, 64_000, 1_000_000],
         (true, _) => QUICK_SIZES.into(),
         (false, Place::Local | Place::Wire) => SIZES.into(),
@@ -144,7 +153,8 @@ pub fn qos_steps(context: &Context) -> Vec<Step> {
 pub fn run(context: &Context) -> Result<Vec<Cell>> {
     let mut cells = run_plans(context, &plans(context), "latency")?;
     for place in PLACES {
-        for &system in context.systems.iter().filter(|system| !fits(**system, place)) {
+        let not_there = |system: &System| !fits(*system, place);
+        for system in systems_at(context, place).into_iter().filter(not_there) {
             let variant = Variant::new(system, place);
             cells.extend(sizes(context, place).into_iter().map(|bytes| variant.unsupported(bytes)));
         }

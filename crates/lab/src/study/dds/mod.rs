@@ -55,6 +55,10 @@ const NAME: &str = "dds";
 /// Numbers of stages, which repeat; fewer exist together. Domains and addresses follow from them.
 const STAGES: u8 = 40;
 
+/// Systems of the slow parts of a quick run.
+const QUICK_SYSTEMS: [System; 5] =
+    [System::Rospy, System::Roscpp, System::RclpyUdp, System::Tautline11, System::Tautline22];
+
 /// Arguments of the study.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -118,6 +122,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// Returns the systems of a part that takes long for each: all, or in a quick run few.
+    pub fn few_in_quick(&self) -> Vec<System> {
+        let kept = |it: &System| !self.quick || QUICK_SYSTEMS.contains(it);
+        self.systems.iter().copied().filter(kept).collect()
+    }
+
     /// Returns the folder of the raw samples of a part.
     pub fn folder(&self, part: &str) -> PathBuf {
         self.folder.join("raw").join(part)

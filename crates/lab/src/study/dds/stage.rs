@@ -85,6 +85,9 @@ pub struct Stage {
     pub daemons: Vec<Daemon>,
     /// Folder of logs and samples.
     pub folder: PathBuf,
+    /// The side on which zenoh listens; the other connects, and retries with growing pauses.
+    pub zenoh_listens: Side,
+    topic: &'static str,
     computers: Vec<Computer>,
     masters: Vec<Process>,
     number: u8,
@@ -100,10 +103,33 @@ impl Stage {
         setup: &DaemonSetup,
         folder: PathBuf,
     ) -> Result<Self> {
+        Self::with_topic(system, place, number, setup, folder, "priority: 100")
+    }
+
+    /// As [`Self::new`], with options of the topic in the daemons' files.
+    pub fn with_topic(
+        system: System,
+        place: Place,
+        number: u8,
+        setup: &DaemonSetup,
+        folder: PathBuf,
+        topic: &'static str,
+    ) -> Result<Self> {
         make_folder(&folder)?;
         let computers = computers(place, number)?;
         let (daemons, masters) = (Vec::new(), Vec::new());
-        let mut stage = Self { system, place, daemons, folder, computers, masters, number };
+        let zenoh_listens = Side::From;
+        let mut stage = Self {
+            system,
+            place,
+            daemons,
+            folder,
+            zenoh_listens,
+            topic,
+            computers,
+            masters,
+            number,
+        };
         stage.start_masters()?;
         stage.start_daemons(setup)?;
         Ok(stage)
@@ -186,7 +212,7 @@ impl Stage {
             name: &name,
             peers: vec![(&peer, format!("address: \"{address}\""))],
             radios: String::new(),
-            topics: "  /stream: { priority: 100 }\n".into(),
+            topics: format!("  /stream: {{ {} }}\n", self.topic),
             rest: format!("listen: \"0.0.0.0:{}\"\n{}", listen(side), self.ros(side, ros)),
         };
         file.write(&self.folder)?;
@@ -260,15 +286,14 @@ impl Stage {
         )
     }
 
-    /// Returns the options of a zenoh probe: where it listens or connects to. The publisher
-    /// listens.
+    /// Returns the options of a zenoh probe: where it listens or connects to.
     pub fn zenoh_options(&self, side: Side) -> Vec<String> {
         if self.place == Place::InProcess {
             return Vec::new();
         }
         let remote = self.place.is_remote();
-        let address = if remote { &self.computer(Side::From).address } else { LOOPBACK };
-        let verb = if side == Side::From { "listen" } else { "connect" };
+        let address = if remote { &self.computer(self.zenoh_listens).address } else { LOOPBACK };
+        let verb = if side == self.zenoh_listens { "listen" } else { "connect" };
         let endpoint = format!("--{verb}=tcp/{address}:{ZENOH_PORT}");
         // As with Fast DDS, shared memory would bypass a cable.
         let no_memory = remote.then(|| "--no-shared-memory".to_owned());

@@ -48,7 +48,7 @@ fn groups(context: &Context) -> Vec<(Place, Vec<System>)> {
     let places = if context.quick { &PLACES[1..] } else { &PLACES[..] };
     let of = |place: &Place| {
         let fits = |it: &System| *place == Place::Local || it.is_networked();
-        let here: Vec<System> = context.systems.iter().copied().filter(fits).collect();
+        let here: Vec<System> = context.few_in_quick().into_iter().filter(fits).collect();
         here.chunks(TOGETHER).map(|it| (*place, it.to_vec())).collect::<Vec<_>>()
     };
     places.iter().flat_map(of).collect()
@@ -84,6 +84,7 @@ pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
                 }
             }
         }
+        hops.iter().for_each(|it| it.stage.write_statuses(0));
         hops.into_iter().try_for_each(Hop::end)?;
         rows.extend(of_group);
     }
