@@ -14,7 +14,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
-from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
 INK, FAINT, PAPER = "#2b2b2b", "#d9d9d9", "#9a9a9a"
 SOURCE = "grey: medians of 2016, read off the plots of Maruyama, Kato, Azumi, EMSOFT 2016"
@@ -80,6 +80,14 @@ def dress_sizes(axes):
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks([256, 1000, 4000, 16000, 64000, 256000, 1e6, 4e6])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+
+
+def dress_delays(axes):
+    """A logarithmic axis that also has ticks if the delays are within one decade."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def save(figure, folder, name):
@@ -216,8 +224,7 @@ def draw_qos(report, paper, folder):
                 draw_quality(axes, found, place, width, colour)
             axes.bar([0], [0], color=colour, label=quality)
         axes.set_xticks(range(len(sizes)), [size(it) for it in sizes])
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+        dress_delays(axes)
         axes.set_xlabel("bytes of a message", color=INK)
         dress(axes, SYSTEMS[system][0])
     grid[0][0].set_ylabel("median and quartiles of the delay, ms", color=INK)
@@ -254,9 +261,7 @@ def draw_fairness(report, paper, folder):
         axes.plot(range(1, len(medians) + 1), medians, line, marker=marker, color=colour,
                   linewidth=1.6, markersize=5,
                   label="%s: last %.2f x first" % (title, medians[-1] / medians[0]))
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    dress_delays(axes)
     axes.set_xticks(range(1, 6))
     axes.set_xlabel("subscriber, fastest first (2016, ROS 1: the fifth needed about twice the "
                     "time of the first)", color=INK)
