@@ -88,6 +88,7 @@ class Receiver:
         self.client = client
         self.samples = []
         self.parts = []
+        self.is_announced = False
         self.warm = False
         self.last_ns = 0
         self.batch = -1
@@ -99,7 +100,8 @@ class Receiver:
         received_ns = time.monotonic_ns()
         sequence, sent_ns = STAMP.unpack_from(data)
         if sequence == WARM_UP:
-            if not self.warm:
+            # `first` follows `ready`; until then, the next message will do.
+            if self.is_announced and not self.warm:
                 self.warm = True
                 say("first")
             return
@@ -192,6 +194,8 @@ def main():
     gc.freeze()
     gc.disable()
     say("ready %d" % time.monotonic_ns())
+    if receiver:
+        receiver.is_announced = True
     if arguments.warm and sender:
         sender.warm_up()
     for line in iter(sys.stdin.readline, ""):

@@ -194,8 +194,9 @@ int run(int count, char** words) {
   if (arguments.role != "subscribe")
     sender.reset(new Sender(node, arguments.queue, arguments.latched));
   ros::AsyncSpinner spinner(1);
-  spinner.start();
+  // `first`, of a callback, follows `ready`.
   std::cout << "ready " << now_ns() << std::endl;
+  spinner.start();
   if (arguments.warm && sender) warm_up(*sender);
   for (std::string line; std::getline(std::cin, line);)
     obey(line, sender.get(), receiver.get(), arguments.prefix);
