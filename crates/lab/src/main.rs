@@ -15,6 +15,7 @@ mod rig;
 mod scenario;
 mod setup;
 mod sim;
+mod study;
 mod validate;
 
 use clap::Parser;
@@ -49,6 +50,9 @@ enum Command {
     /// Search for faults of the protocol: random settings, topologies and faults in virtual
     /// time, then recovery, checked against an independent record.
     Swarm(sim::swarm::Arguments),
+    /// Repeat a study of ROS, of a DDS or of real time on this machine.
+    #[command(subcommand)]
+    Study(study::Subject),
     /// Compare the radio model, virtual time and rate control with references.
     #[command(subcommand)]
     Validate(validate::Subject),
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Validate(subject) if subject.is_pure() => validate::run(subject),
         _ if !inside => enclosure::run_this_inside(),
         Command::Bench(command) => bench::run(command),
+        Command::Study(subject) => study::run(subject),
         Command::Air(arguments) => settled().and_then(|()| air::run(arguments)),
         Command::AirCheck(check) => {
             settled().and_then(|()| check.run()).map(|()| ExitCode::SUCCESS)

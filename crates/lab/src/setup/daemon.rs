@@ -99,18 +99,28 @@ impl DaemonSetup {
 
     /// Starts the daemon of a computer whose file is in `files`; its log goes to `logs`.
     pub fn run(&self, computer: &Computer, files: &Path, logs: &Path) -> Result<Daemon> {
+        self.run_as(&computer.name, computer, files, logs)
+    }
+
+    /// As [`Self::run`], for a node of another name than its computer.
+    pub fn run_as(
+        &self,
+        node: &str,
+        computer: &Computer,
+        files: &Path,
+        logs: &Path,
+    ) -> Result<Daemon> {
         ensure!(
             self.program.is_file(),
             "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
             self.program.display()
         );
-        let file = files.join(format!("{}.yaml", computer.name));
         let mut command = computer.command(&self.program);
-        command.arg("run").arg(&file);
+        command.arg("run").arg(files.join(format!("{node}.yaml")));
         Ok(Daemon {
-            process: Process::start(&format!("tautline-{}", computer.name), command, logs)?,
+            process: Process::start(&format!("tautline-{node}"), command, logs)?,
             program: self.program.clone(),
-            control: control(&computer.name),
+            control: control(node),
         })
     }
 

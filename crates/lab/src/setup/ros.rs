@@ -172,6 +172,18 @@ pub fn master_uri(address: &str) -> String {
     format!("http://{address}:{MASTER_PORT}")
 }
 
+/// Gives a ROS program an environment that no setting of this machine affects, and a home of its
+/// own.
+pub fn settle<'c>(command: &'c mut Command, name: &str) -> &'c mut Command {
+    let home = format!("{SCRATCH}/{name}-home");
+    command
+        .env_clear()
+        .envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("PYTHONDONTWRITEBYTECODE", "1")])
+        .env("HOME", &home)
+        .env("ROS_HOME", &home)
+        .env("ROS_LOG_DIR", format!("{home}/log"))
+}
+
 /// A ROS program on one computer.
 pub struct RosProgram<'a> {
     /// Computer that runs the program.
@@ -189,15 +201,8 @@ impl<'a> RosProgram<'a> {
     }
 
     fn command(&self, program: impl AsRef<OsStr>, name: &str) -> Command {
-        let home = format!("{SCRATCH}/{name}-home");
         let mut command = self.computer.command(program);
-        command
-            .env_clear()
-            .envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("PYTHONDONTWRITEBYTECODE", "1")])
-            .env("HOME", &home)
-            .env("ROS_HOME", &home)
-            .env("ROS_LOG_DIR", format!("{home}/log"))
-            .envs(self.middleware.environment(self.computer));
+        settle(&mut command, name).envs(self.middleware.environment(self.computer));
         command
     }
 

@@ -262,11 +262,20 @@ impl Pair {
     }
 
     fn by_wire(limits: LinkLimits) -> Result<Self> {
-        let (robot, base) = (Computer::new("robot", 1)?, Computer::new("base", 2)?);
+        let pair = Self::joined(["robot", "base"])?;
+        for computer in [&pair.robot, &pair.base] {
+            computer.limit(limits)?;
+        }
+        Ok(pair)
+    }
+
+    /// Creates two computers of these names, joined by a cable without limits. All pairs have the
+    /// same addresses.
+    pub fn joined([robot, base]: [&str; 2]) -> Result<Self> {
+        let (robot, base) = (Computer::new(robot, 1)?, Computer::new(base, 2)?);
         join(&robot.name, INTERFACE, &base.name, INTERFACE)?;
         for computer in [&robot, &base] {
             computer.take_address()?;
-            computer.limit(limits)?;
         }
         for computer in [&robot, &base] {
             computer.await_running()?;

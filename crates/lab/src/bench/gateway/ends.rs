@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ends of a stream as separate programs: a publisher and a subscriber, each written on the DDS
-//! library alone or on the ROS 2 gateway. They use the same commands as `ros/publish.py` and
+//! library alone or on a gateway. They use the same commands as `ros/publish.py` and
 //! `ros/subscribe.py`, which can replace either.
 
 use crate::rig::clock::monotonic_ns;
 use crate::rig::stamp::{STAMP_BYTES, Stamp};
 use crate::rig::stats::{Arrival, write_rows};
-use crate::setup::ros::DOMAIN;
+use crate::setup::ros::{DOMAIN, LOOPBACK};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use std::io::BufRead;
@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_dds::{Participant, Qos as Dds, Range, RawReader, RawWriter, Specification};
+use tautline_gateway::ros1::{Ros1, Ros1Options};
 use tautline_gateway::ros2::{Ros2, Ros2Options};
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::{Command, Event, Events, Gateway, Qos, Source, Topic};
@@ -24,9 +25,12 @@ pub const TOPIC: &str = "/stream";
 const TYPE: &str = "std_msgs/msg/UInt8MultiArray";
 const DDS_TOPIC: &str = "rt/stream";
 const DDS_TYPE: &str = "std_msgs::msg::dds_::UInt8MultiArray_";
-/// Bytes of the encapsulation, an empty layout (no dimensions, offset 0), and the length of the
-/// data.
-const HEAD: usize = 16;
+/// Bytes of the encapsulation in ROS 2.
+const ENCAPSULATION: usize = 4;
+/// Bytes of an empty layout (no dimensions, offset 0), and of the length of the data.
+const LAYOUT: usize = 12;
+/// Name and md5 of [`TYPE`] in ROS 1.
+const ROS1_TYPE: [&str; 2] = ["std_msgs/UInt8MultiArray", "82373f1612381bb6ee473b5cd6f5d89c"];
 /// Sequence number of messages that only show that the path works, as in `ros/flows.py`.
 const WARM_UP: u64 = 999_999_999_999;
 const WARM_UP_PERIOD: Duration = Duration::from_millis(50);
@@ -40,7 +44,7 @@ const MAX_MESSAGE: usize = 16_000_000;
 pub enum By {
     /// The DDS library alone.
     Bare,
-    /// The ROS 2 gateway.
+    /// The gateway: to ROS 2, or to ROS 1 with `--master`.
     Gateway,
 }
 
@@ -74,6 +78,16 @@ pub struct Arguments {
     /// Messages that the publisher keeps for subscribers that lag behind; 0 is all (on DDS alone).
     #[arg(long, default_value_t = 10)]
     depth: u32,
+    /// URI of the ROS 1 master of the gateway.
+    #[arg(long)]
+    master: Option<String>,
+}
+
+impl Arguments {
+    /// Returns the bytes before the data of a message.
+    fn head(&self) -> usize {
+        if self.master.is_some() { LAYOUT } else { ENCAPSULATION + LAYOUT }
+    }
 }
 
 /// Runs one end until it is done or its standard input ends.
@@ -88,18 +102,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 type Write1 = Box<dyn Fn(Bytes) -> Result<()>>;
 
 fn publish(arguments: &Arguments) -> Result<()> {
-    ensure!(
-        arguments.bytes >= HEAD + STAMP_BYTES,
-        "a message has at least {} bytes",
-        HEAD + STAMP_BYTES
-    );
+    let least = arguments.head() + STAMP_BYTES;
+    ensure!(arguments.bytes >= least, "a message has at least {least} bytes");
     let write = match arguments.by {
         By::Bare => bare_writer(arguments.depth)?,
-        By::Gateway => gateway_writer(arguments.depth)?,
+        By::Gateway => gateway_writer(arguments)?,
     };
     let orders = orders();
     println!("ready");
-    let start = warm_up(&*write, arguments.bytes, &orders)?;
+    let start = warm_up(&*write, arguments, &orders)?;
     let words: Vec<&str> = start.split_whitespace().collect();
     let &["start", first_ns, count] = words.as_slice() else {
         bail!("'{start}'; allowed: start T0_NS COUNT");
@@ -119,11 +130,11 @@ fn publish(arguments: &Arguments) -> Result<()> {
 /// Publishes uncounted messages until a command arrives; returns the command.
 fn warm_up(
     write: &dyn Fn(Bytes) -> Result<()>,
-    bytes: usize,
+    arguments: &Arguments,
     orders: &Receiver<String>,
 ) -> Result<String> {
     loop {
-        write(message(bytes, WARM_UP))?;
+        write(message(arguments.bytes, arguments.head(), WARM_UP))?;
         match orders.recv_timeout(WARM_UP_PERIOD) {
             Ok(order) => return Ok(order),
             Err(RecvTimeoutError::Timeout) => {}
@@ -145,24 +156,28 @@ fn publish_counted(
             let due = first_ns + sequence / arguments.burst * arguments.period_us * 1000;
             std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
         }
-        let message = message(arguments.bytes, sequence);
-        sent.push(stamp_of(&message).context("a message without a stamp")?.sent_ns);
+        let message = message(arguments.bytes, arguments.head(), sequence);
+        sent.push(
+            stamp_of(&message, arguments.head()).context("a message without a stamp")?.sent_ns,
+        );
         write(message)?;
     }
     Ok(sent)
 }
 
-/// Returns a message as CDR, stamped with the current time.
-fn message(bytes: usize, sequence: u64) -> Bytes {
+/// Returns a message as CDR, or as ROS 1 serializes it, stamped with the current time.
+fn message(bytes: usize, head: usize, sequence: u64) -> Bytes {
     let mut message = BytesMut::zeroed(bytes);
-    message[1] = 1;
-    message[12..16].copy_from_slice(&((bytes - HEAD) as u32).to_le_bytes());
-    Stamp { sequence, sent_ns: monotonic_ns() }.write(&mut message[HEAD..]);
+    if head > LAYOUT {
+        message[1] = 1;
+    }
+    message[head - 4..head].copy_from_slice(&((bytes - head) as u32).to_le_bytes());
+    Stamp { sequence, sent_ns: monotonic_ns() }.write(&mut message[head..]);
     message.freeze()
 }
 
-fn stamp_of(message: &[u8]) -> Option<Stamp> {
-    Stamp::read(message.get(HEAD..)?)
+fn stamp_of(message: &[u8], head: usize) -> Option<Stamp> {
+    Stamp::read(message.get(head..)?)
 }
 
 fn specification(qos: &Dds) -> Specification<'_> {
@@ -188,14 +203,16 @@ fn bare_writer(depth: u32) -> Result<Write1> {
     }))
 }
 
-fn gateway_writer(depth: u32) -> Result<Write1> {
+fn gateway_writer(arguments: &Arguments) -> Result<Write1> {
+    let depth = arguments.depth;
     ensure!(depth > 0, "the gateway keeps a number of messages");
-    let gateway = gateway(Arc::new(Ignored))?;
+    let gateway = gateway(arguments, Arc::new(Ignored))?;
+    // Without a hash, ROS 2 compares none.
+    let [type_name, type_hash] = if arguments.master.is_some() { ROS1_TYPE } else { [TYPE, ""] };
     let topic = Topic {
         name: TOPIC.into(),
-        type_name: TYPE.into(),
-        // No hash is given, so none is compared.
-        type_hash: String::new(),
+        type_name: type_name.into(),
+        type_hash: type_hash.into(),
         definition: "".into(),
         qos: Qos { depth, ..Qos::default() },
     };
@@ -207,7 +224,27 @@ fn gateway_writer(depth: u32) -> Result<Write1> {
     }))
 }
 
-fn gateway(events: Arc<dyn Events>) -> Result<Ros2> {
+fn gateway(arguments: &Arguments, events: Arc<dyn Events>) -> Result<Box<dyn Gateway>> {
+    match &arguments.master {
+        Some(master) => Ok(Box::new(gateway_to_ros1(master, events)?)),
+        None => Ok(Box::new(gateway_to_ros2(events)?)),
+    }
+}
+
+fn gateway_to_ros1(master: &str, events: Arc<dyn Events>) -> Result<Ros1> {
+    let options = Ros1Options {
+        master_uri: master.into(),
+        host: LOOPBACK.into(),
+        allow: Vec::new(),
+        node_name: "/tautline_end".into(),
+        tautline_name: "end".into(),
+        max_message: MAX_MESSAGE,
+        installed: Installed::new(Vec::new()),
+    };
+    Ok(Ros1::start(options, Arc::new(|_| true), events)?)
+}
+
+fn gateway_to_ros2(events: Arc<dyn Events>) -> Result<Ros2> {
     let options = Ros2Options {
         domain: DOMAIN.into(),
         range: Range::Loopback,
@@ -226,8 +263,9 @@ impl Events for Ignored {
 }
 
 /// Messages that a subscriber has received.
-#[derive(Default)]
 struct Received {
+    /// Bytes before the data of a message.
+    head: usize,
     state: Mutex<State>,
     more: Condvar,
 }
@@ -240,9 +278,13 @@ struct State {
 }
 
 impl Received {
+    fn new(head: usize) -> Self {
+        Self { head, state: Mutex::default(), more: Condvar::new() }
+    }
+
     fn take(&self, message: &[u8]) {
         let received_ns = monotonic_ns();
-        let Some(Stamp { sequence, sent_ns }) = stamp_of(message) else { return };
+        let Some(Stamp { sequence, sent_ns }) = stamp_of(message, self.head) else { return };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if sequence == WARM_UP {
             if !std::mem::replace(&mut state.warm, true) {
@@ -279,11 +321,11 @@ impl Events for Received {
 }
 
 fn subscribe(arguments: &Arguments) -> Result<()> {
-    let received = Arc::<Received>::default();
+    let received = Arc::new(Received::new(arguments.head()));
     let _reader: Box<dyn std::any::Any> = match arguments.by {
         By::Bare => Box::new(bare_reader(received.clone())?),
         By::Gateway => {
-            let gateway = gateway(received.clone())?;
+            let gateway = gateway(arguments, received.clone())?;
             gateway.handle(Command::Subscribe { topic: TOPIC.into() });
             Box::new(gateway)
         }
@@ -330,10 +372,18 @@ mod tests {
 
     #[test]
     fn a_message_is_an_array_of_bytes_in_cdr_with_its_stamp() {
-        let message = message(1024, 7);
+        let head = ENCAPSULATION + LAYOUT;
+        let message = message(1024, head, 7);
         assert_eq!(message.len(), 1024);
-        assert_eq!(message[..HEAD], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 3, 0, 0]);
-        assert_eq!(stamp_of(&message).unwrap().sequence, 7);
-        assert_eq!(stamp_of(&message[..HEAD + STAMP_BYTES - 1]), None);
+        assert_eq!(message[..head], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 3, 0, 0]);
+        assert_eq!(stamp_of(&message, head).unwrap().sequence, 7);
+        assert_eq!(stamp_of(&message[..head + STAMP_BYTES - 1], head), None);
+    }
+
+    #[test]
+    fn ros_1_has_no_encapsulation() {
+        let message = message(1020, LAYOUT, 7);
+        assert_eq!(message[..LAYOUT], [0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 3, 0, 0]);
+        assert_eq!(stamp_of(&message, LAYOUT).unwrap().sequence, 7);
     }
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Outcome classes as in Table 4 of the paper, decided from the samples.
+
+use serde::Serialize;
+
+/// Deadline of the paper, milliseconds.
+pub const DEADLINE_MS: f64 = 100.0;
+/// Share of messages that may take longer than the deadline; one in twenty is a busy machine.
+const LATE_SHARE: f64 = 0.05;
+
+/// How a system coped with a message size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All messages arrived, and at least 95 % within [`DEADLINE_MS`].
+    Fine,
+    /// All messages arrived, but more than 5 % took longer.
+    DeadlineMissed,
+    /// Messages did not arrive.
+    Loss,
+    /// Publishing did not come to an end, or a program no longer answered.
+    Halt,
+    /// The programs ended with an error before the first message.
+    ConfigurationError,
+    /// The system has no such case.
+    Unsupported,
+}
+
+impl Outcome {
+    /// Decides from the number of published and arrived messages and the delays in milliseconds.
+    pub fn of(planned: u64, sent: Option<u64>, delays: &[f64]) -> Self {
+        let arrived = delays.len() as u64;
+        let late = delays.iter().filter(|delay| **delay > DEADLINE_MS).count();
+        match sent {
+            Some(sent) if sent >= planned => {
+                if arrived < planned {
+                    Self::Loss
+                } else if late as f64 > LATE_SHARE * delays.len() as f64 {
+                    Self::DeadlineMissed
+                } else {
+                    Self::Fine
+                }
+            }
+            _ => Self::Halt,
+        }
+    }
+
+    /// Returns the words in tables.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::DeadlineMissed => "late",
+            Self::Loss => "loss",
+            Self::Halt => "halt",
+            Self::ConfigurationError => "error",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_follow_their_rules() {
+        let mut delays = vec![1.0; 100];
+        assert_eq!(Outcome::of(100, Some(100), &delays), Outcome::Fine);
+        delays[..6].fill(101.0);
+        assert_eq!(Outcome::of(100, Some(100), &delays), Outcome::DeadlineMissed);
+        assert_eq!(Outcome::of(100, Some(100), &delays[..99]), Outcome::Loss);
+        assert_eq!(Outcome::of(100, Some(100), &[]), Outcome::Loss);
+        assert_eq!(Outcome::of(100, Some(70), &delays[..70]), Outcome::Halt);
+        assert_eq!(Outcome::of(100, None, &delays), Outcome::Halt);
+    }
+}
