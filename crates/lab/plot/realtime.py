@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the parts of a report of the study of real time: realtime.py REPORT START."""
+
+import json
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+
+INK, FAINT, MUTED = "#2b2b2b", "#d9d9d9", "#8a8a8a"
+BLUE, RED, GREEN, AMBER = "#0060a8", "#d1495b", "#3f8f5b", "#d98e04"
+PAPER = "paper: Park, Delgado, Choi, IEEE Access 2020"
+
+
+def dress(axes, title):
+    axes.set_title(title, fontsize=10, color=INK, loc="left", fontweight="bold")
+    axes.grid(color=FAINT, linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def finish(figure, report, picture):
+    machine = report["machine"]
+    figure.text(
+        0.01, 0.005,
+        "%s, Linux %s, preemption: %s; %d cores, hypervisor: %s" % (
+            report["date"], report["kernel"], machine["preemption"], machine["cores"],
+            machine["virtualization"]),
+        fontsize=7.5, color=MUTED)
+    figure.tight_layout(rect=(0, 0.03, 1, 1))
+    figure.savefig(picture, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def load_word(stressed):
+    return "with stress-ng" if stressed else "idle"
+
+
+def latency(report, picture):
+    """The share of cycles later than each latency, of both instruments and schedulers."""
+    rows = report["latency"]
+    figure, axes = plt.subplots(1, 2, figsize=(13, 5), sharey=True, sharex=True)
+    paper = {False: (290, 11), True: (1280, 26)}
+    colours = {"FIFO": BLUE, "OTHER": RED}
+    for stressed, panel in zip((False, True), axes):
+        for row in rows:
+            if row["stressed"] != stressed or not row["cycles"]:
+                continue
+            pairs = sorted((int(us), count) for us, count in row["histogram"].items())
+            later, xs, ys = row["cycles"], [], []
+            for us, count in pairs:
+                xs.append(max(us, 0.7))
+                ys.append(later / row["cycles"])
+                later -= count
+            ours = row["instrument"] == "ours"
+            panel.step(xs, ys, where="post", color=colours[row["policy"]],
+                       linewidth=2 if ours else 1.2, linestyle="-" if ours else ":",
+                       label="SCHED_%s, %s" % (
+                           row["policy"], "this lab" if ours else "cyclictest"))
+        standard, realtime = paper[stressed]
+        for at, word in ((standard, "standard"), (realtime, "PREEMPT_RT")):
+            panel.axvline(at, color=MUTED, linewidth=1, linestyle="--")
+            panel.text(at * 0.93, 1.5, "paper's max,\n" + word, fontsize=7.5, color=MUTED, ha="right",
+                       va="bottom")
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_ylim(top=8)
+        panel.set_xlabel("scheduling latency (us)", color=INK)
+        dress(panel, "Scheduling latency, " + load_word(stressed))
+        if panel.lines:
+            panel.legend(frameon=False, fontsize=8.5, loc="lower left")
+    axes[0].set_ylabel("share of cycles at least this late", color=INK)
+    figure.text(0.99, 0.005, PAPER, fontsize=7.5, color=MUTED, ha="right")
+    finish(figure, report, picture)
+
+
+def tasks(report, picture):
+    """Largest responses, measured and computed, per release and number of cores."""
+    rows = [row for row in report["tasks"] if row["policy"] == "FIFO" and not row["stressed"]]
+    shown = [("common", 1), ("staggered", 1), ("common", 2)]
+    figure, axes = plt.subplots(1, 3, figsize=(14, 5), sharey=True)
+    names = ["3 of 10 ms", "5 of 20 ms", "10 of 40 ms", "15 of 80 ms"]
+    published = [3, 5, 21, 50]
+    for (release, cores), panel in zip(shown, axes):
+        row = next((row for row in rows
+                    if (row["release"], row["cores"]) == (release, cores)), None)
+        if row is None:
+            panel.text(0.5, 0.5, "not measured", ha="center", transform=panel.transAxes)
+            continue
+        bars = [
+            ("measured, from release", row["max_from_release_ms"], BLUE),
+            ("schedule, from release", row["scheduled_from_release_ms"], "#9dc3e6"),
+            ("measured, from first execution", row["max_from_start_ms"], RED),
+            ("paper: worst case stated", published, MUTED),
+        ]
+        for index, (label, values, colour) in enumerate(bars):
+            at = [task + (index - 1.5) * 0.2 for task in range(4)]
+            heights = [value or 0 for value in values]
+            panel.bar(at, heights, 0.19, color=colour, label=label)
+            for x, value in zip(at, heights):
+                panel.text(x, value + 0.8, "%.0f" % value, ha="center", fontsize=7, color=INK)
+        panel.set_xticks(range(4), names)
+        panel.set_xlabel("execution of period", color=INK)
+        dress(panel, "%s release, %s" % (
+            release.capitalize(), "one core" if cores == 1 else "two cores"))
+    axes[0].set_ylabel("largest response (ms), SCHED_FIFO, idle", color=INK)
+    axes[0].legend(frameon=False, fontsize=8.5, loc="upper left")
+    figure.text(0.99, 0.005, PAPER, fontsize=7.5, color=MUTED, ha="right")
+    finish(figure, report, picture)
+
+
+DRAWN = {"latency": latency, "tasks": tasks}
+
+
+def main():
+    source, start = sys.argv[1:3]
+    with open(source, encoding="utf-8") as file:
+        report = json.load(file)
+    for part, draw in DRAWN.items():
+        if report.get(part):
+            draw(report, start + part + ".png")
+
+
+main()
