@@ -22,7 +22,7 @@ def dress(axes, title):
         axes.spines[side].set_visible(False)
 
 
-def finish(figure, report, picture):
+def finish(figure, report, picture, top=1.0):
     machine = report["machine"]
     figure.text(
         0.01, 0.005,
@@ -30,7 +30,7 @@ def finish(figure, report, picture):
             report["date"], report["kernel"], machine["preemption"], machine["cores"],
             machine["virtualization"]),
         fontsize=7.5, color=MUTED)
-    figure.tight_layout(rect=(0, 0.03, 1, 1))
+    figure.tight_layout(rect=(0, 0.03, 1, top))
     figure.savefig(picture, dpi=110, metadata={"Software": None})
     plt.close(figure)
 
@@ -68,6 +68,7 @@ def latency(report, picture):
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.set_ylim(top=8)
+        panel.set_xlim(left=3)
         panel.set_xlabel("scheduling latency (us)", color=INK)
         dress(panel, "Scheduling latency, " + load_word(stressed))
         if panel.lines:
@@ -112,7 +113,49 @@ def tasks(report, picture):
     finish(figure, report, picture)
 
 
-DRAWN = {"latency": latency, "tasks": tasks}
+def periods(report, picture):
+    """Largest jitter and its 99th percentile by node, library and scheduler."""
+    rows = report["periods"]
+    figure, axes = plt.subplots(1, 2, figsize=(14, 5.2), sharey=True)
+    shades = {("plain", "FIFO"): "#a6a6a6", ("plain", "OTHER"): "#5c5c5c",
+              ("rospy", "FIFO"): "#9dc3e6", ("rospy", "OTHER"): BLUE,
+              ("rclpy", "FIFO"): "#f2a9b4", ("rclpy", "OTHER"): RED}
+    names = {"plain": "plain loop"}
+    for stressed, panel in zip((False, True), axes):
+        shown = [row for row in rows if row["stressed"] == stressed]
+        width = 0.86 / max(len(shown), 1)
+        marked = False
+        for index, row in enumerate(shown):
+            shift = (index - (len(shown) - 1) / 2) * width
+            at = [node + shift for node in range(len(row["nodes"]))]
+            library = row["library"]
+            panel.bar(at, [node["max_ms"] or 0 for node in row["nodes"]], width * 0.92,
+                      color=shades[library, row["policy"]],
+                      label="%s, SCHED_%s" % (names.get(library, library), row["policy"]))
+            p99 = [node["p99_ms"] or float("nan") for node in row["nodes"]]
+            panel.plot(at, p99, linestyle="none", marker="_", markersize=9, color=INK,
+                       label=None if marked else "99th percentile")
+            marked = True
+        for library, marker, label in (("rospy", "v", "paper's max, ROS 1 (standard kernel)"),
+                                       ("rclpy", "^", "paper's max, ROS 2 (PREEMPT_RT)")):
+            row = next((row for row in shown if row["library"] == library), None)
+            if row:
+                panel.plot(range(4), [node["paper_max_ms"] for node in row["nodes"]],
+                           linestyle="none", marker=marker, color=AMBER, markeredgecolor=INK,
+                           markersize=7, label=label)
+        panel.set_yscale("log")
+        panel.set_xticks(range(4), ["5 ms", "10 ms", "50 ms", "100 ms"])
+        panel.set_xlabel("period of the node", color=INK)
+        dress(panel, "Largest jitter of a period, " + load_word(stressed))
+    axes[0].set_ylabel("ms", color=INK)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="upper center", ncols=5,
+                  bbox_to_anchor=(0.5, 1.0))
+    figure.text(0.99, 0.005, PAPER, fontsize=7.5, color=MUTED, ha="right")
+    finish(figure, report, picture, top=0.9)
+
+
+DRAWN = {"latency": latency, "tasks": tasks, "periods": periods}
 
 
 def main():

@@ -7,6 +7,7 @@ mod condition;
 mod latency;
 mod page;
 mod paper;
+mod periods;
 pub mod program;
 mod recurrence;
 mod sleeper;
@@ -33,6 +34,8 @@ enum Part {
     Latency,
     /// Response times of four periodic tasks.
     Tasks,
+    /// Jitter of four nodes with periods, as plain loops and in ROS 1 and ROS 2.
+    Periods,
 }
 
 /// Arguments of the study.
@@ -100,6 +103,8 @@ pub struct Figures {
     latency: Vec<latency::Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tasks: Vec<tasks::Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    periods: Vec<periods::Row>,
 }
 
 impl Figures {
@@ -107,7 +112,8 @@ impl Figures {
     fn void(&self) -> Vec<&str> {
         let latency = self.latency.iter().flat_map(|row| &row.void);
         let tasks = self.tasks.iter().flat_map(|row| &row.void);
-        latency.chain(tasks).map(String::as_str).collect()
+        let periods = self.periods.iter().flat_map(|row| &row.void);
+        latency.chain(tasks).chain(periods).map(String::as_str).collect()
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -123,6 +129,9 @@ impl Figures {
         if !self.tasks.is_empty() {
             tables.push(("theory", tasks::theory()));
             tables.push(("tasks", tasks::table(&self.tasks)));
+        }
+        if !self.periods.is_empty() {
+            tables.push(("periods", periods::table(&self.periods)));
         }
         tables
     }
@@ -182,6 +191,9 @@ impl Arguments {
         if self.has(Part::Tasks) {
             figures.tasks = tasks::measure(&mut context)?;
         }
+        if self.has(Part::Periods) {
+            figures.periods = periods::measure(&mut context)?;
+        }
         figures.skipped = context.skipped;
         progress.finish();
         Ok(figures)
@@ -194,6 +206,9 @@ impl Arguments {
         }
         if self.has(Part::Tasks) {
             stages.extend(tasks::stages(context));
+        }
+        if self.has(Part::Periods) {
+            stages.extend(periods::stages(context));
         }
         stages
     }

@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_page_has_a_place_for_each_table() {
         let page = include_str!("../../../../../docs/explanation/study-realtime.md");
-        for name in ["latency", "theory", "tasks"] {
+        for name in ["latency", "theory", "tasks", "periods"] {
             replace(page, name, "").unwrap();
         }
     }
