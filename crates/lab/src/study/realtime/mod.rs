@@ -4,6 +4,7 @@
 //! and without load.
 
 mod condition;
+mod exchange;
 mod latency;
 mod page;
 mod paper;
@@ -36,6 +37,10 @@ enum Part {
     Tasks,
     /// Jitter of four nodes with periods, as plain loops and in ROS 1 and ROS 2.
     Periods,
+    /// Round trips by size and rate, with and without other traffic.
+    Roundtrip,
+    /// Losses by size and rate, over a modelled radio and a token bucket.
+    Loss,
 }
 
 /// Arguments of the study.
@@ -70,6 +75,8 @@ pub struct Context<'a> {
     runs: Option<u64>,
     /// Folder of raw samples and logs.
     raw: PathBuf,
+    /// The daemon.
+    tautline: PathBuf,
     progress: &'a Progress,
     /// Whether stress-ng is installed.
     can_stress: bool,
@@ -105,6 +112,10 @@ pub struct Figures {
     tasks: Vec<tasks::Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     periods: Vec<periods::Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roundtrip: Vec<exchange::Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    loss: Vec<exchange::Row>,
 }
 
 impl Figures {
@@ -113,7 +124,8 @@ impl Figures {
         let latency = self.latency.iter().flat_map(|row| &row.void);
         let tasks = self.tasks.iter().flat_map(|row| &row.void);
         let periods = self.periods.iter().flat_map(|row| &row.void);
-        latency.chain(tasks).chain(periods).map(String::as_str).collect()
+        let exchange = self.roundtrip.iter().chain(&self.loss).flat_map(|row| &row.void);
+        latency.chain(tasks).chain(periods).chain(exchange).map(String::as_str).collect()
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -132,6 +144,12 @@ impl Figures {
         }
         if !self.periods.is_empty() {
             tables.push(("periods", periods::table(&self.periods)));
+        }
+        if !self.roundtrip.is_empty() {
+            tables.push(("roundtrip", exchange::roundtrip::table(&self.roundtrip)));
+        }
+        if !self.loss.is_empty() {
+            tables.push(("loss", exchange::loss::table(&self.loss)));
         }
         tables
     }
@@ -170,6 +188,12 @@ impl Arguments {
         self.only.is_empty() || self.only.contains(&part)
     }
 
+    /// Returns the path of the daemon.
+    fn daemon(&self) -> Result<PathBuf> {
+        let beside = std::env::current_exe()?.with_file_name("tautline");
+        Ok(std::path::absolute(self.tautline.clone().unwrap_or(beside))?)
+    }
+
     fn measure(&self, output: &Output) -> Result<Figures> {
         let progress = Progress::new(Vec::new());
         let mut skipped = Vec::new();
@@ -179,6 +203,7 @@ impl Arguments {
             quick: self.quick,
             runs: self.runs,
             raw: output.folder.join("raw"),
+            tautline: self.daemon()?,
             progress: &progress,
             can_stress,
             skipped,
@@ -193,6 +218,12 @@ impl Arguments {
         }
         if self.has(Part::Periods) {
             figures.periods = periods::measure(&mut context)?;
+        }
+        if self.has(Part::Roundtrip) {
+            figures.roundtrip = exchange::roundtrip::measure(&context)?;
+        }
+        if self.has(Part::Loss) {
+            figures.loss = exchange::loss::measure(&context)?;
         }
         figures.skipped = context.skipped;
         progress.finish();
@@ -209,6 +240,12 @@ impl Arguments {
         }
         if self.has(Part::Periods) {
             stages.extend(periods::stages(context));
+        }
+        if self.has(Part::Roundtrip) {
+            stages.extend(exchange::roundtrip::stages(context));
+        }
+        if self.has(Part::Loss) {
+            stages.extend(exchange::loss::stages(context));
         }
         stages
     }

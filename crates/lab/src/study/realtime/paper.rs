@@ -32,3 +32,22 @@ pub const RESPONSES_MS: [f64; 4] = [3.0, 5.0, 21.0, 50.0];
 pub const RESPONSES_ROS1_MS: [f64; 4] = [81.8, 36.8, 68.2, 99.1];
 /// Largest response times that the paper measured with ROS 2.
 pub const RESPONSES_ROS2_MS: [f64; 4] = [3.03, 5.04, 21.03, 50.04];
+
+/// Largest round trip of ROS 1 with 100 B at 10 and 20 Hz, idle, milliseconds.
+pub const ROUND_TRIP_ROS1_SLOW_IDLE_MS: f64 = 0.29;
+/// Largest round trip of ROS 1 from 100 Hz on, idle.
+pub const ROUND_TRIP_ROS1_FAST_IDLE_MS: f64 = 40.0;
+/// Largest round trip of ROS 1 at 10 and 20 Hz with 30 Mbps of iperf3.
+pub const ROUND_TRIP_ROS1_SLOW_TRAFFIC_MS: f64 = 50.0;
+/// Largest round trip of ROS 1 at 100 Hz with 30 Mbps of iperf3; the paper states "over".
+pub const ROUND_TRIP_ROS1_FAST_TRAFFIC_MS: f64 = 119.0;
+/// Range of the largest round trips of ROS 2 up to 100 Hz.
+pub const ROUND_TRIP_ROS2_MS: [f64; 2] = [0.4, 0.9];
+/// Largest round trip of ROS 2 at 200 Hz with 30 Mbps of iperf3.
+pub const ROUND_TRIP_ROS2_200_TRAFFIC_MS: f64 = 2.7;
+
+/// Lost and sent messages of 10^5 bytes at 100 and 200 Hz, ROS 1; the paper lost none up to 10^4
+/// bytes.
+pub const LOST_ROS1: [[u32; 2]; 2] = [[46_164, 180_000], [134_259, 360_000]];
+/// As [`LOST_ROS1`], ROS 2.
+pub const LOST_ROS2: [[u32; 2]; 2] = [[179_907, 180_000], [359_859, 360_000]];
