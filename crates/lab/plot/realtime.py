@@ -155,7 +155,102 @@ def periods(report, picture):
     finish(figure, report, picture, top=0.9)
 
 
-DRAWN = {"latency": latency, "tasks": tasks, "periods": periods}
+SYSTEMS = {"rospy": ("rospy", BLUE, "o"), "rclpy": ("rclpy", RED, "s"),
+           "tautline": ("Tautline", GREEN, "^"),
+           "tautline-fifo": ("Tautline, SCHED_FIFO", "#8fce9f", "v")}
+
+
+def loads_of(rows):
+    """The pairs of stress and traffic that occur, in the order of the rows."""
+    return list(dict.fromkeys((row["stressed"], row["traffic"]) for row in rows))
+
+
+def roundtrip(report, picture):
+    """Round trips by size and by rate: median, 99th percentile and largest of each system."""
+    rows = report["roundtrip"]
+    loads = loads_of(rows)
+    figure, grid = plt.subplots(len(loads), 2, figsize=(14, 0.6 + 3.3 * len(loads)), sharey=True,
+                                squeeze=False)
+    sweeps = [("bytes", "size (B) at 100 Hz", lambda row: row["rate_hz"] == 100),
+              ("rate_hz", "rate (Hz) of 100 B", lambda row: row["bytes"] == 100)]
+    for (stressed, traffic), line in zip(loads, grid):
+        for (key, words, within), panel in zip(sweeps, line):
+            chosen = [row for row in rows if (row["stressed"], row["traffic"]) ==
+                      (stressed, traffic) and within(row)]
+            values = sorted({row[key] for row in chosen})
+            for index, (system, (name, colour, marker)) in enumerate(SYSTEMS.items()):
+                mine = sorted((row for row in chosen
+                               if row["system"] == system and row["max_ms"] is not None),
+                              key=lambda row: row[key])
+                at = [values.index(row[key]) + (index - 1.5) * 0.13 for row in mine]
+                panel.vlines(at, [row["p50_ms"] for row in mine], [row["max_ms"] for row in mine],
+                             color=colour, linewidth=1.5)
+                panel.plot(at, [row["p50_ms"] for row in mine], marker, color=colour,
+                           markersize=6, linestyle="none", label=name)
+                panel.plot(at, [row["p99_ms"] for row in mine], "_", color=colour, markersize=10,
+                           markeredgewidth=2, linestyle="none")
+            paper_at = [value for value in values if key == "rate_hz" or value]
+            if not stressed:
+                peaks = []
+                for value in paper_at:
+                    slow = key == "rate_hz" and value < 100
+                    known = not (traffic and key == "rate_hz" and value > 100)
+                    peak = (50 if slow else 119) if traffic else (0.29 if slow else 40)
+                    peaks.append(peak if known else float("nan"))
+                panel.plot(range(len(peaks)), peaks, "D", color=AMBER, markeredgecolor=INK,
+                           markersize=5, linestyle="none", label="paper's max, ROS 1")
+            panel.set_yscale("log")
+            panel.set_xticks(range(len(values)), [str(value) for value in values])
+            panel.set_xlabel(words, color=INK, fontsize=9)
+            dress(panel, "%s%s" % ("With stress-ng" if stressed else "Idle",
+                                   ", 30 Mbps of iperf3" if traffic else ", no other traffic"))
+        line[0].set_ylabel("round trip (ms)", color=INK)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=9, loc="upper center", ncols=5)
+    figure.text(0.99, 0.005, "marker: median, dash: 99th percentile, top of line: max; " + PAPER,
+                fontsize=7.5, color=MUTED, ha="right")
+    finish(figure, report, picture, top=1 - 0.35 / figure.get_figheight())
+
+
+def loss(report, picture):
+    """Heat maps of lost messages by size and rate; one per system, link and load."""
+    rows = report["loss"]
+    kinds = list(dict.fromkeys((row["link"], row["stressed"]) for row in rows))
+    figure, grid = plt.subplots(len(kinds), len(SYSTEMS), figsize=(14, 1.0 + 2.7 * len(kinds)),
+                                squeeze=False)
+    sizes = sorted({row["bytes"] for row in rows})
+    rates = sorted({row["rate_hz"] for row in rows})
+    for (link, stressed), line in zip(kinds, grid):
+        for (system, (name, _, _)), panel in zip(SYSTEMS.items(), line):
+            found = {(row["bytes"], row["rate_hz"]): row for row in rows
+                     if (row["link"], row["stressed"], row["system"]) == (link, stressed, system)}
+            cell = [[found.get((size, rate), {}).get("lost_percent") for rate in rates]
+                    for size in sizes]
+            numbers = [[float("nan") if it is None else it for it in row] for row in cell]
+            panel.imshow(numbers, cmap="OrRd", vmin=0, vmax=100, aspect="auto", origin="lower")
+            for y, row in enumerate(cell):
+                for x, value in enumerate(row):
+                    word = "void" if value is None else "%.0f %%" % value
+                    if value is not None and 0 < value < 1:
+                        word = "%.1f %%" % value
+                    dark = value is not None and value > 60
+                    panel.text(x, y, word, ha="center", va="center", fontsize=8.5,
+                               color="white" if dark else INK)
+            panel.set_xticks(range(len(rates)), [str(rate) for rate in rates])
+            panel.set_yticks(range(len(sizes)), ["%d" % size for size in sizes])
+            panel.set_title("%s, %s%s" % (name, "radio" if link == "radio" else "wire",
+                                          ", stress-ng" if stressed else ""),
+                            fontsize=9.5, color=INK, loc="left", fontweight="bold")
+            panel.set_xlabel("Hz", color=INK, fontsize=9)
+        line[0].set_ylabel("size (B)", color=INK)
+    figure.text(0.99, 0.005, "lost messages; " + PAPER + ": none up to 10000 B; 100000 B at 100 and "
+                "200 Hz: ROS 1 26 and 37 %, ROS 2 100 %", fontsize=7.5, color=MUTED, ha="right",
+                va="bottom")
+    finish(figure, report, picture)
+
+
+DRAWN = {"latency": latency, "tasks": tasks, "periods": periods, "roundtrip": roundtrip,
+         "loss": loss}
 
 
 def main():

@@ -107,14 +107,14 @@ fn percentile(histogram: &Histogram, share: f64) -> Option<u64> {
 
 /// Returns the stages of progress.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
-    let time = context.seconds(4, 30) + Duration::from_secs(1);
+    let time = context.seconds(2, 12) + Duration::from_secs(1);
     let of = |what: &str| (format!("latency: {what}"), time * 4);
     (0..context.rounds()).flat_map(|_| [of("idle"), of("stress")]).collect()
 }
 
 /// Measures all conditions.
 pub fn measure(context: &mut Context<'_>) -> Result<Vec<Row>> {
-    let cycles = context.seconds(4, 30).as_micros() as u64 / PERIOD_US;
+    let cycles = context.seconds(2, 12).as_micros() as u64 / PERIOD_US;
     let mut instruments = vec![Instrument::Ours];
     if installed("cyclictest", "rt-tests", "comparison with cyclictest", &mut context.skipped) {
         instruments.push(Instrument::Cyclictest);

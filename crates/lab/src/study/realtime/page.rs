@@ -6,11 +6,14 @@ use super::Figures;
 use crate::rig::output::About;
 use crate::rig::plot;
 use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::path::Path;
 
 /// Name of the page, its data and its pictures.
 const PAGE: &str = "study-realtime";
+/// Keys of the parts in a report.
+const PARTS: [&str; 5] = ["latency", "tasks", "periods", "roundtrip", "loss"];
 
 /// Draws a picture of each part in `report`; the names of the files begin with `start`.
 pub fn draw(report: &Path, start: &Path) -> Result<()> {
@@ -19,7 +22,7 @@ pub fn draw(report: &Path, start: &Path) -> Result<()> {
 }
 
 /// Writes tables, pictures and data into the documentation; parts that were not measured stay as
-/// they are, but in the data.
+/// they are.
 pub fn write(docs: &Path, report: &Path, figures: &Figures, about: &About) -> Result<()> {
     let page = docs.join("explanation").join(format!("{PAGE}.md"));
     let text = std::fs::read_to_string(&page)
@@ -35,8 +38,29 @@ pub fn write(docs: &Path, report: &Path, figures: &Figures, about: &About) -> Re
         .try_fold(text, |text, (name, table)| replace(&text, name, &dated(table)))?;
     std::fs::write(&page, text).with_context(|| format!("cannot write {}", page.display()))?;
     let data = docs.join("measured").join(format!("{PAGE}.json"));
-    std::fs::copy(report, &data).with_context(|| format!("cannot write {}", data.display()))?;
+    let new = serde_json::from_str(&std::fs::read_to_string(report)?)?;
+    let merged = merge(std::fs::read_to_string(&data).ok().as_deref(), new)?;
+    std::fs::write(&data, format!("{merged:#}\n"))
+        .with_context(|| format!("cannot write {}", data.display()))?;
     draw(report, &docs.join("explanation").join(format!("{PAGE}-")))
+}
+
+/// Returns the new report with the parts of the old data that it does not have; `measured` says when
+/// each part was.
+fn merge(old: Option<&str>, mut new: Value) -> Result<Value> {
+    let mut dates = Map::new();
+    for part in PARTS.iter().filter(|part| new.get(part).is_some()) {
+        dates.insert((*part).into(), new["date"].clone());
+    }
+    let old: Value = old.map(serde_json::from_str).transpose()?.unwrap_or_default();
+    for part in PARTS.iter().filter(|part| old.get(part).is_some()) {
+        if new.get(part).is_none() {
+            new[*part] = old[*part].clone();
+            dates.insert((*part).into(), old["measured"][*part].clone());
+        }
+    }
+    new["measured"] = dates.into();
+    Ok(new)
 }
 
 /// Replaces what is between `<!-- begin NAME -->` and `<!-- end NAME -->`.
@@ -66,9 +90,19 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_were_not_measured_stay_in_the_data() {
+        let new = serde_json::json!({"date": "b", "tasks": [2]});
+        let old =
+            r#"{"date": "a", "tasks": [1], "loss": [1], "measured": {"tasks": "a", "loss": "a"}}"#;
+        let merged = merge(Some(old), new).unwrap();
+        assert_eq!((&merged["tasks"], &merged["loss"]), (&[2].into(), &[1].into()));
+        assert_eq!(merged["measured"], serde_json::json!({"tasks": "b", "loss": "a"}));
+    }
+
+    #[test]
     fn the_page_has_a_place_for_each_table() {
         let page = include_str!("../../../../../docs/explanation/study-realtime.md");
-        for name in ["latency", "theory", "tasks", "periods"] {
+        for name in ["latency", "theory", "tasks", "periods", "roundtrip", "loss"] {
             replace(page, name, "").unwrap();
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages lost from the robot to its base, by size and rate.
 
+use super::session::{Cell, System};
 use super::{Load, Over, Plan, Row, exceptions, load_words};
 use crate::rig::table::{self, column, or_dash};
 use crate::study::realtime::{Context, paper};
-use super::session::{Cell, System};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -20,15 +20,19 @@ fn plan(context: &Context<'_>) -> Plan {
         part: "loss",
         links: if quick { vec![Over::Radio] } else { vec![Over::Radio, Over::Wire] },
         loads: loads.filter(|load| !quick || !load.stressed).collect(),
-        cells: sizes.flat_map(cell).filter(|cell| !quick || cell.rate_hz != 10).collect(),
+        cells: sizes
+            .flat_map(cell)
+            .filter(|cell| !quick || [20, 100].contains(&cell.rate_hz))
+            .collect(),
         reply: false,
-        time: context.seconds(1, 2),
+        systems: super::systems(context),
+        time: context.seconds(1, 3),
     }
 }
 
 /// Returns the stages of progress.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
-    plan(context).stages(context.rounds())
+    plan(context).stages(super::rounds(context))
 }
 
 /// Measures all conditions.
@@ -66,6 +70,10 @@ pub fn table(rows: &[Row]) -> String {
             column("sent", |row| row.sent.to_string()),
             column("lost", |row| row.sent.saturating_sub(row.arrived).to_string()),
             column("lost %", |row| or_dash(row.lost_percent, 1)),
+            column("sent at Hz", |row| {
+                or_dash(crate::rig::stats::median(row.sent_hz.iter().copied()), 0)
+            }),
+            column("median delay ms", |row| or_dash(row.delay_p50_ms, 1)),
             column("paper's lost %", |row| or_dash(paper_percent(row), 1)),
             column("", exceptions),
         ],
@@ -79,9 +87,8 @@ mod tests {
     #[test]
     fn the_papers_losses_belong_to_the_largest_messages() {
         let load = Load { stressed: false, traffic: false };
-        let row = |bytes, rate_hz| {
-            Row::new(System::Rospy, Over::Radio, load, Cell { bytes, rate_hz })
-        };
+        let row =
+            |bytes, rate_hz| Row::new(System::Rospy, Over::Radio, load, Cell { bytes, rate_hz });
         let percent = paper_percent(&row(100_000, 100)).unwrap();
         assert!((percent - 25.65).abs() < 0.01, "{percent}");
         assert_eq!(paper_percent(&row(100, 200)), Some(0.0));

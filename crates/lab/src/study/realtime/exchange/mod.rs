@@ -13,7 +13,7 @@ use crate::setup::world::Link;
 use anyhow::Result;
 use serde::Serialize;
 use session::{Cell, SYSTEMS, Samples, Sent, Session, System, Traffic};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Rate of the token bucket; 802.11n at 5 GHz gives a Raspberry Pi about as much.
@@ -26,6 +26,8 @@ const TRAFFIC_MBPS: u32 = 30;
 const TRAFFIC_SHARE: f64 = 0.9;
 /// A cell whose last message was later than this share of its time was not sent at its rate.
 const BEHIND_SHARE: f64 = 0.1;
+/// Messages below this size are measured for half the time.
+const LARGE_BYTES: u32 = 10_000;
 /// Time of starting programs, for progress only.
 const START: Duration = Duration::from_secs(8);
 /// Time between cells, for progress only.
@@ -65,6 +67,7 @@ struct Plan {
     loads: Vec<Load>,
     cells: Vec<Cell>,
     reply: bool,
+    systems: Vec<System>,
     time: Duration,
 }
 
@@ -86,9 +89,14 @@ pub struct Row {
     #[serde(flatten)]
     pub cell: Cell,
     pub sent: usize,
+    /// Rate at which the sender really sent, by round.
+    pub sent_hz: Vec<f64>,
     /// Distinct messages that the receiver received.
     pub arrived: usize,
     pub lost_percent: Option<f64>,
+    /// Time from sender to receiver, on the clock of this machine.
+    pub delay_p50_ms: Option<f64>,
+    pub delay_p99_ms: Option<f64>,
     /// Round trips on the sender's clock.
     pub replied: usize,
     pub p50_ms: Option<f64>,
@@ -98,6 +106,8 @@ pub struct Row {
     pub blocked: usize,
     /// Why rounds do not count.
     pub void: Vec<String>,
+    #[serde(skip)]
+    delays_ms: Vec<f64>,
     #[serde(skip)]
     round_trips_ms: Vec<f64>,
 }
@@ -111,6 +121,10 @@ impl Row {
             traffic: load.traffic,
             cell,
             sent: 0,
+            sent_hz: Vec::new(),
+            delay_p50_ms: None,
+            delay_p99_ms: None,
+            delays_ms: Vec::new(),
             arrived: 0,
             lost_percent: None,
             replied: 0,
@@ -125,53 +139,82 @@ impl Row {
 
     /// Adds the samples of the cell with that number.
     fn add(&mut self, number: u64, samples: &Samples) {
+        let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
         let of_cell = samples.sent.iter().filter(|[cell, ..]| *cell == number);
-        for [_, _, sent, replied] in of_cell {
-            self.sent += 1;
-            if *replied > 0 {
-                self.round_trips_ms.push(replied.saturating_sub(*sent) as f64 / 1e6);
+        let mut sent_at = HashMap::new();
+        for &[_, sequence, sent, replied] in of_cell {
+            sent_at.insert(sequence, sent);
+            if replied > 0 {
+                self.round_trips_ms.push(ms(sent, replied));
             }
         }
-        let arrived = samples.received.iter().filter(|[cell, ..]| *cell == number);
-        self.arrived += arrived.map(|[_, sequence, _]| *sequence).collect::<HashSet<_>>().len();
+        self.sent += sent_at.len();
+        let (first, last) = (sent_at.values().min(), sent_at.values().max());
+        if let (Some(first), Some(last)) = (first, last)
+            && first < last
+        {
+            self.sent_hz.push(1000.0 * (sent_at.len() - 1) as f64 / ms(*first, *last));
+        }
+        for &[_, sequence, received] in samples.received.iter().filter(|it| it[0] == number) {
+            // A message that arrives twice arrived once.
+            if let Some(sent) = sent_at.remove(&sequence) {
+                self.arrived += 1;
+                self.delays_ms.push(ms(sent, received));
+            }
+        }
     }
 
     fn summarize(&mut self) {
         let lost = self.sent.saturating_sub(self.arrived);
         self.lost_percent = (self.sent > 0).then(|| 100.0 * lost as f64 / self.sent as f64);
         self.replied = self.round_trips_ms.len();
+        let delay = |share| (self.arrived > 0).then(|| percentile(self.delays_ms.clone(), share));
+        (self.delay_p50_ms, self.delay_p99_ms) = (delay(0.5), delay(0.99));
         let of = |share| percentile(self.round_trips_ms.clone(), share);
         if self.replied > 0 {
-            (self.p50_ms, self.p99_ms, self.max_ms) = (Some(of(0.5)), Some(of(0.99)), Some(of(1.0)));
+            (self.p50_ms, self.p99_ms, self.max_ms) =
+                (Some(of(0.5)), Some(of(0.99)), Some(of(1.0)));
         }
     }
 }
 
 impl Plan {
+    /// Returns the counted time of a cell; small messages differ little.
+    fn time_of(&self, cell: Cell) -> Duration {
+        if cell.bytes < LARGE_BYTES { self.time / 2 } else { self.time }
+    }
+
     fn stages(&self, rounds: u64) -> Vec<(String, Duration)> {
-        let cells = (self.time + BETWEEN) * self.cells.len() as u32;
-        let time = START + (cells + Duration::from_secs(2)) * self.loads.len() as u32;
+        let cells: Duration = self.cells.iter().map(|cell| self.time_of(*cell) + BETWEEN).sum();
         let mut stages = Vec::new();
-        for link in (0..rounds).flat_map(|_| &self.links) {
-            for system in SYSTEMS {
+        for &link in (0..rounds).flat_map(|_| &self.links) {
+            for &system in &self.systems {
+                let loads = self.loads_on(link).len() as u32;
+                let time = START + (cells + Duration::from_secs(2)) * loads;
                 stages.push((format!("{}: {}, {}", self.part, link.name(), system.name()), time));
             }
         }
         stages
     }
 
+    /// Returns the loads of a link; the wire has no runs with stress if the radio has.
+    fn loads_on(&self, link: Over) -> Vec<Load> {
+        let only_idle = link == Over::Wire && self.links.contains(&Over::Radio);
+        self.loads.iter().copied().filter(|load| !only_idle || !load.stressed).collect()
+    }
+
     fn measure(&self, context: &Context<'_>) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for &link in &self.links {
-            for system in SYSTEMS {
-                for &load in &self.loads {
+            for &system in &self.systems {
+                for load in self.loads_on(link) {
                     rows.extend(self.cells.iter().map(|cell| Row::new(system, link, load, *cell)));
                 }
             }
         }
-        for round in 1..=context.rounds() {
+        for round in 1..=rounds(context) {
             for &link in &self.links {
-                for system in SYSTEMS {
+                for &system in &self.systems {
                     context.progress.next();
                     let mine = |row: &&mut Row| row.link == link && row.system == system;
                     let mut mine: Vec<&mut Row> = rows.iter_mut().filter(mine).collect();
@@ -186,15 +229,16 @@ impl Plan {
     /// Measures all rows of one link and system, whose order is that of the loads.
     fn session(&self, rows: &mut [&mut Row], round: u64, context: &Context<'_>) -> Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
+        let link = first.link;
         let name = format!("{}-{}-{}-{round}", self.part, first.link.name(), first.system.short());
         let at = (context.raw.as_path(), name.as_str());
         let mut session =
             Session::start(first.system, first.link.link(), self.reply, &context.tautline, at)?;
         let mut void: HashMap<usize, String> = HashMap::new();
-        for (index, load) in self.loads.iter().enumerate() {
+        for (index, load) in self.loads_on(link).into_iter().enumerate() {
             let start = index * self.cells.len();
             let rows = &mut rows[start..start + self.cells.len()];
-            let reasons = self.under(*load, rows, start + 1, &mut session, context)?;
+            let reasons = self.under(load, rows, start + 1, &mut session, context)?;
             void.extend(reasons);
         }
         let samples = session.end()?;
@@ -224,8 +268,8 @@ impl Plan {
         session.pair.count_from_now();
         let mut void = Vec::new();
         for (number, row) in (first..).zip(rows.iter_mut()) {
-            let sent = session.run(number, row.cell, self.time)?;
-            match judge(sent, self.time) {
+            let time = self.time_of(row.cell);
+            match judge(session.run(number, row.cell, time)?, time) {
                 Pace::Kept => {}
                 Pace::Blocked => row.blocked += 1,
                 Pace::Void(reason) => void.push((number, reason)),
@@ -244,7 +288,7 @@ impl Plan {
         surroundings: Surroundings,
         session: &mut Session,
     ) -> Result<Option<String>> {
-        let bytes = |cell: &Cell| u64::from(cell.bytes) * cell.count(self.time);
+        let bytes = |cell: &Cell| u64::from(cell.bytes) * cell.count(self.time_of(*cell));
         let own = self.cells.iter().map(bytes).sum();
         let mbps = traffic.map(|traffic| traffic.end(&session.pair, own)).transpose()?;
         let end = surroundings.end()?;
@@ -254,6 +298,17 @@ impl Plan {
         let slow = slow.map(|mbps| format!("iperf3 sent {mbps:.1} Mbps, wanted {TRAFFIC_MBPS}"));
         Ok(end.void.or(slow).or(late.map(|it| format!("the radio's emulator was late: {it}"))))
     }
+}
+
+/// Returns the measurements of each cell: one, unless the user wants more.
+fn rounds(context: &Context<'_>) -> u64 {
+    context.runs.unwrap_or(1)
+}
+
+/// Returns the systems; quick runs leave out the one that differs least.
+fn systems(context: &Context<'_>) -> Vec<System> {
+    let wanted = |it: &System| !context.quick || *it != System::TautlineFifo;
+    SYSTEMS.into_iter().filter(wanted).collect()
 }
 
 /// Whether a sender kept its rate.

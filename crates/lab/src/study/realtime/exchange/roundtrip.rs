@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Round trips by size and rate, with and without other traffic on the same link.
 
+use super::session::{Cell, System};
 use super::{Load, Over, Plan, Row, exceptions, load_words};
 use crate::rig::table::{self, column, or_dash};
 use crate::study::realtime::{Context, paper};
-use super::session::{Cell, System};
 use anyhow::Result;
 use std::time::Duration;
 
 fn plan(context: &Context<'_>) -> Plan {
-    let loads = context.stresses().flat_map(|stressed| {
-        [false, true].map(|traffic| Load { stressed, traffic })
-    });
+    let loads = context
+        .stresses()
+        .flat_map(|stressed| [false, true].map(|traffic| Load { stressed, traffic }));
     Plan {
         part: "roundtrip",
         links: vec![Over::Wire],
@@ -19,22 +19,23 @@ fn plan(context: &Context<'_>) -> Plan {
         loads: loads.filter(|load| !context.quick || !load.stressed).collect(),
         cells: cells(context.quick),
         reply: true,
-        time: context.seconds(1, 4),
+        systems: super::systems(context),
+        time: context.seconds(2, 4),
     }
 }
 
 /// Returns the paper's cells: sizes at 100 Hz, and rates at 100 B.
 fn cells(quick: bool) -> Vec<Cell> {
-    let all = [
-        (100, 10), (100, 20), (10, 100), (100, 100), (1000, 100), (10_000, 100), (100, 200),
-    ];
-    let chosen = all.into_iter().filter(|cell| !quick || ![(100, 20), (10, 100), (1000, 100)].contains(cell));
+    let all = [(100, 10), (100, 20), (10, 100), (100, 100), (1000, 100), (10_000, 100), (100, 200)];
+    let chosen = all
+        .into_iter()
+        .filter(|cell| !quick || ![(100, 20), (10, 100), (1000, 100), (100, 200)].contains(cell));
     chosen.map(|(bytes, rate_hz)| Cell { bytes, rate_hz }).collect()
 }
 
 /// Returns the stages of progress.
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
-    plan(context).stages(context.rounds())
+    plan(context).stages(super::rounds(context))
 }
 
 /// Measures all conditions.

@@ -169,8 +169,11 @@ impl Session {
         let [behind, in_publish] = numbers[..] else {
             anyhow::bail!("the sender said 'done {said}', wanted two numbers")
         };
-        for end in [&mut self.receiver, &mut self.sender] {
+        let mut ends = [&mut self.receiver, &mut self.sender];
+        for end in &mut ends {
             end.send_line(&format!("settle {SETTLE_S}"))?;
+        }
+        for end in ends {
             end.await_line("settled", Duration::from_secs(SETTLE_S) + WRITE_PATIENCE)?;
         }
         let duration = |ns: i64| Duration::from_nanos(ns.max(0) as u64);
@@ -196,9 +199,8 @@ fn daemons(system: System, pair: &Pair, program: &Path, folder: &Path) -> Result
     let setup = DaemonSetup { program: program.into(), ros: Ros::One, rate_bps: None };
     let start = |computer: &Computer, peer: &Computer, cpu: usize| {
         let ros = format!("ros1: {{ master: \"{}\", host: {LOOPBACK} }}", master_uri(LOOPBACK));
-        let thread = format!(
-            "realtime: {{ priority: {DAEMON_PRIORITY}, cpu: {cpu}, lock_memory: true }}"
-        );
+        let thread =
+            format!("realtime: {{ priority: {DAEMON_PRIORITY}, cpu: {cpu}, lock_memory: true }}");
         let file = NodeFile {
             name: &computer.name,
             peers: vec![peer.entry()],
@@ -229,8 +231,8 @@ impl Traffic {
     pub fn start(pair: &Pair, mbps: u32, folder: &Path) -> Result<Self> {
         let mut server = pair.base.command("iperf3");
         server.args(["--server", "--one-off"]);
-        let server = Process::start("iperf3-server", server, folder)
-            .context("iperf3 (package iperf3)")?;
+        let server =
+            Process::start("iperf3-server", server, folder).context("iperf3 (package iperf3)")?;
         let listens = || {
             let sockets = run(pair.base.command("ss").args(["-Hltn", "sport = :5201"]))?;
             Ok((!sockets.trim().is_empty()).then_some(()))
@@ -260,7 +262,8 @@ impl Traffic {
 }
 
 fn sent_bytes(computer: &Computer) -> Result<u64> {
-    let said = computer.ip(&["-json", "-statistics", "link", "show", "dev", &computer.interface])?;
+    let said =
+        computer.ip(&["-json", "-statistics", "link", "show", "dev", &computer.interface])?;
     let links: serde_json::Value = serde_json::from_str(&said)?;
     links[0]["stats64"]["tx"]["bytes"].as_u64().with_context(|| format!("no counter in {said}"))
 }

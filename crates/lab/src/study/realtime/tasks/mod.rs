@@ -143,6 +143,8 @@ fn conditions(context: &Context<'_>) -> Vec<Row> {
             ] {
                 // The limit for real-time threads concerns no others.
                 let applies = policy == Policy::Fifo || release != Release::Continuous;
+                let brief = (release, wanted) == (Release::Common, 1);
+                let applies = applies && (!context.quick || policy == Policy::Fifo || brief);
                 if applies && wanted <= cores {
                     rows.push(Row::new(release, wanted, policy, stressed));
                 }
@@ -153,7 +155,7 @@ fn conditions(context: &Context<'_>) -> Vec<Row> {
 }
 
 fn bursts(context: &Context<'_>) -> u64 {
-    if context.quick { 2 } else { 8 }
+    if context.quick { 2 } else { 4 }
 }
 
 /// Returns the stages of progress.
