@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod enclosure;
 pub mod figures;
+pub mod machine;
 pub mod namespace;
 pub mod node_file;
 pub mod output;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The output of a case or a study: its folder, its report and its conclusion.
 
+use super::machine::Machine;
 use super::verdict::{Conclusion, Verdict};
 use crate::rig::processes::run;
 use crate::rig::progress::Progress;
@@ -16,12 +17,17 @@ const TCP_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control"
 /// Date, machine and source revision of a report.
 #[derive(Serialize)]
 pub struct About {
-    date: String,
+    /// Time of the report, UTC.
+    pub date: String,
     host: String,
-    kernel: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Processor, memory and preemption model.
+    pub machine: Machine,
     /// Congestion control of the other transports' TCP; namespaces have the machine's.
     pub tcp_congestion_control: String,
-    revision: String,
+    /// Revision of the source.
+    pub revision: String,
 }
 
 impl About {
@@ -32,6 +38,7 @@ impl About {
             date: line_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
             host: line_of("uname", &["-n"]),
             kernel: line_of("uname", &["-r"]),
+            machine: Machine::now(),
             tcp_congestion_control: line_of("cat", &[TCP_CONGESTION_CONTROL]),
             revision: line_of("git", &["-C", tree, "describe", "--always", "--dirty"]),
         }

@@ -255,7 +255,7 @@ pub fn write_rows(file: &Path, rows: impl IntoIterator<Item = String>) -> Result
 }
 
 /// Reads rows of `N` whole numbers below a header line.
-fn rows<const N: usize>(file: &Path) -> Result<Vec<[u64; N]>> {
+pub fn rows<const N: usize>(file: &Path) -> Result<Vec<[u64; N]>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("no samples in {}", file.display()))?;
     text.lines()

@@ -22,14 +22,23 @@ pub enum Subject {
     Dds(dds::Arguments),
     /// Whether periods and deadlines are kept, with and without load.
     Realtime(realtime::Arguments),
+    /// A measured program of the study of real time; started by it.
+    #[command(hide = true)]
+    RealtimeProgram(realtime::program::Arguments),
 }
 
 /// Runs a study inside the enclosure.
 pub fn run(subject: &Subject) -> Result<ExitCode> {
-    enclosure::settle()?;
+    // A study inside the enclosure starts its own programs.
+    if !matches!(subject, Subject::RealtimeProgram(_)) {
+        enclosure::settle()?;
+    }
     match subject {
         Subject::Scaling(arguments) => scaling::run(arguments),
         Subject::Dds(arguments) => dds::run(arguments),
         Subject::Realtime(arguments) => realtime::run(arguments),
+        Subject::RealtimeProgram(arguments) => {
+            realtime::program::run(arguments).map(|()| ExitCode::SUCCESS)
+        }
     }
 }

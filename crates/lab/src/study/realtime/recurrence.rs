@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Response times of periodic tasks with fixed priorities: the recurrence of the paper, and a
+//! schedule computed step by step.
+
+use super::paper;
+
+/// A periodic task; times in one unit, whole numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Task {
+    /// P: time between releases, which is also the deadline.
+    pub period: u64,
+    /// C: execution time.
+    pub execution: u64,
+    /// B: longest time for which a task of lower priority blocks it.
+    pub blocking: u64,
+    /// J: largest delay of its release.
+    pub jitter: u64,
+}
+
+/// Returns the paper's four tasks in milliseconds, highest priority first, without blocking or
+/// jitter.
+pub fn tasks() -> [Task; 4] {
+    std::array::from_fn(|index| Task {
+        period: paper::TASK_PERIODS_MS[index],
+        execution: paper::TASK_EXECUTIONS_MS[index],
+        blocking: 0,
+        jitter: 0,
+    })
+}
+
+/// Returns the worst-case response times on one core of tasks in the order of their priorities:
+/// the least `R = C + B + sum of ceil((R + J_j) / P_j) C_j` over tasks j of higher priority
+/// (equation 1 of the paper). `None` for a task whose R exceeds its period, where the equation
+/// does not hold.
+pub fn responses(tasks: &[Task]) -> Vec<Option<u64>> {
+    let of = |index: usize| response(&tasks[index], &tasks[..index]);
+    (0..tasks.len()).map(of).collect()
+}
+
+fn response(task: &Task, higher: &[Task]) -> Option<u64> {
+    let mut response = task.execution + task.blocking;
+    while response <= task.period {
+        let from =
+            |other: &Task| (response + other.jitter).div_ceil(other.period) * other.execution;
+        let next = task.execution + task.blocking + higher.iter().map(from).sum::<u64>();
+        if next == response {
+            return Some(response);
+        }
+        response = next;
+    }
+    None
+}
+
+/// Longest times of a task's jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Longest {
+    /// From release to end.
+    pub from_release: u64,
+    /// From first execution to end.
+    pub from_start: u64,
+}
+
+struct Job {
+    task: usize,
+    released: u64,
+    started: Option<u64>,
+    left: u64,
+}
+
+/// Computes the schedule of tasks in the order of their priorities on `cores`, any of which runs
+/// any task, in steps of one unit up to `end`.
+pub fn schedule(tasks: &[Task], offsets: &[u64], cores: usize, end: u64) -> Vec<Longest> {
+    let mut longest = vec![Longest::default(); tasks.len()];
+    let mut jobs: Vec<Job> = Vec::new();
+    for now in 0..end {
+        for (task, (parameters, offset)) in tasks.iter().zip(offsets).enumerate() {
+            if now >= *offset && (now - offset).is_multiple_of(parameters.period) {
+                let left = parameters.execution;
+                jobs.push(Job { task, released: now, started: None, left });
+            }
+        }
+        jobs.sort_by_key(|job| (job.task, job.released));
+        for job in jobs.iter_mut().take(cores) {
+            let started = *job.started.get_or_insert(now);
+            job.left -= 1;
+            if job.left == 0 {
+                let longest = &mut longest[job.task];
+                longest.from_release = longest.from_release.max(now + 1 - job.released);
+                longest.from_start = longest.from_start.max(now + 1 - started);
+            }
+        }
+        jobs.retain(|job| job.left > 0);
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hyperperiods.
+    const END: u64 = 160;
+
+    fn longest(offsets: [u64; 4], cores: usize, of: fn(&Longest) -> u64) -> Vec<u64> {
+        schedule(&tasks(), &offsets, cores, END).iter().map(of).collect()
+    }
+
+    #[test]
+    fn the_recurrence_gives_the_responses_of_a_common_release() {
+        let wanted = [3, 8, 29, 79];
+        assert_eq!(responses(&tasks()), wanted.map(Some));
+        assert_eq!(longest([0; 4], 1, |it| it.from_release), wanted);
+    }
+
+    #[test]
+    fn the_published_times_are_counted_from_first_execution() {
+        let published = paper::RESPONSES_MS.map(|ms| ms as u64);
+        assert_eq!(longest([0; 4], 1, |it| it.from_start), published);
+        // Each is the difference of two results of the recurrence.
+        let responses: Vec<u64> = responses(&tasks()).into_iter().flatten().collect();
+        for (index, published) in published.iter().enumerate().skip(1) {
+            assert_eq!(responses[index] - responses[index - 1], *published);
+        }
+    }
+
+    #[test]
+    fn a_release_at_the_end_of_the_previous_task_gives_the_published_times() {
+        let published = paper::RESPONSES_MS.map(|ms| ms as u64);
+        assert_eq!(longest([0, 3, 8, 29], 1, |it| it.from_release), published);
+    }
+
+    #[test]
+    fn on_two_cores_the_responses_are_shorter() {
+        assert_eq!(longest([0; 4], 2, |it| it.from_release), [3, 5, 13, 26]);
+    }
+
+    #[test]
+    fn blocking_and_jitter_lengthen_responses() {
+        let mut tasks = tasks();
+        tasks[0].blocking = 2;
+        assert_eq!(responses(&tasks)[0], Some(5));
+        tasks[0].jitter = 3;
+        // 5 + 3 is within the first period of 10, jitter included, only until 7.
+        assert_eq!(responses(&tasks)[1], Some(11));
+    }
+
+    #[test]
+    fn a_task_that_misses_its_deadline_has_no_response() {
+        let mut tasks = tasks();
+        tasks[3].execution = 17;
+        assert_eq!(responses(&tasks)[3], None);
+    }
+}
