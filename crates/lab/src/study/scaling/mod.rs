@@ -1,14 +1,198 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TODO.
+//! How far ROS scales: senders and echoers on hosts, and what limits them.
+//!
+//! The rig of *Evaluating the Scalability of ROS in Multi-Robot Systems* (I. Jordan, 2017, "the
+//! thesis"): a sender publishes numbered messages, an echoer publishes each again at once, and the
+//! sender notes the round trip on its own clock. [`trial`] makes one run and its [`row::Row`];
+//! [`experiment`] has the experiments, which are lists of runs.
 
-use anyhow::{Result, bail};
+mod cgroup;
+mod experiment;
+mod limit;
+mod load;
+mod nodes;
+mod roscpp;
+mod row;
+mod scene;
+mod system;
+mod trial;
+mod watch;
+
+use crate::rig::output::{Output, stamp};
+use crate::rig::processes::make_folder;
+use crate::rig::progress::Progress;
+use crate::rig::table::{self, left, or_dash, right};
+use crate::setup::daemon::DaemonSetup;
+use crate::setup::ros::Ros;
+use anyhow::Result;
+use experiment::{Experiment, Ladder};
+use row::Row;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+use trial::Common;
+
+/// Name of the study.
+const NAME: &str = "scaling";
 
 /// Arguments of the study.
 #[derive(clap::Args)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// Run only these experiments.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Experiment>,
+    /// Run a part that takes about three minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Compare only these systems.
+    #[arg(long, value_delimiter = ',')]
+    system: Vec<system::System>,
+    /// Counted seconds of each run; by default 4, with --quick 2.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: Option<u64>,
+    /// Repetitions of each run, interleaved; by default 3, with --quick 1.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
+    runs: Option<u64>,
+    /// Senders, or echoers, that share a process; the thesis had one.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    per_process: u64,
+    /// For recorded: a recording to replay, FILE.bag by rospy or FILE.mcap by rclpy.
+    #[arg(long, requires = "topic")]
+    bag: Option<PathBuf>,
+    /// For recorded: topic of the recording.
+    #[arg(long, requires = "bag")]
+    topic: Option<String>,
+    /// Path of the daemon; by default the `tautline` in the folder of this program.
+    #[arg(long)]
+    tautline: Option<PathBuf>,
+    /// Folder in which each invocation creates its own folder, named by date and host.
+    #[arg(long, default_value = "target/study")]
+    output: PathBuf,
+    /// Print the report as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Figures of the report.
+#[derive(Serialize)]
+struct Figures<'a> {
+    counted_s: f64,
+    repetitions: usize,
+    cores: usize,
+    rows: &'a [Row],
+}
 
 /// Runs the study.
-pub fn run(_arguments: &Arguments) -> Result<ExitCode> {
-    bail!("not built yet")
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let folder = arguments.output.join(stamp()?).join(NAME);
+    make_folder(&folder)?;
+    let output = Output { case: NAME, folder, as_json: arguments.json };
+    let daemons = arguments.daemons()?;
+    let time =
+        Duration::from_secs(arguments.seconds.unwrap_or(if arguments.quick { 2 } else { 4 }));
+    let common = Common { daemons: &daemons, time, per_process: arguments.per_process as usize };
+    let repetitions = arguments.runs.unwrap_or(if arguments.quick { 1 } else { 3 }) as usize;
+    let rows = measure(&arguments.ladders(), &common, repetitions, &output.folder)?;
+    let words = format!("\n{}\n{}", text(&rows), output.raw_line());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let figures = Figures { counted_s: time.as_secs_f64(), repetitions, cores, rows: &rows };
+    Ok(output.conclude(figures, Vec::new(), &words)?.exit_code())
+}
+
+impl Arguments {
+    fn daemons(&self) -> Result<DaemonSetup> {
+        let beside = std::env::current_exe()?.with_file_name("tautline");
+        let program = std::path::absolute(self.tautline.clone().unwrap_or(beside))?;
+        Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
+    }
+
+    /// Returns the runs of all chosen experiments, by system.
+    fn ladders(&self) -> Vec<Ladder> {
+        let chosen =
+            |experiment: &Experiment| self.only.is_empty() || self.only.contains(experiment);
+        let all = Experiment::ALL.into_iter().filter(chosen);
+        let mut ladders: Vec<Ladder> = all.flat_map(|it| it.ladders(self.quick)).collect();
+        ladders.retain(|it| self.system.is_empty() || self.system.contains(&it.system()));
+        ladders
+    }
+}
+
+/// Climbs all ladders, one rung of each in turn.
+fn measure(
+    ladders: &[Ladder],
+    common: &Common,
+    repetitions: usize,
+    folder: &Path,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for experiment in Experiment::ALL {
+        let mut of_experiment: Vec<Ladder> =
+            ladders.iter().filter(|it| it.experiment == experiment).cloned().collect();
+        if !of_experiment.is_empty() {
+            let folder = folder.join("raw").join(experiment.name());
+            rows.extend(climb(&mut of_experiment, common, repetitions, &folder)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn climb(
+    ladders: &mut [Ladder],
+    common: &Common,
+    repetitions: usize,
+    folder: &Path,
+) -> Result<Vec<Row>> {
+    let (mut rows, mut rung) = (Vec::new(), 0);
+    let progress = Progress::new(Vec::new());
+    loop {
+        let stages = |ladders: &[Ladder]| -> Vec<_> {
+            ladders.iter().flat_map(|it| it.stages(rung, common.time, repetitions)).collect()
+        };
+        progress.plan_anew(stages(ladders));
+        if ladders.iter().all(|it| it.trial(rung).is_none()) {
+            break;
+        }
+        for repetition in 1..=repetitions {
+            for ladder in ladders.iter_mut() {
+                let Some(trial) = ladder.trial(rung) else { continue };
+                progress.next();
+                let name = format!("{}-{repetition}", trial.name());
+                let row = trial.run(common, repetition, &folder.join(name))?;
+                ladder.note(rung, row.is_sustained());
+                rows.push(row);
+            }
+        }
+        rung += 1;
+    }
+    progress.finish();
+    Ok(rows)
+}
+
+fn text(rows: &[Row]) -> String {
+    table::text(
+        rows,
+        &[
+            left("experiment", 10, |row: &Row| row.experiment.into()),
+            left("system", 15, |row| row.system.name().into()),
+            left("link", 12, |row| row.link.into()),
+            left("contents", 8, |row| row.contents.into()),
+            right("hosts", 5, |row| row.hosts.to_string()),
+            right("senders", 7, |row| row.senders.to_string()),
+            right("Hz", 6, |row| row.frequency_hz.to_string()),
+            right("CPU %", 5, |row| row.cpu_share_percent.map_or("-".into(), |it| it.to_string())),
+            right("published/s", 11, |row| format!("{:.0}", row.published_per_s)),
+            right("echoed/s", 9, |row| format!("{:.0}", row.echoed_per_s)),
+            right("lost", 6, |row| row.lost.to_string()),
+            right("mean ms", 9, |row| or_dash(row.rtt_ms.map(|it| it.mean), 2)),
+            right("p50", 9, |row| or_dash(row.rtt_ms.map(|it| it.median), 2)),
+            right("p95", 9, |row| or_dash(row.rtt_ms.map(|it| it.p95), 2)),
+            right("machine", 7, |row| format!("{:.0} %", row.machine_percent)),
+            left("limit", 20, |row| match (&row.void, row.limits.is_empty()) {
+                (Some(_), _) => format!("VOID; {}", row.limit_words()),
+                (None, false) => row.limit_words(),
+                (None, true) => "-".into(),
+            }),
+        ],
+    )
 }
