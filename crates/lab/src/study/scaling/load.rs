@@ -37,6 +37,13 @@ pub struct Recording {
     pub topic: String,
 }
 
+impl Recording {
+    /// Whether it is a file of ROS 1, rather than MCAP.
+    pub fn is_rosbag(&self) -> bool {
+        self.bag.extension().is_some_and(|extension| extension == "bag")
+    }
+}
+
 impl Contents {
     /// Returns the name on the command line of the nodes.
     pub fn kind(&self) -> &'static str {

@@ -10,6 +10,7 @@ mod cgroup;
 mod experiment;
 mod limit;
 mod load;
+mod measure;
 mod nodes;
 mod roscpp;
 mod row;
@@ -20,15 +21,15 @@ mod watch;
 
 use crate::rig::output::{Output, stamp};
 use crate::rig::processes::make_folder;
-use crate::rig::progress::Progress;
 use crate::rig::table::{self, left, or_dash, right};
 use crate::setup::daemon::DaemonSetup;
 use crate::setup::ros::Ros;
 use anyhow::Result;
-use experiment::{Experiment, Ladder};
+use experiment::{Experiment, Ladder, OwnLoad};
+use load::Recording;
 use row::Row;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use trial::Common;
@@ -51,7 +52,7 @@ pub struct Arguments {
     /// Counted seconds of each run; by default 4, with --quick 2.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: Option<u64>,
-    /// Repetitions of each run, interleaved; by default 3, with --quick 1.
+    /// Repetitions of each run, interleaved; by default 1, of the runs for targets 3.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
     runs: Option<u64>,
     /// Senders, or echoers, that share a process; the thesis had one.
@@ -63,6 +64,8 @@ pub struct Arguments {
     /// For recorded: topic of the recording.
     #[arg(long, requires = "bag")]
     topic: Option<String>,
+    #[command(flatten)]
+    own: OwnLoad,
     /// Path of the daemon; by default the `tautline` in the folder of this program.
     #[arg(long)]
     tautline: Option<PathBuf>,
@@ -78,7 +81,6 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Figures<'a> {
     counted_s: f64,
-    repetitions: usize,
     cores: usize,
     rows: &'a [Row],
 }
@@ -92,11 +94,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let time =
         Duration::from_secs(arguments.seconds.unwrap_or(if arguments.quick { 2 } else { 4 }));
     let common = Common { daemons: &daemons, time, per_process: arguments.per_process as usize };
-    let repetitions = arguments.runs.unwrap_or(if arguments.quick { 1 } else { 3 }) as usize;
-    let rows = measure(&arguments.ladders(), &common, repetitions, &output.folder)?;
+    let rows = measure::all(arguments.ladders(), &common, &output.folder)?;
     let words = format!("\n{}\n{}", text(&rows), output.raw_line());
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let figures = Figures { counted_s: time.as_secs_f64(), repetitions, cores, rows: &rows };
+    let figures = Figures { counted_s: time.as_secs_f64(), cores, rows: &rows };
     Ok(output.conclude(figures, Vec::new(), &words)?.exit_code())
 }
 
@@ -107,66 +108,28 @@ impl Arguments {
         Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
     }
 
-    /// Returns the runs of all chosen experiments, by system.
+    /// Returns the runs of all chosen experiments.
     fn ladders(&self) -> Vec<Ladder> {
-        let chosen =
-            |experiment: &Experiment| self.only.is_empty() || self.only.contains(experiment);
-        let all = Experiment::ALL.into_iter().filter(chosen);
-        let mut ladders: Vec<Ladder> = all.flat_map(|it| it.ladders(self.quick)).collect();
+        let recording = self.bag.clone().zip(self.topic.clone());
+        let recording = recording.map(|(bag, topic)| Recording { bag, topic });
+        let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);
+        let mut ladders: Vec<Ladder> = self.experiments().iter().flat_map(of).collect();
         ladders.retain(|it| self.system.is_empty() || self.system.contains(&it.system()));
+        if let Some(runs) = self.runs {
+            ladders.iter_mut().for_each(|ladder| ladder.repetitions = runs as usize);
+        }
         ladders
     }
-}
 
-/// Climbs all ladders, one rung of each in turn.
-fn measure(
-    ladders: &[Ladder],
-    common: &Common,
-    repetitions: usize,
-    folder: &Path,
-) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for experiment in Experiment::ALL {
-        let mut of_experiment: Vec<Ladder> =
-            ladders.iter().filter(|it| it.experiment == experiment).cloned().collect();
-        if !of_experiment.is_empty() {
-            let folder = folder.join("raw").join(experiment.name());
-            rows.extend(climb(&mut of_experiment, common, repetitions, &folder)?);
-        }
-    }
-    Ok(rows)
-}
-
-fn climb(
-    ladders: &mut [Ladder],
-    common: &Common,
-    repetitions: usize,
-    folder: &Path,
-) -> Result<Vec<Row>> {
-    let (mut rows, mut rung) = (Vec::new(), 0);
-    let progress = Progress::new(Vec::new());
-    loop {
-        let stages = |ladders: &[Ladder]| -> Vec<_> {
-            ladders.iter().flat_map(|it| it.stages(rung, common.time, repetitions)).collect()
-        };
-        progress.plan_anew(stages(ladders));
-        if ladders.iter().all(|it| it.trial(rung).is_none()) {
-            break;
-        }
-        for repetition in 1..=repetitions {
-            for ladder in ladders.iter_mut() {
-                let Some(trial) = ladder.trial(rung) else { continue };
-                progress.next();
-                let name = format!("{}-{repetition}", trial.name());
-                let row = trial.run(common, repetition, &folder.join(name))?;
-                ladder.note(rung, row.is_sustained());
-                rows.push(row);
+    fn experiments(&self) -> Vec<Experiment> {
+        match (self.only.is_empty(), self.quick) {
+            (false, _) => self.only.clone(),
+            (true, true) => Experiment::QUICK.into(),
+            (true, false) => {
+                Experiment::ALL.into_iter().filter(|it| *it != Experiment::Own).collect()
             }
         }
-        rung += 1;
     }
-    progress.finish();
-    Ok(rows)
 }
 
 fn text(rows: &[Row]) -> String {

@@ -22,11 +22,13 @@ const SENDERS_TOPICS: &str = "  \"/out/**\": { priority: 200, keep_last: 1000 }\
 const ECHOERS_TOPICS: &str = "  \"/back/**\": { priority: 200, keep_last: 1000 }\n";
 
 /// What connects the hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
 pub enum Medium {
     /// This machine's kernel without a limit.
     Wired,
     /// The kernel's token bucket, full duplex.
+    #[value(name = "token_bucket")]
     Bucket,
     /// The modelled radio channel, in real time.
     Radio,

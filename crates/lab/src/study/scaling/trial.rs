@@ -3,7 +3,7 @@
 
 use super::cgroup::Groups;
 use super::load::Load;
-use super::nodes::{COUNTDOWN, DRAIN, Nodes};
+use super::nodes::{COUNTDOWN, Nodes};
 use super::row::{Counted, Row};
 use super::scene::{Medium, Scene};
 use super::system::System;
