@@ -93,7 +93,7 @@ struct Arguments {
     std::vector<int> others_of(int number) const {
         return others.empty() ? std::vector<int>{number} : others;
     }
-    std::string folder;
+    std::string folder, kind;
     size_t bytes;
     bool nodelay;
     ros::TransportHints hints() const {
@@ -101,9 +101,11 @@ struct Arguments {
     }
 };
 
-static std::string out(int sender) { return "/out/s" + std::to_string(sender); }
-static std::string back(int sender, int echoer) {
-    return "/back/s" + std::to_string(sender) + "_e" + std::to_string(echoer);
+static std::string out(const Arguments& arguments, int sender) {
+    return "/out/" + arguments.kind + "/s" + std::to_string(sender);
+}
+static std::string back(const Arguments& arguments, int sender, int echoer) {
+    return "/back/" + arguments.kind + "/s" + std::to_string(sender) + "_e" + std::to_string(echoer);
 }
 
 template <class M> struct Sender {
@@ -122,10 +124,10 @@ template <class M> struct Sender {
         for (size_t index = 0; index < echoers.size(); index++) {
             boost::function<void(const boost::shared_ptr<M const>&)> callback =
                 [this, index](const boost::shared_ptr<M const>& it) { receive(index, *it); };
-            subscribers.push_back(node.subscribe<M>(back(number, echoers[index]), QUEUE, callback,
+            subscribers.push_back(node.subscribe<M>(back(arguments, number, echoers[index]), QUEUE, callback,
                                                     ros::VoidConstPtr(), arguments.hints()));
         }
-        publisher = node.advertise<M>(out(number), QUEUE);
+        publisher = node.advertise<M>(out(arguments, number), QUEUE);
     }
     void receive(size_t index, const M& it) {
         uint64_t at = now_ns(), sequence = Contents<M>::read(it);
@@ -219,10 +221,10 @@ template <class M> void run(const std::string& role, ros::NodeHandle& node, cons
     } else {
         for (int number : arguments.numbers)
             for (int sender : arguments.others_of(number)) {
-                ros::Publisher publisher = node.advertise<M>(back(sender, number), QUEUE);
+                ros::Publisher publisher = node.advertise<M>(back(arguments, sender, number), QUEUE);
                 boost::function<void(const boost::shared_ptr<M const>&)> callback =
                     [publisher](const boost::shared_ptr<M const>& it) { publisher.publish(it); };
-                subscribers.push_back(node.subscribe<M>(out(sender), QUEUE, callback,
+                subscribers.push_back(node.subscribe<M>(out(arguments, sender), QUEUE, callback,
                                                         ros::VoidConstPtr(), arguments.hints()));
             }
         say("ready");
@@ -246,7 +248,7 @@ int main(int count, char** words) {
     }
     std::string role = words[1], kind = words[5];
     Arguments arguments{numbers_of(words[2]),
-                        words[3] == std::string("own") ? std::vector<int>() : numbers_of(words[3]), words[4],
+                        words[3] == std::string("own") ? std::vector<int>() : numbers_of(words[3]), words[4], kind,
                         size_t(std::stoul(words[6])), count > 7};
     int none = 0;
     ros::init(none, nullptr, role + "_" + std::to_string(arguments.numbers.at(0)),

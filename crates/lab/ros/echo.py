@@ -2,7 +2,7 @@
 """Senders and echoers of the study of scaling: a sender publishes numbered messages, each echoer
 publishes them again at once, and the sender notes when it sent and received each number.
 
-Sender N publishes /out/sN; echoer M answers on /back/sN_eM. A process has one sender or echoer, or
+Sender N publishes /out/KIND/sN; echoer M answers on /back/KIND/sN_eM. A process has one sender or echoer, or
 several if several numbers are given. The counterparts are numbers, or `own` for the one of the same
 number.
 
@@ -32,12 +32,12 @@ def say(text):
     print(text, flush=True)
 
 
-def out(sender):
-    return "/out/s%d" % sender
+def out(kind, sender):
+    return "/out/%s/s%d" % (kind, sender)
 
 
-def back(sender, echoer):
-    return "/back/s%d_e%d" % (sender, echoer)
+def back(kind, sender, echoer):
+    return "/back/%s/s%d_e%d" % (kind, sender, echoer)
 
 
 class Sender:
@@ -51,8 +51,8 @@ class Sender:
         self.received = {echoer: {} for echoer in echoers}
         for echoer in echoers:
             receive = functools.partial(self.receive, echoer)
-            library.subscribe(back(number, echoer), contents.message_class, receive)
-        self.publisher = library.publisher(out(number), contents.message_class)
+            library.subscribe(back(contents.kind, number, echoer), contents.message_class, receive)
+        self.publisher = library.publisher(out(contents.kind, number), contents.message_class)
 
     def receive(self, echoer, message):
         now_ns = time.monotonic_ns()
@@ -133,11 +133,12 @@ def run_senders(senders, numbers, folder):
     say("written")
 
 
-def echo(library, message_class, sender, number):
+def echo(library, contents, sender, number):
     """Answers one sender; the message itself goes back."""
     # The publisher comes first, since the first message may come at once.
-    publisher = library.publisher(back(sender, number), message_class)
-    library.subscribe(out(sender), message_class, publisher.publish)
+    topic, message_class = back(contents.kind, sender, number), contents.message_class
+    publisher = library.publisher(topic, message_class)
+    library.subscribe(out(contents.kind, sender), message_class, publisher.publish)
 
 
 def numbers_of(text):
@@ -159,8 +160,10 @@ def main():
     arguments = parser.parse_args()
 
     def contents():
-        return echo_messages.messages_of(
+        made = echo_messages.messages_of(
             arguments.kind, arguments.bytes, arguments.bag, arguments.topic)
+        made.kind = arguments.kind
+        return made
 
     def others_of(number):
         return [number] if arguments.others == "own" else numbers_of(arguments.others)
@@ -168,10 +171,10 @@ def main():
     name = "%s_%d" % (arguments.role, arguments.numbers[0])
     library = echo_ends.LIBRARIES[arguments.library](name, arguments)
     if arguments.role == "echoer":
-        message_class = contents().message_class
+        echoed = contents()
         for number in arguments.numbers:
             for sender in others_of(number):
-                echo(library, message_class, sender, number)
+                echo(library, echoed, sender, number)
         echo_ends.settle_memory()
         library.spin()
         say("ready")

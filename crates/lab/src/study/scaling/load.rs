@@ -9,6 +9,11 @@ use std::path::PathBuf;
 pub const SMALLEST_TEXT: usize = 4 + 15;
 /// Bytes of a text with the thesis's payload of 11 bytes, a number and a time.
 pub const THESIS_TEXT: usize = 32;
+/// Bytes of a command, in ROS 1: as `geometry_msgs/Twist`.
+const COMMAND_BYTES: usize = 48;
+/// Commands and scans per second of a robot.
+const COMMAND_HZ: f64 = 50.0;
+const SCAN_HZ: f64 = 10.0;
 /// Bytes of a PR2's scan of 1040 beams, in ROS 1 (Scaling, facts).
 pub const SCAN_BYTES: usize = 4227;
 /// Bytes of an image of 640x480 with a Bayer pattern, in ROS 1.
@@ -102,17 +107,38 @@ pub struct Load {
     pub contents: Contents,
     /// Messages per second of each sender.
     pub hz: f64,
+    /// What every second sender publishes instead, and how often.
+    pub companion: Option<(Contents, f64)>,
 }
 
 impl Load {
     /// Returns pairs of senders and echoers.
     pub fn pairs(senders: usize, contents: Contents, hz: f64) -> Self {
-        Self { senders, pairing: Pairing::Pairs, contents, hz }
+        Self { senders, pairing: Pairing::Pairs, contents, hz, companion: None }
+    }
+
+    /// Returns robots with a scan and a command each: the command goes to the robot's echoer and back
+    /// as a control loop does.
+    pub fn robots(robots: usize) -> Self {
+        let companion = Some((Contents::Text(COMMAND_BYTES), COMMAND_HZ));
+        Self { companion, ..Self::pairs(2 * robots, Contents::Scan, SCAN_HZ) }
+    }
+
+    /// Returns what a sender publishes, and its messages per second.
+    pub fn flow(&self, sender: usize) -> (&Contents, f64) {
+        let own = (&self.contents, self.hz);
+        let companion = self.companion.as_ref().filter(|_| sender % 2 == 1);
+        companion.map_or(own, |(contents, hz)| (contents, *hz))
     }
 
     /// Returns the time between two messages of a sender.
-    pub fn period_ns(&self) -> u64 {
-        (1e9 / self.hz).round() as u64
+    pub fn period_ns(&self, sender: usize) -> u64 {
+        (1e9 / self.flow(sender).1).round() as u64
+    }
+
+    /// Returns the messages per second of all senders.
+    pub fn offered_per_s(&self) -> f64 {
+        (0..self.senders).map(|sender| self.flow(sender).1).sum()
     }
 
     /// Returns the counterparts of a sender or an echoer.
@@ -132,7 +158,12 @@ impl Load {
     /// golden ratio, which keeps them apart for any number of senders.
     pub fn phase_ns(&self, sender: usize) -> u64 {
         const GOLDEN: f64 = 0.618_033_988_749_895;
-        ((sender as f64 * GOLDEN).fract() * self.period_ns() as f64) as u64
+        ((sender as f64 * GOLDEN).fract() * self.period_ns(sender) as f64) as u64
+    }
+
+    /// Returns the name of what is sent, in reports.
+    pub fn kind(&self) -> &'static str {
+        if self.companion.is_some() { "robots" } else { self.contents.kind() }
     }
 
     /// Returns the load in one word, for folders.
@@ -141,7 +172,8 @@ impl Load {
             Contents::Text(bytes) => format!("{bytes}B"),
             _ => self.contents.kind().into(),
         };
-        format!("{}x-{bytes}-{}Hz", self.senders, self.hz)
+        let robots = if self.companion.is_some() { "-and-commands" } else { "" };
+        format!("{}x-{bytes}-{}Hz{robots}", self.senders, self.hz)
     }
 }
 
@@ -158,11 +190,19 @@ mod tests {
     }
 
     #[test]
+    fn a_robot_has_a_scan_and_a_command() {
+        let load = Load::robots(2);
+        assert_eq!((load.senders, load.offered_per_s()), (4, 120.0));
+        assert_eq!((load.flow(0), load.period_ns(0)), ((&Contents::Scan, 10.0), 100_000_000));
+        assert_eq!((load.flow(3).1, load.period_ns(3)), (50.0, 20_000_000));
+    }
+
+    #[test]
     fn senders_start_at_different_times_within_one_period() {
         let load = Load::pairs(128, Contents::Scan, 10.0);
         let mut phases: Vec<u64> = (0..128).map(|sender| load.phase_ns(sender)).collect();
         phases.sort_unstable();
         assert!(phases.windows(2).all(|two| two[1] - two[0] > 200_000), "{phases:?}");
-        assert!(phases.iter().all(|phase| *phase < load.period_ns()));
+        assert!(phases.iter().all(|phase| *phase < load.period_ns(0)));
     }
 }

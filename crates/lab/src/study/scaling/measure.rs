@@ -39,7 +39,7 @@ impl Measure {
                 self.progress.next();
                 let name = format!("{}-{repetition}", trial.name());
                 let row = trial.run(common, repetition, &folder.join(name))?;
-                self.ladders[ladder].note(rung, row.is_sustained());
+                self.ladders[ladder].note(rung, &row);
                 self.rows.push(row);
             }
         }

@@ -6,6 +6,7 @@
 //! sender notes the round trip on its own clock. [`trial`] makes one run and its [`row::Row`];
 //! [`experiment`] has the experiments, which are lists of runs.
 
+mod acceptance;
 mod cgroup;
 mod experiment;
 mod limit;
@@ -22,8 +23,10 @@ mod watch;
 use crate::rig::output::{Output, stamp};
 use crate::rig::processes::make_folder;
 use crate::rig::table::{self, left, or_dash, right};
+use crate::rig::verdict::verdict_lines;
 use crate::setup::daemon::DaemonSetup;
 use crate::setup::ros::Ros;
+use acceptance::Comparison;
 use anyhow::Result;
 use experiment::{Experiment, Ladder, OwnLoad};
 use load::Recording;
@@ -82,6 +85,7 @@ pub struct Arguments {
 struct Figures<'a> {
     counted_s: f64,
     cores: usize,
+    comparisons: &'a [Comparison],
     rows: &'a [Row],
 }
 
@@ -95,10 +99,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Duration::from_secs(arguments.seconds.unwrap_or(if arguments.quick { 2 } else { 4 }));
     let common = Common { daemons: &daemons, time, per_process: arguments.per_process as usize };
     let rows = measure::all(arguments.ladders(), &common, &output.folder)?;
-    let words = format!("\n{}\n{}", text(&rows), output.raw_line());
+    let comparisons = acceptance::comparisons(&rows);
+    let verdicts = acceptance::verdicts(&comparisons);
+    let words = format!(
+        "\n{}\n{}{}{}",
+        text(&rows),
+        acceptance::text(&comparisons),
+        verdict_lines(&verdicts),
+        output.raw_line()
+    );
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let figures = Figures { counted_s: time.as_secs_f64(), cores, rows: &rows };
-    Ok(output.conclude(figures, Vec::new(), &words)?.exit_code())
+    let (counted_s, comparisons) = (time.as_secs_f64(), &comparisons);
+    let figures = Figures { counted_s, cores, comparisons, rows: &rows };
+    Ok(output.conclude(figures, verdicts, &words)?.exit_code())
 }
 
 impl Arguments {

@@ -83,7 +83,7 @@ impl Nodes {
         for node in &mut self.senders {
             let first = node.numbers.first().copied().unwrap_or(0);
             let delay_ns = COUNTDOWN.as_nanos() as u64 + load.phase_ns(first);
-            let line = format!("start {delay_ns} {} {}", time.as_secs_f64(), load.period_ns());
+            let line = format!("start {delay_ns} {} {}", time.as_secs_f64(), load.period_ns(first));
             node.process.send_line(&line)?;
         }
         Ok(())
@@ -105,7 +105,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Returns the samples of each sender.
+    /// Returns the samples of each sender, in the senders' order.
     pub fn samples(&self) -> Result<Vec<Vec<Echo>>> {
         let numbers = self.senders.iter().flat_map(|node| &node.numbers);
         numbers.map(|number| read(&self.folder.join(format!("sender-{number}.csv")))).collect()
@@ -153,6 +153,7 @@ impl Launch<'_> {
         numbers: &[usize],
         name: &str,
     ) -> Result<Process> {
+        let contents = self.load.flow(numbers[0]).0;
         let own = list(numbers);
         let others = match self.load.pairing {
             Pairing::Pairs => "own".into(),
@@ -161,15 +162,15 @@ impl Launch<'_> {
         let folder = text(self.folder)?;
         let nodelay = self.system.has_nodelay();
         if self.system.library() == Library::Roscpp {
-            let bytes = self.load.contents.bytes().unwrap_or(0).to_string();
-            let kind = self.load.contents.kind();
+            let bytes = contents.bytes().unwrap_or(0).to_string();
+            let kind = contents.kind();
             let mut arguments = vec![role.into(), own, others, folder, kind.into(), bytes];
             arguments.extend(nodelay.then(|| "nodelay".into()));
             return program.compiled(name, &roscpp::echo()?, &arguments);
         }
         let library = self.system.library().name().to_owned();
         let mut arguments = vec![role.into(), library, own, others, folder];
-        arguments.extend(self.load.contents.options()?);
+        arguments.extend(contents.options()?);
         arguments.extend(nodelay.then(|| "--nodelay".into()));
         program.python(name, "echo.py", &arguments)
     }

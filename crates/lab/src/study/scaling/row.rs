@@ -30,7 +30,7 @@ pub struct Row {
     pub frequency_hz: f64,
     /// Bytes of a message in ROS 1; 0 if unknown.
     pub message_bytes: usize,
-    /// Contents: `text`, `scan`, ...
+    /// Contents: `text`, `scan`, ...; `robots` is a scan and, by every second sender, a command.
     pub contents: &'static str,
     /// Processor time that each node may use, percent of one core; `None` without a limit.
     pub cpu_share_percent: Option<u32>,
@@ -48,6 +48,9 @@ pub struct Row {
     pub echoed_per_s: f64,
     /// Round trips; `None` if nothing returned.
     pub rtt_ms: Option<Rtt>,
+    /// The 95th percentile of the round trips in periods of the sender; of a mixed load, the
+    /// largest one.
+    pub p95_periods: Option<f64>,
     /// Median round trips of the first and of the last quarter of the counted time.
     pub rtt_quarters_ms: Option<[f64; 2]>,
     /// Processor time of all cores, by any program of this machine, percent.
@@ -96,11 +99,20 @@ impl Row {
         self.limits.is_empty() && self.void.is_none()
     }
 
-    /// Whether the load is held: sustained, and 95 of 100 round trips end within one period of the
-    /// sender. The same criterion applies to every system.
+    /// Whether the load is held: sustained, and 95 of 100 round trips of each kind of message end
+    /// within one period of its sender. The same criterion applies to every system.
     pub fn is_held(&self) -> bool {
-        let period_ms = 1000.0 / self.frequency_hz;
-        self.is_sustained() && self.rtt_ms.is_some_and(|rtt| rtt.p95 <= period_ms)
+        self.is_sustained() && self.p95_periods.is_some_and(|periods| periods <= 1.0)
+    }
+
+    /// Describes why the load is not held; empty if it is.
+    pub fn reason(&self) -> String {
+        match (&self.void, self.limits.is_empty()) {
+            (Some(void), _) => format!("void: {void}"),
+            (None, false) => self.limit_words(),
+            (None, true) if self.is_held() => String::new(),
+            (None, true) => "round trips longer than a period".into(),
+        }
     }
 
     /// Describes the limits in one line.

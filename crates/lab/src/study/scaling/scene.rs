@@ -16,10 +16,14 @@ const RADIO: &str = "half-duplex-6mbps";
 /// Rate of the token bucket, as the radio's.
 const BUCKET_BPS: u64 = 6_000_000;
 
-/// Rules of the topics of senders and of echoers. All messages count, as in ROS 1 with a queue of
-/// 1000, and none is worth more than another.
-const SENDERS_TOPICS: &str = "  \"/out/**\": { priority: 200, keep_last: 1000 }\n";
-const ECHOERS_TOPICS: &str = "  \"/back/**\": { priority: 200, keep_last: 1000 }\n";
+/// Rules of the topics of senders and of echoers: small messages, such as commands, come before
+/// large ones. All messages count, as in ROS 1 with a queue of 1000.
+fn topics(direction: &str) -> String {
+    let rule = |kind, priority| {
+        format!("  \"/{direction}/{kind}/**\": {{ priority: {priority}, keep_last: 1000 }}\n")
+    };
+    rule("text", 220) + &rule("scan", 100) + &rule("image", 50) + &rule("recorded", 100)
+}
 
 /// What connects the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -187,8 +191,8 @@ impl Scene {
             anyhow::bail!("Tautline is measured between two hosts; {} were asked for", hosts.len())
         };
         let mut daemons = vec![
-            setup.start_one(senders, echoers.entry(), SENDERS_TOPICS, folder)?,
-            setup.start_one(echoers, senders.entry(), ECHOERS_TOPICS, folder)?,
+            setup.start_one(senders, echoers.entry(), &topics("out"), folder)?,
+            setup.start_one(echoers, senders.entry(), &topics("back"), folder)?,
         ];
         let connected = daemons.iter_mut().try_for_each(Daemon::await_connected);
         connected.context("Tautline between the hosts")?;

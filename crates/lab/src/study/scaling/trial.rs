@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Time for which a run publishes before the counted time.
-const WARM_UP: Duration = Duration::from_secs(1);
+const WARM_UP: Duration = Duration::from_secs(2);
 /// Expected time of a run in addition to what it publishes: start and end of programs.
 const START: Duration = Duration::from_secs(4);
 /// Start of one node more.
@@ -96,10 +96,11 @@ impl Trial {
         let watched = self.watch(&mut scene, &nodes, common.time)?;
         nodes.finish(WARM_UP + common.time)?;
         scene.write_statuses(folder)?;
-        let counted = self.count(&nodes)?;
+        let (counted, p95_periods) = self.count(&nodes)?;
         drop(nodes);
         drop(groups);
-        self.row(&counted, &watched, common.time, repetition)
+        let row = self.row(&counted, &watched, common.time, repetition)?;
+        Ok(Row { p95_periods, ..row })
     }
 
     /// Gives each node its share of a core.
@@ -129,23 +130,38 @@ impl Trial {
         Ok(Watched { used, channel_percent, punctuality: scene.punctuality()? })
     }
 
-    /// Returns the number of the first message that counts.
-    fn first_counted(&self) -> u64 {
-        (WARM_UP.as_secs_f64() * self.load.hz).ceil() as u64
+    /// Returns the number of a sender's first message that counts.
+    fn first_counted(&self, sender: usize) -> u64 {
+        (WARM_UP.as_secs_f64() * self.load.flow(sender).1).ceil() as u64
     }
 
-    fn count(&self, nodes: &Nodes) -> Result<Counted> {
-        let mut counted = Counted::default();
-        for echoes in nodes.samples()? {
-            counted.add(&echoes, self.first_counted(), self.load.echoes());
+    /// Returns the echoes of all senders, and the largest 95th percentile of a flow in its periods.
+    fn count(&self, nodes: &Nodes) -> Result<(Counted, Option<f64>)> {
+        let mut all = Counted::default();
+        let mut flows: Vec<(f64, Counted)> = Vec::new();
+        for (sender, echoes) in nodes.samples()?.iter().enumerate() {
+            let (first, hz) = (self.first_counted(sender), self.load.flow(sender).1);
+            all.add(echoes, first, self.load.echoes());
+            let known = flows.iter().position(|(of, _)| *of == hz);
+            let known = known.unwrap_or_else(|| {
+                flows.push((hz, Counted::default()));
+                flows.len() - 1
+            });
+            flows[known].1.add(echoes, first, self.load.echoes());
         }
-        Ok(counted)
+        // Without a single echo of a flow there is no figure, and the load is not held.
+        let periods = flows.iter().map(|(hz, flow)| Some(flow.rtt()?.p95 * hz / 1000.0));
+        let periods: Option<Vec<f64>> = periods.collect();
+        Ok((all, periods.map(|periods| periods.into_iter().fold(0.0, f64::max))))
     }
 
     /// Returns the messages that all senders have to publish in the counted time.
     fn asked(&self, time: Duration) -> f64 {
-        let of_one = ((WARM_UP + time).as_secs_f64() * self.load.hz).ceil();
-        (of_one - self.first_counted() as f64) * self.load.senders as f64
+        let of_one = |sender| {
+            let all = ((WARM_UP + time).as_secs_f64() * self.load.flow(sender).1).ceil();
+            all - self.first_counted(sender) as f64
+        };
+        (0..self.load.senders).map(of_one).sum()
     }
 
     fn row(
@@ -163,7 +179,6 @@ impl Trial {
         let late = watched.punctuality.as_ref().filter(|it| !it.counts);
         let late = late.map(|it| format!("the radio's emulator was late: {it}"));
         let per_second = |count: f64| count / time.as_secs_f64();
-        let offered_per_s = load.hz * load.senders as f64;
         Ok(Row {
             experiment: self.experiment,
             system: self.system,
@@ -174,15 +189,16 @@ impl Trial {
             hosts: self.hosts,
             frequency_hz: load.hz,
             message_bytes: load.contents.bytes().unwrap_or(0),
-            contents: load.contents.kind(),
+            contents: load.kind(),
             cpu_share_percent: self.cpu_share_percent,
             sent: counted.sent,
             echoed: counted.echoed(),
             lost: counted.expected() - counted.echoed(),
-            offered_per_s,
+            offered_per_s: load.offered_per_s(),
             published_per_s: per_second(counted.sent as f64),
             echoed_per_s: counted.echoed_per_s(),
             rtt_ms: counted.rtt(),
+            p95_periods: None,
             rtt_quarters_ms: evidence.quarters_ms,
             machine_percent: used.machine_percent,
             channel_percent: watched.channel_percent,

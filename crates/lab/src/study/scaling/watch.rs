@@ -8,9 +8,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-/// Unit of times in /proc on Linux, milliseconds.
-const TICK_MS: f64 = 10.0;
-
 /// A process of the run.
 #[derive(Debug, Clone)]
 pub struct Watched {
@@ -26,7 +23,7 @@ pub struct Watched {
     pub allowed_percent: f64,
 }
 
-/// Ticks of each thread of a process.
+/// Processor time of each thread of a process, nanoseconds.
 type Threads = BTreeMap<u32, u64>;
 
 /// A measurement in progress.
@@ -61,7 +58,7 @@ impl Watch {
         let mut used = Used { machine_percent, busiest: None, processes: Vec::new(), seconds };
         for (it, before) in self.watched.iter().zip(&self.before) {
             let spent = difference(before, &threads(it.id));
-            let percent = |ticks: u64| ticks as f64 * TICK_MS / 10.0 / seconds;
+            let percent = |ns: u64| ns as f64 / 1e7 / seconds;
             let all = percent(spent.iter().sum());
             let one = percent(spent.iter().copied().max().unwrap_or(0));
             used.processes.push((it.kind, all));
@@ -98,25 +95,25 @@ impl Used {
     }
 }
 
-/// Returns the ticks of each thread; none if the process has ended.
+/// Returns the processor time of each thread; none if the process has ended.
 fn threads(id: u32) -> Threads {
     let folder = Path::new("/proc").join(id.to_string()).join("task");
     let Ok(entries) = std::fs::read_dir(folder) else { return Threads::new() };
     let thread = |entry: std::fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
-        Some((number, ticks(&std::fs::read_to_string(entry.path().join("stat")).ok()?)?))
+        // utime and stime of proc_pid_stat(5) miss programs that run for less than a tick at a time.
+        Some((number, on_cpu(&std::fs::read_to_string(entry.path().join("schedstat")).ok()?)?))
     };
     entries.flatten().filter_map(thread).collect()
 }
 
-/// Parses user and system time of proc_pid_stat(5).
-fn ticks(stat: &str) -> Option<u64> {
-    let after_name = stat.rsplit_once(')')?.1;
-    let mut times = after_name.split_whitespace().skip(11).map(str::parse::<u64>);
-    Some(times.next()?.ok()? + times.next()?.ok()?)
+/// Parses the time spent on a processor, nanoseconds (Documentation/scheduler/sched-stats.rst).
+fn on_cpu(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the ticks of each thread since `before`; threads that ended since then are not counted.
+/// Returns the processor time of each thread since `before`; threads that ended since then are not
+/// counted.
 fn difference(before: &Threads, after: &Threads) -> Vec<u64> {
     let since = |(id, now): (&u32, &u64)| now - before.get(id).copied().unwrap_or(0).min(*now);
     after.iter().map(since).collect()
@@ -127,10 +124,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_read_past_a_name_with_brackets() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 90 0 0 0 150 50 0 0 20 0 3 0 100 1000 200";
-        assert_eq!(ticks(stat), Some(200));
-        assert_eq!(ticks("7 (a"), None);
+    fn the_first_number_of_schedstat_is_the_time() {
+        assert_eq!(on_cpu("8213450 1200 42\n"), Some(8_213_450));
+        assert_eq!(on_cpu(""), None);
     }
 
     #[test]
