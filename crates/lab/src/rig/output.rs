@@ -38,6 +38,17 @@ impl About {
     }
 }
 
+impl About {
+    /// Describes date, machine and revision in one line for a page.
+    pub fn line(&self) -> String {
+        let Self { date, host, kernel, tcp_congestion_control, revision } = self;
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        format!(
+            "Measured {date} on {host}: {cores} cores, Linux {kernel}, TCP {tcp_congestion_control}, revision {revision}."
+        )
+    }
+}
+
 /// Returns the output of a command, or `unknown`, since a report is useful without it.
 fn line_of(program: &str, arguments: &[&str]) -> String {
     run(Command::new(program).args(arguments))

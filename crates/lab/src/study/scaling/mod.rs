@@ -13,10 +13,12 @@ mod limit;
 mod load;
 mod measure;
 mod nodes;
+mod page;
 mod roscpp;
 mod row;
 mod scene;
 mod system;
+mod tables;
 mod trial;
 mod watch;
 
@@ -75,6 +77,9 @@ pub struct Arguments {
     /// Folder in which each invocation creates its own folder, named by date and host.
     #[arg(long, default_value = "target/study")]
     output: PathBuf,
+    /// Also write the tables, pictures and data of the documentation into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    docs: Option<PathBuf>,
     /// Print the report as JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -111,7 +116,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let (counted_s, comparisons) = (time.as_secs_f64(), &comparisons);
     let figures = Figures { counted_s, cores, comparisons, rows: &rows };
-    Ok(output.conclude(figures, verdicts, &words)?.exit_code())
+    let conclusion = output.conclude(figures, verdicts, &words)?;
+    let report = output.folder.join("report.json");
+    page::draw(&report, &output.folder.join(""))?;
+    if let Some(docs) = &arguments.docs {
+        page::write(docs, &report, &rows, comparisons)?;
+    }
+    Ok(conclusion.exit_code())
 }
 
 impl Arguments {
