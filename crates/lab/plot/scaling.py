@@ -7,6 +7,7 @@ An experiment without rows gets no picture; each picture that was made is printe
 
 import csv
 import json
+import math
 import os
 import sys
 
@@ -14,7 +15,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
-from matplotlib.ticker import FixedLocator, FuncFormatter  # noqa: E402
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
 INK, FAINT, THESIS = "#2b2b2b", "#d9d9d9", "#8a8a8a"
 COLOURS = {
@@ -22,7 +23,9 @@ COLOURS = {
     "rclpy": "#2e8b57", "zenoh": "#b8860b", "tautline": "#0060a8", "tautline_roscpp": "#5fa8d3",
 }
 SHADES = ["#0060a8", "#2e8b57", "#b8860b", "#d1495b", "#5b3f8c", "#5fa8d3", "#8a5a2b", "#2b2b2b"]
-SOURCE = "thesis: I. Jordan, 2017, Raspberry Pi 3B"
+SOURCE = " Thesis: I. Jordan, 2017, %s, on Raspberry Pi 3B."
+OF_THESIS = {"frequency": SOURCE % "exp. 3", "cpu": SOURCE % "exp. 3", "radio": SOURCE % "exp. 6",
+             "recorded": SOURCE % "exp. 5", "vertical": SOURCE % "exp. 7"}
 
 
 def plain(value, _position):
@@ -39,11 +42,28 @@ def dress(axes, title, x_label, y_label="mean round trip, ms"):
 
 
 def logarithmic(axes, x=True):
+    """Makes both axes logarithmic, or the vertical one, with at least a decade of it."""
     if x:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(plain))
+        label(axes.xaxis)
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(plain))
+    low, high = axes.get_ylim()
+    if high / low < 30:
+        middle_of_axis = (low * high) ** 0.5
+        axes.set_ylim(middle_of_axis / 6, middle_of_axis * 6)
+    label(axes.yaxis)
+
+
+def label(axis):
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span(axis) < 2.5 else (1,)))
+    axis.set_major_formatter(FuncFormatter(plain))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def span(axis):
+    """Returns the decades of an axis."""
+    low, high = axis.get_view_interval()
+    return math.log10(high / low)
 
 
 def middle(values):
@@ -51,16 +71,24 @@ def middle(values):
     return ordered[len(ordered) // 2]
 
 
-def curve(rows, x, y):
-    """Returns the points of a curve: the median of the repetitions for each x."""
+def is_sustained(row):
+    return not row["limits"] and not row["void"]
+
+
+def is_held(row):
+    return is_sustained(row) and row["p95_periods"] is not None and row["p95_periods"] <= 1
+
+
+def curve(rows, x, y, good=is_sustained):
+    """Returns the points of a curve: for each x the median, and whether most repetitions are good."""
     points = {}
     for row in rows:
         value = y(row)
         if value is not None:
-            points.setdefault(row[x], []).append((value, not row["limits"] and not row["void"]))
+            points.setdefault(row[x], []).append((value, good(row)))
     at = sorted(points)
     return (at, [middle([value for value, _ in points[it]]) for it in at],
-            [all(good for _, good in points[it]) for it in at])
+            [middle([good for _, good in points[it]]) for it in at])
 
 
 def draw(axes, points, colour, label, style="-", marker="o"):
@@ -97,9 +125,10 @@ def vertical_of_thesis(folder):
     return {hz: list(zip(*sorted(points))) for hz, points in curves.items()}
 
 
-def empty_means(figure):
-    figure.text(0.99, 0.005, "empty marker: the load was not sustained, or the run is void. " + SOURCE,
-                ha="right", fontsize=8, color=THESIS)
+def empty_means(figure, name):
+    failed = "not held" if name == "tautline" else "not sustained, or the run is void"
+    figure.text(0.01, 0.008, "Empty marker: %s.%s" % (failed, OF_THESIS.get(name, "")),
+                ha="left", fontsize=8.5, color=THESIS)
 
 
 def systems_of(rows):
@@ -108,12 +137,12 @@ def systems_of(rows):
 
 def frequency(rows, folder):
     figure, axes = plt.subplots(figsize=(9, 5.5))
-    logarithmic(axes)
     for system in systems_of(rows):
         own = [row for row in rows if row["system"] == system]
         draw(axes, curve(own, "frequency_hz", mean), COLOURS[system], system)
     x, y = single(folder, "experiment_3_cpu/100_clockspeed")
     axes.plot(x, y, "s", color=THESIS, markersize=6, label="thesis, exp. 3, rospy, Ethernet")
+    logarithmic(axes)
     dress(axes, "One sender and one echoer, small messages", "messages per second")
     axes.legend(frameon=False, fontsize=9, ncol=2)
     return figure
@@ -152,9 +181,11 @@ def radio(rows, folder):
         if link in thesis:
             x, y = single(folder, thesis[link][0])
             axes.plot(x, y, "s", color=THESIS, markersize=5, label=thesis[link][1])
-        logarithmic(axes)
         dress(axes, titles[link], "scans (4.2 KB) per second")
         axes.legend(frameon=False, fontsize=9)
+    # The panels share their vertical axis, which all curves determine.
+    for axes in grid[0]:
+        logarithmic(axes)
     return figure
 
 
@@ -162,7 +193,7 @@ def recorded(rows, folder):
     titles = {"scan": "LaserScan, 4.2 KB", "image": "Image, 308 KB", "recorded": "Your recording"}
     kinds = [kind for kind in titles if any(row["contents"] == kind for row in rows)]
     thesis = {"scan": "experiment_5_real_cpu/cpu100/sensor", "image": "experiment_5_real_cpu/cpu100/video"}
-    figure, grid = plt.subplots(1, len(kinds), figsize=(5.5 * len(kinds), 4.8), squeeze=False)
+    figure, grid = plt.subplots(1, len(kinds), figsize=(max(7, 5.5 * len(kinds)), 4.8), squeeze=False)
     for axes, kind in zip(grid[0], kinds):
         of = [row for row in rows if row["contents"] == kind]
         for system in systems_of(of):
@@ -210,10 +241,11 @@ def horizontal(rows, _folder):
             of = [row for row in rows if row["frequency_hz"] == hz
                   and 2 * row["senders"] // row["hosts"] == count]
             draw(axes, curve(of, "hosts", mean), colour, "%d a host" % count)
-        logarithmic(axes, x=False)
         axes.set_xticks(sorted({row["hosts"] for row in rows}))
         dress(axes, "%g Hz" % hz, "hosts, every sender to every echoer")
         axes.legend(frameon=False, fontsize=9, title="nodes")
+    for axes in grid[0]:
+        logarithmic(axes, x=False)
     return figure
 
 
@@ -221,18 +253,22 @@ def tautline(rows, _folder):
     titles = {"robots": "Robots: a scan and a command each", "text": "Small messages, 64 B at 50 Hz",
               "scan": "Scans alone, 4.2 KB at 10 Hz"}
     kinds = [kind for kind in titles if any(row["contents"] == kind for row in rows)]
-    figure, grid = plt.subplots(1, len(kinds), figsize=(5 * len(kinds), 4.8), sharey=True, squeeze=False)
+    figure, grid = plt.subplots(1, len(kinds), figsize=(max(7, 5 * len(kinds)), 4.8), sharey=True,
+                                squeeze=False)
     for axes, kind in zip(grid[0], kinds):
         of = [row for row in rows if row["contents"] == kind]
         for system in systems_of(of):
             own = [row for row in of if row["system"] == system]
-            draw(axes, curve(own, "offered_per_s", lambda row: row["p95_periods"]),
+            draw(axes, curve(own, "offered_per_s", lambda row: row["p95_periods"], is_held),
                  COLOURS[system], system)
         axes.axhline(1, color=INK, linewidth=1, linestyle="--")
-        logarithmic(axes, x=False)
+        axes.text(0.99, 1.06, "one period", transform=axes.get_yaxis_transform(), ha="right",
+                  fontsize=9, color=INK)
         dress(axes, titles[kind], "messages per second, all senders",
               "95th percentile of round trips, in periods")
         axes.legend(frameon=False, fontsize=9)
+    for axes in grid[0]:
+        logarithmic(axes, x=False)
     return figure
 
 
@@ -249,8 +285,8 @@ def main():
         if not of:
             continue
         figure = picture(of, folder)
-        empty_means(figure)
-        figure.tight_layout(rect=(0, 0.03, 1, 1))
+        empty_means(figure, name)
+        figure.tight_layout(rect=(0, 0.045, 1, 1))
         # Without a date in it, the same figures give the same file.
         figure.savefig("%s%s.png" % (start, name), dpi=110, metadata={"Software": None})
         plt.close(figure)
