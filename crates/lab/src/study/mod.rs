@@ -24,9 +24,18 @@ pub enum Subject {
     Realtime(realtime::Arguments),
 }
 
-/// Runs a study inside the enclosure.
+impl Subject {
+    /// Whether the study measures other machines, which the enclosure's network does not reach.
+    pub fn needs_network(&self) -> bool {
+        matches!(self, Self::Scaling(arguments) if arguments.needs_network())
+    }
+}
+
+/// Runs a study, inside the enclosure unless it needs the machine's network.
 pub fn run(subject: &Subject) -> Result<ExitCode> {
-    enclosure::settle()?;
+    if !subject.needs_network() {
+        enclosure::settle()?;
+    }
     match subject {
         Subject::Scaling(arguments) => scaling::run(arguments),
         Subject::Dds(arguments) => dds::run(arguments),

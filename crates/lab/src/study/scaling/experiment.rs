@@ -7,6 +7,7 @@ use super::row::Row;
 use super::scene::Medium;
 use super::system::System;
 use super::trial::Trial;
+use anyhow::{Result, ensure};
 
 /// Rungs above the limit that are still measured: the second shows that the first was no accident.
 const RUNGS_ABOVE_LIMIT: usize = 2;
@@ -54,12 +55,12 @@ pub struct OwnLoad {
 /// Highest frequency of a sender, Hz: the thesis's.
 const MAX_HZ: f64 = 1e6;
 
-fn frequency(text: &str) -> Result<f64, String> {
+fn frequency(text: &str) -> std::result::Result<f64, String> {
     let hz = text.parse().ok().filter(|hz| (0.1..=MAX_HZ).contains(hz));
     hz.ok_or_else(|| format!("'{text}' is no frequency; allowed are 0.1 to {MAX_HZ} (Hz)"))
 }
 
-fn contents(text: &str) -> Result<Contents, String> {
+fn contents(text: &str) -> std::result::Result<Contents, String> {
     const BYTES: std::ops::RangeInclusive<usize> = SMALLEST_TEXT..=16_000_000;
     match (text, text.parse()) {
         ("scan", _) => Ok(Contents::Scan),
@@ -287,6 +288,26 @@ impl Ladder {
     /// Returns the system.
     pub fn system(&self) -> System {
         self.trials[0].system
+    }
+
+    /// Moves the runs to machines that are as they are. Fails where a run needs a link or a share of
+    /// a core that only namespaces of this machine have.
+    pub fn on_hosts(mut self, hosts: usize) -> Result<Self> {
+        for trial in &mut self.trials {
+            let name = trial.experiment;
+            ensure!(
+                trial.medium == Medium::Wired && trial.cpu_share_percent.is_none(),
+                "--hosts: experiment '{name}' needs links or shares of a core that only this machine has; \
+                 --only frequency, recorded, vertical, horizontal or own runs on hosts"
+            );
+            ensure!(
+                !trial.system.has_daemons(),
+                "--hosts: {} is not started on other machines; choose others with --system",
+                trial.system.name()
+            );
+            (trial.medium, trial.hosts) = (Medium::AsItIs, hosts);
+        }
+        Ok(self)
     }
 
     /// Returns the run on a rung; `None` above the last one, and well above the limit.

@@ -17,6 +17,8 @@ mod page;
 mod roscpp;
 mod row;
 mod scene;
+mod ssh;
+mod sshd;
 mod system;
 mod tables;
 mod trial;
@@ -29,13 +31,16 @@ use crate::rig::verdict::verdict_lines;
 use crate::setup::daemon::DaemonSetup;
 use crate::setup::ros::Ros;
 use acceptance::Comparison;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use experiment::{Experiment, Ladder, OwnLoad};
 use load::Recording;
 use row::Row;
 use serde::Serialize;
+use ssh::{Client, Remote};
+use sshd::Hosts;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 use trial::Common;
 
@@ -69,6 +74,15 @@ pub struct Arguments {
     /// For recorded: topic of the recording.
     #[arg(long, requires = "bag")]
     topic: Option<String>,
+    /// Hosts over ssh, as they are: user@a,user@b; senders run on the first half.
+    #[arg(long, value_delimiter = ',', value_name = "USER@HOST", conflicts_with = "hosts_here")]
+    hosts: Vec<String>,
+    /// Option of ssh for --hosts, such as --ssh-option=-iKEY; may be repeated.
+    #[arg(long, allow_hyphen_values = true)]
+    ssh_option: Vec<String>,
+    /// Try --hosts with this number of namespaces, each with an sshd (package openssh-server).
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(2..=8))]
+    hosts_here: Option<u64>,
     #[command(flatten)]
     own: OwnLoad,
     /// Path of the daemon; by default the `tautline` in the folder of this program.
@@ -102,8 +116,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let daemons = arguments.daemons()?;
     let time =
         Duration::from_secs(arguments.seconds.unwrap_or(if arguments.quick { 2 } else { 4 }));
-    let common = Common { daemons: &daemons, time, per_process: arguments.per_process as usize };
-    let rows = measure::all(arguments.ladders(), &common, &output.folder)?;
+    let here = arguments.hosts_here.map(|count| Hosts::new(count as usize, &output.folder));
+    let here = here.transpose()?;
+    let there = arguments.connect(here.as_ref())?;
+    let ladders = arguments.ladders(there.as_deref().map(Vec::as_slice))?;
+    let per_process = arguments.per_process as usize;
+    let common = Common { daemons: &daemons, time, per_process, there };
+    let rows = measure::all(ladders, &common, &output.folder)?;
     let comparisons = acceptance::comparisons(&rows);
     let verdicts = acceptance::verdicts(&comparisons);
     let words = format!(
@@ -133,7 +152,7 @@ impl Arguments {
     }
 
     /// Returns the runs of all chosen experiments.
-    fn ladders(&self) -> Vec<Ladder> {
+    fn ladders(&self, there: Option<&[Remote]>) -> Result<Vec<Ladder>> {
         let recording = self.bag.clone().zip(self.topic.clone());
         let recording = recording.map(|(bag, topic)| Recording { bag, topic });
         let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);
@@ -142,7 +161,37 @@ impl Arguments {
         if let Some(runs) = self.runs {
             ladders.iter_mut().for_each(|ladder| ladder.repetitions = runs as usize);
         }
-        ladders
+        let Some(there) = there else { return Ok(ladders) };
+        if self.system.is_empty() {
+            ladders.retain(|it| !it.system().has_daemons());
+        }
+        for ladder in &ladders {
+            there.iter().try_for_each(|host| host.check(ladder.system()))?;
+        }
+        ladders.into_iter().map(|it| it.on_hosts(there.len())).collect()
+    }
+
+    /// Connects to the hosts of --hosts, or to those made here; `None` without them.
+    fn connect(&self, here: Option<&Hosts>) -> Result<Option<Rc<Vec<Remote>>>> {
+        let (client, targets) = match here {
+            Some(hosts) => (hosts.client(), hosts.targets()),
+            None => {
+                let options = self.ssh_option.clone();
+                (Client { options, namespace: None }, self.hosts.clone())
+            }
+        };
+        if targets.is_empty() {
+            return Ok(None);
+        }
+        let count = targets.len();
+        ensure!(count >= 2, "--hosts: one host, {}; at least two are needed", targets[0]);
+        let hosts = targets.iter().map(|target| Remote::connect(&client, target));
+        Ok(Some(Rc::new(hosts.collect::<Result<_>>()?)))
+    }
+
+    /// Whether the study measures other machines, so that it has to stay in this machine's network.
+    pub fn needs_network(&self) -> bool {
+        !self.hosts.is_empty()
     }
 
     fn experiments(&self) -> Vec<Experiment> {

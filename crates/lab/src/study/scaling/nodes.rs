@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Senders and echoers as processes: their start, the counted time and their samples.
 
-use super::load::{Load, Pairing};
+use super::load::{Contents, Load, Pairing};
 use super::roscpp;
 use super::row::{Echo, read};
-use super::scene::Scene;
+use super::scene::{Host, Scene};
 use super::system::{Library, System};
 use super::watch::Watched;
 use crate::rig::processes::Process;
@@ -106,9 +106,18 @@ impl Nodes {
     }
 
     /// Returns the samples of each sender, in the senders' order.
-    pub fn samples(&self) -> Result<Vec<Vec<Echo>>> {
-        let numbers = self.senders.iter().flat_map(|node| &node.numbers);
-        numbers.map(|number| read(&self.folder.join(format!("sender-{number}.csv")))).collect()
+    pub fn samples(&self, scene: &Scene) -> Result<Vec<Vec<Echo>>> {
+        let mut samples = Vec::new();
+        for node in &self.senders {
+            for number in &node.numbers {
+                let file = format!("sender-{number}.csv");
+                if let Host::There(remote) = scene.host_of_sender(node.numbers[0]) {
+                    remote.fetch(&file, &self.folder)?;
+                }
+                samples.push(read(&self.folder.join(file))?);
+            }
+        }
+        Ok(samples)
     }
 
     /// Returns the processes.
@@ -141,35 +150,44 @@ impl Launch<'_> {
             _ => self.scene.host_of_echoer(first),
         };
         let name = format!("{role} {first}");
-        let program = self.scene.program(host, self.folder);
-        let process = self.launch(&program, role, numbers, &name.replace(' ', "-"))?;
+        let own = list(numbers);
+        let others = match self.load.pairing {
+            Pairing::Pairs => "own".into(),
+            Pairing::EveryToEvery => list(&self.load.counterparts(0)),
+        };
+        let contents = self.load.flow(first).0;
+        let file = name.replace(' ', "-");
+        let process = match host {
+            Host::Here(computer) => {
+                let program = self.scene.program(computer, self.folder);
+                self.launch(&program, (&file, role, &own, &others), contents)?
+            }
+            Host::There(remote) => {
+                let by = (self.system, self.scene.master());
+                remote.node(by, (&file, role, &own, &others), contents, self.folder)?
+            }
+        };
         Ok(Node { name, numbers: numbers.into(), process })
     }
 
     fn launch(
         &self,
         program: &RosProgram<'_>,
-        role: &str,
-        numbers: &[usize],
-        name: &str,
+        (name, role, own, others): (&str, &str, &str, &str),
+        contents: &Contents,
     ) -> Result<Process> {
-        let contents = self.load.flow(numbers[0]).0;
-        let own = list(numbers);
-        let others = match self.load.pairing {
-            Pairing::Pairs => "own".into(),
-            Pairing::EveryToEvery => list(&self.load.counterparts(0)),
-        };
         let folder = text(self.folder)?;
         let nodelay = self.system.has_nodelay();
         if self.system.library() == Library::Roscpp {
             let bytes = contents.bytes().unwrap_or(0).to_string();
             let kind = contents.kind();
-            let mut arguments = vec![role.into(), own, others, folder, kind.into(), bytes];
+            let mut arguments =
+                vec![role.into(), own.into(), others.into(), folder, kind.into(), bytes];
             arguments.extend(nodelay.then(|| "nodelay".into()));
             return program.compiled(name, &roscpp::echo()?, &arguments);
         }
         let library = self.system.library().name().to_owned();
-        let mut arguments = vec![role.into(), library, own, others, folder];
+        let mut arguments = vec![role.into(), library, own.into(), others.into(), folder];
         arguments.extend(contents.options()?);
         arguments.extend(nodelay.then(|| "--nodelay".into()));
         program.python(name, "echo.py", &arguments)

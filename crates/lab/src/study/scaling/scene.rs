@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts, the link between them, their ROS masters and their daemons.
 
+use super::ssh::Remote;
 use super::system::System;
 use super::watch::Watched;
 use crate::air::Punctuality;
@@ -10,6 +11,7 @@ use crate::setup::ros::RosProgram;
 use crate::setup::world::{Bridge, Computer, Link, Pair};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
+use std::rc::Rc;
 
 /// Scenario of the radio: one 802.11 channel at 6 Mbps, half duplex.
 const RADIO: &str = "half-duplex-6mbps";
@@ -36,6 +38,9 @@ pub enum Medium {
     Bucket,
     /// The modelled radio channel, in real time.
     Radio,
+    /// What connects the machines of --hosts.
+    #[value(skip)]
+    AsItIs,
 }
 
 impl Medium {
@@ -45,12 +50,13 @@ impl Medium {
             Self::Wired => "wired",
             Self::Bucket => "token_bucket",
             Self::Radio => "radio",
+            Self::AsItIs => "hosts",
         }
     }
 
     fn link(self) -> Link {
         match self {
-            Self::Wired => Link::UNLIMITED,
+            Self::Wired | Self::AsItIs => Link::UNLIMITED,
             Self::Bucket => Link::wire(BUCKET_BPS),
             Self::Radio => Link::Radio(RADIO),
         }
@@ -68,7 +74,21 @@ pub struct Scene {
 /// Hosts and their links.
 enum Network {
     Pair(Pair),
-    Switch { hosts: Vec<Computer>, _bridge: Bridge },
+    Switch {
+        hosts: Vec<Computer>,
+        _bridge: Bridge,
+    },
+    /// Other machines, connected for all runs.
+    There(Rc<Vec<Remote>>),
+}
+
+/// A host of a run.
+#[derive(Clone, Copy)]
+pub enum Host<'a> {
+    /// A namespace of this machine.
+    Here(&'a Computer),
+    /// Another machine.
+    There(&'a Remote),
 }
 
 impl Network {
@@ -87,10 +107,11 @@ impl Network {
         Ok(Self::Switch { hosts, _bridge: bridge })
     }
 
-    fn hosts(&self) -> Vec<&Computer> {
+    fn hosts(&self) -> Vec<Host<'_>> {
         match self {
-            Self::Pair(pair) => vec![&pair.robot, &pair.base],
-            Self::Switch { hosts, .. } => hosts.iter().collect(),
+            Self::Pair(pair) => vec![Host::Here(&pair.robot), Host::Here(&pair.base)],
+            Self::Switch { hosts, .. } => hosts.iter().map(Host::Here).collect(),
+            Self::There(hosts) => hosts.iter().map(Host::There).collect(),
         }
     }
 }
@@ -100,10 +121,14 @@ impl Scene {
     pub fn new(
         (system, medium, hosts): (System, Medium, usize),
         daemons: &DaemonSetup,
+        there: Option<&Rc<Vec<Remote>>>,
         folder: &Path,
         seed: u64,
     ) -> Result<Self> {
-        let network = Network::new(medium, hosts, seed)?;
+        let network = match there {
+            Some(there) => Network::There(there.clone()),
+            None => Network::new(medium, hosts, seed)?,
+        };
         let mut scene = Self { daemons: Vec::new(), masters: Vec::new(), network, system };
         scene.masters = scene.start_masters(folder)?;
         if system.has_daemons() {
@@ -113,13 +138,13 @@ impl Scene {
     }
 
     /// Returns the host of a sender: they take turns on the first half of the hosts.
-    pub fn host_of_sender(&self, number: usize) -> &Computer {
+    pub fn host_of_sender(&self, number: usize) -> Host<'_> {
         let hosts = self.network.hosts();
         hosts[number % (hosts.len() / 2)]
     }
 
     /// Returns the host of an echoer: they take turns on the second half of the hosts.
-    pub fn host_of_echoer(&self, number: usize) -> &Computer {
+    pub fn host_of_echoer(&self, number: usize) -> Host<'_> {
         let hosts = self.network.hosts();
         let half = hosts.len() / 2;
         hosts[half + number % (hosts.len() - half)]
@@ -127,12 +152,23 @@ impl Scene {
 
     /// Returns a ROS program of this system on a host.
     pub fn program<'a>(&'a self, computer: &'a Computer, folder: &'a Path) -> RosProgram<'a> {
-        let master = &self.network.hosts()[0].address;
-        RosProgram { computer, middleware: self.system.middleware(master), folder }
+        RosProgram { computer, middleware: self.system.middleware(self.master()), folder }
+    }
+
+    /// Returns the address of the master that all hosts have in common.
+    pub fn master(&self) -> &str {
+        match &self.network {
+            Network::Pair(pair) => &pair.robot.address,
+            Network::Switch { hosts, .. } => &hosts[0].address,
+            Network::There(hosts) => &hosts[0].address,
+        }
     }
 
     /// Returns masters and daemons.
     pub fn watched(&self) -> Vec<Watched> {
+        if matches!(self.network, Network::There(_)) {
+            return Vec::new();
+        }
         let watched = |kind: &'static str, number: usize, process: &Process| Watched {
             kind,
             name: if number == 0 { kind.into() } else { format!("{kind} {}", number + 1) },
@@ -150,7 +186,7 @@ impl Scene {
     pub fn channel(&self) -> Option<[u64; 2]> {
         match &self.network {
             Network::Pair(pair) => pair.channel(),
-            Network::Switch { .. } => None,
+            _ => None,
         }
     }
 
@@ -165,7 +201,7 @@ impl Scene {
     pub fn punctuality(&mut self) -> Result<Option<Punctuality>> {
         match &mut self.network {
             Network::Pair(pair) => pair.punctuality(),
-            Network::Switch { .. } => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -181,13 +217,16 @@ impl Scene {
         }
         let hosts = self.network.hosts();
         let with_master = if self.system.has_daemons() { hosts.len() } else { 1 };
-        let start = |host: &&Computer| self.program(host, folder).rosmaster();
+        let start = |host: &Host| match host {
+            Host::Here(computer) => self.program(computer, folder).rosmaster(),
+            Host::There(remote) => remote.master(folder),
+        };
         hosts[..with_master].iter().map(start).collect()
     }
 
     fn start_daemons(&self, setup: &DaemonSetup, folder: &Path) -> Result<Vec<Daemon>> {
         let hosts = self.network.hosts();
-        let [senders, echoers] = hosts[..] else {
+        let [Host::Here(senders), Host::Here(echoers)] = hosts[..] else {
             anyhow::bail!("Tautline is measured between two hosts; {} were asked for", hosts.len())
         };
         let mut daemons = vec![

@@ -6,6 +6,7 @@ use super::load::Load;
 use super::nodes::{COUNTDOWN, Nodes};
 use super::row::{Counted, Row};
 use super::scene::{Medium, Scene};
+use super::ssh::Remote;
 use super::system::System;
 use super::watch::{Used, Watch};
 use crate::air::Punctuality;
@@ -13,6 +14,7 @@ use crate::rig::processes::empty_folder;
 use crate::setup::daemon::DaemonSetup;
 use anyhow::{Context, Result};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Time for which a run publishes before the counted time.
@@ -47,6 +49,8 @@ pub struct Common<'a> {
     pub time: Duration,
     /// Senders, or echoers, that share a process.
     pub per_process: usize,
+    /// Other machines that are the hosts; `None` for namespaces of this machine.
+    pub there: Option<Rc<Vec<Remote>>>,
 }
 
 /// What was watched during the counted time.
@@ -89,14 +93,15 @@ impl Trial {
 
     fn measure(&self, common: &Common, repetition: usize, folder: &Path) -> Result<Row> {
         let place = (self.system, self.medium, self.hosts);
-        let mut scene = Scene::new(place, common.daemons, folder, repetition as u64)?;
+        let there = common.there.as_ref();
+        let mut scene = Scene::new(place, common.daemons, there, folder, repetition as u64)?;
         let mut nodes = Nodes::start(&scene, self.system, &self.load, common.per_process, folder)?;
         let groups = self.limit(&nodes)?;
         nodes.begin(&self.load, WARM_UP + common.time)?;
-        let watched = self.watch(&mut scene, &nodes, common.time)?;
+        let watched = self.watch(&mut scene, &nodes, common.time, there.is_some())?;
         nodes.finish(WARM_UP + common.time)?;
         scene.write_statuses(folder)?;
-        let (counted, p95_periods) = self.count(&nodes)?;
+        let (counted, p95_periods) = self.count(&nodes, &scene)?;
         drop(nodes);
         drop(groups);
         let row = self.row(&counted, &watched, common.time, repetition)?;
@@ -114,12 +119,20 @@ impl Trial {
     }
 
     /// Watches processes and the channel during the counted time.
-    fn watch(&self, scene: &mut Scene, nodes: &Nodes, time: Duration) -> Result<Watched> {
+    fn watch(
+        &self,
+        scene: &mut Scene,
+        nodes: &Nodes,
+        time: Duration,
+        is_there: bool,
+    ) -> Result<Watched> {
         let allowed = f64::from(self.cpu_share_percent.unwrap_or(100));
         std::thread::sleep(COUNTDOWN + WARM_UP);
         scene.count_from_now();
         let before = scene.channel();
-        let watched = [nodes.watched(allowed), scene.watched()].concat();
+        // What runs on other machines is not seen from here.
+        let nodes = if is_there { Vec::new() } else { nodes.watched(allowed) };
+        let watched = [nodes, scene.watched()].concat();
         let watch = Watch::start(watched)?;
         std::thread::sleep(time);
         let used = watch.stop()?;
@@ -136,10 +149,10 @@ impl Trial {
     }
 
     /// Returns the echoes of all senders, and the largest 95th percentile of a flow in its periods.
-    fn count(&self, nodes: &Nodes) -> Result<(Counted, Option<f64>)> {
+    fn count(&self, nodes: &Nodes, scene: &Scene) -> Result<(Counted, Option<f64>)> {
         let mut all = Counted::default();
         let mut flows: Vec<(f64, Counted)> = Vec::new();
-        for (sender, echoes) in nodes.samples()?.iter().enumerate() {
+        for (sender, echoes) in nodes.samples(scene)?.iter().enumerate() {
             let (first, hz) = (self.first_counted(sender), self.load.flow(sender).1);
             all.add(echoes, first, self.load.echoes());
             let known = flows.iter().position(|(of, _)| *of == hz);
