@@ -5,14 +5,16 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-# rosbags is a second opinion on messages; Cyclone DDS speaks to ROS 2 without being one.
+# rosbags is a second opinion on messages; Cyclone DDS speaks to ROS 2 without being one. zenoh is
+# measured by the studies only, which is the reason that it is not installed by default.
 packages_of() {
     case $1 in
     kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 rosbags==0.11.9" ;;
     jazzy) echo "ros-jazzy-rclpy==7.1.6 ros-jazzy-rmw-fastrtps-cpp==8.4.3 ros-jazzy-common-interfaces==5.3.6" ;;
     cyclone) echo "cyclonedds==11.0.1" ;;
+    zenoh) echo "eclipse-zenoh==1.10.2" ;;
     *)
-        echo "ros2: no peer '$1'; there are kilted, jazzy and cyclone" >&2
+        echo "ros2: no peer '$1'; there are kilted, jazzy, cyclone and zenoh" >&2
         return 1
         ;;
     esac
@@ -22,6 +24,7 @@ packages_of() {
 proof_of() {
     case $1 in
     cyclone) echo "import cyclonedds.domain" ;;
+    zenoh) echo "import zenoh" ;;
     *) echo "from rclpy.utilities import get_rmw_implementation_identifier as rmw; import sensor_msgs.msg; rmw()" ;;
     esac
 }

@@ -157,6 +157,8 @@ def main():
     parser.add_argument("--bag", default="", help="recording")
     parser.add_argument("--topic", default="", help="topic of the recording")
     parser.add_argument("--nodelay", action="store_true", help="rospy: subscribe with TCP_NODELAY")
+    parser.add_argument("--listen", action="append", default=[], help="zenoh: endpoint")
+    parser.add_argument("--connect", action="append", default=[], help="zenoh: endpoint")
     arguments = parser.parse_args()
 
     def contents():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ROS 1 and ROS 2 for echo.py: each class publishes and subscribes by its own client library."""
 
+import json
 import threading
 import time
 
@@ -53,12 +54,19 @@ class Rclpy:
 
 
 class Zenoh:
-    """zenoh's Python library with the bytes of a text; peers of one segment find each other."""
+    """zenoh's Python library with texts, over TCP connections that senders open to echoers."""
 
-    def __init__(self, _name, _arguments):
+    def __init__(self, _name, arguments):
         import zenoh
 
-        self.session = zenoh.open(zenoh.Config())
+        config = zenoh.Config()
+        # Peers find each other by the addresses that they are given. All hosts here share memory.
+        for key in ("scouting/multicast/enabled", "scouting/gossip/enabled",
+                    "transport/shared_memory/enabled"):
+            config.insert_json5(key, "false")
+        for key, endpoints in (("listen", arguments.listen), ("connect", arguments.connect)):
+            config.insert_json5(key + "/endpoints", json.dumps(endpoints))
+        self.session = zenoh.open(config)
         self.subscribers = []
 
     def publisher(self, topic, message_class):

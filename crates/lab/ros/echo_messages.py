@@ -9,8 +9,12 @@ import array
 import random
 import sys
 
-from sensor_msgs.msg import Image, LaserScan
-from std_msgs.msg import String
+try:
+    from sensor_msgs.msg import Image, LaserScan
+    from std_msgs.msg import String
+except ImportError:  # zenoh's Python has no ROS messages, and sends texts only.
+    class String:
+        data = ""
 
 DIGITS = 15
 # std_msgs/String in ROS 1: the length before the text.

@@ -38,10 +38,12 @@ use row::Row;
 use serde::Serialize;
 use ssh::{Client, Remote};
 use sshd::Hosts;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
+use system::{Library, System};
 use trial::Common;
 
 /// Name of the study.
@@ -58,7 +60,7 @@ pub struct Arguments {
     quick: bool,
     /// Compare only these systems.
     #[arg(long, value_delimiter = ',')]
-    system: Vec<system::System>,
+    system: Vec<System>,
     /// Counted seconds of each run; by default 4, with --quick 2.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: Option<u64>,
@@ -104,6 +106,8 @@ pub struct Arguments {
 struct Figures<'a> {
     counted_s: f64,
     cores: usize,
+    /// Systems that are not installed here.
+    not_measured: &'a [String],
     comparisons: &'a [Comparison],
     rows: &'a [Row],
 }
@@ -119,7 +123,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let here = arguments.hosts_here.map(|count| Hosts::new(count as usize, &output.folder));
     let here = here.transpose()?;
     let there = arguments.connect(here.as_ref())?;
-    let ladders = arguments.ladders(there.as_deref().map(Vec::as_slice))?;
+    let mut ladders = arguments.ladders(there.as_deref().map(Vec::as_slice))?;
+    let not_measured = match there {
+        Some(_) => Vec::new(),
+        None => arguments.omit_missing(&mut ladders)?,
+    };
     let per_process = arguments.per_process as usize;
     let common = Common { daemons: &daemons, time, per_process, there };
     let rows = measure::all(ladders, &common, &output.folder)?;
@@ -134,7 +142,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     );
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let (counted_s, comparisons) = (time.as_secs_f64(), &comparisons);
-    let figures = Figures { counted_s, cores, comparisons, rows: &rows };
+    let not_measured = &not_measured;
+    let figures = Figures { counted_s, cores, not_measured, comparisons, rows: &rows };
     let conclusion = output.conclude(figures, verdicts, &words)?;
     let report = output.folder.join("report.json");
     page::draw(&report, &output.folder.join(""))?;
@@ -158,10 +167,12 @@ impl Arguments {
         let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);
         let mut ladders: Vec<Ladder> = self.experiments().iter().flat_map(of).collect();
         ladders.retain(|it| self.system.is_empty() || self.system.contains(&it.system()));
+        ensure!(!ladders.is_empty(), "no chosen experiment measures a system of --system");
         if let Some(runs) = self.runs {
             ladders.iter_mut().for_each(|ladder| ladder.repetitions = runs as usize);
         }
         let Some(there) = there else { return Ok(ladders) };
+        ladders.retain(|it| it.system().library() != Library::Zenoh);
         if self.system.is_empty() {
             ladders.retain(|it| !it.system().has_daemons());
         }
@@ -169,6 +180,21 @@ impl Arguments {
             there.iter().try_for_each(|host| host.check(ladder.system()))?;
         }
         ladders.into_iter().map(|it| it.on_hosts(there.len())).collect()
+    }
+
+    /// Omits the runs of systems that are not installed here; returns what is missing. Fails if the
+    /// user asked for such a system.
+    fn omit_missing(&self, ladders: &mut Vec<Ladder>) -> Result<Vec<String>> {
+        let systems: BTreeSet<System> = ladders.iter().map(Ladder::system).collect();
+        let mut missing = Vec::new();
+        for system in systems {
+            let Some(what) = system.missing() else { continue };
+            ensure!(!self.system.contains(&system), "--system {}: {what}", system.name());
+            eprintln!("not measured: {}: {what}", system.name());
+            missing.push(format!("{}: {what}", system.name()));
+            ladders.retain(|it| it.system() != system);
+        }
+        Ok(missing)
     }
 
     /// Connects to the hosts of --hosts, or to those made here; `None` without them.

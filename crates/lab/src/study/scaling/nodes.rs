@@ -5,7 +5,7 @@ use super::load::{Contents, Load, Pairing};
 use super::roscpp;
 use super::row::{Echo, read};
 use super::scene::{Host, Scene};
-use super::system::{Library, System};
+use super::system::{self, Library, System};
 use super::watch::Watched;
 use crate::rig::processes::Process;
 use crate::setup::ros::{RosProgram, START_PATIENCE, text};
@@ -188,11 +188,38 @@ impl Launch<'_> {
         }
         let library = self.system.library().name().to_owned();
         let mut arguments = vec![role.into(), library, own.into(), others.into(), folder];
+        if self.system.library() == Library::Zenoh {
+            arguments.extend(self.zenoh(role, own, contents)?);
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("ros/echo.py");
+            arguments.insert(0, text(&script)?);
+            return program.compiled(name, &system::zenoh_python(), &arguments);
+        }
         arguments.extend(contents.options()?);
         arguments.extend(nodelay.then(|| "--nodelay".into()));
         program.python(name, "echo.py", &arguments)
     }
+
+    /// Returns the options of a node of zenoh: a text of as many bytes, and its endpoints.
+    fn zenoh(&self, role: &str, own: &str, contents: &Contents) -> Result<Vec<String>> {
+        let bytes = contents.bytes().context("zenoh replays no recordings")?;
+        let mut options = Contents::Text(bytes).options()?;
+        let numbers: Vec<usize> = own.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let endpoint = |echoer: usize| {
+            let address = self.scene.host_of_echoer(echoer).address();
+            format!("tcp/{address}:{}", ZENOH_PORT + echoer)
+        };
+        if role == "echoer" {
+            options.push(format!("--listen={}", endpoint(numbers[0])));
+        } else {
+            let others = numbers.iter().flat_map(|number| self.load.counterparts(*number));
+            options.extend(others.map(|echoer| format!("--connect={}", endpoint(echoer))));
+        }
+        Ok(options)
+    }
 }
+
+/// Port of the first echoer of zenoh.
+const ZENOH_PORT: usize = 7447;
 
 /// Returns numbers as the nodes take them.
 fn list(numbers: &[usize]) -> String {

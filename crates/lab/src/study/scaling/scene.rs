@@ -91,6 +91,16 @@ pub enum Host<'a> {
     There(&'a Remote),
 }
 
+impl Host<'_> {
+    /// Returns the address by which the other hosts reach it.
+    pub fn address(&self) -> &str {
+        match self {
+            Self::Here(computer) => &computer.address,
+            Self::There(remote) => &remote.address,
+        }
+    }
+}
+
 impl Network {
     fn new(medium: Medium, hosts: usize, seed: u64) -> Result<Self> {
         if hosts == 2 {

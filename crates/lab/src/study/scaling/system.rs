@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The systems that are compared: a client library, and what carries its topics between hosts.
 
+use super::roscpp;
+use crate::rig::processes::run;
 use crate::setup::ros::{LOOPBACK, Middleware, Range};
 use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A system that connects senders and echoers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
@@ -99,6 +103,35 @@ impl System {
         self.has_daemons() || matches!(self, Self::RospyNodelay | Self::RoscppNodelay)
     }
 
+    /// Returns what is missing on this machine to measure it, and what brings it; `None` if it is
+    /// complete.
+    pub fn missing(self) -> Option<String> {
+        let test = |program: &Path, code: &str, advice: &str| {
+            let mut python = Command::new(program);
+            // The wheels' start-up hook is for the environment it was set in.
+            python.env_remove("LD_LIBRARY_PATH").env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
+            run(python.args(["-c", code])).is_err().then(|| advice.to_owned())
+        };
+        match self.library() {
+            Library::Rospy => test(
+                Path::new("/usr/bin/python3"),
+                "import rospy, std_msgs.msg, sensor_msgs.msg, rosmaster",
+                "rospy and its messages are missing; crates/lab/setup.sh installs them",
+            ),
+            Library::Roscpp => roscpp::echo().err().map(|error| format!("{error:#}")),
+            Library::Rclpy => test(
+                &peer("kilted"),
+                "import rclpy, sensor_msgs.msg",
+                "rclpy is missing; crates/lab/ros2.sh kilted installs it",
+            ),
+            Library::Zenoh => test(
+                &zenoh_python(),
+                "import zenoh",
+                "zenoh is missing; crates/lab/ros2.sh zenoh installs it",
+            ),
+        }
+    }
+
     /// Returns the middleware of its nodes; `master` is the address of the common master.
     pub fn middleware(self, master: &str) -> Middleware<'_> {
         match self.library() {
@@ -109,6 +142,17 @@ impl System {
             _ => Middleware::Ros1 { master, nodelay: self.has_nodelay() },
         }
     }
+}
+
+/// Returns the Python that has zenoh.
+pub fn zenoh_python() -> PathBuf {
+    peer("zenoh")
+}
+
+/// Returns the Python of a peer that `ros2.sh` installs.
+fn peer(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2");
+    folder.join(name).join("bin/python")
 }
 
 #[cfg(test)]
