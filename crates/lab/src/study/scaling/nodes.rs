@@ -205,8 +205,8 @@ impl Launch<'_> {
         let mut options = Contents::Text(bytes).options()?;
         let numbers: Vec<usize> = own.split(',').map(str::parse).collect::<Result<_, _>>()?;
         let endpoint = |echoer: usize| {
-            let address = self.scene.host_of_echoer(echoer).address();
-            format!("tcp/{address}:{}", ZENOH_PORT + echoer)
+            let host = self.scene.host_of_echoer(echoer);
+            format!("tcp/{}:{}", host.address(), ZENOH_PORT + echoer)
         };
         if role == "echoer" {
             options.push(format!("--listen={}", endpoint(numbers[0])));
