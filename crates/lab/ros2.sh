@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 
 # rosbags is a second opinion on messages; Cyclone DDS speaks to ROS 2 without being one. zenoh is
-# measured by the DDS study only, which is the reason that it is not installed by default.
+# measured by the studies only, which is the reason that it is not installed by default.
 packages_of() {
     case $1 in
     kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 rosbags==0.11.9" ;;

@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::run(arguments),
         Command::Swarm(arguments) => sim::swarm::run(arguments),
         Command::Validate(subject) if subject.is_pure() => validate::run(subject),
+        Command::Study(subject) if subject.needs_network() => study::run(subject),
         _ if !inside => enclosure::run_this_inside(),
         Command::Bench(command) => bench::run(command),
         Command::Study(subject) => study::run(subject),

@@ -14,7 +14,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use tautline_medium::{Frame, Medium, Nanos, Output, RadioId, RadioStats};
+use tautline_medium::{Frame, Medium, Nanos, NetworkId, Output, RadioId, RadioStats};
 
 /// EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
@@ -226,6 +226,13 @@ impl Emulator {
         let now = || Usage::of(&self.scenario, &self.medium, self.handled);
         let used = (&before.unwrap_or_default(), &after.unwrap_or_else(now));
         of_medium(&self.scenario, &self.medium, used)
+    }
+
+    /// Returns the busy time of each network since the start, and the time up to which it counts.
+    pub fn busy(&self) -> (Nanos, Vec<Nanos>) {
+        let networks = 0..self.scenario.networks.len();
+        let busy = |number| self.medium.busy(NetworkId(number), self.handled);
+        (self.handled, networks.map(busy).collect())
     }
 
     /// Returns raw counters, by radio.

@@ -87,6 +87,11 @@ impl Air {
         self.crew.with(|emulator| look(emulator))
     }
 
+    /// Returns the busy time of each network since the start, and the time up to which it counts.
+    pub fn busy(&self) -> (Nanos, Vec<Nanos>) {
+        self.crew.with(|emulator| emulator.busy())
+    }
+
     /// Returns the number of frames that the kernel could not report.
     pub fn unreported_frames(&self) -> u64 {
         self.crew.with(|emulator| emulator.unreported_frames())

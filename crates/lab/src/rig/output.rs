@@ -43,6 +43,15 @@ impl About {
             revision: line_of("git", &["-C", tree, "describe", "--always", "--dirty"]),
         }
     }
+
+    /// Describes date, machine and revision in one line for a page.
+    pub fn line(&self) -> String {
+        let Self { date, host, kernel, machine, tcp_congestion_control, revision } = self;
+        let machine = machine.line(kernel);
+        format!(
+            "Measured {date} on {host} ({machine}), TCP {tcp_congestion_control}, revision {revision}."
+        )
+    }
 }
 
 /// Returns the output of a command, or `unknown`, since a report is useful without it.

@@ -231,6 +231,13 @@ impl<'a> RosProgram<'a> {
         Process::start_talking(name, command, self.folder)
     }
 
+    /// Starts a compiled ROS program, which communicates in lines.
+    pub fn compiled(&self, name: &str, program: &Path, arguments: &[String]) -> Result<Process> {
+        let mut command = self.command(program, name);
+        command.args(arguments);
+        Process::start_talking(name, command, self.folder)
+    }
+
     /// Returns the registrations at the master, each as `KIND NAME NODE`.
     pub fn registered(&self) -> Result<BTreeSet<String>> {
         let name = format!("registered-{}", self.computer.name);

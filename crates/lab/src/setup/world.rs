@@ -142,7 +142,7 @@ impl Computer {
 
     /// Waits until the kernel marks [`INTERFACE`] as running, up to about a second after its cable
     /// is connected. Fast DDS never uses an interface that was not running when Fast DDS started.
-    fn await_running(&self) -> Result<()> {
+    pub fn await_running(&self) -> Result<()> {
         let runs = || {
             let state = self.ip(&["-oneline", "link", "show", "dev", INTERFACE])?;
             Ok(state.contains(" state UP ").then_some(()))
@@ -293,6 +293,13 @@ impl Pair {
     /// Returns a warning for the user if the radio's emulator may be late.
     pub fn warning(&self) -> Option<&str> {
         self.air.as_ref()?.warning()
+    }
+
+    /// Returns the time for which the radio channel was busy since its start, and the time up to
+    /// which it counts, in nanoseconds; `None` for a wire.
+    pub fn channel(&self) -> Option<[u64; 2]> {
+        let (until, busy) = self.air.as_ref()?.busy();
+        Some([*busy.first()?, until])
     }
 
     /// Discards the lateness of the radio's emulator up to now.

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 #[derive(clap::Subcommand)]
 pub enum Subject {
     /// How many nodes, messages and bytes ROS carries, and what limits it.
-    Scaling(scaling::Arguments),
+    Scaling(Box<scaling::Arguments>),
     /// What publishing costs by size, QoS and middleware.
     Dds(dds::Arguments),
     /// Whether periods and deadlines are kept, with and without load.
@@ -27,10 +27,18 @@ pub enum Subject {
     RealtimeProgram(realtime::program::Arguments),
 }
 
-/// Runs a study inside the enclosure.
+impl Subject {
+    /// Whether the study measures other machines, which the enclosure's network does not reach.
+    pub fn needs_network(&self) -> bool {
+        matches!(self, Self::Scaling(arguments) if arguments.needs_network())
+    }
+}
+
+/// Runs a study, inside the enclosure unless it needs the machine's network.
 pub fn run(subject: &Subject) -> Result<ExitCode> {
     // A study inside the enclosure starts its own programs.
-    if !matches!(subject, Subject::RealtimeProgram(_)) {
+    let is_inside = matches!(subject, Subject::RealtimeProgram(_));
+    if !is_inside && !subject.needs_network() {
         enclosure::settle()?;
     }
     match subject {
