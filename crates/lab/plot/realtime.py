@@ -68,11 +68,11 @@ def latency(report, picture):
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.set_ylim(top=8)
-        panel.set_xlim(left=3)
         panel.set_xlabel("scheduling latency (us)", color=INK)
         dress(panel, "Scheduling latency, " + load_word(stressed))
         if panel.lines:
             panel.legend(frameon=False, fontsize=8.5, loc="lower left")
+    axes[0].set_xlim(left=3)
     axes[0].set_ylabel("share of cycles at least this late", color=INK)
     figure.text(0.99, 0.005, PAPER, fontsize=7.5, color=MUTED, ha="right")
     finish(figure, report, picture)
@@ -160,6 +160,12 @@ SYSTEMS = {"rospy": ("rospy", BLUE, "o"), "rclpy": ("rclpy", RED, "s"),
            "tautline-fifo": ("Tautline, SCHED_FIFO", "#8fce9f", "v")}
 
 
+def systems_of(rows):
+    """Name, colour and marker of each system that occurs."""
+    found = {row["system"] for row in rows}
+    return {system: look for system, look in SYSTEMS.items() if system in found}
+
+
 def loads_of(rows):
     """The pairs of stress and traffic that occur, in the order of the rows."""
     return list(dict.fromkeys((row["stressed"], row["traffic"]) for row in rows))
@@ -168,7 +174,7 @@ def loads_of(rows):
 def roundtrip(report, picture):
     """Round trips by size and by rate: median, 99th percentile and largest of each system."""
     rows = report["roundtrip"]
-    loads = loads_of(rows)
+    loads, systems = loads_of(rows), systems_of(rows)
     figure, grid = plt.subplots(len(loads), 2, figsize=(14, 0.6 + 3.3 * len(loads)), sharey=True,
                                 squeeze=False)
     sweeps = [("bytes", "size (B) at 100 Hz", lambda row: row["rate_hz"] == 100),
@@ -178,7 +184,7 @@ def roundtrip(report, picture):
             chosen = [row for row in rows if (row["stressed"], row["traffic"]) ==
                       (stressed, traffic) and within(row)]
             values = sorted({row[key] for row in chosen})
-            for index, (system, (name, colour, marker)) in enumerate(SYSTEMS.items()):
+            for index, (system, (name, colour, marker)) in enumerate(systems.items()):
                 mine = sorted((row for row in chosen
                                if row["system"] == system and row["max_ms"] is not None),
                               key=lambda row: row[key])
@@ -216,12 +222,13 @@ def loss(report, picture):
     """Heat maps of lost messages by size and rate; one per system, link and load."""
     rows = report["loss"]
     kinds = list(dict.fromkeys((row["link"], row["stressed"]) for row in rows))
-    figure, grid = plt.subplots(len(kinds), len(SYSTEMS), figsize=(14, 1.0 + 2.7 * len(kinds)),
+    systems = systems_of(rows)
+    figure, grid = plt.subplots(len(kinds), len(systems), figsize=(14, 1.0 + 2.7 * len(kinds)),
                                 squeeze=False)
     sizes = sorted({row["bytes"] for row in rows})
     rates = sorted({row["rate_hz"] for row in rows})
     for (link, stressed), line in zip(kinds, grid):
-        for (system, (name, _, _)), panel in zip(SYSTEMS.items(), line):
+        for (system, (name, _, _)), panel in zip(systems.items(), line):
             found = {(row["bytes"], row["rate_hz"]): row for row in rows
                      if (row["link"], row["stressed"], row["system"]) == (link, stressed, system)}
             cell = [[found.get((size, rate), {}).get("lost_percent") for rate in rates]
@@ -233,6 +240,8 @@ def loss(report, picture):
                     word = "void" if value is None else "%.0f %%" % value
                     if value is not None and 0 < value < 1:
                         word = "%.1f %%" % value
+                    if found.get((sizes[y], rates[x]), {}).get("blocked"):
+                        word += "\nsender blocked"
                     dark = value is not None and value > 60
                     panel.text(x, y, word, ha="center", va="center", fontsize=8.5,
                                color="white" if dark else INK)
@@ -243,10 +252,10 @@ def loss(report, picture):
                             fontsize=9.5, color=INK, loc="left", fontweight="bold")
             panel.set_xlabel("Hz", color=INK, fontsize=9)
         line[0].set_ylabel("size (B)", color=INK)
-    figure.text(0.99, 0.005, "lost messages; " + PAPER + ": none up to 10000 B; 100000 B at 100 and "
-                "200 Hz: ROS 1 26 and 37 %, ROS 2 100 %", fontsize=7.5, color=MUTED, ha="right",
-                va="bottom")
-    finish(figure, report, picture)
+    figure.text(0.01, 0.985, "Share of messages lost. " + PAPER + ": none up to 10000 B; 100000 B at "
+                "100 and 200 Hz: ROS 1 26 and 37 %, ROS 2 100 and 100 %", fontsize=8.5, color=MUTED,
+                va="top")
+    finish(figure, report, picture, top=1 - 0.25 / figure.get_figheight())
 
 
 DRAWN = {"latency": latency, "tasks": tasks, "periods": periods, "roundtrip": roundtrip,
