@@ -17,6 +17,7 @@ mod node;
 mod notices;
 mod paths;
 pub mod plan;
+mod planned;
 mod quota;
 pub mod rates;
 mod recent;

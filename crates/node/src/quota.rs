@@ -23,6 +23,8 @@ const ROOT: u32 = 0;
 pub(crate) enum Cause {
     /// This node, its machine, and signals.
     Here,
+    /// The comparison with what the file plans; publishers and peers influence what is measured.
+    Plan,
     /// A local user, by number; `None` is those beyond [`MAX_USERS`].
     User(Option<u32>),
     /// The peer of this name.
@@ -50,6 +52,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Here => f.write_str("this node"),
+            Self::Plan => f.write_str("the plan"),
             Self::User(Some(uid)) => write!(f, "user {uid}"),
             Self::User(None) => f.write_str("other users"),
             Self::Peer(name) => write!(f, "'{name}'"),
@@ -66,7 +69,7 @@ impl fmt::Display for Cause {
 pub struct Allowance {
     /// The period.
     pub period: Duration,
-    /// Of this node, its machine, and signals.
+    /// Of this node, its machine, and signals; the same number of the comparison with the plan.
     pub here: u32,
     /// Of a local user.
     pub user: u32,
@@ -83,7 +86,7 @@ pub struct Allowance {
 impl Allowance {
     pub(crate) fn of(&self, cause: &Cause) -> u32 {
         match cause {
-            Cause::Here => self.here,
+            Cause::Here | Cause::Plan => self.here,
             Cause::User(_) => self.user,
             Cause::Peer(_) => self.peer,
             Cause::Key(_) => self.key,
@@ -204,6 +207,7 @@ mod tests {
         for budget in 0..STRANGER_BUDGETS {
             assert_eq!((0..5000).filter(|_| quota.take(&Cause::Stranger(budget))).count(), 1);
         }
+        assert_eq!((0..5000).filter(|_| quota.take(&Cause::Plan)).count(), 4);
         for other in [peer("good"), Cause::Here, Cause::Safety("/a".into()), Cause::Key(None)] {
             assert!(quota.take(&other), "{other}");
         }
@@ -211,7 +215,8 @@ mod tests {
         let strangers = u64::from(STRANGER_BUDGETS) * 4999;
         let mut left_out = quota.next_period(at(10)).unwrap();
         left_out.sort();
-        assert_eq!(left_out, [(peer("worst"), 4997), (Cause::Stranger(0), strangers)]);
+        let worst = (peer("worst"), 4997);
+        assert_eq!(left_out, [(Cause::Plan, 4996), worst, (Cause::Stranger(0), strangers)]);
         assert!(quota.take(&peer("worst")), "a new period");
     }
 

@@ -292,7 +292,10 @@ fn fraction(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// Returns the buckets of the delays between two histograms; either may omit empty ones.
-fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Vec<(f64, u64)> {
+pub(crate) fn delays_between(
+    before: Option<&DelayReport>,
+    now: Option<&DelayReport>,
+) -> Vec<(f64, u64)> {
     let before = before.map_or(&[][..], |report| &report.buckets);
     let before: HashMap<u64, u64> =
         before.iter().map(|(bound, count)| (bound.to_bits(), *count)).collect();
@@ -304,7 +307,7 @@ fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Ve
 }
 
 /// Returns the delay that `fraction` of the counted delays do not exceed: the bound of its bucket.
-fn percentile(buckets: &[(f64, u64)], fraction: f64) -> Option<f64> {
+pub(crate) fn percentile(buckets: &[(f64, u64)], fraction: f64) -> Option<f64> {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
     let wanted = (fraction * total as f64).ceil() as u64;
     let mut below = 0;

@@ -13,7 +13,7 @@ const SAMPLES: usize = 10;
 /// Minimum time that a report covers.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Drop reasons that more capacity of the links would have prevented.
-const PREVENTED_BY_CAPACITY: [DropReason; 4] =
+pub(crate) const PREVENTED_BY_CAPACITY: [DropReason; 4] =
     [DropReason::Superseded, DropReason::Thinned, DropReason::Expired, DropReason::Overflow];
 
 #[derive(Debug, Clone, Copy, Default)]

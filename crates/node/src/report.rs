@@ -7,7 +7,7 @@ use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, LinkUseReport,
-    PeerReport, RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
+    PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
 };
 use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
@@ -31,6 +31,7 @@ pub(crate) struct Reporter {
     listen: String,
     radio_names: BTreeMap<RadioId, String>,
     budgets: BudgetReports,
+    plan: Vec<PlanReport>,
 }
 
 /// Messages refused by parts of the data plane, since the start.
@@ -56,6 +57,7 @@ impl Reporter {
             listen: listen.to_string(),
             radio_names: BTreeMap::new(),
             budgets: BudgetReports::new(),
+            plan: Vec::new(),
         }
     }
 
@@ -64,11 +66,16 @@ impl Reporter {
         self.budgets = budgets;
     }
 
+    /// Sets the comparison with what the file plans.
+    pub(crate) fn set_plan(&mut self, plan: Vec<PlanReport>) {
+        self.plan = plan;
+    }
+
     pub(crate) fn name_radio(&mut self, radio: RadioId, interface: &str) {
         self.radio_names.insert(radio, interface.to_owned());
     }
 
-    fn radio_name(&self, radio: RadioId) -> String {
+    pub(crate) fn radio_name(&self, radio: RadioId) -> String {
         self.radio_names.get(&radio).cloned().unwrap_or_default()
     }
 
@@ -97,6 +104,7 @@ impl Reporter {
             radios: self.radios(endpoint),
             links: self.links(topics),
             watchdogs: topics.watchdogs.reports().collect(),
+            plan: self.plan.clone(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(topics),
             packets_refused: packets_refused(topics, refused),

@@ -33,6 +33,10 @@ pub struct Status {
     pub links: Vec<LinkReport>,
     /// One per topic with a watchdog.
     pub watchdogs: Vec<WatchdogReport>,
+    /// What the file plans (`expect` of topics, `channel` of radios), each with what was measured, at
+    /// most a second old; those that fail first. Empty if it plans nothing.
+    #[serde(default)]
+    pub plan: Vec<PlanReport>,
     /// Requests of peers, each with the line of the file that would allow it.
     #[serde(default)]
     pub waiting: Vec<WaitingReport>,
@@ -386,6 +390,108 @@ pub struct WatchdogReport {
     pub state: String,
     /// Number of safe messages published.
     pub published: u64,
+}
+
+/// What a plan assumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Assumption {
+    /// Messages per second of the topics of a rule, to the peer that gets the most; at most the
+    /// expected.
+    Rate,
+    /// Mean bytes of a message; at most the expected.
+    Size,
+    /// Fraction of a link's packets that are lost; at most the expected.
+    Loss,
+    /// Smoothed round-trip time of a link in milliseconds; at most the expected.
+    RoundTrip,
+    /// Bits per second of IP packets that a full radio carries; at least the expected. On a channel
+    /// that both directions share, those received count as well.
+    BitRate,
+}
+
+impl Assumption {
+    /// Returns its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Size => "size",
+            Self::Loss => "loss",
+            Self::RoundTrip => "round trip",
+            Self::BitRate => "bit rate",
+        }
+    }
+
+    /// Formats a value with its unit.
+    pub fn quantity(self, value: f64) -> String {
+        let scaled = |unit: &str| {
+            let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+            match steps.into_iter().find(|(scale, _)| value >= 0.9995 * scale) {
+                Some((scale, letter)) => format!("{} {letter}{unit}", significant(value / scale)),
+                None => format!("{} {unit}", significant(value)),
+            }
+        };
+        match self {
+            Self::Rate => format!("{} Hz", significant(value)),
+            Self::Size => scaled("B"),
+            Self::Loss => format!("{} %", significant(value * 100.0)),
+            Self::RoundTrip => format!("{} ms", significant(value)),
+            Self::BitRate => scaled("bps"),
+        }
+    }
+}
+
+/// Formats three significant digits, without zeros at the end.
+fn significant(value: f64) -> String {
+    let text = match value {
+        it if it >= 99.95 => return format!("{it:.0}"),
+        it if it >= 9.995 => format!("{it:.1}"),
+        it => format!("{it:.2}"),
+    };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// An assumption of the file, compared with what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// A rule of topics, a link with its peer, or an interface.
+    pub subject: String,
+    /// What is assumed, and the unit of the values.
+    pub assumption: Assumption,
+    /// The value that the file leads to expect.
+    pub expected: f64,
+    /// The value measured in the last window (10 s, at most 100 s for slow topics); none if nothing
+    /// was sent, or if a radio is not full.
+    pub measured: Option<f64>,
+    /// Seconds since the assumption failed; none while it holds.
+    pub failed_for_s: Option<f64>,
+    /// The key of the file.
+    pub key: String,
+}
+
+impl PlanReport {
+    /// Formats `/camera/**: 22 Hz measured, 15 Hz expected`.
+    pub fn in_words(&self) -> String {
+        let quantity = |value: f64| self.assumption.quantity(value);
+        let measured = self.measured.map_or("nothing".into(), quantity);
+        let (subject, expected) = (&self.subject, quantity(self.expected));
+        match self.assumption {
+            Assumption::Rate => format!("{subject}: {measured} measured, {expected} expected"),
+            Assumption::Size => {
+                format!("{subject}: messages of {measured} measured, {expected} expected")
+            }
+            Assumption::Loss => {
+                format!("{subject}: {measured} of packets lost, {expected} expected")
+            }
+            Assumption::RoundTrip => {
+                format!("{subject}: round trip of {measured} measured, {expected} expected")
+            }
+            Assumption::BitRate => format!(
+                "{subject}: full, and carries {measured}, {expected} expected; its bit rate is \
+                 lower, or others use the channel"
+            ),
+        }
+    }
 }
 
 /// A request of a peer that needs another line in the file.

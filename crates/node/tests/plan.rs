@@ -153,6 +153,71 @@ fn rates_and_sizes_are_read_from_snapshots() {
         })
         .collect();
     assert_eq!(found, [("base", 40.0, 48), ("robot1", 20.0, 1000)]);
+    assert_eq!(plan["measured"], json!([]), "the snapshots have no delays");
+}
+
+#[test]
+fn measured_delays_are_compared_with_the_worst_case() {
+    let place = Place::new();
+    let scan = |messages: u64, late: u64| {
+        let mut scan = report("/scan", "in", "robot1", messages, messages * 1000);
+        scan["delay"] = json!({
+            "mean_ms": 3.0, "p50_ms": 2.0, "p99_ms": 4.0, "max_ms": 950.0,
+            "buckets": [[4.0, messages - late], [1000.0, late]],
+        });
+        [scan]
+    };
+    place.file("early.json", &snapshot("base", 100.0, &scan(1000, 1)));
+    place.file("calm.json", &snapshot("base", 110.0, &scan(1200, 1)));
+    place.file("late.json", &snapshot("base", 110.0, &scan(1200, 4)));
+    let arguments = |last| ["--from", "early.json", "--from", last, "--radio", "wifi:6Mbps"];
+    let (plan, _) = place.json(&arguments("calm.json"));
+    let expected = json!([{
+        "from": "robot1", "to": "base", "topic": "/scan", "messages": 200,
+        "p99_ms": 4.0, "most_ms": 4.0, "error_ms": null,
+    }]);
+    assert_eq!(plan["measured"], expected, "delays between the snapshots");
+    let (plan, _) = place.json(&arguments("late.json"));
+    let of = |key: &str| plan["measured"][0][key].as_f64();
+    assert_eq!((of("p99_ms"), of("most_ms")), (Some(1000.0), Some(950.0)));
+    for (last, is_late) in [("calm.json", false), ("late.json", true)] {
+        let output = place.plan(&arguments(last));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.contains("LATER THAN PLANNED"), is_late, "{text}");
+        assert!(text.contains("Measured delays"), "{text}");
+    }
+}
+
+#[test]
+fn delays_are_drawn_against_the_load_and_the_number_of_robots() {
+    let place = Place::new();
+    let small = "name: robot1\nsecurity: none\npeers: { base: 10.0.0.1 }\ntopics:\n  \
+                 /scan: { expect: { rate: 20Hz, size: 1kB } }\n  \
+                 /map: { expect: { rate: 1Hz, size: 1kB } }\n";
+    place.file("robot1.yaml", small);
+    let radio = ["robot1.yaml", "--radio", "line:300kbps,shared", "--plot", "plot.svg"];
+    let drawn = |more: &[&str]| {
+        let output = place.plan(&[&radio[..], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        std::fs::read_to_string(place.path().join("plot.svg")).unwrap()
+    };
+    let load = drawn(&[]);
+    for text in ["<svg", "/scan", "/map", "worst case", "fits up to ", " ms"] {
+        assert!(load.contains(text), "{text}");
+    }
+    let robots = drawn(&["--plot-robots", "robot1"]);
+    assert!(robots.contains("fits one robot") && robots.contains("robots like robot1"));
+    let output = place.plan(&[&radio[..], &["--plot-robots", "robot7"]].concat());
+    assert!(error(&output).contains("allowed are base, robot1"), "{}", error(&output));
+    // The name comes from a peer.
+    let hostile = report("/<b>&\u{7}", "in", "robot1", 100, 100_000);
+    place.file("base.json", &snapshot("base", 100.0, &[hostile]));
+    let arguments = ["--from", "base.json", "--radio", "wifi:54Mbps", "--plot", "plot.svg"];
+    assert_eq!(place.plan(&arguments).status.code(), Some(0));
+    let text = std::fs::read_to_string(place.path().join("plot.svg")).unwrap();
+    assert!(text.contains("/&lt;b&gt;&amp;") && !text.contains('\u{7}'));
+    let nowhere = ["robot1.yaml", "--radio", "line:4Mbps", "--plot", "none/plot.svg"];
+    assert!(error(&place.plan(&nowhere)).contains("--plot none/plot.svg: No such file"));
 }
 
 #[test]

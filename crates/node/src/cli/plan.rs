@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline plan`.
 
+mod plot;
+
 use super::words::{UNKNOWN, bytes, milliseconds, short};
 use super::{Failure, output};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use tautline_node::config;
-use tautline_node::plan::inputs::{Expectation, Inputs, RobotFile};
-use tautline_node::plan::{Channel, Team, TeamPlan, TopicPlan, radio};
+use tautline_node::plan::inputs::{Expectation, Inputs, MeasuredDelay, RobotFile};
+use tautline_node::plan::{Axis, Channel, Team, TeamPlan, TopicPlan, radio};
 use tautline_node::status::Status;
 
 /// A snapshot of a daemon is not larger.
@@ -27,7 +30,8 @@ const ASSUMPTIONS: &[&str] = &[
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  tautline plan base.yaml robot1.yaml --radio wifi:6Mbps\n  \
                   tautline plan robot1.yaml --radio line:2Mbps,delay=40ms --expect /scan=10Hz,4kB\n  \
-                  tautline status --json > base.json; tautline plan --from base.json --radio wifi:24Mbps\n\n\
+                  tautline status --json > base.json; tautline plan --from base.json --radio wifi:24Mbps\n  \
+                  tautline plan base.yaml robot1.yaml --radio wifi:6Mbps --plot delays.svg\n\n\
                   Rates and sizes come from --expect, from a snapshot of a running daemon, or from the\n\
                   file (topics: /scan: { expect: { rate: 10Hz, size: 4kB } }).\n\n\
                   Exit code: 0 if everything fits, 3 if not, 1 for an error.")]
@@ -48,6 +52,12 @@ pub struct Arguments {
     /// Print the plan as JSON
     #[arg(long)]
     json: bool,
+    /// Draw worst-case and typical delay of each topic against the load, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Draw them against the number of robots like this one
+    #[arg(long, value_name = "NODE", requires = "plot")]
+    plot_robots: Option<String>,
 }
 
 /// Exit code if something does not fit.
@@ -57,17 +67,46 @@ pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
     let inputs = inputs(arguments)?;
     let channel = channel(arguments, &inputs)?;
     let traffic = inputs.traffic().map_err(ask)?;
-    let plan = Team { channel: channel.clone(), traffic }.plan();
+    let team = Team { channel: channel.clone(), traffic };
+    if let Some(path) = &arguments.plot {
+        draw(&team, path, arguments.plot_robots.as_deref())?;
+    }
+    let plan = team.plan();
+    let measured = inputs.delays();
     let shown = match arguments.json {
         true => output::print_json(&json!({
             "radio": radio::words(&channel),
             "plan": plan,
+            "measured": measured,
             "assumptions": ASSUMPTIONS,
         })),
-        false => output::print(&in_words(&channel, &plan)),
+        false => output::print(&in_words(&channel, &plan, &measured)),
     };
     shown?;
     if plan.fits { Ok(()) } else { Err(Failure::with_code(DOES_NOT_FIT, "")) }
+}
+
+fn draw(team: &Team, path: &Path, robot: Option<&str>) -> Result<(), Failure> {
+    let axis = match robot {
+        None => Axis::Load,
+        Some(name) if team.traffic.iter().any(|it| it.from == name || it.to == name) => {
+            Axis::Robots(name.to_owned())
+        }
+        Some(name) => {
+            let ends = team.traffic.iter().flat_map(|it| [&*it.from, &*it.to]);
+            let names: BTreeSet<&str> = ends.collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            return Err(Failure::new(format!(
+                "--plot-robots {name}: the plan has no node of this name; allowed are {}",
+                names.join(", ")
+            )));
+        }
+    };
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(format!("--plot {}: {error}", path.display()));
+    let title = format!("{}: delay against load", radio::words(&team.channel));
+    let text = plot::svg(&title, &axis, &team.sweep(&axis)).map_err(|error| failed(&error))?;
+    std::fs::write(path, text).map_err(|error| failed(&error))
 }
 
 /// The radio of the command line, or the only one of the files.
@@ -137,7 +176,7 @@ fn snapshot(path: &Path) -> Result<Status, Failure> {
     })
 }
 
-fn in_words(channel: &Channel, plan: &TeamPlan) -> String {
+fn in_words(channel: &Channel, plan: &TeamPlan, measured: &[MeasuredDelay]) -> String {
     let verdict = if plan.fits { "everything fits" } else { "not everything fits" };
     let load = plan.load * 100.0;
     let mut text = format!(
@@ -169,6 +208,11 @@ fn in_words(channel: &Channel, plan: &TeamPlan) -> String {
     if !plan.gives_way.is_empty() {
         text += "\nThe delays above are those of what is left.\n";
     }
+    if !measured.is_empty() {
+        let header = ["TOPIC", "FROM", "TO", "MESSAGES", "P99 ms", "LONGEST ms", "WORST ms", ""];
+        let rows = measured.iter().map(|it| measured_row(plan, it));
+        let _ = write!(text, "\nMeasured delays\n{}", output::table(header, rows));
+    }
     let more = plan.more.iter().map(|it| format!("{} like {}", it.robots, it.like));
     let more: Vec<String> = more.collect();
     if !more.is_empty() {
@@ -177,6 +221,25 @@ fn in_words(channel: &Channel, plan: &TeamPlan) -> String {
     text += "\nThis assumes:\n";
     ASSUMPTIONS.iter().for_each(|it| text += &format!("  - {it}\n"));
     text
+}
+
+fn measured_row(plan: &TeamPlan, it: &MeasuredDelay) -> [String; 8] {
+    let is_it = |of: &&TopicPlan| {
+        let of = &of.traffic;
+        (&of.topic, &of.from, &of.to) == (&it.topic, &it.from, &it.to)
+    };
+    let worst_ms = plan.topics.iter().find(is_it).and_then(|it| it.worst_ms);
+    let is_late = worst_ms.is_some_and(|worst| it.exceeds(worst));
+    [
+        it.topic.clone(),
+        it.from.clone(),
+        it.to.clone(),
+        short(it.messages as f64),
+        milliseconds(Some(it.p99_ms)),
+        milliseconds(Some(it.most_ms)),
+        milliseconds(worst_ms),
+        if is_late { "LATER THAN PLANNED".into() } else { String::new() },
+    ]
 }
 
 fn row(plan: &TopicPlan) -> [String; 12] {

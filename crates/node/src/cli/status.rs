@@ -10,7 +10,7 @@ use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
-    Direction, GatewayReport, LinesReport, LinkReport, PeerReport, RadioReport, Status,
+    Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
     TopicReport, WaitingReport, WatchdogReport, link_state, up_or_down,
 };
 
@@ -85,6 +85,10 @@ pub fn in_words(status: &Status) -> String {
     if !status.watchdogs.is_empty() {
         let header = ["TOPIC", "STATE", "PUBLISHED"];
         section(&mut text, "Watchdogs", header, status.watchdogs.iter().map(watchdog));
+    }
+    if !status.plan.is_empty() {
+        let header = ["OF", "WHAT", "EXPECTED", "MEASURED", "STATE", "KEY"];
+        section(&mut text, "Plan", header, status.plan.iter().map(planned));
     }
     if !status.waiting.is_empty() {
         let header = ["PEER", "WANTS TO", "NAME", "TYPE", "LINE TO ADD UNDER peers.PEER"];
@@ -248,6 +252,18 @@ fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
 
 fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {
     [watchdog.topic.clone(), watchdog.state.clone(), short(watchdog.published as f64)]
+}
+
+fn planned(it: &PlanReport) -> [String; 6] {
+    let quantity = |value: f64| it.assumption.quantity(value);
+    [
+        it.subject.clone(),
+        it.assumption.as_str().into(),
+        quantity(it.expected),
+        it.measured.map_or(UNKNOWN.into(), quantity),
+        it.failed_for_s.map_or("holds".into(), |s| format!("FAILS for {}", uptime(s))),
+        it.key.clone(),
+    ]
 }
 
 fn link(link: &LinkReport) -> [String; 13] {

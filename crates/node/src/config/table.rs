@@ -313,7 +313,7 @@ const RADIOS: Naming = Naming {
             .doc("Maximum number of full packets in the kernel at once."),
         key("channel", Kind::Channel, Absent("unknown"))
             .example("\"wifi:6Mbps\"")
-            .doc("What `plan` assumes of the radio; see [`tautline plan`](command-line.md#tautline-plan). It changes nothing on the robot, but `check` and `run` warn if what the topics `expect` does not fit."),
+            .doc("What `plan` assumes of the radio; see [`tautline plan`](command-line.md#tautline-plan). `check` and `run` warn if what the topics `expect` does not fit. The daemon compares losses, and the bit rate while the radio is full, with it; see [monitoring](../how-to/monitoring.md#compare-with-the-plan)."),
     ],
 };
 
@@ -417,7 +417,7 @@ const TOPICS: Naming = Naming {
             .example("100ms")
             .doc("Maximum time that a complete message waits for missing earlier ones with order: sent, and at most half of the lifespan that it has left. What arrives later is dropped."),
         shaped("expect", Shape::Section(EXPECT), Absent("unknown"))
-            .doc("What `tautline plan` assumes of the topic. It changes nothing on the robot."),
+            .doc("What `tautline plan` assumes of the topic. It changes nothing about how the topic is sent. The daemon compares it with what it sends; see [monitoring](../how-to/monitoring.md#compare-with-the-plan)."),
     ],
 };
 

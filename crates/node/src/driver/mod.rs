@@ -7,6 +7,7 @@ mod budgets;
 mod links;
 mod news;
 mod peers;
+mod planned;
 mod realtime;
 mod reload;
 mod silence;
@@ -19,6 +20,7 @@ use crate::diagnostics::{Diagnostics, LinkTopic};
 use crate::keys;
 use crate::node::{Input, RunError, Selection, Waiting};
 use crate::paths::Paths;
+use crate::planned::Planned;
 use crate::quota::Cause;
 use crate::recent::Recent;
 use crate::report::{Refused, Reporter};
@@ -99,6 +101,7 @@ pub(crate) struct Driver {
     beacons: Option<Beacons>,
     silence: Silence,
     budgets: Budgets,
+    planned: Planned,
     radios: BTreeMap<String, RadioId>,
     /// Radio of links whose interface is unknown.
     unknown_radio: RadioId,
@@ -182,6 +185,7 @@ impl Driver {
             next_watch: 0,
             silence: Silence::default(),
             budgets: Budgets::default(),
+            planned: Planned::new(config),
             radios: BTreeMap::new(),
             unknown_radio: RadioId(0),
             strangers: HashMap::new(),
@@ -304,6 +308,7 @@ impl Driver {
                 self.check_silence(now);
                 self.check_clocks();
                 self.check_budgets(now);
+                self.compare_with_plan(now);
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
                 self.report_links(now);

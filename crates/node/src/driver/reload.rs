@@ -27,6 +27,7 @@ impl Driver {
             gateway.handle(Command::Reselect);
         }
         self.follow_beacons(&new);
+        self.follow_plan(&old);
         if old.diagnostics != new.diagnostics {
             self.follow_diagnostics(&new);
         }

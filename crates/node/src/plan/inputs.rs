@@ -3,7 +3,9 @@
 
 use super::{Team, Traffic};
 use crate::config::{Config, Expected, PeerConfig, units};
+use crate::rates;
 use crate::status::{Direction, Status, TopicReport};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::mapping::{Pattern, TopicRule};
 
@@ -88,6 +90,16 @@ impl Inputs {
         if missing.is_empty() { Ok(all) } else { Err(missing) }
     }
 
+    /// Returns the delays that the snapshots measured, of all topics that arrived.
+    pub fn delays(&self) -> Vec<MeasuredDelay> {
+        let pairs = self.pairs();
+        let arrived = pairs.iter().flat_map(|pair| {
+            let topics = pair.last.topics.iter().filter(|it| it.direction == Direction::In);
+            topics.filter_map(|it| delay_of(&pair.last.node, it, pair.before(it)))
+        });
+        arrived.collect()
+    }
+
     fn add_file(
         &self,
         file: &RobotFile,
@@ -120,32 +132,101 @@ impl Inputs {
     /// The traffic of the snapshots. What a robot receives counts only if there is no snapshot of its
     /// sender.
     fn measured(&self, missing: &mut Vec<String>) -> Vec<Traffic> {
-        let nodes: BTreeSet<&str> = self.snapshots.iter().map(|it| &*it.node).collect();
+        let pairs = self.pairs();
+        let nodes: BTreeSet<&str> = pairs.iter().map(|it| &*it.last.node).collect();
         let mut all = Vec::new();
-        for node in &nodes {
-            let of_node = self.snapshots.iter().filter(|it| it.node == *node);
-            let mut of_node: Vec<&Status> = of_node.collect();
-            of_node.sort_by(|a, b| a.uptime_s.total_cmp(&b.uptime_s));
-            let Some(last) = of_node.last() else { continue };
-            let first = of_node.first().filter(|_| of_node.len() > 1);
-            let seconds = last.uptime_s - first.map_or(0.0, |it| it.uptime_s);
+        for pair in &pairs {
+            let (node, last) = (&*pair.last.node, pair.last);
+            let seconds = last.uptime_s - pair.first.map_or(0.0, |it| it.uptime_s);
             if seconds < MIN_SECONDS {
                 missing.push(format!(
                     "the snapshot of {node} covers {seconds:.1} s; {MIN_SECONDS} s are the least that measures rates"
                 ));
                 continue;
             }
-            let before: BTreeMap<_, _> =
-                first.iter().flat_map(|it| &it.topics).map(|it| (key(it), it)).collect();
             let wanted = last.topics.iter().filter(|it| it.wanted);
             let own =
                 wanted.filter(|it| it.direction == Direction::Out || !nodes.contains(&*it.peer));
-            all.extend(
-                own.filter_map(|it| of_report(node, it, before.get(&key(it)).copied(), seconds)),
-            );
+            all.extend(own.filter_map(|it| of_report(node, it, pair.before(it), seconds)));
         }
         all
     }
+
+    /// The first and last snapshot of each node.
+    fn pairs(&self) -> Vec<Pair<'_>> {
+        let mut by_node: BTreeMap<&str, Vec<&Status>> = BTreeMap::new();
+        for it in &self.snapshots {
+            by_node.entry(&it.node).or_default().push(it);
+        }
+        by_node.into_values().filter_map(Pair::of).collect()
+    }
+}
+
+/// The snapshots of a node; without a first one, counters are those since its start.
+struct Pair<'a> {
+    first: Option<&'a Status>,
+    last: &'a Status,
+}
+
+impl<'a> Pair<'a> {
+    fn of(mut of_node: Vec<&'a Status>) -> Option<Self> {
+        of_node.sort_by(|a, b| a.uptime_s.total_cmp(&b.uptime_s));
+        let last = of_node.pop()?;
+        Some(Self { first: of_node.first().copied(), last })
+    }
+
+    fn before(&self, report: &TopicReport) -> Option<&'a TopicReport> {
+        self.first?.topics.iter().find(|it| key(it) == key(report))
+    }
+}
+
+/// Delays of a topic that a snapshot measured at its receiver, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MeasuredDelay {
+    /// Name of the sender.
+    pub from: String,
+    /// Name of the receiver.
+    pub to: String,
+    /// Name of the topic at the receiver.
+    pub topic: String,
+    /// Messages measured.
+    pub messages: u64,
+    /// 99th percentile: the bound of its histogram bucket.
+    pub p99_ms: f64,
+    /// The largest; between two snapshots, the bound of its histogram bucket.
+    pub most_ms: f64,
+    /// The largest error of these delays, once the clocks of both ends were compared.
+    pub error_ms: Option<f64>,
+}
+
+impl MeasuredDelay {
+    /// Whether a message was certainly later than this, in milliseconds.
+    pub fn exceeds(&self, worst_ms: f64) -> bool {
+        // Buckets are quarter octaves.
+        self.most_ms / 2_f64.powf(0.25) - self.error_ms.unwrap_or(0.0) > worst_ms
+    }
+}
+
+fn delay_of(
+    node: &str,
+    report: &TopicReport,
+    before: Option<&TopicReport>,
+) -> Option<MeasuredDelay> {
+    let now = report.delay.as_ref()?;
+    let before = before.and_then(|it| it.delay.as_ref());
+    let buckets = rates::delays_between(before, Some(now));
+    let filled = buckets.iter().filter(|(_, count)| *count > 0);
+    let bound = filled.map(|(bound, _)| *bound).fold(0.0, f64::max);
+    Some(MeasuredDelay {
+        from: report.peer.clone(),
+        to: node.to_owned(),
+        topic: report.topic.clone(),
+        messages: buckets.iter().map(|(_, count)| count).sum(),
+        p99_ms: rates::percentile(&buckets, 0.99)?,
+        // No delay since the start was longer than the largest one.
+        most_ms: bound.min(now.max_ms),
+        error_ms: report.delay_bound_ms,
+    })
 }
 
 fn key(report: &TopicReport) -> (&str, &str, bool) {

@@ -11,12 +11,15 @@ mod contention;
 mod delays;
 pub mod inputs;
 mod load;
+mod measurable;
 pub mod radio;
 mod response;
 mod rivals;
+mod sweep;
 mod team;
 mod traffic;
 
+pub use sweep::{Axis, Point, Sweep, TopicDelays};
 pub use team::{GivesWay, More, Team, TeamPlan, TopicPlan, Traffic};
 pub use traffic::{Channel, Fleet, Flow};
 

@@ -103,11 +103,11 @@ pub struct TeamPlan {
 }
 
 /// The delays of a topic.
-struct Delays {
-    traffic: Traffic,
+pub(super) struct Delays {
+    pub(super) traffic: Traffic,
     least_ms: f64,
-    typical_ms: Option<f64>,
-    worst_ms: Option<f64>,
+    pub(super) typical_ms: Option<f64>,
+    pub(super) worst_ms: Option<f64>,
     attempts: u32,
 }
 
@@ -159,7 +159,8 @@ impl Team {
         Assessment::new(&fleet).flows.iter().map(|it| it.share).sum()
     }
 
-    fn delays(&self) -> Vec<Delays> {
+    /// In the order of the topics.
+    pub(super) fn delays(&self) -> Vec<Delays> {
         let (fleet, hops) = self.fleet(&self.traffic);
         let assessment = Assessment::new(&fleet);
         let delays = |(traffic, hops): (&Traffic, Range<usize>)| {
@@ -273,18 +274,21 @@ impl Team {
     fn more_like(&self, name: &str) -> usize {
         let mut all = self.traffic.clone();
         for number in 1..=MAX_ROBOTS {
-            let copy = |it: &String| {
-                if it == name { format!("{name} {number}") } else { it.clone() }
-            };
-            let own = self.traffic.iter().filter(|it| it.from == name || it.to == name);
-            let copies =
-                own.map(|it| Traffic { from: copy(&it.from), to: copy(&it.to), ..it.clone() });
-            all.extend(copies);
+            all.extend(self.copy_of(name, number));
             if !self.fits(&all) {
                 return number - 1;
             }
         }
         MAX_ROBOTS
+    }
+
+    /// The topics of one more robot like this one, the copy of this number.
+    pub(super) fn copy_of(&self, name: &str, number: usize) -> impl Iterator<Item = Traffic> {
+        let copy = move |it: &str| {
+            if it == name { format!("{name} {number}") } else { it.to_owned() }
+        };
+        let own = self.traffic.iter().filter(move |it| it.from == name || it.to == name);
+        own.map(move |it| Traffic { from: copy(&it.from), to: copy(&it.to), ..it.clone() })
     }
 }
 

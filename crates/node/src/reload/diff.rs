@@ -3,9 +3,11 @@
 
 use super::changes::{Change, Changes, Detail, Kind};
 use crate::config::{
-    AuditConfig, Beacons, Config, Limits, LinkConfig, PeerConfig, RadioConfig, Security,
+    AuditConfig, Beacons, Config, Expected, Limits, LinkConfig, PeerConfig, RadioConfig, Security,
     WatchdogConfig,
 };
+use crate::plan::Channel;
+use crate::plan::radio::words;
 use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
 use tautline_gateway::mapping::{
@@ -42,9 +44,8 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
         marking,
         peers,
         topics,
-        // The daemon does not use them.
-        channels: _,
-        expected: _,
+        channels,
+        expected,
         services,
         watchdogs,
         tf,
@@ -57,6 +58,11 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
     let name = |it: &ServiceRule| text(&it.pattern);
     all.rules("service", &old.services, services, name, |it| calls(&it.treatment));
     all.entries("watchdog", &old.watchdogs, watchdogs, |it| it.topic.clone(), watchdog);
+    let name = |it: &Expected| text(&it.pattern);
+    let [before, after] = [&old.expected, expected].map(|all| given(all));
+    all.entries("expectation", &before, &after, name, expectation);
+    let name = |it: &(String, Channel)| it.0.clone();
+    all.entries("channel", &old.channels, channels, name, |it| vec![("channel", words(&it.1))]);
     all.entries("radio", &old.radios, radios, |it| it.interface.clone(), radio);
     all.entry("dscp", "", &old.marking, marking, dscp);
     all.entry("tf", "", &old.tf, tf, transforms);
@@ -218,6 +224,15 @@ impl Changes {
             self.changes.push(Change { details: vec![detail], ..changed });
         }
     }
+}
+
+fn given(all: &[Expected]) -> Vec<Expected> {
+    all.iter().filter(|it| it.rate_hz.is_some() || it.bytes.is_some()).cloned().collect()
+}
+
+fn expectation(of: &Expected) -> Described {
+    let rate = of.rate_hz.map(|hz| format!("{hz}Hz"));
+    vec![("expect.rate", or_none(rate)), ("expect.size", or_none(of.bytes))]
 }
 
 fn text(pattern: &Pattern) -> String {

@@ -60,6 +60,7 @@ fn each_kind_of_entry_is_compared_by_its_keys() {
             "topic /scan changed: priority 200 -> 90, rate none -> 5 Hz",
         ),
         ("topics:", "topics:\n  /odom: {}", "topic /odom added"),
+        ("priority: 200", "priority: 200, expect: { rate: 5Hz }", "expectation /scan added"),
         ("  /scan: { priority: 200 }\n", "", "topic /scan removed"),
         ("2s", "3s", "service /set_mode changed: timeout 2s -> 3s"),
         ("500ms", "{ after: 500ms, repeat: 1s }", "watchdog /cmd_vel changed: repeat none -> 1s"),

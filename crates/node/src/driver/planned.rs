@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Comparison with what the file plans: counters of topics, links and radios, once per second.
+
+use super::Driver;
+use crate::config::Config;
+use crate::planned::{LinkCounts, LinkName, Observed, Planned, RadioCounts, TopicCounts};
+use crate::quota::Cause;
+use crate::recent::PREVENTED_BY_CAPACITY;
+use crate::topics::LocalTopic;
+use std::collections::{BTreeMap, BTreeSet};
+use tautline_proto::{Instant, LinkView, PeerId, Place, RadioId};
+
+impl Driver {
+    /// Adds a notice for each assumption of the file that failed, and removes those of assumptions
+    /// that hold again. Called once per second.
+    pub(super) fn compare_with_plan(&mut self, now: Instant) {
+        if self.planned.is_empty() {
+            return;
+        }
+        let observed = self.observed();
+        for change in self.planned.follow(now, &observed) {
+            if change.failed {
+                self.topics.notice(now, Cause::Plan, &change.notice);
+            } else {
+                self.topics.notices.remove(&Cause::Plan, &change.notice);
+                if self.topics.notices.may_log(now, &Cause::Plan) {
+                    tracing::info!("no longer true: {}", change.notice);
+                }
+            }
+        }
+        self.reporter.set_plan(self.planned.reports(now));
+    }
+
+    /// Begins again if the file plans something else.
+    pub(super) fn follow_plan(&mut self, old: &Config) {
+        let plan = |it: &Config| (it.channels.clone(), it.expected.clone(), it.topics.clone());
+        if plan(old) != plan(&self.config) {
+            self.planned = Planned::new(&self.config);
+            self.topics.notices.retain(&Cause::Plan, |_| false);
+            self.reporter.set_plan(Vec::new());
+        }
+    }
+
+    fn observed(&self) -> Observed {
+        let endpoint = &self.topics.endpoint;
+        let links: Vec<LinkView<'_>> = endpoint.links().map(|id| endpoint.link(id)).collect();
+        // Packets through a relay use the radio of another node as well.
+        let direct = links.iter().filter(|it| !matches!(it.remote, Some(Place::Relay { .. })));
+        Observed {
+            topics: self.observed_topics(),
+            links: direct.filter_map(|link| self.observed_link(link)).collect(),
+            radios: self.observed_radios(&links),
+        }
+    }
+
+    fn observed_topics(&self) -> BTreeMap<(usize, String), TopicCounts> {
+        let endpoint = &self.topics.endpoint;
+        let mut all = BTreeMap::<_, TopicCounts>::new();
+        for (name, local) in &self.topics.local {
+            let Some(rule) = self.planned.rule_of(name) else { continue };
+            for key in local.keys() {
+                let Some((_, _, stats)) = endpoint.channel_out(key.peer, key.channel) else {
+                    continue;
+                };
+                let peer = endpoint.peer(key.peer).name.to_owned();
+                let counts = all.entry((rule, peer)).or_default();
+                counts.messages += stats.accepted;
+                counts.bytes += stats.bytes;
+            }
+        }
+        all
+    }
+
+    fn observed_link(&self, link: &LinkView<'_>) -> Option<(LinkName, LinkCounts)> {
+        let radio = self.reporter.radio_name(link.radio);
+        if !self.planned.has_channel(&radio) {
+            return None;
+        }
+        let name = self.topics.link_name(link.peer, link.number).unwrap_or_default();
+        let peer = self.topics.endpoint.peer(link.peer).name.to_owned();
+        let name = LinkName { peer, link: name.to_owned(), radio };
+        let round_trip = link.rtt.filter(|_| link.up);
+        let counts = LinkCounts {
+            acked: link.stats.acked_packets,
+            lost: link.stats.lost_packets,
+            round_trip_ms: round_trip.map(|it| it.as_secs_f64() * 1e3),
+        };
+        Some((name, counts))
+    }
+
+    fn observed_radios(&self, links: &[LinkView<'_>]) -> BTreeMap<String, RadioCounts> {
+        let planned = self.radios.iter().filter(|(name, _)| self.planned.has_channel(name));
+        planned.map(|(name, id)| (name.clone(), self.observed_radio(*id, links))).collect()
+    }
+
+    fn observed_radio(&self, radio: RadioId, links: &[LinkView<'_>]) -> RadioCounts {
+        let endpoint = &self.topics.endpoint;
+        let own = || links.iter().filter(move |it| it.radio == radio);
+        let is_only = |peer: PeerId| links.iter().filter(|it| it.peer == peer).count() == 1;
+        // The messages of a peer with several links may wait for another one.
+        let works = |it: &&LinkView<'_>| it.up && !it.stalled && !it.silent && is_only(it.peer);
+        let peers: BTreeSet<PeerId> = own().filter(works).map(|it| it.peer).collect();
+        let view = endpoint.radio(radio);
+        RadioCounts {
+            sent_bytes: view.sent_bytes,
+            sent_packets: view.sent_packets,
+            received_bytes: own().map(|it| it.stats.received_bytes).sum(),
+            received_packets: own().map(|it| it.stats.received_packets).sum(),
+            too_slow: self.too_slow(&peers),
+            is_busy: peers.iter().any(|peer| endpoint.peer(*peer).queued_bytes > 0),
+        }
+    }
+
+    /// Messages to these peers that were dropped because the radio was too slow.
+    fn too_slow(&self, peers: &BTreeSet<PeerId>) -> u64 {
+        let endpoint = &self.topics.endpoint;
+        let keys = self.topics.local.values().flat_map(LocalTopic::keys);
+        let of_peers = keys.filter(|key| peers.contains(&key.peer));
+        let dropped = of_peers.filter_map(|key| endpoint.channel_out(key.peer, key.channel));
+        let of_each = dropped.map(|(_, _, stats)| {
+            PREVENTED_BY_CAPACITY.iter().map(|reason| stats.dropped.get(*reason)).sum::<u64>()
+        });
+        of_each.sum()
+    }
+}

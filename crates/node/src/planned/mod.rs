@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Comparison of what a node measures with what its file plans: `topics.NAME.expect` and
+//! `radios.NAME.channel`.
+//!
+//! Values are those of a window of at least ten seconds. An assumption fails once it is exceeded by
+//! the tolerance in every window for twice that time, and holds again once it is clearly kept for as
+//! long. A burst that is shorter than a window therefore changes nothing. Nothing here reads a clock.
+
+mod verdict;
+mod window;
+
+use crate::config::Config;
+use crate::plan::Channel;
+use crate::status::{Assumption, PlanReport};
+use std::collections::BTreeMap;
+use tautline_gateway::mapping::Pattern;
+use tautline_proto::{Duration, Instant};
+use verdict::{Judgement, Turn, Verdict};
+use window::{Growth, Window};
+
+/// Time over which values are measured. That of a topic is longer if fewer than [`MESSAGES`] are
+/// expected in it.
+const WINDOW: Duration = Duration::from_secs(10);
+const LONGEST_WINDOW: Duration = Duration::from_secs(100);
+const MESSAGES: f64 = 10.0;
+/// Windows for which an assumption must be exceeded, or kept, before the verdict turns.
+const SUSTAINED: u32 = 2;
+/// An assumption fails above this multiple of the expected value, and holds up to the second.
+const FAILS_ABOVE: f64 = 1.1;
+const HOLDS_TO: f64 = 1.05;
+/// Packets of which the loss is measured.
+const MIN_PACKETS: u64 = 50;
+/// Losses vary: the tolerances of a loss, as a multiple, and of packets beyond.
+const LOSS_FAILS_ABOVE: f64 = 1.25;
+const LOSS_TOLERANCE: f64 = 0.01;
+const LOST_PACKETS: f64 = 2.0;
+/// The tolerance of round trips in addition to two full packets: timers and a busy machine.
+const ROUND_TRIP_TOLERANCE_MS: f64 = 20.0;
+/// A full radio carries at least this fraction of the planned bit rate, and holds from the second on.
+const CARRIED_FAILS_BELOW: f64 = 0.8;
+const CARRIED_HOLDS_FROM: f64 = 0.85;
+
+/// Counters of the node at one time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observed {
+    /// By the number of the rule, and the peer.
+    pub(crate) topics: BTreeMap<(usize, String), TopicCounts>,
+    /// By link.
+    pub(crate) links: BTreeMap<LinkName, LinkCounts>,
+    /// By interface.
+    pub(crate) radios: BTreeMap<String, RadioCounts>,
+}
+
+/// Of all topics of a rule to a peer, since the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TopicCounts {
+    /// Messages accepted for sending.
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A link to a peer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LinkName {
+    pub(crate) peer: String,
+    /// Name in the file; may be empty.
+    pub(crate) link: String,
+    /// Interface.
+    pub(crate) radio: String,
+}
+
+/// Of a link, since the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LinkCounts {
+    pub(crate) acked: u64,
+    pub(crate) lost: u64,
+    /// Smoothed, now.
+    pub(crate) round_trip_ms: Option<f64>,
+}
+
+/// Of a radio, since the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RadioCounts {
+    pub(crate) sent_bytes: u64,
+    pub(crate) sent_packets: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) received_packets: u64,
+    /// Messages dropped that a faster radio would have sent in time.
+    pub(crate) too_slow: u64,
+    /// Whether messages are queued now.
+    pub(crate) is_busy: bool,
+}
+
+/// An assumption that failed or holds again.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    /// The text of its notice.
+    pub(crate) notice: String,
+    /// Otherwise, the notice is no longer true.
+    pub(crate) failed: bool,
+}
+
+/// An assumption, in the order of the report.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Topic(usize, Assumption),
+    Radio(String),
+    Link(LinkName, Assumption),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    expected: f64,
+    /// `None`: there is nothing to measure, which is as planned.
+    measured: Option<f64>,
+    judgement: Judgement,
+    sustained: Duration,
+}
+
+impl Reading {
+    /// Of a window in which nothing contradicts the plan.
+    fn nothing(expected: f64, length: Duration) -> Self {
+        let sustained = length * SUSTAINED;
+        Self { expected, measured: None, judgement: Judgement::Holds, sustained }
+    }
+
+    /// Of a value that must not exceed the limits.
+    fn of(expected: f64, measured: f64, judgement: Judgement, length: Duration) -> Self {
+        let sustained = length * SUSTAINED;
+        Self { expected, measured: Some(measured), judgement, sustained }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    expected: f64,
+    measured: Option<f64>,
+    /// Whether there was a reading now.
+    is_read: bool,
+    verdict: Verdict,
+    notice: Option<String>,
+}
+
+/// What the file says about the topics of a rule.
+#[derive(Debug)]
+struct PlannedTopic {
+    pattern: Pattern,
+    rate_hz: Option<f64>,
+    bytes: Option<u64>,
+}
+
+impl PlannedTopic {
+    fn is_planned(&self) -> bool {
+        self.rate_hz.is_some() || self.bytes.is_some()
+    }
+
+    fn window(&self) -> Duration {
+        let needed = self.rate_hz.map_or(0.0, |hz| MESSAGES / hz);
+        Duration::from_secs_f64(needed.clamp(WINDOW.as_secs_f64(), LONGEST_WINDOW.as_secs_f64()))
+    }
+}
+
+#[derive(Debug)]
+struct Radio {
+    window: Window<5>,
+    /// Since when messages have been queued each time.
+    busy_since: Option<Instant>,
+}
+
+impl Default for Radio {
+    fn default() -> Self {
+        Self { window: Window::new(WINDOW), busy_since: None }
+    }
+}
+
+/// The comparison.
+#[derive(Debug, Default)]
+pub(crate) struct Planned {
+    topics: Vec<PlannedTopic>,
+    channels: BTreeMap<String, Channel>,
+    by_rule: BTreeMap<(usize, String), Window<2>>,
+    by_link: BTreeMap<LinkName, Window<2>>,
+    by_radio: BTreeMap<String, Radio>,
+    rows: BTreeMap<Key, Row>,
+}
+
+impl Planned {
+    pub(crate) fn new(config: &Config) -> Self {
+        // The rules of actions precede those of topics, and have no expectations.
+        let actions = config.topics.len().saturating_sub(config.expected.len());
+        let of_actions = config.topics[..actions].iter().map(|rule| PlannedTopic {
+            pattern: rule.pattern.clone(),
+            rate_hz: None,
+            bytes: None,
+        });
+        let rules = config.topics[actions..].iter().zip(&config.expected);
+        let of_topics = rules.map(|(rule, expected)| {
+            let limit = rule.treatment.rate_hz.unwrap_or(f64::INFINITY);
+            PlannedTopic {
+                pattern: rule.pattern.clone(),
+                rate_hz: expected.rate_hz.map(|hz| hz.min(limit)),
+                bytes: expected.bytes,
+            }
+        });
+        Self {
+            topics: of_actions.chain(of_topics).collect(),
+            channels: config.channels.iter().cloned().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the file plans nothing, so that there is nothing to compare.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.channels.is_empty() && !self.topics.iter().any(PlannedTopic::is_planned)
+    }
+
+    /// Returns the number of the rule of a local topic, if the file plans it.
+    pub(crate) fn rule_of(&self, topic: &str) -> Option<usize> {
+        let number = self.topics.iter().position(|it| it.pattern.matches(topic))?;
+        self.topics[number].is_planned().then_some(number)
+    }
+
+    /// Whether the file says what this radio carries.
+    pub(crate) fn has_channel(&self, interface: &str) -> bool {
+        self.channels.contains_key(interface)
+    }
+
+    /// Follows the counters; to be called once per second.
+    pub(crate) fn follow(&mut self, now: Instant, observed: &Observed) -> Vec<Change> {
+        self.by_rule.retain(|key, _| observed.topics.contains_key(key));
+        self.by_link.retain(|key, _| observed.links.contains_key(key));
+        self.by_radio.retain(|key, _| observed.radios.contains_key(key));
+        let mut readings = self.of_topics(now, observed);
+        readings.extend(self.of_links(now, observed));
+        readings.extend(self.of_radios(now, observed));
+        let mut changes = self.forget(observed);
+        for row in self.rows.values_mut() {
+            row.is_read = false;
+        }
+        for (key, reading) in readings {
+            changes.extend(self.judge(now, key, reading));
+        }
+        for row in self.rows.values_mut().filter(|it| !it.is_read) {
+            row.verdict.interrupt();
+        }
+        changes
+    }
+
+    /// Returns the assumptions that are compared, those that fail first.
+    pub(crate) fn reports(&self, now: Instant) -> Vec<PlanReport> {
+        let mut all: Vec<PlanReport> =
+            self.rows.iter().map(|(key, row)| self.report(now, key, row)).collect();
+        all.sort_by_key(|it| it.failed_for_s.is_none());
+        all
+    }
+
+    fn of_topics(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
+        let mut grown: BTreeMap<usize, Vec<Option<Growth<2>>>> = BTreeMap::new();
+        for (key, counts) in &observed.topics {
+            let length = self.topics[key.0].window();
+            let window = self.by_rule.entry(key.clone()).or_insert_with(|| Window::new(length));
+            let growth = window.add(now, [counts.messages, counts.bytes]);
+            grown.entry(key.0).or_default().push(growth);
+        }
+        let mut readings = Vec::new();
+        for (number, topic) in self.topics.iter().enumerate() {
+            let of_peers = grown.remove(&number).unwrap_or_default();
+            let is_sent = !of_peers.is_empty();
+            let of_peers: Vec<Growth<2>> = of_peers.into_iter().flatten().collect();
+            // Windows of new topics are not full yet.
+            if !is_sent || !of_peers.is_empty() {
+                readings.extend(rate(number, topic, &of_peers));
+                readings.extend(size(number, topic, &of_peers));
+            }
+        }
+        readings
+    }
+
+    fn of_links(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
+        let mut readings = Vec::new();
+        for (name, counts) in &observed.links {
+            let Some(channel) = self.channels.get(&name.radio) else { continue };
+            let window = self.by_link.entry(name.clone()).or_insert_with(|| Window::new(WINDOW));
+            let grown = window.add(now, [counts.acked, counts.lost]);
+            let loss = grown.and_then(|it| loss(channel, it.counts));
+            readings.extend(loss.map(|it| (Key::Link(name.clone(), Assumption::Loss), it)));
+            let round_trip = counts.round_trip_ms.and_then(|ms| round_trip(channel, ms));
+            readings
+                .extend(round_trip.map(|it| (Key::Link(name.clone(), Assumption::RoundTrip), it)));
+        }
+        readings
+    }
+
+    fn of_radios(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
+        let mut readings = Vec::new();
+        for (name, counts) in &observed.radios {
+            let Some(channel) = self.channels.get(name) else { continue };
+            let radio = self.by_radio.entry(name.clone()).or_default();
+            if !counts.is_busy {
+                radio.busy_since = None;
+            }
+            let since = counts.is_busy.then(|| *radio.busy_since.get_or_insert(now));
+            let was_busy = since.is_some_and(|since| now.since(since) >= radio.window.length());
+            let [received_bytes, received_packets] = match channel.is_shared() {
+                true => [counts.received_bytes, counts.received_packets],
+                false => [0, 0],
+            };
+            let grown = radio.window.add(
+                now,
+                [
+                    counts.sent_bytes,
+                    counts.sent_packets,
+                    received_bytes,
+                    received_packets,
+                    counts.too_slow,
+                ],
+            );
+            readings.extend(
+                grown.map(|it| (Key::Radio(name.clone()), carried(channel, &it, was_busy))),
+            );
+        }
+        readings
+    }
+
+    /// Removes the rows of links and radios that are gone.
+    fn forget(&mut self, observed: &Observed) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.rows.retain(|key, row| {
+            let stays = match key {
+                Key::Topic(..) => true,
+                Key::Radio(name) => observed.radios.contains_key(name),
+                Key::Link(name, _) => observed.links.contains_key(name),
+            };
+            if !stays {
+                changes.extend(row.notice.take().map(|notice| Change { notice, failed: false }));
+            }
+            stays
+        });
+        changes
+    }
+
+    fn judge(&mut self, now: Instant, key: Key, reading: Reading) -> Option<Change> {
+        let row = self.rows.entry(key.clone()).or_default();
+        row.is_read = true;
+        row.expected = reading.expected;
+        // What failed is shown until it holds again.
+        let last = row.measured.filter(|_| row.verdict.failed_at().is_some());
+        row.measured = reading.measured.or(last);
+        let turn = row.verdict.follow(now, reading.judgement, reading.sustained)?;
+        let failed = turn == Turn::Failed;
+        let notice = match failed {
+            false => self.rows.get_mut(&key)?.notice.take()?,
+            true => {
+                let report = self.report(now, &key, &self.rows[&key]);
+                let notice = format!("not as planned: {} ({})", report.in_words(), report.key);
+                self.rows.get_mut(&key)?.notice = Some(notice.clone());
+                notice
+            }
+        };
+        Some(Change { notice, failed })
+    }
+
+    fn report(&self, now: Instant, key: &Key, row: &Row) -> PlanReport {
+        let channel = |radio: &str| format!("radios.{radio}.channel");
+        let (subject, assumption, key) = match key {
+            Key::Topic(number, assumption) => {
+                let pattern = self.topics[*number].pattern.as_str();
+                let word = if *assumption == Assumption::Size { "size" } else { "rate" };
+                (pattern.to_owned(), *assumption, format!("topics.{pattern}.expect.{word}"))
+            }
+            Key::Radio(name) => (name.clone(), Assumption::BitRate, channel(name)),
+            Key::Link(name, assumption) => {
+                let LinkName { peer, link, radio } = name;
+                let link = if link.is_empty() { radio } else { link };
+                (format!("{link} to {peer}"), *assumption, channel(radio))
+            }
+        };
+        let failed_at = row.verdict.failed_at();
+        PlanReport {
+            subject,
+            assumption,
+            expected: row.expected,
+            measured: row.measured,
+            failed_for_s: failed_at.map(|at| now.since(at).as_secs_f64()),
+            key,
+        }
+    }
+}
+
+/// Of the peer that gets the most messages.
+fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(Key, Reading)> {
+    let (expected, length) = (topic.rate_hz?, topic.window());
+    let hz = |it: &Growth<2>| it.counts[0] as f64 / it.seconds;
+    let most = of_peers.iter().max_by(|a, b| hz(a).total_cmp(&hz(b)));
+    let reading = match most {
+        None => Reading::nothing(expected, length),
+        Some(most) => {
+            // A window holds one message more or less than its time.
+            let in_window = expected * most.seconds;
+            let (fails_above, holds_to) =
+                (in_window * FAILS_ABOVE + 1.0, in_window * HOLDS_TO + 1.0);
+            let judgement = Judgement::of(most.counts[0] as f64, fails_above, holds_to);
+            Reading::of(expected, hz(most), judgement, length)
+        }
+    };
+    Some((Key::Topic(number, Assumption::Rate), reading))
+}
+
+/// The mean over all peers.
+fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(Key, Reading)> {
+    let (expected, length) = (topic.bytes? as f64, topic.window());
+    let [messages, bytes] = [0, 1].map(|it| of_peers.iter().map(|of| of.counts[it]).sum::<u64>());
+    let reading = match messages {
+        0 => Reading::nothing(expected, length),
+        messages => {
+            let mean = bytes as f64 / messages as f64;
+            let judgement = Judgement::of(mean, expected * FAILS_ABOVE, expected * HOLDS_TO);
+            Reading::of(expected, mean, judgement, length)
+        }
+    };
+    Some((Key::Topic(number, Assumption::Size), reading))
+}
+
+/// Of packets whose fate became known in a window; `None` for few of them.
+fn loss(channel: &Channel, [acked, lost]: [u64; 2]) -> Option<Reading> {
+    let packets = acked + lost;
+    if packets < MIN_PACKETS {
+        return None;
+    }
+    let (expected, count) = (channel.loss(), packets as f64);
+    let fails_above = count * (expected * LOSS_FAILS_ABOVE + LOSS_TOLERANCE) + LOST_PACKETS;
+    let holds_to = count * (expected + LOSS_TOLERANCE / 2.0) + LOST_PACKETS;
+    let judgement = Judgement::of(lost as f64, fails_above, holds_to);
+    Some(Reading::of(expected, lost as f64 / count, judgement, WINDOW))
+}
+
+fn round_trip(channel: &Channel, measured_ms: f64) -> Option<Reading> {
+    let (expected, packets) = channel.round_trip()?;
+    let [expected_ms, packets_ms] = [expected, packets].map(|seconds| seconds * 1e3);
+    let fails_above = expected_ms * FAILS_ABOVE + packets_ms + ROUND_TRIP_TOLERANCE_MS;
+    let holds_to = expected_ms * HOLDS_TO + packets_ms + ROUND_TRIP_TOLERANCE_MS / 2.0;
+    let judgement = Judgement::of(measured_ms, fails_above, holds_to);
+    Some(Reading::of(expected_ms, measured_ms, judgement, WINDOW))
+}
+
+/// Of a radio: only one that is full shows what it carries.
+fn carried(channel: &Channel, grown: &Growth<5>, was_busy: bool) -> Reading {
+    let [sent_bytes, sent_packets, received_bytes, received_packets, too_slow] = grown.counts;
+    let (bytes, packets) = (sent_bytes + received_bytes, sent_packets + received_packets);
+    let mean = bytes.checked_div(packets).unwrap_or_default() as u32;
+    let expected = channel.capacity_bps(mean.max(1));
+    if !was_busy || too_slow == 0 || packets == 0 {
+        return Reading::nothing(expected, WINDOW);
+    }
+    let bps = bytes as f64 * 8.0 / grown.seconds;
+    let limit = |fraction: f64| -expected * fraction;
+    let judgement = Judgement::of(-bps, limit(CARRIED_FAILS_BELOW), limit(CARRIED_HOLDS_FROM));
+    Reading::of(expected, bps, judgement, WINDOW)
+}
+
+#[cfg(test)]
+mod tests;

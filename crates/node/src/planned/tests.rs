@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The comparison in virtual time: counters grow at given rates, once per second.
+
+use super::*;
+use crate::config::{self, Surroundings};
+
+const FILE: &str =
+    "name: robot\nsecurity: none\nros1: false\npeers: { base: 10.0.0.1, hub: 10.0.0.2 }\n";
+
+fn planned(lines: &str) -> Planned {
+    let checked = config::parse(&format!("{FILE}{lines}"), &Surroundings::default()).unwrap();
+    Planned::new(&checked.config)
+}
+
+fn at(second: u64) -> Instant {
+    Instant(0) + Duration::from_secs(second)
+}
+
+/// Follows for a number of seconds; returns each change with its second.
+fn run(
+    planned: &mut Planned,
+    seconds: std::ops::Range<u64>,
+    mut observe: impl FnMut(u64) -> Observed,
+) -> Vec<(u64, Change)> {
+    let mut all = Vec::new();
+    for second in seconds {
+        let changes = planned.follow(at(second), &observe(second));
+        all.extend(changes.into_iter().map(|it| (second, it)));
+    }
+    all
+}
+
+/// Messages of the first rule to `base`.
+fn messages(messages: u64, bytes: u64) -> Observed {
+    let counts = TopicCounts { messages, bytes: messages * bytes };
+    Observed { topics: [((0, "base".into()), counts)].into(), ..Observed::default() }
+}
+
+fn link() -> LinkName {
+    LinkName { peer: "base".into(), link: "wifi".into(), radio: "wlan0".into() }
+}
+
+fn on_link(acked: u64, lost: u64, round_trip_ms: Option<f64>) -> Observed {
+    let counts = LinkCounts { acked, lost, round_trip_ms };
+    Observed { links: [(link(), counts)].into(), ..Observed::default() }
+}
+
+const TOPIC: &str = "topics: { /image: { expect: { rate: 15Hz, size: 40kB } } }";
+
+#[test]
+fn a_topic_that_is_too_fast_fails_once_and_holds_once_it_is_slower() {
+    let mut planned = planned(TOPIC);
+    let mut changes = run(&mut planned, 0..100, |second| messages(22 * second, 40_000));
+    let (second, failed) = changes.pop().unwrap();
+    assert!(changes.is_empty());
+    // A window of ten seconds, and then twice that time.
+    assert_eq!(second, 30);
+    let text = "not as planned: /image: 22 Hz measured, 15 Hz expected (topics./image.expect.rate)";
+    assert_eq!(failed, Change { notice: text.into(), failed: true });
+    let [rate, size] = &planned.reports(at(99))[..] else { panic!() };
+    assert_eq!(
+        (rate.assumption, rate.measured, rate.failed_for_s),
+        (Assumption::Rate, Some(22.0), Some(69.0))
+    );
+    assert_eq!(
+        (size.assumption, size.measured, size.failed_for_s),
+        (Assumption::Size, Some(40_000.0), None)
+    );
+    let slower = |second| messages(22 * 100 + 15 * (second - 100), 40_000);
+    let changes = run(&mut planned, 100..200, slower);
+    let [(second, holds)] = &changes[..] else { panic!("{changes:?}") };
+    assert!((120..=132).contains(second), "{second}");
+    assert_eq!(holds, &Change { notice: text.into(), failed: false });
+}
+
+#[test]
+fn a_burst_that_is_shorter_than_a_window_changes_nothing() {
+    let mut planned = planned(TOPIC);
+    // 600 messages at once every minute, and 4 per second else.
+    let bursts = |second: u64| messages(4 * second + 600 * (second / 60), 40_000);
+    assert_eq!(run(&mut planned, 0..1000, bursts), []);
+}
+
+#[test]
+fn a_rate_as_planned_never_fails_whatever_its_phase() {
+    for mhz in [13_u64, 100, 333, 1000, 15_000] {
+        let file = format!("topics: {{ /t: {{ expect: {{ rate: {}Hz }} }} }}", mhz as f64 / 1e3);
+        let mut planned = planned(&file);
+        assert_eq!(run(&mut planned, 0..2000, |second| messages(mhz * second / 1000, 10)), []);
+    }
+}
+
+#[test]
+fn a_slow_topic_is_measured_for_longer() {
+    let mut planned = planned("topics: { /map: { expect: { rate: 0.1Hz } } }");
+    let changes = run(&mut planned, 0..1000, |second| messages(second * 3 / 20, 10));
+    assert_eq!(changes.len(), 1, "0.15 Hz: {changes:?}");
+    assert!(changes[0].0 >= 300);
+}
+
+#[test]
+fn messages_that_are_too_large_fail_by_their_mean() {
+    let mut planned = planned(TOPIC);
+    let changes = run(&mut planned, 0..60, |second| messages(15 * second, 50_000));
+    let [(30, change)] = &changes[..] else { panic!("{changes:?}") };
+    assert!(change.notice.contains("/image: messages of 50 kB measured, 40 kB expected"));
+}
+
+#[test]
+fn the_limit_of_the_rule_is_what_is_expected_at_most() {
+    let rule = "topics: { /image: { rate: 5Hz, expect: { rate: 15Hz } } }";
+    let mut planned = planned(rule);
+    run(&mut planned, 0..60, |second| messages(7 * second, 1));
+    let report = &planned.reports(at(60))[0];
+    assert_eq!((report.expected, report.failed_for_s.is_some()), (5.0, true));
+}
+
+#[test]
+fn a_topic_that_is_no_longer_sent_is_as_planned() {
+    let mut planned = planned(TOPIC);
+    run(&mut planned, 0..60, |second| messages(22 * second, 1));
+    let changes = run(&mut planned, 60..100, |_| Observed::default());
+    assert!(matches!(&changes[..], [(80, Change { failed: false, .. })]), "{changes:?}");
+    assert!(planned.reports(at(99)).iter().all(|it| it.measured.is_none()));
+}
+
+#[test]
+fn without_a_plan_there_is_nothing_to_say() {
+    let planned = planned("topics: { /image: { priority: 20 } }");
+    assert!(planned.is_empty() && planned.reports(at(0)).is_empty());
+    assert_eq!(planned.rule_of("/image"), None);
+}
+
+#[test]
+fn only_the_first_rule_that_matches_plans_a_topic() {
+    let rules = "topics: { /camera/info: {}, /camera/**: { expect: { rate: 5Hz } } }";
+    let planned = planned(rules);
+    assert_eq!(planned.rule_of("/camera/info"), None);
+    assert_eq!(planned.rule_of("/camera/image"), Some(1));
+}
+
+const CHANNEL: &str = "radios: { wlan0: { channel: \"wifi:6Mbps,loss=1%\" } }";
+
+#[test]
+fn a_link_that_loses_more_than_planned_fails() {
+    for (lost_per_mille, fails) in [(10, false), (20, false), (30, true), (500, true)] {
+        let mut planned = planned(CHANNEL);
+        let changes = run(&mut planned, 0..100, |second| {
+            let packets = 100 * second;
+            let lost = packets * lost_per_mille / 1000;
+            on_link(packets - lost, lost, None)
+        });
+        assert_eq!(changes.len(), usize::from(fails), "{lost_per_mille}: {changes:?}");
+        if lost_per_mille == 30 {
+            let text = "wifi to base: 3 % of packets lost, 1 % expected (radios.wlan0.channel)";
+            assert!(changes[0].1.notice.contains(text), "{changes:?}");
+        }
+    }
+}
+
+#[test]
+fn few_packets_show_no_loss() {
+    let mut planned = planned(CHANNEL);
+    assert_eq!(run(&mut planned, 0..100, |second| on_link(second, 3 * second, None)), []);
+}
+
+/// A peer may lose packets on purpose.
+#[test]
+fn a_peer_causes_no_more_changes_than_time_allows() {
+    for period in 1..200 {
+        let mut planned = planned(CHANNEL);
+        let mut counts = [0, 0];
+        let changes = run(&mut planned, 0..2000, |second| {
+            counts[usize::from(second / period % 2 == 0)] += 100;
+            on_link(counts[0], counts[1], None)
+        });
+        assert!(changes.len() <= 2000 / 20, "{period}: {}", changes.len());
+        assert!(period > 15 || changes.len() <= 1, "{period}: {}", changes.len());
+    }
+}
+
+#[test]
+fn a_link_that_is_removed_takes_its_notice_with_it() {
+    let mut planned = planned(CHANNEL);
+    let mut changes = run(&mut planned, 0..60, |second| on_link(50 * second, 50 * second, None));
+    changes.extend(run(&mut planned, 60..61, |_| Observed::default()));
+    let [(_, failed), (60, gone)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!((&failed.notice, failed.failed, gone.failed), (&gone.notice, true, false));
+    assert!(planned.by_link.is_empty() && planned.rows.is_empty());
+}
+
+#[test]
+fn the_round_trip_of_a_line_has_room_for_packets() {
+    let line = "radios: { wlan0: { channel: \"line:2Mbps,delay=40ms\" } }";
+    for (ms, fails) in [(80.0, false), (115.0, false), (125.0, true)] {
+        let mut planned = planned(line);
+        let changes = run(&mut planned, 0..60, |second| on_link(second, 0, Some(ms)));
+        assert_eq!(changes.len(), usize::from(fails), "{ms}: {changes:?}");
+    }
+}
+
+/// A radio that sends 250 packets of 1500 bytes per second, 3 Mbps.
+fn on_radio(second: u64, too_slow: u64, is_busy: bool) -> Observed {
+    let counts = RadioCounts {
+        sent_bytes: 375_000 * second,
+        sent_packets: 250 * second,
+        too_slow,
+        is_busy,
+        ..RadioCounts::default()
+    };
+    Observed { radios: [("wlan0".into(), counts)].into(), ..Observed::default() }
+}
+
+#[test]
+fn a_full_radio_that_carries_less_than_planned_fails() {
+    let mut wifi = planned(CHANNEL);
+    let changes = run(&mut wifi, 0..60, |second| on_radio(second, 10 * second, true));
+    let [(30, change)] = &changes[..] else { panic!("{changes:?}") };
+    let text = "wlan0: full, and carries 3 Mbps, 5.34 Mbps expected; its bit rate is lower, or";
+    assert!(change.notice.contains(text), "{}", change.notice);
+    // One that is idle at times, or drops nothing, need not carry more.
+    for (too_slow, is_busy_until) in [(0, 10), (10, 7)] {
+        let mut wifi = planned(CHANNEL);
+        let changes = run(&mut wifi, 0..200, |second| {
+            on_radio(second, too_slow * second, second % 10 < is_busy_until)
+        });
+        assert_eq!(changes, []);
+    }
+    let mut slow = planned("radios: { wlan0: { channel: \"line:3Mbps\" } }");
+    assert_eq!(run(&mut slow, 0..60, |second| on_radio(second, second, true)), []);
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether an assumption holds: it fails, or holds again, only after a time in which every reading
+//! says so.
+
+use tautline_proto::{Duration, Instant};
+
+/// What one reading says about an assumption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    Holds,
+    /// Neither clearly: nothing changes.
+    Between,
+    Fails,
+}
+
+impl Judgement {
+    /// Of a value that must not exceed a limit. It holds again only below a lower one.
+    pub(super) fn of(value: f64, fails_above: f64, holds_to: f64) -> Self {
+        match value {
+            it if it > fails_above => Self::Fails,
+            it if it <= holds_to => Self::Holds,
+            _ => Self::Between,
+        }
+    }
+}
+
+/// A change of a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Failed,
+    Holds,
+}
+
+/// The state of one assumption.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    failed_at: Option<Instant>,
+    /// Since when all readings contradict the verdict.
+    contradicted_since: Option<Instant>,
+}
+
+impl Verdict {
+    pub(super) fn failed_at(&self) -> Option<Instant> {
+        self.failed_at
+    }
+
+    /// There was no reading: the time of contradiction begins again.
+    pub(super) fn interrupt(&mut self) {
+        self.contradicted_since = None;
+    }
+
+    /// Follows a reading; the verdict turns once all readings of a time contradict it.
+    pub(super) fn follow(
+        &mut self,
+        now: Instant,
+        reading: Judgement,
+        sustained: Duration,
+    ) -> Option<Turn> {
+        let contrary = match self.failed_at {
+            None => Judgement::Fails,
+            Some(_) => Judgement::Holds,
+        };
+        if reading != contrary {
+            self.interrupt();
+            return None;
+        }
+        let since = *self.contradicted_since.get_or_insert(now);
+        if now.since(since) < sustained {
+            return None;
+        }
+        self.contradicted_since = None;
+        match self.failed_at.take() {
+            Some(_) => Some(Turn::Holds),
+            None => {
+                self.failed_at = Some(now);
+                Some(Turn::Failed)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Judgement::{Between, Fails, Holds};
+
+    const SUSTAINED: Duration = Duration::from_secs(20);
+
+    /// The turns at each second.
+    fn turns(readings: impl IntoIterator<Item = Option<Judgement>>) -> Vec<(u64, Turn)> {
+        let mut verdict = Verdict::default();
+        let mut turns = Vec::new();
+        for (second, reading) in (0..).zip(readings) {
+            let now = Instant(0) + Duration::from_secs(second);
+            match reading {
+                None => verdict.interrupt(),
+                Some(it) => {
+                    turns.extend(verdict.follow(now, it, SUSTAINED).map(|it| (second, it)));
+                }
+            }
+        }
+        turns
+    }
+
+    #[test]
+    fn only_a_sustained_failure_counts_and_it_counts_once() {
+        let fails = [Some(Fails); 100];
+        assert_eq!(turns(fails), [(20, Turn::Failed)]);
+        let mut short = fails;
+        (0..100).step_by(20).for_each(|second| short[second] = Some(Holds));
+        assert_eq!(turns(short), []);
+        (0..100).step_by(20).for_each(|second| short[second] = None);
+        assert_eq!(turns(short), []);
+    }
+
+    #[test]
+    fn a_value_that_wavers_around_the_limit_does_not_turn_the_verdict() {
+        let begin = [Some(Fails); 30];
+        let wavering = [Fails, Between, Holds].map(Some).repeat(100);
+        let end = [Some(Holds); 30];
+        let all = begin.into_iter().chain(wavering).chain(end);
+        assert_eq!(turns(all), [(20, Turn::Failed), (349, Turn::Holds)]);
+    }
+
+    #[test]
+    fn a_limit_has_two_sides() {
+        let of = |value| Judgement::of(value, 1.1, 1.05);
+        assert_eq!([1.05, 1.06, 1.1, 1.11].map(of), [Holds, Between, Between, Fails]);
+    }
+}
