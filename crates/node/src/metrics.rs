@@ -10,8 +10,8 @@ pub use connections::{MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS};
 
 use crate::control::Inspect;
 use crate::status::{
-    DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, RadioReport,
-    RejectedReport, Status, TopicReport,
+    DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, PlanReport,
+    RadioReport, RejectedReport, Status, TopicReport,
 };
 use connections::{Connections, Served};
 use prometheus_client::collector::Collector;
@@ -227,7 +227,10 @@ impl Collector for Snapshot {
         page.delays(&status.topics)?;
         page.table(PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
         page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
-        page.table(LINKS, &status.links, link_labels)
+        page.table(LINKS, &status.links, link_labels)?;
+        page.table(PLAN, &status.plan, |it| {
+            vec![("subject", &*it.subject), ("assumption", it.assumption.as_str())]
+        })
     }
 }
 
@@ -406,6 +409,20 @@ const TOPICS: &[Metric<TopicReport>] = &[
         "Priority, 0-255, higher first",
         Level(|t| t.priority.into()),
     ),
+];
+
+const PLAN: &[Metric<PlanReport>] = &[
+    Metric(
+        "tautline_plan_failed",
+        "1 while an assumption of the file fails",
+        Level(|it| u64::from(it.failed_for_s.is_some())),
+    ),
+    Metric(
+        "tautline_plan_expected",
+        "The value that the file expects",
+        Gauge(|it| Some(it.expected)),
+    ),
+    Metric("tautline_plan_measured", "The value measured", Gauge(|it| it.measured)),
 ];
 
 const PEERS: &[Metric<PeerReport>] = &[

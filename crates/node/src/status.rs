@@ -408,6 +408,9 @@ pub enum Assumption {
     /// Bits per second of IP packets that a full radio carries; at least the expected. On a channel
     /// that both directions share, those received count as well.
     BitRate,
+    /// Payload bits per second of topics without `expect` on a radio, to peers with no other link;
+    /// none is expected.
+    Unplanned,
 }
 
 impl Assumption {
@@ -419,6 +422,7 @@ impl Assumption {
             Self::Loss => "loss",
             Self::RoundTrip => "round trip",
             Self::BitRate => "bit rate",
+            Self::Unplanned => "topics without expect",
         }
     }
 
@@ -436,7 +440,7 @@ impl Assumption {
             Self::Size => scaled("B"),
             Self::Loss => format!("{} %", significant(value * 100.0)),
             Self::RoundTrip => format!("{} ms", significant(value)),
-            Self::BitRate => scaled("bps"),
+            Self::BitRate | Self::Unplanned => scaled("bps"),
         }
     }
 }
@@ -487,9 +491,12 @@ impl PlanReport {
                 format!("{subject}: round trip of {measured} measured, {expected} expected")
             }
             Assumption::BitRate => format!(
-                "{subject}: full, and carries {measured}, {expected} expected; its bit rate is \
-                 lower, or others use the channel"
+                "{subject}: full, and carries {measured}, {expected} expected; its bit rate or \
+                 'rate' in the file is lower, or others use the channel"
             ),
+            Assumption::Unplanned => {
+                format!("{subject}: {measured} of topics without 'expect', {expected} expected")
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 mod running;
 
 use running::hostile::{self, peer::Peer};
+use running::node::Running;
 use running::{Daemon, Place, free_port};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -85,4 +86,44 @@ fn a_daemon_names_the_assumption_that_failed_once_until_the_file_plans_something
     assert!(status.plan.is_empty(), "{:?}", status.plan);
     assert!(!status.notices.iter().any(|it| it.starts_with(notice)), "{:?}", status.notices);
     assert!(!tautline(&robot, "status").contains("FAILS"));
+}
+
+/// The radio is planned as 802.11 at 6 Mbps, but its rate is 2 Mbps.
+#[test]
+fn a_radio_that_carries_less_than_planned_is_named_and_topics_that_nobody_planned() {
+    let [robot, base] = [(); 2].map(|()| free_port());
+    let robot_file = format!(
+        "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: {{ address: \"127.0.0.1:{base}\" }} }}\n\
+         radios: {{ lo: {{ rate: 2Mbps, channel: \"wifi:6Mbps\" }} }}\n\
+         topics: {{ /image: {{ keep_last: 1 }}, /scan: {{ expect: {{ rate: 1Hz, size: 1kB }} }} }}"
+    );
+    let base_file = format!(
+        "listen: \"127.0.0.1:{base}\"\n\
+         peers: {{ robot: {{ address: \"127.0.0.1:{robot}\", accept: \"/**\" }} }}"
+    );
+    let robot = Running::start("robot", &robot_file);
+    let base = Running::start("base", &base_file);
+    robot.offer("/image");
+    let begun = Instant::now();
+    let failed = loop {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", robot.status().plan);
+        // 4.8 Mbps.
+        robot.publish("/image", 30_000);
+        std::thread::sleep(Duration::from_millis(50));
+        let plan = robot.status().plan;
+        let failed = plan.into_iter().filter(|it| it.failed_for_s.is_some());
+        let failed: Vec<PlanReport> = failed.collect();
+        if failed.len() == 2 {
+            break failed;
+        }
+    };
+    let of = |assumption| failed.iter().find(|it| it.assumption == assumption).unwrap();
+    let carried = of(Assumption::BitRate);
+    assert_eq!((&*carried.subject, &*carried.key), ("lo", "radios.lo.channel"));
+    let measured = carried.measured.unwrap();
+    assert!((1.5e6..2.3e6).contains(&measured) && carried.expected > 5e6, "{carried:?}");
+    let unplanned = of(Assumption::Unplanned).measured.unwrap();
+    assert!((2e6..6e6).contains(&unplanned), "{unplanned}");
+    robot.stop();
+    base.stop();
 }

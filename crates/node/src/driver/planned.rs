@@ -17,6 +17,7 @@ impl Driver {
         if self.planned.is_empty() {
             return;
         }
+        self.planned.find_rules(self.topics.local.keys());
         let observed = self.observed();
         for change in self.planned.follow(now, &observed) {
             if change.failed {
@@ -100,15 +101,27 @@ impl Driver {
         // The messages of a peer with several links may wait for another one.
         let works = |it: &&LinkView<'_>| it.up && !it.stalled && !it.silent && is_only(it.peer);
         let peers: BTreeSet<PeerId> = own().filter(works).map(|it| it.peer).collect();
+        let has_link = |peer: PeerId| own().any(|it| it.peer == peer);
         let view = endpoint.radio(radio);
         RadioCounts {
             sent_bytes: view.sent_bytes,
             sent_packets: view.sent_packets,
             received_bytes: own().map(|it| it.stats.received_bytes).sum(),
             received_packets: own().map(|it| it.stats.received_packets).sum(),
+            unplanned_bytes: self.unplanned_bytes(|peer| has_link(peer) && is_only(peer)),
             too_slow: self.too_slow(&peers),
             is_busy: peers.iter().any(|peer| endpoint.peer(*peer).queued_bytes > 0),
         }
+    }
+
+    /// Payload of topics to these peers that the file does not plan.
+    fn unplanned_bytes(&self, is_of: impl Fn(PeerId) -> bool) -> u64 {
+        let endpoint = &self.topics.endpoint;
+        let local = self.topics.local.iter();
+        let unplanned = local.filter(|(name, _)| self.planned.rule_of(name).is_none());
+        let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_of(key.peer));
+        let sent = keys.filter_map(|key| endpoint.channel_out(key.peer, key.channel));
+        sent.map(|(_, _, stats)| stats.bytes).sum()
     }
 
     /// Messages to these peers that were dropped because the radio was too slow.

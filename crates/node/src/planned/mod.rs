@@ -12,7 +12,7 @@ mod window;
 use crate::config::Config;
 use crate::plan::Channel;
 use crate::status::{Assumption, PlanReport};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use tautline_gateway::mapping::Pattern;
 use tautline_proto::{Duration, Instant};
 use verdict::{Judgement, Turn, Verdict};
@@ -39,6 +39,12 @@ const ROUND_TRIP_TOLERANCE_MS: f64 = 20.0;
 /// A full radio carries at least this fraction of the planned bit rate, and holds from the second on.
 const CARRIED_FAILS_BELOW: f64 = 0.8;
 const CARRIED_HOLDS_FROM: f64 = 0.85;
+/// Topics without expectations may take this fraction of what a radio carries, and hold up to the
+/// second.
+const UNPLANNED_FAILS_ABOVE: f64 = 0.05;
+const UNPLANNED_HOLDS_TO: f64 = 0.04;
+/// IP bytes of the packets by which that is measured.
+const FULL_PACKET: u32 = 1500;
 
 /// Counters of the node at one time.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +91,8 @@ pub(crate) struct RadioCounts {
     pub(crate) sent_packets: u64,
     pub(crate) received_bytes: u64,
     pub(crate) received_packets: u64,
+    /// Payload of topics without expectations, to peers with no other link.
+    pub(crate) unplanned_bytes: u64,
     /// Messages dropped that a faster radio would have sent in time.
     pub(crate) too_slow: u64,
     /// Whether messages are queued now.
@@ -104,7 +112,7 @@ pub(crate) struct Change {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Topic(usize, Assumption),
-    Radio(String),
+    Radio(String, Assumption),
     Link(LinkName, Assumption),
 }
 
@@ -162,7 +170,7 @@ impl PlannedTopic {
 
 #[derive(Debug)]
 struct Radio {
-    window: Window<5>,
+    window: Window<6>,
     /// Since when messages have been queued each time.
     busy_since: Option<Instant>,
 }
@@ -178,6 +186,8 @@ impl Default for Radio {
 pub(crate) struct Planned {
     topics: Vec<PlannedTopic>,
     channels: BTreeMap<String, Channel>,
+    /// The planned rule of each local topic seen.
+    rules: HashMap<String, Option<usize>>,
     by_rule: BTreeMap<(usize, String), Window<2>>,
     by_link: BTreeMap<LinkName, Window<2>>,
     by_radio: BTreeMap<String, Radio>,
@@ -214,10 +224,25 @@ impl Planned {
         self.channels.is_empty() && !self.topics.iter().any(PlannedTopic::is_planned)
     }
 
-    /// Returns the number of the rule of a local topic, if the file plans it.
-    pub(crate) fn rule_of(&self, topic: &str) -> Option<usize> {
+    /// Finds the rules of local topics by [`Planned::rule_of`]. Local nodes choose the names.
+    pub(crate) fn find_rules<'a>(&mut self, topics: impl Iterator<Item = &'a String>) {
+        let mut known = std::mem::take(&mut self.rules);
+        self.rules = topics
+            .map(|topic| {
+                let known = known.remove_entry(topic);
+                known.unwrap_or_else(|| (topic.clone(), self.find_rule(topic)))
+            })
+            .collect();
+    }
+
+    fn find_rule(&self, topic: &str) -> Option<usize> {
         let number = self.topics.iter().position(|it| it.pattern.matches(topic))?;
         self.topics[number].is_planned().then_some(number)
+    }
+
+    /// Returns the number of the rule of a local topic, if the file plans it.
+    pub(crate) fn rule_of(&self, topic: &str) -> Option<usize> {
+        self.rules.get(topic).copied().flatten()
     }
 
     /// Whether the file says what this radio carries.
@@ -292,6 +317,7 @@ impl Planned {
     }
 
     fn of_radios(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
+        let plans_topics = self.topics.iter().any(PlannedTopic::is_planned);
         let mut readings = Vec::new();
         for (name, counts) in &observed.radios {
             let Some(channel) = self.channels.get(name) else { continue };
@@ -313,11 +339,15 @@ impl Planned {
                     received_bytes,
                     received_packets,
                     counts.too_slow,
+                    counts.unplanned_bytes,
                 ],
             );
-            readings.extend(
-                grown.map(|it| (Key::Radio(name.clone()), carried(channel, &it, was_busy))),
-            );
+            let Some(grown) = grown else { continue };
+            let key = |assumption| Key::Radio(name.clone(), assumption);
+            readings.push((key(Assumption::BitRate), carried(channel, &grown, was_busy)));
+            if plans_topics {
+                readings.push((key(Assumption::Unplanned), unplanned(channel, &grown)));
+            }
         }
         readings
     }
@@ -328,7 +358,7 @@ impl Planned {
         self.rows.retain(|key, row| {
             let stays = match key {
                 Key::Topic(..) => true,
-                Key::Radio(name) => observed.radios.contains_key(name),
+                Key::Radio(name, _) => observed.radios.contains_key(name),
                 Key::Link(name, _) => observed.links.contains_key(name),
             };
             if !stays {
@@ -368,7 +398,7 @@ impl Planned {
                 let word = if *assumption == Assumption::Size { "size" } else { "rate" };
                 (pattern.to_owned(), *assumption, format!("topics.{pattern}.expect.{word}"))
             }
-            Key::Radio(name) => (name.clone(), Assumption::BitRate, channel(name)),
+            Key::Radio(name, assumption) => (name.clone(), *assumption, channel(name)),
             Key::Link(name, assumption) => {
                 let LinkName { peer, link, radio } = name;
                 let link = if link.is_empty() { radio } else { link };
@@ -444,8 +474,8 @@ fn round_trip(channel: &Channel, measured_ms: f64) -> Option<Reading> {
 }
 
 /// Of a radio: only one that is full shows what it carries.
-fn carried(channel: &Channel, grown: &Growth<5>, was_busy: bool) -> Reading {
-    let [sent_bytes, sent_packets, received_bytes, received_packets, too_slow] = grown.counts;
+fn carried(channel: &Channel, grown: &Growth<6>, was_busy: bool) -> Reading {
+    let [sent_bytes, sent_packets, received_bytes, received_packets, too_slow, _] = grown.counts;
     let (bytes, packets) = (sent_bytes + received_bytes, sent_packets + received_packets);
     let mean = bytes.checked_div(packets).unwrap_or_default() as u32;
     let expected = channel.capacity_bps(mean.max(1));
@@ -456,6 +486,14 @@ fn carried(channel: &Channel, grown: &Growth<5>, was_busy: bool) -> Reading {
     let limit = |fraction: f64| -expected * fraction;
     let judgement = Judgement::of(-bps, limit(CARRIED_FAILS_BELOW), limit(CARRIED_HOLDS_FROM));
     Reading::of(expected, bps, judgement, WINDOW)
+}
+
+fn unplanned(channel: &Channel, grown: &Growth<6>) -> Reading {
+    let [.., bytes] = grown.counts;
+    let (bps, capacity) = (bytes as f64 * 8.0 / grown.seconds, channel.capacity_bps(FULL_PACKET));
+    let [fails_above, holds_to] =
+        [UNPLANNED_FAILS_ABOVE, UNPLANNED_HOLDS_TO].map(|it| it * capacity);
+    Reading::of(0.0, bps, Judgement::of(bps, fails_above, holds_to), WINDOW)
 }
 
 #[cfg(test)]

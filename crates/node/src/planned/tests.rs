@@ -128,15 +128,19 @@ fn a_topic_that_is_no_longer_sent_is_as_planned() {
 fn without_a_plan_there_is_nothing_to_say() {
     let planned = planned("topics: { /image: { priority: 20 } }");
     assert!(planned.is_empty() && planned.reports(at(0)).is_empty());
-    assert_eq!(planned.rule_of("/image"), None);
 }
 
 #[test]
 fn only_the_first_rule_that_matches_plans_a_topic() {
     let rules = "topics: { /camera/info: {}, /camera/**: { expect: { rate: 5Hz } } }";
-    let planned = planned(rules);
-    assert_eq!(planned.rule_of("/camera/info"), None);
-    assert_eq!(planned.rule_of("/camera/image"), Some(1));
+    let mut planned = planned(rules);
+    let names = ["/camera/info", "/camera/image", "/other"].map(str::to_owned);
+    for _ in 0..2 {
+        planned.find_rules(names.iter());
+        assert_eq!(names.each_ref().map(|it| planned.rule_of(it)), [None, Some(1), None]);
+    }
+    planned.find_rules(names[..1].iter());
+    assert_eq!(planned.rules.len(), 1, "names of topics that are gone are forgotten");
 }
 
 const CHANNEL: &str = "radios: { wlan0: { channel: \"wifi:6Mbps,loss=1%\" } }";
@@ -216,7 +220,7 @@ fn a_full_radio_that_carries_less_than_planned_fails() {
     let mut wifi = planned(CHANNEL);
     let changes = run(&mut wifi, 0..60, |second| on_radio(second, 10 * second, true));
     let [(30, change)] = &changes[..] else { panic!("{changes:?}") };
-    let text = "wlan0: full, and carries 3 Mbps, 5.34 Mbps expected; its bit rate is lower, or";
+    let text = "wlan0: full, and carries 3 Mbps, 5.34 Mbps expected; its bit rate or 'rate'";
     assert!(change.notice.contains(text), "{}", change.notice);
     // One that is idle at times, or drops nothing, need not carry more.
     for (too_slow, is_busy_until) in [(0, 10), (10, 7)] {
@@ -228,4 +232,24 @@ fn a_full_radio_that_carries_less_than_planned_fails() {
     }
     let mut slow = planned("radios: { wlan0: { channel: \"line:3Mbps\" } }");
     assert_eq!(run(&mut slow, 0..60, |second| on_radio(second, second, true)), []);
+}
+
+#[test]
+fn topics_without_expectations_fail_if_they_take_a_part_of_the_radio() {
+    for (bytes, fails) in [(10_000, false), (40_000, true)] {
+        let sent = |second: u64| {
+            let mut observed = on_radio(second, 0, false);
+            observed.radios.get_mut("wlan0").unwrap().unplanned_bytes = bytes * second;
+            observed
+        };
+        // A file that plans no topics expects none.
+        assert_eq!(run(&mut planned(CHANNEL), 0..60, sent), []);
+        let mut both = planned(&format!("{CHANNEL}\n{TOPIC}"));
+        let changes = run(&mut both, 0..60, sent);
+        assert_eq!(changes.len(), usize::from(fails), "{changes:?}");
+        if fails {
+            let text = "wlan0: 320 kbps of topics without 'expect', 0 bps expected";
+            assert!(changes[0].1.notice.contains(text), "{changes:?}");
+        }
+    }
 }
