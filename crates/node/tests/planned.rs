@@ -99,6 +99,7 @@ fn a_radio_that_carries_less_than_planned_is_named_and_topics_that_nobody_planne
     );
     let base_file = format!(
         "listen: \"127.0.0.1:{base}\"\n\
+         radios: {{ lo: {{ channel: \"line:100Mbps,delay=5ms\" }} }}\n\
          peers: {{ robot: {{ address: \"127.0.0.1:{robot}\", accept: \"/**\" }} }}"
     );
     let robot = Running::start("robot", &robot_file);
@@ -124,6 +125,16 @@ fn a_radio_that_carries_less_than_planned_is_named_and_topics_that_nobody_planne
     assert!((1.5e6..2.3e6).contains(&measured) && carried.expected > 5e6, "{carried:?}");
     let unplanned = of(Assumption::Unplanned).measured.unwrap();
     assert!((2e6..6e6).contains(&unplanned), "{unplanned}");
+    let row = |node: &Running, assumption| {
+        let found = node.status().plan.into_iter().find(|it| it.assumption == assumption);
+        found.unwrap_or_else(|| panic!("{assumption:?}: {:?}", node.status().plan))
+    };
+    let loss = row(&robot, Assumption::Loss);
+    assert!(loss.subject.ends_with(" to base") && loss.failed_for_s.is_none(), "{loss:?}");
+    assert!(loss.measured.is_some_and(|it| it < 0.02), "{loss:?}");
+    let round_trip = row(&base, Assumption::RoundTrip);
+    assert_eq!((round_trip.expected, round_trip.failed_for_s), (10.0, None));
+    assert!(round_trip.measured.is_some(), "{round_trip:?}");
     robot.stop();
     base.stop();
 }
