@@ -261,7 +261,11 @@ fn planned(it: &PlanReport) -> [String; 6] {
         it.assumption.as_str().into(),
         quantity(it.expected),
         it.measured.map_or(UNKNOWN.into(), quantity),
-        it.failed_for_s.map_or("holds".into(), |s| format!("FAILS for {}", uptime(s))),
+        match (it.failed_for_s, it.measured) {
+            (Some(seconds), _) => format!("FAILS for {}", uptime(seconds)),
+            (None, Some(_)) => "holds".into(),
+            (None, None) => UNKNOWN.into(),
+        },
         it.key.clone(),
     ]
 }

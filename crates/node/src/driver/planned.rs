@@ -84,6 +84,7 @@ impl Driver {
         let counts = LinkCounts {
             acked: link.stats.acked_packets,
             lost: link.stats.lost_packets,
+            late: link.stats.spurious_losses,
             round_trip_ms: round_trip.map(|it| it.as_secs_f64() * 1e3),
         };
         Some((name, counts))

@@ -43,7 +43,7 @@ const CARRIED_HOLDS_FROM: f64 = 0.85;
 /// second.
 const UNPLANNED_FAILS_ABOVE: f64 = 0.05;
 const UNPLANNED_HOLDS_TO: f64 = 0.04;
-/// IP bytes of the packets by which that is measured.
+/// IP bytes of the packets by which that is measured, and by which an idle radio's bit rate is shown.
 const FULL_PACKET: u32 = 1500;
 
 /// Counters of the node at one time.
@@ -79,7 +79,9 @@ pub(crate) struct LinkName {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LinkCounts {
     pub(crate) acked: u64,
+    /// Packets declared lost, and those of them that were acknowledged later.
     pub(crate) lost: u64,
+    pub(crate) late: u64,
     /// Smoothed, now.
     pub(crate) round_trip_ms: Option<f64>,
 }
@@ -189,7 +191,7 @@ pub(crate) struct Planned {
     /// The planned rule of each local topic seen.
     rules: HashMap<String, Option<usize>>,
     by_rule: BTreeMap<(usize, String), Window<2>>,
-    by_link: BTreeMap<LinkName, Window<2>>,
+    by_link: BTreeMap<LinkName, Window<3>>,
     by_radio: BTreeMap<String, Radio>,
     rows: BTreeMap<Key, Row>,
 }
@@ -306,7 +308,7 @@ impl Planned {
         for (name, counts) in &observed.links {
             let Some(channel) = self.channels.get(&name.radio) else { continue };
             let window = self.by_link.entry(name.clone()).or_insert_with(|| Window::new(WINDOW));
-            let grown = window.add(now, [counts.acked, counts.lost]);
+            let grown = window.add(now, [counts.acked, counts.lost, counts.late]);
             let loss = grown.and_then(|it| loss(channel, it.counts));
             readings.extend(loss.map(|it| (Key::Link(name.clone(), Assumption::Loss), it)));
             let round_trip = counts.round_trip_ms.and_then(|ms| round_trip(channel, ms));
@@ -452,7 +454,8 @@ fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
 }
 
 /// Of packets whose fate became known in a window; `None` for few of them.
-fn loss(channel: &Channel, [acked, lost]: [u64; 2]) -> Option<Reading> {
+fn loss(channel: &Channel, [acked, lost, late]: [u64; 3]) -> Option<Reading> {
+    let lost = lost.saturating_sub(late);
     let packets = acked + lost;
     if packets < MIN_PACKETS {
         return None;
@@ -477,11 +480,10 @@ fn round_trip(channel: &Channel, measured_ms: f64) -> Option<Reading> {
 fn carried(channel: &Channel, grown: &Growth<6>, was_busy: bool) -> Reading {
     let [sent_bytes, sent_packets, received_bytes, received_packets, too_slow, _] = grown.counts;
     let (bytes, packets) = (sent_bytes + received_bytes, sent_packets + received_packets);
-    let mean = bytes.checked_div(packets).unwrap_or_default() as u32;
-    let expected = channel.capacity_bps(mean.max(1));
     if !was_busy || too_slow == 0 || packets == 0 {
-        return Reading::nothing(expected, WINDOW);
+        return Reading::nothing(channel.capacity_bps(FULL_PACKET), WINDOW);
     }
+    let expected = channel.capacity_bps((bytes / packets).max(1) as u32);
     let bps = bytes as f64 * 8.0 / grown.seconds;
     let limit = |fraction: f64| -expected * fraction;
     let judgement = Judgement::of(-bps, limit(CARRIED_FAILS_BELOW), limit(CARRIED_HOLDS_FROM));

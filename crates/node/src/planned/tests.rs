@@ -41,7 +41,8 @@ fn link() -> LinkName {
 }
 
 fn on_link(acked: u64, lost: u64, round_trip_ms: Option<f64>) -> Observed {
-    let counts = LinkCounts { acked, lost, round_trip_ms };
+    // As many packets again were declared lost, but only late.
+    let counts = LinkCounts { acked, lost: lost * 2, late: lost, round_trip_ms };
     Observed { links: [(link(), counts)].into(), ..Observed::default() }
 }
 
