@@ -72,7 +72,7 @@ def middle(values):
 
 
 def is_sustained(row):
-    return not row["limits"] and not row["void"]
+    return row["sustained"] and not row["void"]
 
 
 def is_held(row):
@@ -209,8 +209,8 @@ def recorded(rows, folder):
 
 
 def vertical(rows, folder):
-    links = [link for link in ("wired", "radio") if any(row["link"] == link for row in rows)]
-    titles = {"wired": "roscpp, wire", "radio": "roscpp, modelled 802.11, 6 Mbps"}
+    titles = {"wired": "roscpp, wire", "radio": "roscpp, modelled 802.11, 6 Mbps", "hosts": "roscpp, your hosts"}
+    links = [link for link in titles if any(row["link"] == link for row in rows)]
     figure, grid = plt.subplots(1, len(links) + 1, figsize=(4.6 * (len(links) + 1), 4.8), sharey=True)
     thesis = vertical_of_thesis(folder)
     frequencies = sorted(set(thesis) | {row["frequency_hz"] for row in rows})

@@ -92,6 +92,11 @@ impl Air {
         self.crew.with(|emulator| emulator.busy())
     }
 
+    /// Returns the frames that are at the radios now, including those on the air.
+    pub fn waiting_frames(&self) -> u64 {
+        self.crew.with(|emulator| emulator.stats().iter().map(|radio| radio.waiting).sum())
+    }
+
     /// Returns the number of frames that the kernel could not report.
     pub fn unreported_frames(&self) -> u64 {
         self.crew.with(|emulator| emulator.unreported_frames())

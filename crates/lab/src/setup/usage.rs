@@ -8,6 +8,9 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
+/// USER_HZ of proc_stat(5).
+const TICK: Duration = Duration::from_millis(10);
+
 /// CPU time and memory of one daemon.
 #[derive(Debug, Clone, Serialize)]
 pub struct DaemonFigures {
@@ -88,34 +91,41 @@ pub fn figures(idle: &Watched, busy: &Watched) -> DaemonFigures {
     }
 }
 
-/// Ticks of all cores since boot: busy and total.
+/// Ticks for which the cores were idle since boot, and when they were read.
+///
+/// Idle time is measured, whereas the kernel counts user and system time by what runs when a tick
+/// comes: programs that run for less than a tick at a time are mostly missed.
 #[derive(Clone, Copy)]
 pub struct MachineTicks {
-    busy: u64,
-    total: u64,
+    idle: u64,
+    cores: u64,
+    at: Instant,
 }
 
 impl MachineTicks {
     /// Reads the current ticks.
     pub fn now() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat")?;
-        Self::parse(&stat)
+        Self::parse(&stat, Instant::now())
             .with_context(|| format!("no times of all cores in /proc/stat: {stat:.80}"))
     }
 
-    /// Parses the first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq and
-    /// steal.
-    fn parse(stat: &str) -> Option<Self> {
-        let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
-        let times: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
-        let total: u64 = times.iter().sum();
-        Some(Self { busy: total - times.get(3)? - times.get(4)?, total })
+    /// Parses proc_stat(5): user, nice, system, idle and iowait of all cores in the first line, then
+    /// a line for each core.
+    fn parse(stat: &str, at: Instant) -> Option<Self> {
+        let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        let idle =
+            times.skip(3).take(2).map(|ticks| ticks.parse::<u64>().ok()).sum::<Option<u64>>()?;
+        let cores = stat.lines().skip(1).filter(|line| line.starts_with("cpu")).count() as u64;
+        (cores > 0).then_some(Self { idle, cores, at })
     }
 
     /// Returns the percent of all cores that any program kept busy since `earlier`.
     pub fn busy_percent_since(self, earlier: Self) -> f64 {
-        let total = self.total.saturating_sub(earlier.total).max(1);
-        100.0 * self.busy.saturating_sub(earlier.busy) as f64 / total as f64
+        let idle = TICK * u32::try_from(self.idle.saturating_sub(earlier.idle)).unwrap_or(u32::MAX);
+        let all = self.at.duration_since(earlier.at) * self.cores as u32;
+        let idle_share = idle.as_secs_f64() / all.as_secs_f64().max(1e-9);
+        100.0 * (1.0 - idle_share).clamp(0.0, 1.0)
     }
 }
 
@@ -125,9 +135,13 @@ mod tests {
 
     #[test]
     fn a_machine_is_busy_when_neither_idle_nor_waiting_for_disks() {
-        let before = MachineTicks::parse("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2").unwrap();
-        let after = MachineTicks::parse("cpu  160 0 60 820 60 0 0 0 0 0\n").unwrap();
-        assert_eq!(after.busy_percent_since(before), 70.0);
-        assert!(MachineTicks::parse("intr 1 2").is_none());
+        let start = Instant::now();
+        let before = "cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2\ncpu1 1 2\nintr 1";
+        let before = MachineTicks::parse(before, start).unwrap();
+        let after = "cpu  101 0 50 870 60 0 0 0 0 0\ncpu0 1 2\ncpu1 1 2\nintr 1";
+        let after = MachineTicks::parse(after, start + Duration::from_secs(1)).unwrap();
+        // Two cores were idle for 0.8 s of 2 s, whatever the ticks of user time are.
+        assert!((after.busy_percent_since(before) - 60.0).abs() < 1e-9);
+        assert!(MachineTicks::parse("intr 1 2", start).is_none());
     }
 }

@@ -302,6 +302,11 @@ impl Pair {
         Some([*busy.first()?, until])
     }
 
+    /// Returns the frames at the radios now, waiting or on the air; `None` for a wire.
+    pub fn radio_frames(&self) -> Option<u64> {
+        Some(self.air.as_ref()?.waiting_frames())
+    }
+
     /// Discards the lateness of the radio's emulator up to now.
     pub fn count_from_now(&self) {
         if let Some(air) = &self.air {

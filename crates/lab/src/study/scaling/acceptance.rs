@@ -1,42 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The highest load that plain ROS 1 and Tautline hold over the same radio.
 //!
-//! Three families of loads. `robots`: each robot has a scan at 10 Hz and a command at 50 Hz, and both
-//! must keep their periods. `text`: many small messages. `scan`: scans alone, where the channel is
-//! full of the same bytes whatever carries them, so that little can be gained.
+//! Three families of loads. `robots`: each robot has a scan and a command, and both must keep their
+//! periods. `text`: many small messages. `scan`: scans alone. They were chosen after early results,
+//! and each is judged by the same targets.
 //!
 //! A load is held if 95 % of its messages were published, 99 % of their echoes returned, the round
 //! trips did not grow during the run, and 95 of 100 round trips of each kind of message ended within
 //! one period of its sender. The criterion is the same for all systems. Of several repetitions, more
-//! than half must hold it; void runs do not count.
+//! than half must hold it. A void run shows nothing: neither that Tautline holds a load, nor that
+//! plain ROS 1 does not.
 
 use super::experiment::Experiment;
 use super::row::Row;
 use super::system::System;
+use crate::rig::stats::middle;
 use crate::rig::table::{self, left, or_dash, right};
 use crate::rig::verdict::{Bound, Verdict};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Highest load of Tautline, in highest loads of plain ROS 1.
 const RATIO: Bound = Bound::AtLeast(1.5);
 /// Loads that plain ROS 1 holds and Tautline does not.
 const NOT_HELD: Bound = Bound::AtMost(0.0);
-/// Families of loads in which a system can gain by order and by packing, not by capacity alone.
-const WITH_RATIO: [&str; 2] = ["robots", "text"];
 
-/// The comparison of one family of loads.
+/// The comparison of one family of loads between nodes of one client library.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
     /// Family: `robots`, `text`, `scan`.
     pub family: &'static str,
+    /// Client library of the nodes: `rospy`, `roscpp`.
+    pub nodes: &'static str,
     /// Each system with its highest load.
     pub systems: Vec<Highest>,
-    /// Highest load of Tautline over the one of the better plain ROS 1; `None` if either holds none.
+    /// Highest load of Tautline over the one of the better plain ROS 1; `None` if either holds none,
+    /// or if no run shows a load that plain ROS 1 does not hold.
     pub ratio: Option<f64>,
-    /// Whether Tautline held every load of the ladder, so that the ratio is a lower bound.
+    /// The same of each repetition alone.
+    pub ratios: Vec<Option<f64>>,
+    /// Whether Tautline held every load that was tried, so that the ratio is a lower bound.
     pub is_lower_bound: bool,
     /// Loads that plain ROS 1 held and Tautline did not, messages per second.
     pub held_by_ros_1_only: Vec<f64>,
+    /// Loads that plain ROS 1 held and for which no run of Tautline counts, messages per second.
+    pub not_shown: Vec<f64>,
 }
 
 /// The highest load of a system, with all lower ones.
@@ -44,88 +52,199 @@ pub struct Comparison {
 pub struct Highest {
     /// The system.
     pub system: System,
+    /// Senders of that load; 0 if it held none.
+    pub senders: usize,
     /// Messages per second of all senders; 0 if it held none.
     pub per_s: f64,
-    /// What limited the first load that it did not hold; `None` if it held all.
+    /// The same of each repetition alone.
+    pub per_s_by_repetition: Vec<f64>,
+    /// Why it did not hold the next load; `None` if it held all.
     pub limit: Option<String>,
+    /// Whether the runs with the next load were void, so that it might have held that load.
+    pub is_open: bool,
 }
 
 /// Returns the comparisons of all families that were measured.
 pub fn comparisons(rows: &[Row]) -> Vec<Comparison> {
+    let key = |row: &&Row| (row.contents, row.system.library().name());
     let rows: Vec<&Row> =
         rows.iter().filter(|row| row.experiment == Experiment::Tautline.name()).collect();
-    let mut families: Vec<&'static str> = rows.iter().map(|row| row.contents).collect();
-    families.sort_unstable();
-    families.dedup();
-    let of = |family| rows.iter().copied().filter(|row| row.contents == family).collect();
-    families.into_iter().map(|family| compare(family, of(family))).collect()
+    let keys: BTreeSet<_> = rows.iter().map(key).collect();
+    let of = |family| rows.iter().copied().filter(|row| key(row) == family).collect::<Vec<_>>();
+    keys.into_iter().map(|family| compare(family, &of(family))).collect()
 }
 
-fn compare(family: &'static str, rows: Vec<&Row>) -> Comparison {
-    let mut names: Vec<System> = rows.iter().map(|row| row.system).collect();
-    names.sort_unstable();
-    names.dedup();
-    let rungs_of = |system| rungs(rows.iter().copied().filter(|row| row.system == system));
-    let systems: Vec<Highest> =
-        names.iter().map(|system| highest(*system, &rungs_of(*system))).collect();
-    let best = |ours: bool| {
-        let of = systems.iter().filter(|it| it.system.has_daemons() == ours);
-        of.map(|it| it.per_s).fold(0.0, f64::max)
+fn compare((family, nodes): (&'static str, &'static str), rows: &[&Row]) -> Comparison {
+    let names: BTreeSet<System> = rows.iter().map(|row| row.system).collect();
+    let all: Vec<Ladder> = names.into_iter().map(|system| Ladder::of(system, rows)).collect();
+    let repetitions: BTreeSet<usize> = rows.iter().map(|row| row.repetition).collect();
+    let alone = |repetition: &usize| -> Vec<Ladder> {
+        let rows: Vec<&Row> =
+            rows.iter().copied().filter(|row| row.repetition == *repetition).collect();
+        all.iter().map(|it| Ladder::of(it.system, &rows)).collect()
     };
-    let (own, plain) = (best(true), best(false));
-    let ratio = (own > 0.0 && plain > 0.0).then(|| own / plain);
-    let our_rungs: Vec<Rung> =
-        names.iter().filter(|it| it.has_daemons()).flat_map(|it| rungs_of(*it)).collect();
-    let is_lower_bound = !our_rungs.is_empty() && our_rungs.iter().all(|it| it.held == Some(true));
-    let is_lost = |rung: &&Rung| rung.per_s <= plain && rung.held == Some(false);
-    let held_by_ros_1_only = our_rungs.iter().filter(is_lost).map(|rung| rung.per_s).collect();
-    Comparison { family, systems, ratio, is_lower_bound, held_by_ros_1_only }
+    let by_repetition: Vec<Vec<Ladder>> = repetitions.iter().map(alone).collect();
+    let (held_by_ros_1_only, not_shown) = lost(&all);
+    let own = |it: &&Ladder| it.system.has_daemons();
+    Comparison {
+        family,
+        nodes,
+        systems: all.iter().map(|it| it.highest(&by_repetition)).collect(),
+        ratio: ratio(&all),
+        ratios: by_repetition.iter().map(|it| ratio(it)).collect(),
+        is_lower_bound: all.iter().filter(own).all(|it| it.next().is_none()),
+        held_by_ros_1_only,
+        not_shown,
+    }
+}
+
+/// The loads of one system, the lowest first.
+struct Ladder {
+    system: System,
+    rungs: Vec<Rung>,
 }
 
 /// One load of one system.
 #[derive(Debug, Clone)]
 struct Rung {
+    senders: usize,
     per_s: f64,
     /// Whether more than half of the repetitions that count held it; `None` if none counts.
     held: Option<bool>,
     limit: String,
 }
 
-/// Returns the loads of a system, the lowest first.
-fn rungs<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Rung> {
-    let mut rows: Vec<&Row> = rows.collect();
-    rows.sort_by(|one, other| one.offered_per_s.total_cmp(&other.offered_per_s));
-    let rung = |of: &[&Row]| {
-        let counts: Vec<&&Row> = of.iter().filter(|row| row.void.is_none()).collect();
+impl Rung {
+    /// Judges the runs with one load.
+    fn of(rows: &[&Row]) -> Self {
+        let counts: Vec<&Row> = rows.iter().copied().filter(|row| row.void.is_none()).collect();
         let held = counts.iter().filter(|row| row.is_held()).count();
-        let not_held = of.iter().find(|row| !row.is_held());
-        Rung {
-            per_s: of[0].offered_per_s,
+        let reason_of = |rows: &[&Row]| {
+            rows.iter().find(|row| !row.is_held()).map(|row| row.reason()).unwrap_or_default()
+        };
+        let reason = reason_of(if counts.is_empty() { rows } else { &counts });
+        Self {
+            senders: rows[0].senders,
+            per_s: rows[0].offered_per_s,
             held: (!counts.is_empty()).then_some(2 * held > counts.len()),
-            limit: not_held.map_or(String::new(), |row| row.reason()),
+            limit: reason,
         }
-    };
-    rows.chunk_by(|one, other| one.offered_per_s == other.offered_per_s).map(rung).collect()
+    }
 }
 
-fn highest(system: System, rungs: &[Rung]) -> Highest {
-    let held = rungs.iter().take_while(|rung| rung.held == Some(true)).count();
-    let per_s = held.checked_sub(1).map_or(0.0, |last| rungs[last].per_s);
-    Highest { system, per_s, limit: rungs.get(held).map(|rung| rung.limit.clone()) }
+impl Ladder {
+    fn of(system: System, rows: &[&Row]) -> Self {
+        let mut rows: Vec<&Row> = rows.iter().copied().filter(|row| row.system == system).collect();
+        rows.sort_by(|one, other| one.offered_per_s.total_cmp(&other.offered_per_s));
+        let loads = rows.chunk_by(|one, other| one.offered_per_s == other.offered_per_s);
+        Self { system, rungs: loads.map(Rung::of).collect() }
+    }
+
+    /// Returns the number of loads that it held, without those above one that it did not.
+    fn held(&self) -> usize {
+        self.rungs.iter().take_while(|rung| rung.held == Some(true)).count()
+    }
+
+    /// Returns the highest load that it held, with all lower ones.
+    fn top(&self) -> Option<&Rung> {
+        self.rungs[..self.held()].last()
+    }
+
+    fn per_s(&self) -> f64 {
+        self.top().map_or(0.0, |rung| rung.per_s)
+    }
+
+    /// Returns the first load that it did not hold; `None` if it held all that were tried.
+    fn next(&self) -> Option<&Rung> {
+        self.rungs.get(self.held())
+    }
+
+    fn highest(&self, by_repetition: &[Vec<Ladder>]) -> Highest {
+        let alone = by_repetition.iter().flatten().filter(|it| it.system == self.system);
+        Highest {
+            system: self.system,
+            senders: self.top().map_or(0, |rung| rung.senders),
+            per_s: self.per_s(),
+            per_s_by_repetition: alone.map(Self::per_s).collect(),
+            limit: self.next().map(|rung| rung.limit.clone()),
+            is_open: self.next().is_some_and(|rung| rung.held.is_none()),
+        }
+    }
+}
+
+/// Returns the highest load of Tautline over the one of the better plain ROS 1; `None` if either
+/// holds none, or if a plain ROS 1 might hold more than was shown.
+fn ratio(ladders: &[Ladder]) -> Option<f64> {
+    let best = |ours: bool| {
+        let of = ladders.iter().filter(|it| it.system.has_daemons() == ours);
+        of.map(Ladder::per_s).fold(0.0, f64::max)
+    };
+    let mut plain = ladders.iter().filter(|it| !it.system.has_daemons());
+    let has_limits = plain.all(|it| it.next().is_some_and(|rung| rung.held == Some(false)));
+    let (own, plain) = (best(true), best(false));
+    (own > 0.0 && plain > 0.0 && has_limits).then(|| own / plain)
+}
+
+/// Returns the loads that a plain ROS 1 held and Tautline did not, and those for which no run of
+/// Tautline counts, messages per second.
+fn lost(ladders: &[Ladder]) -> (Vec<f64>, Vec<f64>) {
+    let (own, plain): (Vec<&Ladder>, Vec<&Ladder>) =
+        ladders.iter().partition(|it| it.system.has_daemons());
+    let mut loads: Vec<f64> = plain
+        .iter()
+        .flat_map(|it| &it.rungs)
+        .filter(|rung| rung.held == Some(true))
+        .map(|rung| rung.per_s)
+        .collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    let with = |held: Option<bool>| {
+        let of = |per_s: &f64| {
+            let mut rungs = own.iter().flat_map(|it| &it.rungs);
+            rungs.find(|rung| rung.per_s == *per_s).and_then(|rung| rung.held)
+        };
+        loads.iter().copied().filter(|per_s| of(per_s) == held).collect()
+    };
+    // A comparison of plain systems alone, by --system, loses nothing.
+    if own.is_empty() { Default::default() } else { (with(Some(false)), with(None)) }
 }
 
 /// Returns the verdicts.
 pub fn verdicts(comparisons: &[Comparison]) -> Vec<Verdict> {
-    let verdicts = |it: &Comparison| {
-        let lost = it.held_by_ros_1_only.len() as f64;
-        let what = format!("{}: loads that plain ROS 1 holds and Tautline does not", it.family);
-        let lost = NOT_HELD.judge(what, Some(lost), "loads");
-        let what = format!("{}: highest load of Tautline over plain ROS 1's", it.family);
-        let ratio = RATIO.judge(what, it.ratio, "times");
-        let ratio = Some(ratio).filter(|_| WITH_RATIO.contains(&it.family));
-        [Some(lost), ratio]
+    comparisons.iter().flat_map(|it| [verdict_of_loads(it), verdict_of_ratio(it)]).collect()
+}
+
+fn verdict_of_loads(it: &Comparison) -> Verdict {
+    let lost = it.held_by_ros_1_only.len() + it.not_shown.len();
+    let unknown = match it.not_shown.len() {
+        0 => String::new(),
+        count => format!(" ({count} of them unknown: no run counts)"),
     };
-    comparisons.iter().flat_map(verdicts).flatten().collect()
+    let what = format!(
+        "{} by {}: loads that plain ROS 1 holds and Tautline does not{unknown}",
+        it.family, it.nodes
+    );
+    NOT_HELD.judge(what, Some(lost as f64), "loads")
+}
+
+fn verdict_of_ratio(it: &Comparison) -> Verdict {
+    let spread = spread(&it.ratios).map_or(String::new(), |words| format!(" ({words})"));
+    let what = format!(
+        "{} by {}: highest load of Tautline over plain ROS 1's{spread}",
+        it.family, it.nodes
+    );
+    RATIO.judge(what, it.ratio, "times")
+}
+
+/// Describes the repetitions alone; `None` of fewer than two.
+fn spread(ratios: &[Option<f64>]) -> Option<String> {
+    let known: Vec<f64> = ratios.iter().copied().flatten().collect();
+    let (least, most) =
+        (known.iter().copied().reduce(f64::min)?, known.iter().copied().reduce(f64::max)?);
+    let median = middle(&known);
+    let count = known.len();
+    (count > 1)
+        .then(|| format!("alone, {count} repetitions: {least:.2} to {most:.2}, median {median:.2}"))
 }
 
 /// A row of the table: a family, a system and its highest load.
@@ -147,13 +266,30 @@ pub fn text(comparisons: &[Comparison]) -> String {
     let columns = [
         left("load", 8, |(it, _): &Line| it.family.into()),
         left("system", 15, |(_, highest)| highest.system.name().into()),
-        right("held, messages/s", 16, |(_, highest)| format!("{:.0}", highest.per_s)),
-        right("Tautline / ROS 1", 16, |(it, highest)| {
-            or_dash(it.ratio.filter(|_| highest.system.has_daemons()), 2)
-        }),
+        right("senders held", 12, |(_, highest)| highest.senders.to_string()),
+        right("messages/s", 10, |(_, highest)| format!("{:.0}", highest.per_s)),
+        right("alone", 12, |(_, highest)| alone_words(highest)),
+        right("Tautline / ROS 1", 16, |(it, highest)| ratio_words(it, highest)),
         left("limit of the next load", 30, |(_, highest)| limit_words(highest)),
     ];
     table::text(&lines(comparisons), &columns) + "\n"
+}
+
+/// Describes the highest loads of the repetitions alone: the least and the most.
+pub fn alone_words(highest: &Highest) -> String {
+    let all = &highest.per_s_by_repetition;
+    let (least, most) =
+        (all.iter().copied().reduce(f64::min), all.iter().copied().reduce(f64::max));
+    match (least, most) {
+        (Some(least), Some(most)) if all.len() > 1 => format!("{least:.0} to {most:.0}"),
+        _ => "-".into(),
+    }
+}
+
+/// Describes the ratio in the line of Tautline.
+pub fn ratio_words(comparison: &Comparison, highest: &Highest) -> String {
+    let words = or_dash(comparison.ratio.filter(|_| highest.system.has_daemons()), 2);
+    if comparison.is_lower_bound && words != "-" { format!("at least {words}") } else { words }
 }
 
 /// Describes what limited the first load that was not held.
@@ -165,35 +301,68 @@ pub fn limit_words(highest: &Highest) -> String {
 mod tests {
     use super::*;
 
-    fn rung(per_s: f64, held: Option<bool>) -> Rung {
-        Rung { per_s, held, limit: "airtime".into() }
+    fn ladder(system: System, held: &[Option<bool>]) -> Ladder {
+        let rung = |(number, held): (usize, &Option<bool>)| Rung {
+            senders: number + 1,
+            per_s: 10.0 * (number + 1) as f64,
+            held: *held,
+            limit: "airtime".into(),
+        };
+        Ladder { system, rungs: held.iter().enumerate().map(rung).collect() }
     }
+
+    const HELD: Option<bool> = Some(true);
+    const NOT: Option<bool> = Some(false);
 
     #[test]
     fn the_highest_load_has_all_lower_ones_below_it() {
-        let rungs = [rung(10.0, Some(true)), rung(20.0, Some(false)), rung(30.0, Some(true))];
-        let found = highest(System::Rospy, &rungs);
-        assert_eq!((found.per_s, found.limit.as_deref()), (10.0, Some("airtime")));
-        assert_eq!(highest(System::Rospy, &rungs[1..]).per_s, 0.0);
-        assert_eq!(highest(System::Rospy, &rungs[..1]).limit, None);
+        let found = ladder(System::Rospy, &[HELD, NOT, HELD]).highest(&[]);
+        assert_eq!(
+            (found.senders, found.per_s, found.limit.as_deref()),
+            (1, 10.0, Some("airtime"))
+        );
+        assert_eq!(ladder(System::Rospy, &[NOT, HELD]).per_s(), 0.0);
+        assert_eq!(ladder(System::Rospy, &[HELD]).highest(&[]).limit, None);
     }
 
     #[test]
-    fn a_void_rung_is_not_held() {
-        assert_eq!(highest(System::Rospy, &[rung(10.0, None), rung(20.0, Some(true))]).per_s, 0.0);
+    fn a_void_run_of_tautline_is_no_success() {
+        let plain = || ladder(System::Rospy, &[HELD, HELD, NOT]);
+        let void = ladder(System::Tautline, &[HELD, None, HELD]);
+        assert_eq!(void.per_s(), 10.0);
+        assert_eq!(lost(&[plain(), void]), (vec![], vec![20.0]));
+        // Nor is a run that was not made.
+        let ended = ladder(System::Tautline, &[NOT]);
+        assert_eq!(lost(&[plain(), ended]), (vec![10.0], vec![20.0]));
     }
 
     #[test]
-    fn scans_alone_have_no_ratio_to_reach() {
+    fn a_void_run_of_plain_ros_does_not_raise_the_ratio() {
+        let own = || ladder(System::Tautline, &[HELD, HELD, HELD, NOT]);
+        assert_eq!(ratio(&[ladder(System::Rospy, &[HELD, HELD, NOT]), own()]), Some(1.5));
+        assert_eq!(ratio(&[ladder(System::Rospy, &[HELD, None]), own()]), None);
+        assert_eq!(ratio(&[ladder(System::Rospy, &[HELD, HELD]), own()]), None);
+        let other = ladder(System::RospyNodelay, &[HELD, None]);
+        assert_eq!(ratio(&[ladder(System::Rospy, &[HELD, NOT]), other, own()]), None);
+    }
+
+    #[test]
+    fn every_family_has_both_targets() {
         let comparison = |family| Comparison {
             family,
+            nodes: "rospy",
             systems: Vec::new(),
             ratio: Some(1.1),
+            ratios: vec![Some(1.0), None, Some(1.2)],
             is_lower_bound: false,
             held_by_ros_1_only: vec![40.0],
+            not_shown: vec![50.0],
         };
         let verdicts = verdicts(&[comparison("scan"), comparison("robots")]);
-        assert_eq!(verdicts.len(), 3);
+        assert_eq!(verdicts.len(), 4);
         assert!(verdicts.iter().all(|verdict| !verdict.reached));
+        assert_eq!(verdicts[0].found, Some(2.0));
+        assert!(verdicts[0].what.contains("1 of them unknown"), "{}", verdicts[0].what);
+        assert!(verdicts[1].what.contains("1.00 to 1.20"), "{}", verdicts[1].what);
     }
 }

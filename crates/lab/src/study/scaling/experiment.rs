@@ -11,8 +11,10 @@ use anyhow::{Result, ensure};
 
 /// Rungs above the limit that are still measured: the second shows that the first was no accident.
 const RUNGS_ABOVE_LIMIT: usize = 2;
+/// The same for targets, where repetitions show that.
+const RUNGS_ABOVE_HELD: usize = 1;
 /// Repetitions of the runs that decide about targets.
-const ACCEPTANCE_RUNS: usize = 2;
+const ACCEPTANCE_RUNS: usize = 3;
 
 /// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -82,12 +84,14 @@ pub struct Ladder {
     /// Repetitions unless the user asks for others.
     pub repetitions: usize,
     trials: Vec<Trial>,
-    /// Rungs that were not sustained, since the last one that was.
-    failed: Vec<usize>,
+    /// Rungs that are expected to be run, for the time left.
+    likely: usize,
+    /// Whether some repetition carried the load, for each rung so far.
+    carried: Vec<bool>,
 }
 
 /// Frequencies of the sweep, Hz; the thesis went from 1 Hz to 1 MHz in steps of ten.
-const FREQUENCIES: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10e3, 20e3, 50e3];
+const FREQUENCIES: &[f64] = &[100.0, 1000.0, 5000.0, 10e3, 20e3];
 const ALL_SYSTEMS: &[System] = &[
     System::Rospy,
     System::RospyNodelay,
@@ -98,7 +102,27 @@ const ALL_SYSTEMS: &[System] = &[
     System::Tautline,
     System::TautlineRoscpp,
 ];
+/// TCP_NODELAY changes nothing on a wire that is never full.
+const ON_WIRE: &[System] = &[
+    System::Rospy,
+    System::Roscpp,
+    System::Rclpy,
+    System::Zenoh,
+    System::Tautline,
+    System::TautlineRoscpp,
+];
 const FEW_SYSTEMS: &[System] = &[System::Rospy, System::Roscpp, System::Rclpy, System::Tautline];
+/// Robots of the comparison over the radio.
+const ROBOTS: [usize; 10] = [6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const QUICK_ROBOTS: [usize; 4] = [8, 9, 12, 13];
+/// Pairs with small messages, and with scans.
+const TEXT_PAIRS: [usize; 4] = [16, 24, 32, 40];
+const SCAN_PAIRS: [usize; 4] = [4, 5, 6, 7];
+const SCANS_HZ: f64 = 10.0;
+/// Rungs of the comparison that are expected to be run, with the one above the limit. Only the time
+/// left depends on it.
+const LIKELY_RUNGS: usize = 8;
+const LIKELY_PLAIN_RUNGS: usize = 4;
 /// Systems of the comparison over the radio. The small messages are too many for rospy's nodes on
 /// two cores.
 const BY_ROSPY: &[System] = &[System::Rospy, System::RospyNodelay, System::Tautline];
@@ -142,7 +166,7 @@ impl Experiment {
             Self::Frequency => self.frequency(quick),
             Self::Cpu => self.cpu(quick),
             Self::Radio => self.radio(quick),
-            Self::Recorded => self.recorded(recording),
+            Self::Recorded => self.recorded(quick, recording),
             Self::Vertical => self.vertical(quick),
             Self::Horizontal => self.horizontal(quick),
             Self::Tautline => self.tautline(quick),
@@ -152,14 +176,13 @@ impl Experiment {
 
     fn frequency(self, quick: bool) -> Vec<Ladder> {
         let hz = if quick { &[10.0, 1000.0, 10e3] } else { FREQUENCIES };
-        let systems = if quick { FEW_SYSTEMS } else { ALL_SYSTEMS };
+        let systems = if quick { FEW_SYSTEMS } else { ON_WIRE };
         let loads = one_pair(&Contents::Text(THESIS_TEXT), hz);
         systems.iter().map(|system| self.ladder(*system, Medium::Wired, &loads)).collect()
     }
 
     fn cpu(self, quick: bool) -> Vec<Ladder> {
-        let hz: &[f64] =
-            if quick { &[200.0, 2000.0] } else { &[200.0, 500.0, 1000.0, 2000.0, 5000.0, 10e3] };
+        let hz: &[f64] = if quick { &[200.0, 2000.0] } else { &[1000.0, 2000.0, 4000.0, 8000.0] };
         let loads = one_pair(&Contents::Text(THESIS_TEXT), hz);
         let with = |share| {
             let mut ladder = self.ladder(System::Rospy, Medium::Wired, &loads);
@@ -172,8 +195,7 @@ impl Experiment {
     }
 
     fn radio(self, quick: bool) -> Vec<Ladder> {
-        let hz: &[f64] =
-            if quick { &[20.0, 60.0] } else { &[5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 200.0] };
+        let hz: &[f64] = if quick { &[20.0, 60.0] } else { &[20.0, 60.0, 80.0] };
         let loads = one_pair(&Contents::Scan, hz);
         let media = [Medium::Wired, Medium::Bucket, Medium::Radio];
         let systems = [System::Rospy, System::Tautline];
@@ -181,43 +203,45 @@ impl Experiment {
         media.into_iter().flat_map(on).collect()
     }
 
-    fn recorded(self, recording: Option<&Recording>) -> Vec<Ladder> {
+    fn recorded(self, quick: bool, recording: Option<&Recording>) -> Vec<Ladder> {
         let systems = [System::Rospy, System::Roscpp, System::Rclpy];
         let ladder = |system, contents: &Contents, hz: &[f64]| {
             self.ladder(system, Medium::Wired, &one_pair(contents, hz))
         };
         let Some(recording) = recording else {
-            let scan = systems
-                .map(|it| ladder(it, &Contents::Scan, &[20.0, 200.0, 400.0, 1000.0, 2000.0]));
-            let image =
-                systems.map(|it| ladder(it, &Contents::Image, &[10.0, 20.0, 40.0, 80.0, 160.0]));
+            let (scan_hz, image_hz): (&[f64], &[f64]) = match quick {
+                true => (&[200.0], &[20.0]),
+                false => (&[200.0, 2000.0], &[20.0, 80.0]),
+            };
+            let scan = systems.map(|it| ladder(it, &Contents::Scan, scan_hz));
+            let image = systems.map(|it| ladder(it, &Contents::Image, image_hz));
             return scan.into_iter().chain(image).collect();
         };
         let replays = if recording.is_rosbag() { System::Rospy } else { System::Rclpy };
         let contents = Contents::Recorded(recording.clone());
-        vec![ladder(replays, &contents, &[10.0, 20.0, 40.0, 100.0, 200.0, 400.0])]
+        let hz: &[f64] =
+            if quick { &[10.0, 100.0] } else { &[10.0, 20.0, 40.0, 100.0, 200.0, 400.0] };
+        vec![ladder(replays, &contents, hz)]
     }
 
     /// One process for each node, as in the thesis: roscpp, of which 256 fit into this machine.
     fn vertical(self, quick: bool) -> Vec<Ladder> {
-        let hz: &[f64] =
-            if quick { &[10.0, 100.0] } else { &[1.0, 10.0, 20.0, 100.0, 200.0, 300.0] };
-        let senders: &[usize] = if quick { &[1, 8] } else { &[1, 2, 4, 8, 16, 32, 64, 128] };
+        let hz: &[f64] = if quick { &[10.0, 100.0] } else { &[1.0, 20.0, 100.0, 300.0] };
+        let senders: &[usize] = if quick { &[1, 8] } else { &[1, 16, 128] };
         let ladder = |medium, senders: usize, hz: &[f64]| {
             let loads: Vec<Load> =
                 hz.iter().map(|hz| Load::pairs(senders, Contents::Scan, *hz)).collect();
             self.ladder(System::Roscpp, medium, &loads)
         };
         let wired = senders.iter().map(|senders| ladder(Medium::Wired, *senders, hz));
-        let few: &[usize] = if quick { &[] } else { &[1, 2, 4, 8, 16, 32] };
-        let radio =
-            few.iter().map(|senders| ladder(Medium::Radio, *senders, &[1.0, 10.0, 20.0, 100.0]));
+        let few: &[usize] = if quick { &[] } else { &[1, 4, 16] };
+        let radio = few.iter().map(|senders| ladder(Medium::Radio, *senders, &[10.0, 100.0]));
         wired.chain(radio).collect()
     }
 
     fn horizontal(self, quick: bool) -> Vec<Ladder> {
         let hosts: &[usize] = if quick { &[2, 4] } else { &[2, 4, 6, 8] };
-        let nodes: &[usize] = if quick { &[1] } else { &[1, 2, 4] };
+        let nodes: &[usize] = if quick { &[1] } else { &[1, 4] };
         let combinations =
             nodes.iter().flat_map(|nodes| hosts.iter().map(move |hosts| (*hosts, *nodes)));
         let ladder = |(hosts, nodes): (usize, usize)| {
@@ -225,8 +249,7 @@ impl Experiment {
                 pairing: Pairing::EveryToEvery,
                 ..Load::pairs(hosts * nodes / 2, Contents::Scan, hz)
             };
-            let mut ladder =
-                self.ladder(System::Roscpp, Medium::Wired, &[1.0, 10.0, 50.0].map(load));
+            let mut ladder = self.ladder(System::Roscpp, Medium::Wired, &[10.0, 50.0].map(load));
             for trial in &mut ladder.trials {
                 trial.hosts = hosts;
             }
@@ -235,23 +258,35 @@ impl Experiment {
         combinations.map(ladder).collect()
     }
 
-    /// Three families of loads on the same radio; see [`super::acceptance`].
+    /// Three families of loads on the same radio; see [`super::acceptance`]. The first loads are
+    /// those that every system held in early runs.
     fn tautline(self, quick: bool) -> Vec<Ladder> {
-        let command = || Contents::Text(SMALL_BYTES);
-        let robots: &[usize] = if quick { &[1, 3, 5] } else { &[1, 2, 3, 4, 5, 6, 7] };
-        let small: &[usize] = if quick { &[] } else { &[8, 16, 24, 32, 40, 48, 64] };
-        let scans: &[usize] = if quick { &[] } else { &[3, 4, 5, 6, 7, 8] };
+        let robots: &[usize] = if quick { &QUICK_ROBOTS } else { &ROBOTS };
         let robots: Vec<Load> = robots.iter().map(|robots| Load::robots(*robots)).collect();
-        let small = small.iter().map(|pairs| Load::pairs(*pairs, command(), SMALL_HZ)).collect();
-        let scans = scans.iter().map(|pairs| Load::pairs(*pairs, Contents::Scan, 10.0)).collect();
-        let families: [(Vec<Load>, &[System]); 3] =
-            [(robots, BY_ROSPY), (small, BY_ROSCPP), (scans, BY_ROSPY)];
-        let families = families.into_iter().filter(|(loads, _)| !loads.is_empty());
-        let ladders = families.flat_map(|(loads, systems)| {
+        let pairs = |contents: Contents, hz: f64| {
+            move |pairs: &usize| Load::pairs(*pairs, contents.clone(), hz)
+        };
+        let small = TEXT_PAIRS.iter().map(pairs(Contents::Text(SMALL_BYTES), SMALL_HZ)).collect();
+        let scans = SCAN_PAIRS.iter().map(pairs(Contents::Scan, SCANS_HZ)).collect();
+        let families: Vec<(Vec<Load>, &[System])> = match quick {
+            true => vec![(robots, BY_ROSPY)],
+            false => {
+                vec![
+                    (robots.clone(), BY_ROSPY),
+                    (robots, BY_ROSCPP),
+                    (small, BY_ROSCPP),
+                    (scans, BY_ROSCPP),
+                ]
+            }
+        };
+        let ladders = families.into_iter().flat_map(|(loads, systems)| {
             systems.iter().map(move |system| self.ladder(*system, Medium::Radio, &loads))
         });
         let repetitions = if quick { 1 } else { ACCEPTANCE_RUNS };
-        ladders.map(|ladder| Ladder { repetitions, ..ladder }).collect()
+        let likely =
+            |system: System| if system.has_daemons() { LIKELY_RUNGS } else { LIKELY_PLAIN_RUNGS };
+        let ladders = ladders.map(|it| Ladder { likely: likely(it.system()), repetitions, ..it });
+        ladders.collect()
     }
 
     fn own(self, own: &OwnLoad) -> Vec<Ladder> {
@@ -275,8 +310,9 @@ impl Experiment {
             load: load.clone(),
             cpu_share_percent: None,
         };
-        let trials = loads.iter().map(trial).collect();
-        Ladder { experiment: self, repetitions: 1, trials, failed: Vec::new() }
+        let trials: Vec<Trial> = loads.iter().map(trial).collect();
+        let (likely, carried) = (trials.len(), Vec::new());
+        Ladder { experiment: self, repetitions: 1, trials, likely, carried }
     }
 }
 
@@ -312,7 +348,10 @@ impl Ladder {
 
     /// Returns the run on a rung; `None` above the last one, and well above the limit.
     pub fn trial(&self, rung: usize) -> Option<&Trial> {
-        let is_over = self.failed.len() >= RUNGS_ABOVE_LIMIT && !self.failed.contains(&rung);
+        let is_for_targets = self.experiment == Experiment::Tautline;
+        let enough = if is_for_targets { RUNGS_ABOVE_HELD } else { RUNGS_ABOVE_LIMIT };
+        let failed = self.carried.iter().rev().take_while(|carried| !**carried).count();
+        let is_over = failed >= enough && rung >= self.carried.len();
         if is_over { None } else { self.trials.get(rung) }
     }
 
@@ -323,11 +362,20 @@ impl Ladder {
     }
 
     fn note_carried(&mut self, rung: usize, carried: bool) {
-        if carried {
-            self.failed.clear();
-        } else if !self.failed.contains(&rung) {
-            self.failed.push(rung);
+        if self.carried.len() <= rung {
+            self.carried.resize(rung + 1, false);
         }
+        self.carried[rung] |= carried;
+    }
+
+    /// Whether a rung is expected to be run.
+    pub fn is_likely(&self, rung: usize) -> bool {
+        rung < self.likely
+    }
+
+    /// Whether a void run of the ladder is made again: where targets depend on it.
+    pub fn repeats_void_runs(&self) -> bool {
+        self.experiment == Experiment::Tautline
     }
 }
 
@@ -361,11 +409,22 @@ mod tests {
         ladder.note_carried(1, false);
         assert!(ladder.trial(2).is_some());
         ladder.note_carried(2, false);
-        ladder.note_carried(2, false);
         assert!(ladder.trial(3).is_none());
         assert!(ladder.trial(2).is_some(), "repetitions of the last rung are made");
         ladder.note_carried(2, true);
         assert!(ladder.trial(3).is_some());
+    }
+
+    #[test]
+    fn one_repetition_that_carries_a_load_is_enough_to_try_the_next() {
+        let mut ladder = ladders(Experiment::Tautline, false).remove(0);
+        assert_eq!(ladder.repetitions, 3);
+        for carried in [false, true, false] {
+            ladder.note_carried(0, carried);
+        }
+        assert!(ladder.trial(1).is_some());
+        ladder.note_carried(1, false);
+        assert!(ladder.trial(2).is_none());
     }
 
     #[test]

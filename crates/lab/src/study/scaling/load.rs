@@ -11,9 +11,10 @@ pub const SMALLEST_TEXT: usize = 4 + 15;
 pub const THESIS_TEXT: usize = 32;
 /// Bytes of a command, in ROS 1: as `geometry_msgs/Twist`.
 const COMMAND_BYTES: usize = 48;
-/// Commands and scans per second of a robot.
-const COMMAND_HZ: f64 = 50.0;
-const SCAN_HZ: f64 = 10.0;
+/// Commands and scans per second of a robot. One more robot is a small step of the load, so that the
+/// highest load is known to within a seventh.
+const COMMAND_HZ: f64 = 25.0;
+const SCAN_HZ: f64 = 5.0;
 /// Bytes of a PR2's scan of 1040 beams, in ROS 1 (Scaling, facts).
 pub const SCAN_BYTES: usize = 4227;
 /// Bytes of an image of 640x480 with a Bayer pattern, in ROS 1.
@@ -131,6 +132,17 @@ impl Load {
         companion.map_or(own, |(contents, hz)| (contents, *hz))
     }
 
+    /// Returns the numbers of the senders, or echoers, of each process: at most `size`, all with the
+    /// same contents and frequency.
+    pub fn groups(&self, size: usize) -> Vec<Vec<usize>> {
+        let flows = if self.companion.is_some() { 2 } else { 1 };
+        let of_flow = |flow| (flow..self.senders).step_by(flows).collect::<Vec<_>>();
+        let flows = (0..flows).map(of_flow);
+        flows
+            .flat_map(|flow| flow.chunks(size).map(<[usize]>::to_vec).collect::<Vec<_>>())
+            .collect()
+    }
+
     /// Returns the time between two messages of a sender.
     pub fn period_ns(&self, sender: usize) -> u64 {
         (1e9 / self.flow(sender).1).round() as u64
@@ -192,9 +204,15 @@ mod tests {
     #[test]
     fn a_robot_has_a_scan_and_a_command() {
         let load = Load::robots(2);
-        assert_eq!((load.senders, load.offered_per_s()), (4, 120.0));
-        assert_eq!((load.flow(0), load.period_ns(0)), ((&Contents::Scan, 10.0), 100_000_000));
-        assert_eq!((load.flow(3).1, load.period_ns(3)), (50.0, 20_000_000));
+        assert_eq!((load.senders, load.offered_per_s()), (4, 60.0));
+        assert_eq!((load.flow(0), load.period_ns(0)), ((&Contents::Scan, 5.0), 200_000_000));
+        assert_eq!((load.flow(3).1, load.period_ns(3)), (25.0, 40_000_000));
+    }
+
+    #[test]
+    fn senders_of_one_process_publish_the_same() {
+        assert_eq!(Load::robots(2).groups(2), [[0, 2], [1, 3]]);
+        assert_eq!(Load::pairs(3, Contents::Scan, 1.0).groups(2), [vec![0, 1], vec![2]]);
     }
 
     #[test]

@@ -37,10 +37,29 @@ impl Measure {
             self.progress.plan_anew(self.stages(experiment, rung, common.time));
             for (ladder, repetition, trial) in runs {
                 self.progress.next();
-                let name = format!("{}-{repetition}", trial.name());
-                let row = trial.run(common, repetition, &folder.join(name))?;
-                self.ladders[ladder].note(rung, &row);
-                self.rows.push(row);
+                self.run(ladder, rung, (&trial, repetition), common, folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a run, and once more if it is void and that may have been an accident.
+    fn run(
+        &mut self,
+        ladder: usize,
+        rung: usize,
+        (trial, repetition): (&Trial, usize),
+        common: &Common,
+        folder: &Path,
+    ) -> Result<()> {
+        for attempt in ["", "-again"] {
+            let name = format!("{}-{repetition}{attempt}", trial.name());
+            let row = trial.run(common, repetition, &folder.join(name))?;
+            self.ladders[ladder].note(rung, &row);
+            let is_enough = row.void.is_none() || !self.ladders[ladder].repeats_void_runs();
+            self.rows.push(row);
+            if is_enough {
+                break;
             }
         }
         Ok(())
@@ -66,8 +85,15 @@ impl Measure {
         let rest = Experiment::ALL.into_iter().skip_while(|it| *it != from);
         let first = |experiment| if experiment == from { rung } else { 0 };
         let rungs = |experiment| {
-            let runs = move |rung| self.runs(experiment, rung);
-            (first(experiment)..).map(runs).take_while(|runs| !runs.is_empty()).flatten()
+            let runs = move |rung| (rung, self.runs(experiment, rung));
+            let all = (first(experiment)..).map(runs).take_while(|(_, runs)| !runs.is_empty());
+            let is_likely = move |number: usize, of: usize| {
+                of == first(experiment) || self.ladders[number].is_likely(of)
+            };
+            let likely = move |(of, runs): (usize, Vec<(usize, usize, Trial)>)| {
+                runs.into_iter().filter(move |(number, ..)| is_likely(*number, of))
+            };
+            all.flat_map(likely)
         };
         let stage = |(_, _, trial): (usize, usize, Trial)| {
             (format!("{}: {}", trial.experiment, trial.name()), trial.duration(time))

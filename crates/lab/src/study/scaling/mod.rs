@@ -14,6 +14,7 @@ mod load;
 mod measure;
 mod nodes;
 mod page;
+mod queue;
 mod roscpp;
 mod row;
 mod scene;
@@ -61,9 +62,9 @@ pub struct Arguments {
     /// Compare only these systems.
     #[arg(long, value_delimiter = ',')]
     system: Vec<System>,
-    /// Counted seconds of each run; by default 4, with --quick 2.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
-    seconds: Option<u64>,
+    /// Counted seconds of each run.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
     /// Repetitions of each run, interleaved; by default 1, of the runs for targets 3.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
     runs: Option<u64>,
@@ -118,16 +119,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     make_folder(&folder)?;
     let output = Output { case: NAME, folder, as_json: arguments.json };
     let daemons = arguments.daemons()?;
-    let time =
-        Duration::from_secs(arguments.seconds.unwrap_or(if arguments.quick { 2 } else { 4 }));
+    let time = Duration::from_secs(arguments.seconds);
     let here = arguments.hosts_here.map(|count| Hosts::new(count as usize, &output.folder));
     let here = here.transpose()?;
     let there = arguments.connect(here.as_ref())?;
-    let mut ladders = arguments.ladders(there.as_deref().map(Vec::as_slice))?;
-    let not_measured = match there {
-        Some(_) => Vec::new(),
-        None => arguments.omit_missing(&mut ladders)?,
-    };
+    let (ladders, not_measured) = arguments.ladders(there.as_deref().map(Vec::as_slice))?;
     let per_process = arguments.per_process as usize;
     let common = Common { daemons: &daemons, time, per_process, there };
     let rows = measure::all(ladders, &common, &output.folder)?;
@@ -160,10 +156,10 @@ impl Arguments {
         Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
     }
 
-    /// Returns the runs of all chosen experiments.
-    fn ladders(&self, there: Option<&[Remote]>) -> Result<Vec<Ladder>> {
-        let recording = self.bag.clone().zip(self.topic.clone());
-        let recording = recording.map(|(bag, topic)| Recording { bag, topic });
+    /// Returns the runs of all chosen experiments, and which systems are omitted since a program of
+    /// theirs is missing.
+    fn ladders(&self, there: Option<&[Remote]>) -> Result<(Vec<Ladder>, Vec<String>)> {
+        let recording = self.recording()?;
         let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);
         let mut ladders: Vec<Ladder> = self.experiments().iter().flat_map(of).collect();
         ladders.retain(|it| self.system.is_empty() || self.system.contains(&it.system()));
@@ -171,29 +167,48 @@ impl Arguments {
         if let Some(runs) = self.runs {
             ladders.iter_mut().for_each(|ladder| ladder.repetitions = runs as usize);
         }
-        let Some(there) = there else { return Ok(ladders) };
+        let Some(there) = there else {
+            let missing = self.omit_missing(&mut ladders, System::missing)?;
+            return Ok((ladders, missing));
+        };
         ladders.retain(|it| it.system().library() != Library::Zenoh);
         if self.system.is_empty() {
             ladders.retain(|it| !it.system().has_daemons());
         }
-        for ladder in &ladders {
-            there.iter().try_for_each(|host| host.check(ladder.system()))?;
+        let check = |system| there.iter().find_map(|host| host.check(system).err());
+        let missing =
+            self.omit_missing(&mut ladders, |system| Some(format!("{:#}", check(system)?)))?;
+        if let Some(recording) = recording {
+            there.iter().try_for_each(|host| host.bring(&recording.bag))?;
         }
-        ladders.into_iter().map(|it| it.on_hosts(there.len())).collect()
+        let there = ladders.into_iter().map(|it| it.on_hosts(there.len()));
+        Ok((there.collect::<Result<_>>()?, missing))
     }
 
-    /// Omits the runs of systems that are not installed here; returns what is missing. Fails if the
-    /// user asked for such a system.
-    fn omit_missing(&self, ladders: &mut Vec<Ladder>) -> Result<Vec<String>> {
+    /// Returns the recording to replay.
+    fn recording(&self) -> Result<Option<Recording>> {
+        let Some((bag, topic)) = self.bag.clone().zip(self.topic.clone()) else { return Ok(None) };
+        ensure!(bag.is_file(), "--bag: no file {}", bag.display());
+        Ok(Some(Recording { bag: std::path::absolute(bag)?, topic }))
+    }
+
+    /// Omits the runs of systems that are not installed; returns what is missing. Fails if the user
+    /// asked for such a system, or if no runs are left.
+    fn omit_missing(
+        &self,
+        ladders: &mut Vec<Ladder>,
+        why: impl Fn(System) -> Option<String>,
+    ) -> Result<Vec<String>> {
         let systems: BTreeSet<System> = ladders.iter().map(Ladder::system).collect();
         let mut missing = Vec::new();
         for system in systems {
-            let Some(what) = system.missing() else { continue };
+            let Some(what) = why(system) else { continue };
             ensure!(!self.system.contains(&system), "--system {}: {what}", system.name());
             eprintln!("not measured: {}: {what}", system.name());
             missing.push(format!("{}: {what}", system.name()));
             ladders.retain(|it| it.system() != system);
         }
+        ensure!(!ladders.is_empty(), "no system can be measured; see above");
         Ok(missing)
     }
 
@@ -249,7 +264,7 @@ fn text(rows: &[Row]) -> String {
             right("mean ms", 9, |row| or_dash(row.rtt_ms.map(|it| it.mean), 2)),
             right("p50", 9, |row| or_dash(row.rtt_ms.map(|it| it.median), 2)),
             right("p95", 9, |row| or_dash(row.rtt_ms.map(|it| it.p95), 2)),
-            right("machine", 7, |row| format!("{:.0} %", row.machine_percent)),
+            right("machine %", 9, |row| or_dash(row.evidence.machine_percent, 0)),
             left("limit", 20, |row| match (&row.void, row.limits.is_empty()) {
                 (Some(_), _) => format!("VOID; {}", row.limit_words()),
                 (None, false) => row.limit_words(),

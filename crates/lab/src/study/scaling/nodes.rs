@@ -10,6 +10,7 @@ use super::watch::Watched;
 use crate::rig::processes::Process;
 use crate::setup::ros::{RosProgram, START_PATIENCE, text};
 use anyhow::{Context, Result};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,9 +49,9 @@ impl Nodes {
         folder: &Path,
     ) -> Result<Self> {
         let start = |role: &str| -> Result<Vec<Node>> {
-            let numbers: Vec<usize> = (0..load.senders).collect();
-            let groups = numbers.chunks(per_process);
-            groups.map(|group| Launch { scene, system, load, folder }.start(role, group)).collect()
+            let groups = load.groups(per_process);
+            let launch = Launch { scene, system, load, folder };
+            groups.iter().map(|group| launch.start(role, group)).collect()
         };
         let (echoers, senders) = (start("echoer")?, start("sender")?);
         let has_one_lock = system.library().has_one_lock();
@@ -105,19 +106,19 @@ impl Nodes {
         Ok(())
     }
 
-    /// Returns the samples of each sender, in the senders' order.
+    /// Returns the samples of each sender, in the order of their numbers.
     pub fn samples(&self, scene: &Scene) -> Result<Vec<Vec<Echo>>> {
-        let mut samples = Vec::new();
+        let mut samples = BTreeMap::new();
         for node in &self.senders {
             for number in &node.numbers {
                 let file = format!("sender-{number}.csv");
                 if let Host::There(remote) = scene.host_of_sender(node.numbers[0]) {
                     remote.fetch(&file, &self.folder)?;
                 }
-                samples.push(read(&self.folder.join(file))?);
+                samples.insert(*number, read(&self.folder.join(file))?);
             }
         }
-        Ok(samples)
+        Ok(samples.into_values().collect())
     }
 
     /// Returns the processes.

@@ -8,6 +8,7 @@ use crate::rig::stats::{middle, percentile};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
+use std::time::Duration;
 
 /// One measured row. A model can be fitted to these.
 #[derive(Debug, Clone, Serialize)]
@@ -44,22 +45,26 @@ pub struct Row {
     pub offered_per_s: f64,
     /// Messages per second that all senders published.
     pub published_per_s: f64,
-    /// Echoes per second that all senders received, until the last one.
+    /// Echoes of the messages of the counted time, for each second of it. Some of them may have
+    /// returned later.
     pub echoed_per_s: f64,
+    /// Echoes per second that returned within the counted time, of whichever messages: the rate at
+    /// which an overloaded system carries them.
+    pub carried_per_s: f64,
     /// Round trips; `None` if nothing returned.
     pub rtt_ms: Option<Rtt>,
     /// The 95th percentile of the round trips in periods of the sender; of a mixed load, the
     /// largest one.
     pub p95_periods: Option<f64>,
-    /// Median round trips of the first and of the last quarter of the counted time.
-    pub rtt_quarters_ms: Option<[f64; 2]>,
-    /// Processor time of all cores, by any program of this machine, percent.
-    pub machine_percent: f64,
-    /// Busy time of the radio channel, percent.
-    pub channel_percent: Option<f64>,
+    /// What was measured of processors, link and queues.
+    #[serde(flatten)]
+    pub evidence: Evidence,
     /// Processor time by kind of process.
     pub cpu: Vec<CpuFigures>,
-    /// Limits that the run has reached, the narrowest first; empty if the load was sustained.
+    /// Whether the load was produced and carried without a growing queue.
+    pub sustained: bool,
+    /// Limits that the run has reached, the machine's first; empty if the load was sustained, or,
+    /// where it has to be, held.
     pub limits: Vec<Limit>,
     /// Why the run says nothing about the transport.
     pub void: Option<String>,
@@ -94,9 +99,9 @@ pub struct CpuFigures {
 }
 
 impl Row {
-    /// Whether the load was produced and carried without a growing queue.
+    /// Whether the load was sustained in a run that counts.
     pub fn is_sustained(&self) -> bool {
-        self.limits.is_empty() && self.void.is_none()
+        self.sustained && self.void.is_none()
     }
 
     /// Whether the load is held: sustained, and 95 of 100 round trips of each kind of message end
@@ -107,11 +112,12 @@ impl Row {
 
     /// Describes why the load is not held; empty if it is.
     pub fn reason(&self) -> String {
-        match (&self.void, self.limits.is_empty()) {
-            (Some(void), _) => format!("void: {void}"),
-            (None, false) => self.limit_words(),
+        let limits = self.limit_words();
+        match (&self.void, self.sustained) {
+            (Some(void), _) => format!("void: {void}; limit: {limits}"),
+            (None, false) => limits,
             (None, true) if self.is_held() => String::new(),
-            (None, true) => "round trips longer than a period".into(),
+            (None, true) => format!("round trips longer than a period: {limits}"),
         }
     }
 
@@ -173,23 +179,28 @@ pub struct Counted {
     echoes: Vec<Echo>,
     /// Messages published.
     pub sent: usize,
-    /// First time of publishing, and the time of the last event.
-    span_ns: Option<[u64; 2]>,
+    /// Echoes that returned within the counted time, those of earlier messages too.
+    pub carried: usize,
+    /// Echoes that had not returned at its end.
+    pub under_way: usize,
 }
 
 impl Counted {
     /// Keeps the echoes of messages with at least this number, of one sender; `per_message` is the
-    /// number of its echoers.
-    pub fn add(&mut self, echoes: &[Echo], from_sequence: u64, per_message: usize) {
-        let counted = echoes.iter().copied().filter(|echo| echo.sequence >= from_sequence);
+    /// number of its echoers. Its counted time begins with the first of these messages.
+    pub fn add(&mut self, echoes: &[Echo], from: u64, per_message: usize, time: Duration) {
+        let counted = |echo: &&Echo| echo.sequence >= from;
         let before = self.echoes.len();
-        self.echoes.extend(counted);
+        self.echoes.extend(echoes.iter().filter(counted));
         self.sent += (self.echoes.len() - before) / per_message.max(1);
-        for echo in &self.echoes[before..] {
-            let [first, last] = self.span_ns.unwrap_or([u64::MAX, 0]);
-            let end = echo.sent_ns.max(echo.received_ns);
-            self.span_ns = Some([first.min(echo.sent_ns), last.max(end)]);
-        }
+        let Some(start) = self.echoes[before..].iter().map(|echo| echo.sent_ns).min() else {
+            return;
+        };
+        let end = start + time.as_nanos() as u64;
+        let returned = |from, to| move |echo: &&Echo| (from..to).contains(&echo.received_ns);
+        self.carried += echoes.iter().filter(returned(start, end)).count();
+        let missing = |echo: &&Echo| !returned(1, end)(echo) && echo.sent_ns < end;
+        self.under_way += echoes.iter().filter(missing).count();
     }
 
     /// Returns the number of echoes that returned.
@@ -200,12 +211,6 @@ impl Counted {
     /// Returns the number of echoes that were expected.
     pub fn expected(&self) -> usize {
         self.echoes.len()
-    }
-
-    /// Returns the echoes per second, from the first message to the last event.
-    pub fn echoed_per_s(&self) -> f64 {
-        let seconds = self.span_ns.map_or(0.0, |[first, last]| (last - first) as f64 / 1e9);
-        if seconds > 0.0 { self.echoed() as f64 / seconds } else { 0.0 }
     }
 
     /// Returns the figures of the round trips.
@@ -233,13 +238,12 @@ impl Counted {
         medians.iter().all(|median| median.is_finite()).then_some(medians)
     }
 
-    /// Returns what these echoes show, without the processor times.
+    /// Returns how many of the messages were produced and carried.
     pub fn evidence(&self, asked: f64) -> Result<Evidence> {
         ensure!(asked > 0.0, "no messages were asked for");
         Ok(Evidence {
             produced_percent: 100.0 * self.sent as f64 / asked,
             echoed_percent: 100.0 * self.echoed() as f64 / self.expected().max(1) as f64,
-            quarters_ms: self.quarters(),
             ..Evidence::default()
         })
     }
@@ -255,10 +259,12 @@ mod tests {
         Echo { sequence, sent_ns, received_ns }
     }
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     #[test]
     fn the_warm_up_does_not_count_and_a_missing_echo_has_no_round_trip() {
         let mut counted = Counted::default();
-        counted.add(&[echo(0, 90), echo(1, 2), echo(2, 4), echo(3, 0)], 1, 1);
+        counted.add(&[echo(0, 90), echo(1, 2), echo(2, 4), echo(3, 0)], 1, 1, SECOND);
         assert_eq!((counted.sent, counted.echoed(), counted.expected()), (3, 2, 3));
         let rtt = counted.rtt().unwrap();
         assert_eq!((rtt.mean, rtt.median, rtt.max), (3.0, 3.0, 4.0));
@@ -270,15 +276,26 @@ mod tests {
     #[test]
     fn a_message_to_two_echoers_is_one_message() {
         let mut counted = Counted::default();
-        counted.add(&[echo(0, 1), echo(1, 1), echo(0, 2), echo(1, 2)], 0, 2);
+        counted.add(&[echo(0, 1), echo(1, 1), echo(0, 2), echo(1, 2)], 0, 2, SECOND);
         assert_eq!((counted.sent, counted.expected()), (2, 4));
+    }
+
+    #[test]
+    fn late_echoes_count_for_their_message_and_are_carried_when_they_return() {
+        // Messages each 10 ms; those of the first 50 ms warm up, and the next 50 ms count.
+        let echoes: Vec<Echo> = (0..10).map(|number| echo(number, 25)).collect();
+        let mut counted = Counted::default();
+        counted.add(&echoes, 5, 1, Duration::from_millis(50));
+        assert_eq!((counted.sent, counted.echoed()), (5, 5));
+        // Back at 55 to 95 ms: the messages of 30 to 70 ms.
+        assert_eq!((counted.carried, counted.under_way), (5, 2));
     }
 
     #[test]
     fn quarters_show_a_queue_that_grows() {
         let mut counted = Counted::default();
         let echoes: Vec<Echo> = (0..100).map(|number| echo(number, 1 + number)).collect();
-        counted.add(&echoes, 0, 1);
+        counted.add(&echoes, 0, 1, SECOND);
         let [first, last] = counted.quarters().unwrap();
         assert!(first < 15.0 && last > 85.0, "{first} {last}");
     }

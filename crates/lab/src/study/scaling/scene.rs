@@ -54,6 +54,12 @@ impl Medium {
         }
     }
 
+    /// Returns the bits per second of the cable in each direction; `None` without a limit, and for
+    /// a radio.
+    pub fn rate_bps(self) -> Option<u64> {
+        self.link().rate_bps()
+    }
+
     fn link(self) -> Link {
         match self {
             Self::Wired | Self::AsItIs => Link::UNLIMITED,
@@ -196,6 +202,14 @@ impl Scene {
     pub fn channel(&self) -> Option<[u64; 2]> {
         match &self.network {
             Network::Pair(pair) => pair.channel(),
+            _ => None,
+        }
+    }
+
+    /// Returns the frames at the radios now, waiting or on the air; `None` for a wire.
+    pub fn radio_frames(&self) -> Option<u64> {
+        match &self.network {
+            Network::Pair(pair) => pair.radio_frames(),
             _ => None,
         }
     }

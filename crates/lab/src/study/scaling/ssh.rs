@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts over ssh: programs are copied there, run there, and their samples are fetched.
 
-use super::load::Contents;
+use super::load::{Contents, Recording};
 use super::roscpp;
 use super::system::{Library, System};
 use crate::rig::clock::{monotonic_ns, real_less_monotonic_ns};
@@ -117,6 +117,12 @@ impl Remote {
         Ok(())
     }
 
+    /// Copies a recording, which the nodes then find in their folder.
+    pub fn bring(&self, recording: &Path) -> Result<()> {
+        let folder = recording.parent().context("a recording without a folder")?;
+        self.copy(folder, &[&name_of(recording)?])
+    }
+
     /// Starts a ROS master, which ends with its standard input.
     pub fn master(&self, logs: &Path) -> Result<Process> {
         let script = format!(
@@ -151,7 +157,7 @@ impl Remote {
             words.extend([contents.kind().into(), bytes]);
             words.extend(system.has_nodelay().then(|| "nodelay".into()));
         } else {
-            words.extend(contents.options()?);
+            words.extend(as_there(contents)?.options()?);
             words.extend(system.has_nodelay().then(|| "--nodelay".into()));
         }
         let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
@@ -197,6 +203,18 @@ impl Drop for Remote {
         // The folder is small, and a host that no longer answers cannot be helped.
         let _ = self.ask(&format!("rm -rf {}", self.folder));
     }
+}
+
+fn name_of(file: &Path) -> Result<String> {
+    let name = file.file_name().and_then(|name| name.to_str());
+    Ok(name.with_context(|| format!("{} has no name in UTF-8", file.display()))?.to_owned())
+}
+
+/// Returns the contents with the path of the recording on the host, relative to the nodes' folder.
+fn as_there(contents: &Contents) -> Result<Contents> {
+    let Contents::Recorded(recording) = contents else { return Ok(contents.clone()) };
+    let bag = name_of(&recording.bag)?.into();
+    Ok(Contents::Recorded(Recording { bag, ..recording.clone() }))
 }
 
 /// Returns a word as a shell takes it.

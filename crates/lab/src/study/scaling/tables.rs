@@ -6,6 +6,7 @@ use super::experiment::Experiment;
 use super::row::Row;
 use super::system::System;
 use crate::rig::table::{column, markdown, or_dash};
+use crate::rig::verdict::Verdict;
 
 /// Runs that differ only in their frequency, the lowest first.
 type Series<'a> = Vec<&'a Row>;
@@ -111,8 +112,7 @@ fn highest(rows: &[&Row]) -> String {
 
 fn reason(row: &Row) -> String {
     match &row.void {
-        Some(_) if row.limits.is_empty() => "void".into(),
-        Some(_) => format!("void for the transport ({})", row.limit_words()),
+        Some(_) => format!("void for the transport: {}", row.limit_words()),
         None => row.limit_words(),
     }
 }
@@ -147,16 +147,22 @@ fn cost(rows: &[&Row]) -> String {
     markdown(&lines, &columns)
 }
 
+/// The highest loads, and below them the targets.
 fn comparison(comparisons: &[Comparison]) -> String {
     let columns = [
         column("load", |(it, _): &Line| it.family.into()),
         column("system", |(_, highest)| highest.system.name().into()),
-        column("highest held, messages/s", |(_, highest)| format!("{:.0}", highest.per_s)),
-        column("Tautline over plain ROS 1", |(it, highest)| {
-            let words = or_dash(it.ratio.filter(|_| highest.system.has_daemons()), 2);
-            if it.is_lower_bound && words != "-" { format!("at least {words}") } else { words }
-        }),
+        column("senders held", |(_, highest)| highest.senders.to_string()),
+        column("messages/s", |(_, highest)| format!("{:.0}", highest.per_s)),
+        column("each repetition alone", |(_, highest)| acceptance::alone_words(highest)),
+        column("Tautline over plain ROS 1", |(it, highest)| acceptance::ratio_words(it, highest)),
         column("limit of the next load", |(_, highest)| limit_words(highest)),
     ];
-    markdown(&acceptance::lines(comparisons), &columns)
+    let highest = markdown(&acceptance::lines(comparisons), &columns);
+    let targets = [
+        column("target", |it: &Verdict| format!("{}: {}", it.what, it.target)),
+        column("found", Verdict::found_words),
+        column("", |it| if it.reached { "reached" } else { "**not reached**" }.into()),
+    ];
+    format!("{highest}\n{}", markdown(&acceptance::verdicts(comparisons), &targets))
 }

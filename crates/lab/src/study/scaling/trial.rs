@@ -2,12 +2,15 @@
 //! One run: hosts, nodes, a warm-up, the counted time, the wait for the last echoes, and its row.
 
 use super::cgroup::Groups;
+use super::experiment::Experiment;
+use super::limit::Evidence;
 use super::load::Load;
 use super::nodes::{COUNTDOWN, Nodes};
+use super::queue::{Measured, Meter, Queued};
 use super::row::{Counted, Row};
 use super::scene::{Medium, Scene};
 use super::ssh::Remote;
-use super::system::System;
+use super::system::{Library, System};
 use super::watch::{Used, Watch};
 use crate::air::Punctuality;
 use crate::rig::processes::empty_folder;
@@ -18,11 +21,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Time for which a run publishes before the counted time.
-const WARM_UP: Duration = Duration::from_secs(2);
+const WARM_UP: Duration = Duration::from_secs(1);
 /// Expected time of a run in addition to what it publishes: start and end of programs.
-const START: Duration = Duration::from_secs(4);
-/// Start of one node more.
-const START_PER_NODE: Duration = Duration::from_millis(60);
+const START: Duration = Duration::from_millis(1400);
+/// Start of one node more, in C++ and in Python.
+const START_PER_NODE: Duration = Duration::from_millis(15);
+const START_PER_PYTHON_NODE: Duration = Duration::from_millis(110);
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -55,9 +59,21 @@ pub struct Common<'a> {
 
 /// What was watched during the counted time.
 struct Watched {
+    /// Whether the hosts are on this machine.
+    is_here: bool,
     used: Used,
-    channel_percent: Option<f64>,
+    measured: Measured,
     punctuality: Option<Punctuality>,
+}
+
+/// What came back.
+struct Outcome {
+    all: Counted,
+    /// The largest 95th percentile of a flow in its periods.
+    p95_periods: Option<f64>,
+    /// Median round trips of the first and the last quarter, of the flow in which they grow most:
+    /// the few scans would not show beside the many commands.
+    rtt_quarters_ms: Option<[f64; 2]>,
 }
 
 impl Trial {
@@ -76,7 +92,11 @@ impl Trial {
 
     /// Returns the approximate duration.
     pub fn duration(&self, time: Duration) -> Duration {
-        START + WARM_UP + COUNTDOWN + time + START_PER_NODE * (2 * self.load.senders as u32)
+        let each = match self.system.library() {
+            Library::Roscpp => START_PER_NODE,
+            _ => START_PER_PYTHON_NODE,
+        };
+        START + WARM_UP + COUNTDOWN + time + each * (2 * self.load.senders as u32)
     }
 
     /// Runs it. Raw samples and logs go to a folder that is created empty.
@@ -101,11 +121,10 @@ impl Trial {
         let watched = self.watch(&mut scene, &nodes, common.time, there.is_some())?;
         nodes.finish(WARM_UP + common.time)?;
         scene.write_statuses(folder)?;
-        let (counted, p95_periods) = self.count(&nodes, &scene)?;
+        let outcome = self.count(&nodes, &scene, common.time)?;
         drop(nodes);
         drop(groups);
-        let row = self.row(&counted, &watched, common.time, repetition)?;
-        Ok(Row { p95_periods, ..row })
+        self.row(&outcome, watched, common.time, repetition)
     }
 
     /// Gives each node its share of a core.
@@ -129,18 +148,14 @@ impl Trial {
         let allowed = f64::from(self.cpu_share_percent.unwrap_or(100));
         std::thread::sleep(COUNTDOWN + WARM_UP);
         scene.count_from_now();
-        let before = scene.channel();
         // What runs on other machines is not seen from here.
         let nodes = if is_there { Vec::new() } else { nodes.watched(allowed) };
         let watched = [nodes, scene.watched()].concat();
+        let meter = Meter::start(scene, &watched, self.medium.rate_bps());
         let watch = Watch::start(watched)?;
-        std::thread::sleep(time);
+        let measured = meter.measure(time);
         let used = watch.stop()?;
-        let channel = before.zip(scene.channel());
-        let channel_percent = channel.map(|(before, after)| {
-            100.0 * (after[0] - before[0]) as f64 / (after[1] - before[1]).max(1) as f64
-        });
-        Ok(Watched { used, channel_percent, punctuality: scene.punctuality()? })
+        Ok(Watched { is_here: !is_there, used, measured, punctuality: scene.punctuality()? })
     }
 
     /// Returns the number of a sender's first message that counts.
@@ -148,24 +163,28 @@ impl Trial {
         (WARM_UP.as_secs_f64() * self.load.flow(sender).1).ceil() as u64
     }
 
-    /// Returns the echoes of all senders, and the largest 95th percentile of a flow in its periods.
-    fn count(&self, nodes: &Nodes, scene: &Scene) -> Result<(Counted, Option<f64>)> {
+    /// Counts the echoes of all senders.
+    fn count(&self, nodes: &Nodes, scene: &Scene, time: Duration) -> Result<Outcome> {
         let mut all = Counted::default();
         let mut flows: Vec<(f64, Counted)> = Vec::new();
         for (sender, echoes) in nodes.samples(scene)?.iter().enumerate() {
             let (first, hz) = (self.first_counted(sender), self.load.flow(sender).1);
-            all.add(echoes, first, self.load.echoes());
+            all.add(echoes, first, self.load.echoes(), time);
             let known = flows.iter().position(|(of, _)| *of == hz);
             let known = known.unwrap_or_else(|| {
                 flows.push((hz, Counted::default()));
                 flows.len() - 1
             });
-            flows[known].1.add(echoes, first, self.load.echoes());
+            flows[known].1.add(echoes, first, self.load.echoes(), time);
         }
         // Without a single echo of a flow there is no figure, and the load is not held.
         let periods = flows.iter().map(|(hz, flow)| Some(flow.rtt()?.p95 * hz / 1000.0));
         let periods: Option<Vec<f64>> = periods.collect();
-        Ok((all, periods.map(|periods| periods.into_iter().fold(0.0, f64::max))))
+        Ok(Outcome {
+            all,
+            p95_periods: periods.map(|periods| periods.into_iter().fold(0.0, f64::max)),
+            rtt_quarters_ms: most_growth(flows.iter().filter_map(|(_, flow)| flow.quarters())),
+        })
     }
 
     /// Returns the messages that all senders have to publish in the counted time.
@@ -179,19 +198,20 @@ impl Trial {
 
     fn row(
         &self,
-        counted: &Counted,
-        watched: &Watched,
+        outcome: &Outcome,
+        watched: Watched,
         time: Duration,
         repetition: usize,
     ) -> Result<Row> {
-        let (load, used) = (&self.load, &watched.used);
-        let mut evidence = counted.evidence(self.asked(time))?;
-        evidence.machine_percent = used.machine_percent;
-        evidence.busiest = used.busiest.clone();
-        evidence.channel_percent = watched.channel_percent;
+        let (load, counted, p95_periods) = (&self.load, &outcome.all, outcome.p95_periods);
         let late = watched.punctuality.as_ref().filter(|it| !it.counts);
         let late = late.map(|it| format!("the radio's emulator was late: {it}"));
-        let per_second = |count: f64| count / time.as_secs_f64();
+        let cpu = watched.used.figures(|kind| self.handled(kind, counted));
+        let evidence = self.evidence(outcome, watched, time)?;
+        let sustained = evidence.is_sustained();
+        let is_late = self.has_to_be_held() && p95_periods.is_none_or(|periods| periods > 1.0);
+        let limits = if sustained && !is_late { Vec::new() } else { evidence.limits() };
+        let per_second = |count: usize| count as f64 / time.as_secs_f64();
         Ok(Row {
             experiment: self.experiment,
             system: self.system,
@@ -208,16 +228,44 @@ impl Trial {
             echoed: counted.echoed(),
             lost: counted.expected() - counted.echoed(),
             offered_per_s: load.offered_per_s(),
-            published_per_s: per_second(counted.sent as f64),
-            echoed_per_s: counted.echoed_per_s(),
+            published_per_s: per_second(counted.sent),
+            echoed_per_s: per_second(counted.echoed()),
+            carried_per_s: per_second(counted.carried),
             rtt_ms: counted.rtt(),
-            p95_periods: None,
-            rtt_quarters_ms: evidence.quarters_ms,
-            machine_percent: used.machine_percent,
-            channel_percent: watched.channel_percent,
-            cpu: used.figures(|kind| self.handled(kind, counted)),
-            limits: evidence.limits(),
+            p95_periods,
+            cpu,
+            sustained,
+            limits,
             void: late.or_else(|| evidence.void()),
+            evidence,
+        })
+    }
+
+    /// Whether round trips have to end within a period.
+    fn has_to_be_held(&self) -> bool {
+        self.experiment == Experiment::Tautline.name()
+    }
+
+    fn evidence(&self, outcome: &Outcome, watched: Watched, time: Duration) -> Result<Evidence> {
+        let counted = &outcome.all;
+        let Watched { used, measured, is_here, .. } = watched;
+        let conversations = self.load.senders * self.load.echoes();
+        let bytes = (0..self.load.senders).map(|it| self.load.flow(it).0.bytes().unwrap_or(0));
+        let mean_bytes = bytes.sum::<usize>() as f64 / self.load.senders as f64;
+        Ok(Evidence {
+            machine_percent: is_here.then_some(used.machine_percent),
+            busiest: used.busiest,
+            channel_percent: measured.channel_percent,
+            contended_percent: measured.contended_percent,
+            link_percent: measured.link_percent,
+            queued: Queued {
+                messages: counted.under_way,
+                messages_per_conversation: counted.under_way as f64 / conversations as f64,
+                bytes: (counted.under_way as f64 * mean_bytes) as u64,
+                ..measured.queued
+            },
+            rtt_quarters_ms: outcome.rtt_quarters_ms,
+            ..counted.evidence(self.asked(time))?
         })
     }
 
@@ -229,5 +277,23 @@ impl Trial {
             "daemon" => counted.echoed() as f64,
             _ => 0.0,
         }
+    }
+}
+
+/// Returns the median round trips of the first and last quarter that grow most.
+fn most_growth(quarters: impl Iterator<Item = [f64; 2]>) -> Option<[f64; 2]> {
+    let growth = |[first, last]: &[f64; 2]| last / first.max(f64::MIN_POSITIVE);
+    quarters.max_by(|one, other| growth(one).total_cmp(&growth(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flow_that_grows_most_decides() {
+        let quarters = [[4.0, 5.0], [20.0, 90.0]];
+        assert_eq!(most_growth(quarters.into_iter()), Some([20.0, 90.0]));
+        assert_eq!(most_growth(std::iter::empty()), None);
     }
 }

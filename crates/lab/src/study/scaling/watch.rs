@@ -4,6 +4,7 @@
 use super::row::CpuFigures;
 use crate::setup::usage::MachineTicks;
 use anyhow::Result;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -23,8 +24,17 @@ pub struct Watched {
     pub allowed_percent: f64,
 }
 
-/// Processor time of each thread of a process, nanoseconds.
-type Threads = BTreeMap<u32, u64>;
+/// Times of a thread, nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Times {
+    /// On a processor.
+    run: u64,
+    /// Ready to run, while other programs had the processors.
+    wait: u64,
+}
+
+/// Times of each thread of a process, by its number.
+type Threads = BTreeMap<u32, Times>;
 
 /// A measurement in progress.
 pub struct Watch {
@@ -38,10 +48,28 @@ pub struct Watch {
 pub struct Used {
     /// Processor time of all cores, percent.
     pub machine_percent: f64,
-    /// The busiest process, by its processor time in percent of what it may have.
-    pub busiest: Option<(String, f64)>,
+    /// The process that needed most of the processor time it may have.
+    pub busiest: Option<Busiest>,
     processes: Vec<(&'static str, f64)>,
     seconds: f64,
+}
+
+/// The process that is closest to its limit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Busiest {
+    /// Name: `echoer 3`.
+    pub name: String,
+    /// Processor time, percent of what it may have.
+    pub run_percent: f64,
+    /// Time for which its most delayed thread was ready but did not run, percent.
+    pub wait_percent: f64,
+}
+
+impl Busiest {
+    /// Returns the share of the time in which it had work, percent.
+    pub fn demand_percent(&self) -> f64 {
+        self.run_percent + self.wait_percent
+    }
 }
 
 impl Watch {
@@ -58,18 +86,33 @@ impl Watch {
         let mut used = Used { machine_percent, busiest: None, processes: Vec::new(), seconds };
         for (it, before) in self.watched.iter().zip(&self.before) {
             let spent = difference(before, &threads(it.id));
-            let percent = |ns: u64| ns as f64 / 1e7 / seconds;
-            let all = percent(spent.iter().sum());
-            let one = percent(spent.iter().copied().max().unwrap_or(0));
-            used.processes.push((it.kind, all));
-            let is_limited = it.has_one_lock || it.allowed_percent < 100.0;
-            let share = 100.0 * if is_limited { all } else { one } / it.allowed_percent;
-            if used.busiest.as_ref().is_none_or(|(_, most)| share > *most) {
-                used.busiest = Some((it.name.clone(), share));
+            let all: u64 = spent.iter().map(|times| times.run).sum();
+            used.processes.push((it.kind, percent(all, seconds)));
+            let busy = it.busy(&spent, seconds);
+            let is_busier = |most: &Busiest| busy.demand_percent() > most.demand_percent();
+            if used.busiest.as_ref().is_none_or(is_busier) {
+                used.busiest = Some(busy);
             }
         }
         Ok(used)
     }
+}
+
+impl Watched {
+    /// Returns how close the process is to its limit. Without a lock, its busiest thread decides.
+    fn busy(&self, threads: &[Times], seconds: f64) -> Busiest {
+        let is_one = self.has_one_lock || self.allowed_percent < 100.0;
+        let busiest = threads.iter().max_by_key(|it| it.run + it.wait).copied().unwrap_or_default();
+        let all: u64 = threads.iter().map(|it| it.run).sum();
+        let run = if is_one { all } else { busiest.run };
+        let run_percent = 100.0 * percent(run, seconds) / self.allowed_percent;
+        let wait_percent = percent(busiest.wait, seconds);
+        Busiest { name: self.name.clone(), run_percent, wait_percent }
+    }
+}
+
+fn percent(ns: u64, seconds: f64) -> f64 {
+    ns as f64 / 1e7 / seconds
 }
 
 impl Used {
@@ -95,27 +138,34 @@ impl Used {
     }
 }
 
-/// Returns the processor time of each thread; none if the process has ended.
+/// Returns the times of each thread; none if the process has ended.
 fn threads(id: u32) -> Threads {
     let folder = Path::new("/proc").join(id.to_string()).join("task");
     let Ok(entries) = std::fs::read_dir(folder) else { return Threads::new() };
     let thread = |entry: std::fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         // utime and stime of proc_pid_stat(5) miss programs that run for less than a tick at a time.
-        Some((number, on_cpu(&std::fs::read_to_string(entry.path().join("schedstat")).ok()?)?))
+        Some((number, times(&std::fs::read_to_string(entry.path().join("schedstat")).ok()?)?))
     };
     entries.flatten().filter_map(thread).collect()
 }
 
-/// Parses the time spent on a processor, nanoseconds (Documentation/scheduler/sched-stats.rst).
-fn on_cpu(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().next()?.parse().ok()
+/// Parses the times on a processor and in a run queue, nanoseconds
+/// (Documentation/scheduler/sched-stats.rst).
+fn times(schedstat: &str) -> Option<Times> {
+    let mut fields = schedstat.split_whitespace().map(str::parse);
+    Some(Times { run: fields.next()?.ok()?, wait: fields.next()?.ok()? })
 }
 
-/// Returns the processor time of each thread since `before`; threads that ended since then are not
-/// counted.
-fn difference(before: &Threads, after: &Threads) -> Vec<u64> {
-    let since = |(id, now): (&u32, &u64)| now - before.get(id).copied().unwrap_or(0).min(*now);
+/// Returns the times of each thread since `before`; threads that ended since then are not counted.
+fn difference(before: &Threads, after: &Threads) -> Vec<Times> {
+    let since = |(id, now): (&u32, &Times)| {
+        let before = before.get(id).copied().unwrap_or_default();
+        Times {
+            run: now.run.saturating_sub(before.run),
+            wait: now.wait.saturating_sub(before.wait),
+        }
+    };
     after.iter().map(since).collect()
 }
 
@@ -124,15 +174,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_number_of_schedstat_is_the_time() {
-        assert_eq!(on_cpu("8213450 1200 42\n"), Some(8_213_450));
-        assert_eq!(on_cpu(""), None);
+    fn schedstat_begins_with_the_times_on_and_before_a_processor() {
+        assert_eq!(times("8213450 1200 42\n"), Some(Times { run: 8_213_450, wait: 1200 }));
+        assert_eq!(times(""), None);
     }
 
     #[test]
     fn a_new_thread_counts_from_its_start() {
-        let (before, after) = (Threads::from([(1, 5)]), Threads::from([(1, 7), (2, 3)]));
-        assert_eq!(difference(&before, &after), [2, 3]);
+        let at = |run, wait| Times { run, wait };
+        let before = Threads::from([(1, at(5, 1))]);
+        let after = Threads::from([(1, at(7, 4)), (2, at(3, 0))]);
+        assert_eq!(difference(&before, &after), [at(2, 3), at(3, 0)]);
+    }
+
+    #[test]
+    fn a_process_with_one_lock_is_limited_as_a_whole() {
+        let mut echoer = Watched {
+            kind: "echoer",
+            name: "echoer 0".into(),
+            id: 1,
+            has_one_lock: true,
+            allowed_percent: 100.0,
+        };
+        let half = Times { run: 500_000_000, wait: 0 };
+        let late = Times { run: 400_000_000, wait: 300_000_000 };
+        let busy = echoer.busy(&[half, late], 1.0);
+        assert_eq!(
+            (busy.run_percent, busy.wait_percent, busy.demand_percent()),
+            (90.0, 30.0, 120.0)
+        );
+        echoer.has_one_lock = false;
+        assert_eq!(echoer.busy(&[half, late], 1.0).demand_percent(), 70.0);
     }
 
     #[test]
