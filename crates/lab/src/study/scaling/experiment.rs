@@ -91,7 +91,7 @@ pub struct Ladder {
 }
 
 /// Frequencies of the sweep, Hz; the thesis went from 1 Hz to 1 MHz in steps of ten.
-const FREQUENCIES: &[f64] = &[100.0, 1000.0, 5000.0, 10e3, 20e3];
+const FREQUENCIES: &[f64] = &[1000.0, 5000.0, 10e3, 20e3];
 const ALL_SYSTEMS: &[System] = &[
     System::Rospy,
     System::RospyNodelay,
@@ -195,7 +195,7 @@ impl Experiment {
     }
 
     fn radio(self, quick: bool) -> Vec<Ladder> {
-        let hz: &[f64] = if quick { &[20.0, 60.0] } else { &[20.0, 60.0, 80.0] };
+        let hz: &[f64] = if quick { &[20.0, 60.0] } else { &[20.0, 80.0] };
         let loads = one_pair(&Contents::Scan, hz);
         let media = [Medium::Wired, Medium::Bucket, Medium::Radio];
         let systems = [System::Rospy, System::Tautline];
@@ -283,9 +283,11 @@ impl Experiment {
             systems.iter().map(move |system| self.ladder(*system, Medium::Radio, &loads))
         });
         let repetitions = if quick { 1 } else { ACCEPTANCE_RUNS };
-        let likely =
-            |system: System| if system.has_daemons() { LIKELY_RUNGS } else { LIKELY_PLAIN_RUNGS };
-        let ladders = ladders.map(|it| Ladder { likely: likely(it.system()), repetitions, ..it });
+        let likely = |it: &Ladder| match it.system().has_daemons() {
+            true => LIKELY_RUNGS,
+            false => LIKELY_PLAIN_RUNGS.min(it.trials.len() - 1),
+        };
+        let ladders = ladders.map(|it| Ladder { likely: likely(&it), repetitions, ..it });
         ladders.collect()
     }
 
