@@ -272,24 +272,138 @@ def tautline(rows, _folder):
     return figure
 
 
+TRANSPORTS = {"tcp": ("ROS 1", COLOURS["rospy"]),
+              "tcp_nodelay": ("ROS 1, TCP_NODELAY", COLOURS["rospy_nodelay"]),
+              "tautline": ("Tautline", COLOURS["tautline"])}
+COMPUTERS = {"ideal": "programs take no time", "thesis": "rospy on Raspberry Pi 3B"}
+# Which marker shows what limited the load above: the first of its limits.
+LIMITS = {"airtime": ("o", "airtime"), "process": ("s", "a processor"), "queue": ("^", "a queue")}
+CSLV_PER_S = 300
+
+
+def climbs(points):
+    """Returns, by seed, the highest held frequency (0 without one) and the kind of the next limit."""
+    found = []
+    for seed in sorted({point["seed"] for point in points}):
+        climb = sorted((point for point in points if point["seed"] == seed),
+                       key=lambda point: point["frequency_hz"])
+        highest, limit = 0, None
+        for point in climb:
+            if point["limits"]:
+                limit = point["limits"][0]["kind"]
+                break
+            highest = point["frequency_hz"]
+        found.append((highest, limit))
+    return sorted(found, key=lambda it: it[0])
+
+
+def ninth_panel(axes, points):
+    hosts = sorted({point["hosts"] for point in points})
+    for transport, (label_of, colour) in TRANSPORTS.items():
+        own = [point for point in points if point["transport"] == transport]
+        limits = [climbs([point for point in own if point["hosts"] == it]) for it in hosts]
+        middles = [it[len(it) // 2] for it in limits]
+        heights = [highest for highest, _ in middles]
+        low = [height - it[0][0] for height, it in zip(heights, limits)]
+        high = [it[-1][0] - height for height, it in zip(heights, limits)]
+        style = "--" if transport == "tcp_nodelay" else "-"
+        axes.errorbar(hosts, heights, [low, high], color=colour, linewidth=1.8, linestyle=style, capsize=3,
+                      label=label_of)
+        for at, (highest, limit) in zip(hosts, middles):
+            axes.plot([at], [highest], LIMITS.get(limit, ("x", ""))[0], color=colour, markersize=6)
+    pairs = {point["hosts"]: point["pairs"] for point in points}
+    axes.plot(hosts, [CSLV_PER_S / pairs[it] for it in hosts], ":", color=THESIS, linewidth=1.4,
+              label="CSLV, the thesis's formula")
+    axes.set_xticks(hosts)
+
+
+def ninth(model, _folder):
+    points = model["ninth"]
+    kinds = [kind for kind in COMPUTERS if any(point["computers"] == kind for point in points)]
+    nodes = sorted({point["nodes"] for point in points})
+    figure, grid = plt.subplots(len(kinds), len(nodes), figsize=(4.2 * len(nodes), 4 * len(kinds)),
+                                sharex=True, sharey=True, squeeze=False)
+    for line, kind in zip(grid, kinds):
+        for axes, count in zip(line, nodes):
+            ninth_panel(axes, [point for point in points
+                               if point["computers"] == kind and point["nodes"] == count])
+            dress(axes, "%d node%s on each host" % (count, "" if count == 1 else "s"),
+                  "hosts, every sender to every echoer", "highest held, Hz")
+        line[0].set_ylabel("%s\nhighest held, Hz" % COMPUTERS[kind])
+    for axes in grid.flat:
+        logarithmic(axes, x=False)
+        axes.label_outer()
+    grid[0][-1].legend(frameon=False, fontsize=9)
+    marks = ", ".join("%s %s" % pair for pair in (("circle:", "airtime"), ("square:", "a processor"),
+                                                  ("triangle:", "a queue")))
+    figure.text(0.01, 0.008, "Modelled 802.11, 54 Mbps, scans of 4.2 KB, virtual time.\n"
+                "Limit of the next higher load: %s." % marks, ha="left", fontsize=8.5, color=THESIS)
+    return figure
+
+
+def model_of_thesis(model, _folder):
+    figure, (carried, ours, theirs) = plt.subplots(1, 3, figsize=(13.8, 4.8))
+    rows, cslv = model["thesis"], model["thesis_by_cslv"]
+    frequencies = sorted({row["frequency_hz"] for row in rows})
+    colours = dict(zip(frequencies, SHADES))
+    beyond = [row for row in rows if row["echoed_per_s"] < 0.9 * row["pairs"] * row["frequency_hz"]]
+    for row in beyond:
+        carried.plot([row["pairs"]], [row["echoed_per_s"]], "s", color=colours[row["frequency_hz"]],
+                     markersize=5)
+    at = sorted({row["pairs"] for row in beyond})
+    line = [middle([row["predicted"]["echoed_per_s"] for row in beyond if row["pairs"] == it]) for it in at]
+    carried.plot(at, line, "-", color=INK, linewidth=1.6, label="C(N, S)")
+    carried.axhline(CSLV_PER_S, linestyle="--", color=THESIS, linewidth=1.6, label="CSLV")
+    carried.set_ylim(0, 350)
+    dress(carried, "Beyond capacity", "pairs of a sender and an echoer", "echoes per second, all pairs")
+    for axes, predicted, title in ((ours, rows, "C(N, S)"), (theirs, cslv, "CSLV")):
+        for hz in frequencies:
+            own = sorted((row for row in predicted if row["frequency_hz"] == hz),
+                         key=lambda row: row["pairs"])
+            pairs = [row["pairs"] for row in own]
+            axes.plot(pairs, [row["rtt_ms"] for row in own], "s", color=colours[hz], markersize=5)
+            axes.plot(pairs, [row["predicted"]["rtt_ms"] for row in own], "-", color=colours[hz],
+                      linewidth=1.6, label="%g Hz" % hz)
+        dress(axes, "Round trip, predicted by " + title, "pairs of a sender and an echoer")
+        logarithmic(axes)
+    theirs.set_ylim(ours.get_ylim())
+    ours.legend(frameon=False, fontsize=9)
+    carried.legend(frameon=False, fontsize=9)
+    carried.set_xscale("log")
+    for axes in (carried, ours, theirs):
+        axes.xaxis.set_major_locator(FixedLocator([1, 2, 4, 8, 16, 32, 64, 128]))
+        axes.xaxis.set_major_formatter(FuncFormatter(plain))
+        axes.xaxis.set_minor_locator(FixedLocator([]))
+    figure.text(0.01, 0.008, "Squares: thesis, I. Jordan, 2017, exp. 7, mean round trips. Lines: predicted "
+                "from the rows with other numbers of pairs.", ha="left", fontsize=8.5, color=THESIS)
+    return figure
+
+
+OF_MODEL = {"ninth": ninth, "model": model_of_thesis}
 PICTURES = {"frequency": frequency, "cpu": cpu, "radio": radio, "recorded": recorded,
             "vertical": vertical, "horizontal": horizontal, "tautline": tautline}
+
+
+def save(figure, start, name):
+    figure.tight_layout(rect=(0, 0.045, 1, 1))
+    # Without a date in it, the same figures give the same file.
+    figure.savefig("%s%s.png" % (start, name), dpi=110, metadata={"Software": None})
+    plt.close(figure)
 
 
 def main():
     report, folder, start = sys.argv[1:4]
     with open(report, encoding="utf-8") as file:
-        rows = json.load(file)["rows"]
+        figures = json.load(file)
     for name, picture in PICTURES.items():
-        of = [row for row in rows if row["experiment"] == name]
-        if not of:
-            continue
-        figure = picture(of, folder)
-        empty_means(figure, name)
-        figure.tight_layout(rect=(0, 0.045, 1, 1))
-        # Without a date in it, the same figures give the same file.
-        figure.savefig("%s%s.png" % (start, name), dpi=110, metadata={"Software": None})
-        plt.close(figure)
+        of = [row for row in figures.get("rows", []) if row["experiment"] == name]
+        if of:
+            figure = picture(of, folder)
+            empty_means(figure, name)
+            save(figure, start, name)
+    for name, picture in OF_MODEL.items():
+        if "model" in figures:
+            save(picture(figures["model"], folder), start, name)
 
 
 main()

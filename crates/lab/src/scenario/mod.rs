@@ -64,9 +64,6 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// Settings of every Tautline node.
     pub tautline: Tautline,
-    /// Time that a station's processor takes for each message that it publishes or receives; not in
-    /// files, and only in virtual time.
-    pub message_cost: Nanos,
     /// Problems of keys that virtual time does not support, in the file's order.
     pub real_time_only: Vec<Problem>,
 }

@@ -4,7 +4,6 @@
 use super::control_loop::ControlLoop;
 use super::flows::{self, Carriage, FlowPlan, KEEP_LAST};
 use super::net::Net;
-use super::processor::Processors;
 use super::world::World;
 use crate::rig::staging::{Route, add_networks, changes, later, links, reached_by, routes};
 use crate::scenario::{self, Flow, NetworkKind, Over, Scenario};
@@ -43,7 +42,6 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
         marking: scenario.tautline.dscp.then(Marking::default),
     };
     let mut world = World::new(net, seed, radio);
-    world.processors = Processors::new(scenario.message_cost, scenario.stations.len());
     if scenario.tautline.fixed_at_network_rate {
         world.network_rates = scenario.networks.iter().map(rate_bps).collect();
     }

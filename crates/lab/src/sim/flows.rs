@@ -275,15 +275,13 @@ impl Flows {
         flow.socket_bytes = flow.socket_bytes.saturating_sub(charge(ip_bytes));
     }
 
-    /// Adds a received part; returns whether it completes its message.
-    pub fn completes(&mut self, piece: &Piece) -> bool {
-        let key = (piece.returning, piece.sequence);
-        self.all[piece.flow].incomplete.completes(key, piece.parts)
-    }
-
-    /// Handles a message that `piece` has completed. Returns its flow and number.
+    /// Handles a received part. Returns flow and number of the message that it completes.
     pub fn piece(&mut self, net: &mut Net, host: StationId, piece: Piece) -> Option<(usize, u64)> {
         let flow = &mut self.all[piece.flow];
+        let key = (piece.returning, piece.sequence);
+        if !flow.incomplete.completes(key, piece.parts) {
+            return None;
+        }
         if flow.plan.echo && !piece.returning {
             self.send_back(net, host, piece);
             return None;
@@ -320,12 +318,6 @@ impl Flows {
         }
         flow.arrived(net.now(), sequence, sent_ns);
         Some((number, sequence))
-    }
-
-    /// Whether the subscriber returns the messages that a host receives on a channel.
-    pub fn is_returned(&self, host: StationId, (peer, channel): (PeerId, ChannelId)) -> bool {
-        let direction = self.by_channel.get(&(host, peer, channel));
-        direction.is_some_and(|it| self.all[it.flow].plan.echo && !it.returning)
     }
 
     /// Returns the channel of a flow's messages at its publisher.

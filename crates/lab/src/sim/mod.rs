@@ -7,8 +7,8 @@ mod control_loop;
 mod flows;
 mod gate;
 mod net;
-mod processor;
 pub mod swarm;
+pub mod team;
 mod world;
 
 pub use control_loop::Quality;
@@ -26,7 +26,7 @@ use flows::{Flow, FlowPlan};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
-use tautline_medium::{Nanos, NetworkId, RadioId, RadioStats, StationId};
+use tautline_medium::{Nanos, RadioId, RadioStats, StationId};
 use tautline_proto::stats::LinkStats;
 use tautline_proto::{Endpoint, LinkView, Place};
 use world::World;
@@ -100,17 +100,6 @@ impl Sight<'_> {
         let links =
             endpoint.iter().flat_map(|endpoint| endpoint.links().map(|id| endpoint.link(id)));
         links.map(|link| (*link.stats, link.rtt)).collect()
-    }
-
-    /// Returns the time for which a network was busy, since before the scenario's start.
-    pub fn busy(&self, network: NetworkId) -> Nanos {
-        self.world.net.medium.busy(network, self.world.net.now())
-    }
-
-    /// Returns the time for which a station's processor worked on messages, since before the
-    /// scenario's start.
-    pub fn processor(&self, station: StationId) -> Nanos {
-        self.world.processors.worked(station)
     }
 
     /// Returns the counters of a radio.

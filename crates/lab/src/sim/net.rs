@@ -9,6 +9,7 @@ mod judge;
 
 use super::attacker::Attacker;
 use super::gate::{Departure, Gate, Passage};
+use super::team::tcp::{Part, Segment};
 use crate::rig::staging::{DATAGRAM_BYTES, address};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -59,6 +60,8 @@ pub enum Body {
     Tautline(Vec<u8>),
     /// A part of a plain UDP flow's message.
     Piece(Piece),
+    /// A TCP packet.
+    Segment(Segment),
 }
 
 /// A part of a message over plain UDP.
@@ -122,6 +125,8 @@ pub enum Happened {
     Event(StationId, Event),
     /// A part of a plain UDP message reached its host.
     Piece(StationId, Piece),
+    /// A TCP packet reached its host.
+    Segment(Segment),
     /// A packet of this many IP bytes has left a flow's socket and was transmitted.
     Left(usize, u32),
     /// A packet of this many IP bytes was dropped behind a flow's socket: no route, or a full
@@ -453,6 +458,7 @@ impl Net {
         }
         match &parcel.packet.body {
             Body::Piece(piece) => self.happened.push_back(Happened::Piece(host, *piece)),
+            Body::Segment(segment) => self.happened.push_back(Happened::Segment(*segment)),
             Body::Tautline(_) => self.pass_gate(host, interface, parcel),
         }
     }
@@ -582,6 +588,15 @@ impl Net {
         let ip_bytes = payload_bytes + HEADER_BYTES as u32;
         let to = SocketAddrV4::new(to, PORT);
         self.emit(host, to, ip_bytes, dscp, Body::Piece(piece), charged);
+    }
+
+    /// Sends a TCP packet to an address. Data is charged to its connection, which gets
+    /// [`Happened::Left`] or [`Happened::Dropped`].
+    pub fn send_segment(&mut self, host: StationId, to: Ipv4Addr, segment: Segment) {
+        let is_data = matches!(segment.part, Part::Data { .. });
+        let charged = is_data.then_some(Charge::Flow(segment.connection));
+        let (to, bytes) = (SocketAddrV4::new(to, PORT), segment.part.ip_bytes());
+        self.emit(host, to, bytes, 0, Body::Segment(segment), charged);
     }
 
     fn emit(

@@ -3,17 +3,14 @@
 
 use super::control_loop::ControlLoop;
 use super::flows::{FlowPlan, Flows};
-use super::net::{Happened, Net, Piece, instant};
-use super::processor::{Admission, Processors};
+use super::net::{Happened, Net, instant};
 use crate::rig::staging::Change;
 use anyhow::Context;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
-use tautline_proto::{
-    ChannelId, Config, Endpoint, Event, PeerId, RadioConfig, Rate, Received, Rights, SecretKey,
-};
+use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, Rate, Rights, SecretKey};
 
 /// Maximum delay of a publisher's timer, drawn uniformly. Without it all stations would publish in
 /// the same nanosecond and collide, which real ones never do.
@@ -27,17 +24,6 @@ enum Due {
     Refill(usize),
     Sample(usize),
     Change(Change),
-    Work(StationId, Work),
-}
-
-/// Work of a station's processor on one message.
-enum Work {
-    /// Publishes the next message of a flow.
-    Publish(usize),
-    /// Receives a message over plain UDP, and returns it if it is to be echoed.
-    Piece(Piece),
-    /// As [`Work::Piece`], over Tautline.
-    Message((PeerId, ChannelId), Received),
 }
 
 /// The world, see the module.
@@ -55,8 +41,6 @@ pub struct World {
     refills: BTreeMap<usize, Nanos>,
     random: Rng,
     radio: RadioConfig,
-    /// Processors of the hosts; by default they take no time.
-    pub processors: Processors,
     /// Fixed rates of the radios by network, instead of that of `radio`; empty without any.
     pub network_rates: Vec<u64>,
     /// Peer number of the second host at the first, for hosts with links between them.
@@ -75,7 +59,6 @@ impl World {
             refills: BTreeMap::new(),
             random: Rng::with_seed(seed),
             radio,
-            processors: Processors::default(),
             network_rates: Vec::new(),
             peers: BTreeMap::new(),
         }
@@ -209,12 +192,8 @@ impl World {
     fn carry_out(&mut self, due: Due) {
         match due {
             Due::Publish(flow) => {
-                let host = self.flows.all[flow].plan.from;
-                self.work(host, Work::Publish(flow));
-            }
-            Due::Work(host, work) => {
-                self.processors.finish(host);
-                self.finish(host, work);
+                self.flows.publish(&mut self.net, flow);
+                self.plan_publication(flow);
             }
             Due::Refill(flow) => self.flows.fill_socket(&mut self.net, flow),
             Due::Sample(number) => {
@@ -240,12 +219,11 @@ impl World {
                 }
             }
             Happened::Piece(host, piece) => {
-                if self.flows.completes(&piece) {
-                    self.work(host, Work::Piece(piece));
-                }
+                let complete = self.flows.piece(&mut self.net, host, piece);
+                self.arrived(complete);
             }
             Happened::Event(host, event) => self.react_to_event(host, event),
-            Happened::Datagram(..) => {}
+            Happened::Segment(_) | Happened::Datagram(..) => {}
         }
     }
 
@@ -255,52 +233,10 @@ impl World {
                 self.flows.offered(&mut self.net, host, peer, channel, &topic);
             }
             Event::Message { peer, channel, message } => {
-                self.work(host, Work::Message((peer, channel), message));
+                let arrived = self.flows.message(&mut self.net, host, (peer, channel), &message);
+                self.arrived(arrived);
             }
             _ => {}
-        }
-    }
-
-    /// Lets a host's processor do some work: at once if it takes no time, otherwise in turn. A
-    /// received message that finds too many others in the queue is lost.
-    fn work(&mut self, host: StationId, work: Work) {
-        let messages = self.messages_of(host, &work);
-        match self.processors.admit(host, self.net.now(), messages) {
-            Admission::AtOnce => self.finish(host, work),
-            Admission::At(at) => self.plan(at, Due::Work(host, work)),
-            Admission::Refused => {
-                if let Work::Publish(flow) = work {
-                    self.flows.all[flow].refused += 1;
-                    self.plan_publication(flow);
-                }
-            }
-        }
-    }
-
-    /// Returns the messages that some work receives and publishes.
-    fn messages_of(&self, host: StationId, work: &Work) -> u64 {
-        let echoes = match work {
-            Work::Publish(_) => false,
-            Work::Piece(piece) => self.flows.all[piece.flow].plan.echo && !piece.returning,
-            Work::Message(channel, _) => self.flows.is_returned(host, *channel),
-        };
-        1 + u64::from(echoes)
-    }
-
-    fn finish(&mut self, host: StationId, work: Work) {
-        match work {
-            Work::Publish(flow) => {
-                self.flows.publish(&mut self.net, flow);
-                self.plan_publication(flow);
-            }
-            Work::Piece(piece) => {
-                let arrived = self.flows.piece(&mut self.net, host, piece);
-                self.arrived(arrived);
-            }
-            Work::Message(channel, message) => {
-                let arrived = self.flows.message(&mut self.net, host, channel, &message);
-                self.arrived(arrived);
-            }
         }
     }
 

@@ -364,7 +364,10 @@ impl World {
             match happened {
                 Happened::Datagram(host, transit) => self.transit[host.0] = transit,
                 Happened::Event(host, event) => self.react(host.0, event)?,
-                Happened::Piece(..) | Happened::Left(..) | Happened::Dropped(..) => {}
+                Happened::Piece(..)
+                | Happened::Segment(_)
+                | Happened::Left(..)
+                | Happened::Dropped(..) => {}
             }
         }
         self.check()

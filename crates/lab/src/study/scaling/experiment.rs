@@ -33,6 +33,8 @@ pub enum Experiment {
     Horizontal,
     /// The highest load that plain ROS 1 and Tautline hold over the same radio.
     Tautline,
+    /// Formulas for the capacity, and experiment 9 in virtual time. No programs are started.
+    Model,
     /// Your own question: --senders, --hz, --contents and --link. Runs only if it is named.
     Own,
 }
@@ -133,7 +135,7 @@ const SMALL_HZ: f64 = 50.0;
 
 impl Experiment {
     /// All experiments, in the order in which they run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Frequency,
         Self::Cpu,
         Self::Radio,
@@ -141,6 +143,7 @@ impl Experiment {
         Self::Vertical,
         Self::Horizontal,
         Self::Tautline,
+        Self::Model,
         Self::Own,
     ];
     /// Experiments of `--quick`.
@@ -156,6 +159,7 @@ impl Experiment {
             Self::Vertical => "vertical",
             Self::Horizontal => "horizontal",
             Self::Tautline => "tautline",
+            Self::Model => "model",
             Self::Own => "own",
         }
     }
@@ -170,6 +174,7 @@ impl Experiment {
             Self::Vertical => self.vertical(quick),
             Self::Horizontal => self.horizontal(quick),
             Self::Tautline => self.tautline(quick),
+            Self::Model => Vec::new(),
             Self::Own => self.own(own),
         }
     }

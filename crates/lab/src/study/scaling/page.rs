@@ -3,16 +3,20 @@
 //! pictures and its data.
 
 use super::acceptance::Comparison;
+use super::model;
 use super::row::Row;
 use super::tables;
 use crate::rig::output::About;
 use crate::rig::plot;
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
 
 /// Name of the page, its data and its pictures.
 const PAGE: &str = "study-scaling";
+/// Name of the data of the formulas and of experiment 9 in virtual time.
+const MODEL: &str = "study-scaling-model";
 
 /// Draws a picture of each experiment in `report`; the names of the files begin with `start`.
 pub fn draw(report: &Path, start: &Path) -> Result<()> {
@@ -21,18 +25,39 @@ pub fn draw(report: &Path, start: &Path) -> Result<()> {
     plot::draw("scaling.py", &arguments)
 }
 
-/// Writes tables, pictures and data into the documentation.
-pub fn write(docs: &Path, report: &Path, rows: &[Row], comparisons: &[Comparison]) -> Result<()> {
+/// Writes tables, pictures and data into the documentation: of the runs, of the model, or of both.
+pub fn write(
+    docs: &Path,
+    report: &Path,
+    rows: &[Row],
+    comparisons: &[Comparison],
+    model: Option<&model::Report>,
+) -> Result<()> {
     let page = docs.join("explanation").join(format!("{PAGE}.md"));
     let text = std::fs::read_to_string(&page)
         .with_context(|| format!("--docs: no page {}", page.display()))?;
     let mut tables = tables::all(rows, comparisons);
-    tables.push(("machine", About::now().line() + "\n"));
+    if !rows.is_empty() {
+        tables.push(("machine", About::now().line() + "\n"));
+        keep(report, docs, PAGE, "model")?;
+    }
+    if let Some(model) = model {
+        tables.extend(model.tables());
+        keep(report, docs, MODEL, "rows")?;
+    }
     let text = tables.iter().try_fold(text, |text, (name, table)| replace(&text, name, table));
     std::fs::write(&page, text?).with_context(|| format!("cannot write {}", page.display()))?;
-    let data = docs.join("measured").join(format!("{PAGE}.json"));
-    std::fs::copy(report, &data).with_context(|| format!("cannot write {}", data.display()))?;
     draw(report, &docs.join("explanation").join(format!("{PAGE}-")))
+}
+
+/// Keeps the report as data of the documentation, without one of its parts.
+fn keep(report: &Path, docs: &Path, name: &str, without: &str) -> Result<()> {
+    let mut value: serde_json::Map<String, Value> =
+        serde_json::from_str(&std::fs::read_to_string(report)?)?;
+    value.remove(without);
+    let data = docs.join("measured").join(format!("{name}.json"));
+    let text = serde_json::to_string_pretty(&value)? + "\n";
+    std::fs::write(&data, text).with_context(|| format!("cannot write {}", data.display()))
 }
 
 /// Replaces what is between `<!-- begin NAME -->` and `<!-- end NAME -->`.
@@ -75,6 +100,13 @@ mod tests {
             "vertical",
             "horizontal",
             "tautline",
+            "limits",
+            "formulas",
+            "parameters",
+            "pairs",
+            "worst",
+            "ninth",
+            "at-the-limit",
         ];
         for name in names {
             replace(page, name, "").unwrap();

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Time for which a run publishes before the counted time.
-const WARM_UP: Duration = Duration::from_secs(1);
+pub const WARM_UP: Duration = Duration::from_secs(1);
 /// Expected time of a run in addition to what it publishes: start and end of programs.
 const START: Duration = Duration::from_millis(1400);
 /// Start of one node more, in C++ and in Python.

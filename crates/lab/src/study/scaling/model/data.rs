@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begun: fits the formulas of the study and runs experiment 9 in virtual time; not yet part of the build.
 //! Measured rows to which a formula is fitted: the thesis's, and those of `study scaling`.
 
+use super::super::trial::WARM_UP;
+use crate::rig::stats::median;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ const EVERY_TO_EVERY: &str = "every_to_every";
 pub const CARRIED: f64 = 0.9;
 /// Mean round trip up to which the thesis called a load acceptable: its worst accepted row, 256 nodes
 /// at 1 Hz, has 221 ms.
-const ACCEPTABLE_MS: f64 = 250.0;
+pub const ACCEPTABLE_MS: f64 = 250.0;
 
 /// How long each sender publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -29,8 +30,13 @@ const ACCEPTABLE_MS: f64 = 250.0;
 pub enum Span {
     /// Until it has published that number of messages.
     Messages(f64),
-    /// That number of seconds.
-    Seconds(f64),
+    /// As long as that, of which the first seconds do not count.
+    Seconds {
+        /// Seconds that do not count.
+        warm_up: f64,
+        /// Seconds that count.
+        counted: f64,
+    },
 }
 
 /// One measured row.
@@ -192,6 +198,10 @@ struct ReportRow {
     echoed_per_s: f64,
     rtt_ms: Option<ReportRtt>,
     #[serde(default)]
+    cpu: Vec<ReportCpu>,
+    #[serde(default)]
+    limits: Vec<serde_json::Value>,
+    #[serde(default)]
     void: Option<String>,
 }
 
@@ -200,7 +210,27 @@ struct ReportRtt {
     mean: f64,
 }
 
+#[derive(Deserialize)]
+struct ReportCpu {
+    kind: String,
+    us_per_message: Option<f64>,
+}
+
 impl ReportRow {
+    fn is_sustained(&self) -> bool {
+        self.limits.is_empty() && self.void.is_none()
+    }
+
+    fn us_per_message(&self, kind: &str) -> Option<f64> {
+        self.cpu.iter().find(|it| it.kind == kind)?.us_per_message
+    }
+
+    /// Whether both rows have the same load on the same link.
+    fn is_like(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.link.clone(), it.senders, it.frequency_hz.to_bits());
+        key(self) == key(other) && self.message_bytes == other.message_bytes
+    }
+
     fn name(&self) -> String {
         let share = self.cpu_share_percent.map(|percent| format!(", {percent} % of a core"));
         format!("{} over {}{}", self.system, self.link, share.unwrap_or_default())
@@ -218,20 +248,29 @@ impl ReportRow {
             published_per_s: self.published_per_s * echoers as f64,
             echoed_per_s: self.echoed_per_s,
             rtt_ms,
-            span: Span::Seconds(seconds),
+            span: Span::Seconds { warm_up: WARM_UP.as_secs_f64(), counted: seconds },
         })
     }
 }
 
 /// Reads the rows of a `report.json` of `study scaling`, one set for each system, link and share of the
 /// processor. Void rows and rows without an echo are left out.
-pub fn read(file: &Path) -> Result<Vec<Rows>> {
+pub fn read(file: &Path) -> Result<Measured> {
     let name = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
     parse(&text).with_context(|| format!("{name} is not a report.json of 'study scaling'"))
 }
 
-fn parse(text: &str) -> Result<Vec<Rows>> {
+/// What a report of `study scaling` shows.
+pub struct Measured {
+    /// Rows by system, link and share of the processor.
+    pub sets: Vec<Rows>,
+    /// Processor time of a daemon for a message and its echo as a share of a rospy echoer's: the median
+    /// of the loads that both systems sustained. `None` without such a load.
+    pub daemon_share: Option<f64>,
+}
+
+fn parse(text: &str) -> Result<Measured> {
     let report: Report = serde_json::from_str(text)?;
     let seconds = report.counted_s;
     ensure!(seconds > 0.0, "counted_s is {seconds}, not above 0");
@@ -244,7 +283,20 @@ fn parse(text: &str) -> Result<Vec<Rows>> {
     if sets.is_empty() {
         bail!("none of its {} rows has an echo and is not void", report.rows.len());
     }
-    Ok(sets.into_iter().map(|(name, rows)| Rows { name, rows }).collect())
+    let sets = sets.into_iter().map(|(name, rows)| Rows { name, rows }).collect();
+    Ok(Measured { sets, daemon_share: daemon_share(&report.rows) })
+}
+
+fn daemon_share(rows: &[ReportRow]) -> Option<f64> {
+    let of = |system: &'static str| {
+        rows.iter().filter(move |it| it.system == system && it.is_sustained())
+    };
+    let pairs = of("tautline").flat_map(|ours| {
+        of("rospy").filter(|plain| plain.is_like(ours)).map(move |plain| [ours, plain])
+    });
+    median(pairs.filter_map(|[ours, plain]| {
+        Some(ours.us_per_message("daemon")? / plain.us_per_message("echoer")?)
+    }))
 }
 
 #[cfg(test)]
@@ -285,17 +337,39 @@ mod tests {
 
     #[test]
     fn rows_of_a_report_count_pairs_and_leave_out_void_ones() {
-        let sets = parse(REPORT).unwrap();
-        assert_eq!(sets.len(), 1);
+        let Measured { sets, daemon_share } = parse(REPORT).unwrap();
+        assert_eq!((sets.len(), daemon_share), (1, None));
         let Rows { name, rows } = &sets[0];
         assert_eq!((name.as_str(), rows.len()), ("rospy over radio", 1));
         assert_eq!((rows[0].pairs, rows[0].hosts, rows[0].offered_per_s()), (4, 4, 40.0));
-        assert_eq!((rows[0].published_per_s, rows[0].span), (40.0, Span::Seconds(4.0)));
+        let span = Span::Seconds { warm_up: 2.0, counted: 4.0 };
+        assert_eq!((rows[0].published_per_s, rows[0].span), (40.0, span));
+    }
+
+    #[test]
+    fn the_share_of_a_daemon_is_taken_from_loads_that_both_systems_sustained() {
+        let row = |system: &str, hz: f64, cpu: &str, limits: &str| {
+            format!(
+                r#"{{"system": "{system}", "link": "wired", "senders": 1, "hosts": 2,
+                "frequency_hz": {hz}, "message_bytes": 32, "published_per_s": 1.0,
+                "echoed_per_s": 1.0, "rtt_ms": {{"mean": 1.0}}, "cpu": [{cpu}], "limits": [{limits}]}}"#
+            )
+        };
+        let cpu = |kind: &str, us: f64| format!(r#"{{"kind": "{kind}", "us_per_message": {us}}}"#);
+        let queue = r#"{"kind": "queue"}"#;
+        let rows = [
+            row("rospy", 10.0, &cpu("echoer", 100.0), ""),
+            row("tautline", 10.0, &cpu("daemon", 80.0), ""),
+            row("rospy", 20.0, &cpu("echoer", 100.0), queue),
+            row("tautline", 20.0, &cpu("daemon", 10.0), ""),
+        ];
+        let text = format!(r#"{{"counted_s": 4.0, "rows": [{}]}}"#, rows.join(","));
+        assert_eq!(parse(&text).unwrap().daemon_share, Some(0.8));
     }
 
     #[test]
     fn a_report_without_usable_rows_is_refused() {
-        let problem = parse(r#"{"counted_s": 1.0, "rows": []}"#).unwrap_err().to_string();
+        let problem = parse(r#"{"counted_s": 1.0, "rows": []}"#).err().unwrap().to_string();
         assert_eq!(problem, "none of its 0 rows has an echo and is not void");
     }
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begun: fits the formulas of the study and runs experiment 9 in virtual time; not yet part of the build.
 //! Fits a formula to measured rows.
 
 use super::data::Row;

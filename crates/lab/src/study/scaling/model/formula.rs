@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begun: fits the formulas of the study and runs experiment 9 in virtual time; not yet part of the build.
 //! Formulas for the load that a radio and two processors carry, and for the round trip under it.
 //!
 //! The radio and the processors together are one server. A message of `S` bytes takes it `t(S)`, the
@@ -145,13 +144,13 @@ impl Formula {
         let capacity = self.capacity(row.pairs, row.message_bytes);
         let offered = row.offered_per_s();
         let published = self.publish_per_s.map_or(offered, |most| offered.min(most));
-        let seconds = match row.span {
-            Span::Messages(messages) => messages * row.pairs as f64 / published,
-            Span::Seconds(seconds) => seconds,
+        let [from, to] = match row.span {
+            Span::Messages(messages) => [0.0, messages * row.pairs as f64 / published],
+            Span::Seconds { warm_up, counted } => [warm_up, warm_up + counted],
         };
         let load = published / capacity;
-        let wait_ms = waiting_ms(load, capacity, published * seconds);
-        let backlog_ms = backlog_ms(load, seconds);
+        let wait_ms = waiting_ms(load, capacity, published * to);
+        let backlog_ms = backlog_ms(load, [from, to]);
         Prediction {
             echoed_per_s: published.min(capacity),
             rtt_ms: self.base_ms(row.message_bytes) + wait_ms + backlog_ms,
@@ -180,11 +179,12 @@ fn waiting_ms(load: f64, capacity: f64, messages: f64) -> f64 {
     service_ms * steady.min(at_one)
 }
 
-/// Returns the mean wait in a queue that grows while the senders publish, milliseconds. A message sent
-/// after `t` seconds returns after `t * load`, and counts if that is before the cut-off.
-fn backlog_ms(load: f64, seconds: f64) -> f64 {
-    let last_counted = seconds.min((seconds + CUT_OFF_S) / load);
-    1e3 * (load - 1.0).max(0.0) * last_counted / 2.0
+/// Returns the mean wait in a queue that grows while the senders publish, milliseconds: of the messages
+/// of the span `from..to`, in seconds since the first message. A message sent after `t` seconds returns
+/// after `t * load`, and counts if that is before the cut-off.
+fn backlog_ms(load: f64, [from, to]: [f64; 2]) -> f64 {
+    let last_counted = to.min((to + CUT_OFF_S) / load).max(from);
+    1e3 * (load - 1.0).max(0.0) * (from + last_counted) / 2.0
 }
 
 #[cfg(test)]
@@ -244,7 +244,9 @@ mod tests {
         assert_eq!(found.echoed_per_s, 250.0);
         assert!((found.rtt_ms - (10.0 + wait + 1000.0)).abs() < 1e-9, "{found:?}");
         // At 20 times the capacity, only the first messages return before the cut-off.
-        assert!((backlog_ms(20.0, 2.0) - 19.0 * 350.0 / 2.0).abs() < 1e-9);
+        assert!((backlog_ms(20.0, [0.0, 2.0]) - 19.0 * 350.0 / 2.0).abs() < 1e-9);
+        // A warm-up that does not count has filled the queue already.
+        assert!((backlog_ms(2.0, [2.0, 6.0]) - 4000.0).abs() < 1e-9);
     }
 
     #[test]

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begun: fits the formulas of the study and runs experiment 9 in virtual time; not yet part of the build.
 //! How well a formula predicts rows to which it was not fitted.
 
 use super::data::Row;
@@ -61,7 +60,8 @@ impl Judged {
         error_percent(self.predicted.echoed_per_s, self.row.echoed_per_s)
     }
 
-    fn rtt_error(&self) -> f64 {
+    /// Returns the error of the round trip, percent.
+    pub fn rtt_error(&self) -> f64 {
         error_percent(self.predicted.rtt_ms, self.row.rtt_ms)
     }
 }

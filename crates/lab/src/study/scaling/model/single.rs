@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begun: fits the formulas of the study and runs experiment 9 in virtual time; not yet part of the build.
 //! One sender and one echoer of the thesis: the time that a processor takes for a message, and the
 //! bytes that a link carries.
 
