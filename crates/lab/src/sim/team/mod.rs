@@ -210,8 +210,9 @@ mod tests {
         };
         let costs = Costs { node_ns: 2_000_000, contents_ns: 3_000_000, daemon_ns: 0 };
         let ((free, _), (slow, processors)) = (median(Costs::default()), median(costs));
-        // A message is published, received, published and received.
-        assert!((19.5..22.0).contains(&(slow - free)), "{free} {slow}");
+        // A message is published, received, published and received. Later echoes contend less with
+        // acknowledgements.
+        assert!((18.5..21.0).contains(&(slow - free)), "{free} {slow}");
         for (name, percent) in processors.iter().filter(|(name, _)| !name.contains("daemon")) {
             assert!((4.0..6.0).contains(percent), "{name}: {percent}");
         }

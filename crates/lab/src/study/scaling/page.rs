@@ -39,22 +39,22 @@ pub fn write(
     let mut tables = tables::all(rows, comparisons);
     if !rows.is_empty() {
         tables.push(("machine", About::now().line() + "\n"));
-        keep(report, docs, PAGE, "model")?;
+        keep(report, docs, PAGE, &["model"])?;
     }
     if let Some(model) = model {
         tables.extend(model.tables());
-        keep(report, docs, MODEL, "rows")?;
+        keep(report, docs, MODEL, &["rows", "comparisons", "not_measured", "counted_s"])?;
     }
     let text = tables.iter().try_fold(text, |text, (name, table)| replace(&text, name, table));
     std::fs::write(&page, text?).with_context(|| format!("cannot write {}", page.display()))?;
     draw(report, &docs.join("explanation").join(format!("{PAGE}-")))
 }
 
-/// Keeps the report as data of the documentation, without one of its parts.
-fn keep(report: &Path, docs: &Path, name: &str, without: &str) -> Result<()> {
+/// Keeps the report as data of the documentation, without some of its parts.
+fn keep(report: &Path, docs: &Path, name: &str, without: &[&str]) -> Result<()> {
     let mut value: serde_json::Map<String, Value> =
         serde_json::from_str(&std::fs::read_to_string(report)?)?;
-    value.remove(without);
+    value.retain(|key, _| !without.contains(&key.as_str()));
     let data = docs.join("measured").join(format!("{name}.json"));
     let text = serde_json::to_string_pretty(&value)? + "\n";
     std::fs::write(&data, text).with_context(|| format!("cannot write {}", data.display()))

@@ -196,6 +196,10 @@ struct ReportRow {
     cpu_share_percent: Option<u32>,
     published_per_s: f64,
     echoed_per_s: f64,
+    /// Echoes that returned within the counted time, if the report distinguishes them from those that
+    /// returned later.
+    #[serde(default)]
+    carried_per_s: Option<f64>,
     rtt_ms: Option<ReportRtt>,
     #[serde(default)]
     cpu: Vec<ReportCpu>,
@@ -246,7 +250,7 @@ impl ReportRow {
             frequency_hz: self.frequency_hz,
             message_bytes: self.message_bytes,
             published_per_s: self.published_per_s * echoers as f64,
-            echoed_per_s: self.echoed_per_s,
+            echoed_per_s: self.carried_per_s.unwrap_or(self.echoed_per_s),
             rtt_ms,
             span: Span::Seconds { warm_up: WARM_UP.as_secs_f64(), counted: seconds },
         })

@@ -3,13 +3,12 @@
 //! half of them with senders and half with echoers, and every echoer answers every sender. Here in
 //! virtual time, up to the limit of each team.
 
-use super::super::limit::{Evidence, Limit};
 use super::super::load::SCAN_BYTES;
-use super::super::row::{Counted, Echo, Rtt};
 use super::data::{self, Span};
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
-use crate::sim::team::{self, Costs, Outcome, Plan, Transport};
+use crate::rig::stats::{middle, percentile};
+use crate::sim::team::{self, Costs, Outcome, Plan, Transport, Trip};
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Duration;
@@ -36,6 +35,18 @@ const RUNGS: [i32; 2] = [-20, 60];
 const STRIDE: i32 = 8;
 /// Echoes per second of all pairs at which a climb begins.
 const FIRST_PER_S: f64 = 60.0;
+/// A load is held if this share of the messages was published and this share of the echoes returned,
+/// percent, as in the runs with real programs.
+const PRODUCED_PERCENT: f64 = 95.0;
+const CARRIED_PERCENT: f64 = 99.0;
+/// And if the median round trip does not grow by this factor and this time from the first to the last
+/// quarter of the counted time.
+const GROWTH: f64 = 2.0;
+const GROWTH_MS: f64 = 2.0;
+/// A channel that some radio wants for this share of the time is the limit, percent.
+const CHANNEL_WANTED: f64 = 95.0;
+/// A program that uses this share of its processor's time is the limit, percent.
+const PROGRAM_BUSY: f64 = 90.0;
 /// Expected time of a climb, for the first progress line.
 const CLIMB: Duration = Duration::from_secs(4);
 
@@ -72,6 +83,31 @@ pub struct Team {
     pub nodes: usize,
 }
 
+/// A limit that a run has reached, found from what was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "of")]
+pub enum Limit {
+    /// The radio channel.
+    Airtime,
+    /// The processor of a program, named.
+    Process(String),
+    /// A queue, while neither the channel nor a processor is busy.
+    Queue,
+}
+
+/// Round trips in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RoundTrips {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub median: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// Medians of the first and of the last quarter of the counted time.
+    pub quarters: [f64; 2],
+}
+
 /// A run of a team.
 #[derive(Debug, Clone, Serialize)]
 pub struct Point {
@@ -93,7 +129,7 @@ pub struct Point {
     /// Echoes per second that returned in the counted time.
     pub echoed_per_s: f64,
     /// Round trips; `None` if nothing returned.
-    pub rtt_ms: Option<Rtt>,
+    pub rtt_ms: Option<RoundTrips>,
     /// Time in which a frame was on the air, percent.
     pub busy_percent: f64,
     /// Time in which some radio had a frame to send, percent.
@@ -217,11 +253,12 @@ fn search(first: i32, mut holds: impl FnMut(i32) -> Result<bool>) -> Result<()> 
         bad = Some(good);
         good = (good - STRIDE).max(lowest);
     }
-    while bad.is_none() && good + STRIDE <= highest {
-        if holds(good + STRIDE)? {
-            good += STRIDE;
+    while bad.is_none() && good < highest {
+        let next = (good + STRIDE).min(highest);
+        if holds(next)? {
+            good = next;
         } else {
-            bad = Some(good + STRIDE);
+            bad = Some(next);
         }
     }
     let mut bad = bad.unwrap_or(good);
@@ -244,52 +281,87 @@ fn measure(team: Team, frequency_hz: f64, prices: &Prices, seed: u64) -> Result<
         costs: prices.costs(team.computers),
         counted: (counted_s * SECOND as f64) as u64,
     };
-    point(team, &plan, seed, &team::run(&plan, seed)?)
+    Ok(point(team, &plan, seed, &team::run(&plan, seed)?))
 }
 
-fn point(team: Team, plan: &Plan, seed: u64, outcome: &Outcome) -> Result<Point> {
-    let span = plan.counted_span();
+fn point(team: Team, plan: &Plan, seed: u64, outcome: &Outcome) -> Point {
     let counted_s = plan.counted as f64 / SECOND as f64;
-    let mut counted = Counted::default();
-    for (trips, first) in outcome.trips.iter().zip(&outcome.first_counted) {
-        let echoes: Vec<Echo> = trips.iter().map(echo).collect();
-        counted.add(&echoes, *first, plan.senders());
-    }
-    let returned = outcome.trips.iter().flatten().filter_map(|it| it.received_ns);
-    let returned = returned.filter(|at| span.contains(at)).count();
-    let busiest = outcome.processors.iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    let trips: Vec<&Trip> = counted(outcome).collect();
+    let echoes = trips.iter().filter(|it| it.received_ns.is_some()).count();
+    let published = trips.len() as f64 / plan.senders() as f64;
     let asked = plan.senders() as f64 * plan.frequency_hz * counted_s;
-    let mut evidence = counted.evidence(asked)?;
-    evidence.busiest = busiest.cloned();
-    evidence.channel_percent = Some(outcome.wanted_percent);
-    let rtt_ms = counted.rtt();
-    // Where the warm-up has filled a queue already, its growth alone can be too slow to be seen.
-    let is_acceptable = rtt_ms.is_some_and(|rtt| rtt.mean <= data::ACCEPTABLE_MS);
-    let returned_in_time = if is_acceptable { evidence.echoed_percent } else { 0.0 };
-    let limits = Evidence { echoed_percent: returned_in_time, ..evidence.clone() }.limits();
-    Ok(Point {
+    let span = plan.counted_span();
+    let returned = outcome.trips.iter().flatten().filter_map(|it| it.received_ns);
+    let busiest = outcome.processors.iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    let mut point = Point {
         team,
         seed,
         pairs: plan.pairs(),
         frequency_hz: plan.frequency_hz,
         counted_s,
-        published_percent: evidence.produced_percent,
-        echoed_percent: evidence.echoed_percent,
-        echoed_per_s: returned as f64 / counted_s,
-        rtt_ms,
+        published_percent: 100.0 * published / asked,
+        echoed_percent: 100.0 * echoes as f64 / trips.len().max(1) as f64,
+        echoed_per_s: returned.filter(|at| span.contains(at)).count() as f64 / counted_s,
+        rtt_ms: round_trips(&trips, plan),
         busy_percent: outcome.busy_percent,
         wanted_percent: outcome.wanted_percent,
         failed_percent: outcome.failed_percent,
         busiest: busiest.cloned(),
         queued: outcome.queued,
         dropped: outcome.dropped,
-        limits,
+        limits: Vec::new(),
+    };
+    point.limits = limits(&point);
+    point
+}
+
+/// Returns the trips of messages that were due in the counted time.
+fn counted(outcome: &Outcome) -> impl Iterator<Item = &Trip> {
+    let senders = outcome.trips.iter().zip(&outcome.first_counted);
+    senders.flat_map(|(trips, first)| trips.iter().filter(move |it| it.sequence >= *first))
+}
+
+fn round_trips(trips: &[&Trip], plan: &Plan) -> Option<RoundTrips> {
+    let span = plan.counted_span();
+    let quarter = plan.counted / 4;
+    let ms = |it: &&&Trip| Some((it.received_ns? - it.sent_ns) as f64 / 1e6);
+    let of = |from: u64, to: u64| -> Vec<f64> {
+        let sent = trips.iter().filter(|it| (from..to).contains(&it.sent_ns));
+        sent.filter_map(|it| ms(&it)).collect()
+    };
+    let all: Vec<f64> = trips.iter().filter_map(|it| ms(&it)).collect();
+    let quarters = [of(0, span.start + quarter), of(span.end - quarter, u64::MAX)];
+    (!all.is_empty()).then(|| RoundTrips {
+        mean: all.iter().sum::<f64>() / all.len() as f64,
+        median: middle(&all),
+        p95: percentile(all, 0.95),
+        quarters: quarters.map(|values| middle(&values)),
     })
 }
 
-fn echo(trip: &team::Trip) -> Echo {
-    let team::Trip { sequence, sent_ns, received_ns } = *trip;
-    Echo { sequence, sent_ns, received_ns: received_ns.unwrap_or(0) }
+/// Returns the limits that a run has reached; none if its load was held.
+fn limits(point: &Point) -> Vec<Limit> {
+    let is_good = |it: RoundTrips| {
+        let [first, last] = it.quarters;
+        // Where the warm-up has filled a queue already, its growth alone can be too slow to be seen.
+        it.mean <= data::ACCEPTABLE_MS && (last <= GROWTH * first || last - first <= GROWTH_MS)
+    };
+    if point.published_percent >= PRODUCED_PERCENT
+        && point.echoed_percent >= CARRIED_PERCENT
+        && point.rtt_ms.is_some_and(is_good)
+    {
+        return Vec::new();
+    }
+    let mut limits = Vec::new();
+    if point.wanted_percent >= CHANNEL_WANTED {
+        limits.push(Limit::Airtime);
+    }
+    let busiest = point.busiest.iter().filter(|(_, percent)| *percent >= PROGRAM_BUSY);
+    limits.extend(busiest.map(|(name, _)| Limit::Process(name.clone())));
+    if limits.is_empty() {
+        limits.push(Limit::Queue);
+    }
+    limits
 }
 
 #[cfg(test)]
@@ -311,7 +383,7 @@ mod tests {
                 };
                 search(first, holds).unwrap();
                 assert!(tried.contains(&limit), "{limit} from {first}: {tried:?}");
-                let is_highest = limit + STRIDE > RUNGS[1];
+                let is_highest = limit == RUNGS[1];
                 assert!(tried.contains(&(limit + 1)) || is_highest, "{limit}: {tried:?}");
             }
         }

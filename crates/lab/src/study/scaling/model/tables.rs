@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables about formulas and experiment 9.
 
-use super::super::limit::Limit;
 use super::data::{self, SCAN_BYTES};
 use super::formula::{CSLV_BYTES_PER_S, Formula};
 use super::judge::{Accuracy, Judged, Model, Test};
-use super::ninth::{Computers, Point, Team};
+use super::ninth::{Computers, Limit, Point, Team};
 use super::single::{self, Pair};
 use super::{Report, Set};
 use crate::rig::stats::middle;
@@ -180,8 +179,9 @@ impl<'a> Climbs<'a> {
     fn words(&self) -> String {
         let all = self.highest();
         let (Some(low), Some(high)) = (all.first(), all.last()) else { return "-".into() };
+        let [low, middle, high] = [*low, middle(&all), *high].map(hertz);
         let range = if low == high { String::new() } else { format!(" ({low} to {high})") };
-        format!("{}{range}", middle(&all))
+        middle + &range
     }
 
     /// Names what limited the next load; of several seeds, each limit once.
@@ -201,7 +201,6 @@ fn kind_of(limit: &Limit) -> &'static str {
         Limit::Process(_) => "CPU of a daemon",
         Limit::Airtime => "airtime",
         Limit::Queue => "queue",
-        Limit::Machine => "CPU of the machine",
     }
 }
 
@@ -268,7 +267,7 @@ fn at_the_limit(points: &[Point]) -> String {
         column("system", |(team, _): &Line| system(team.transport).into()),
         column("nodes", |(team, _)| team.nodes.to_string()),
         column("hosts", |(team, _)| team.hosts.to_string()),
-        column("Hz", |(_, it)| it.frequency_hz.to_string()),
+        column("Hz", |(_, it)| hertz(it.frequency_hz)),
         column("returned, %", |(_, it)| format!("{:.1}", it.echoed_percent)),
         column("mean ms", |(_, it)| or_dash(it.rtt_ms.map(|rtt| rtt.mean), 0)),
         column("channel wanted, %", |(_, it)| format!("{:.0}", it.wanted_percent)),
@@ -281,6 +280,11 @@ fn at_the_limit(points: &[Point]) -> String {
         column("messages in queues", |(_, it)| it.queued.to_string()),
     ];
     markdown(&lines, &columns)
+}
+
+/// Formats a frequency of R20, which has at most two decimals.
+fn hertz(hz: f64) -> String {
+    ((hz * 100.0).round() / 100.0).to_string()
 }
 
 fn system(transport: Transport) -> &'static str {
