@@ -346,7 +346,7 @@ mod tests {
         let Rows { name, rows } = &sets[0];
         assert_eq!((name.as_str(), rows.len()), ("rospy over radio", 1));
         assert_eq!((rows[0].pairs, rows[0].hosts, rows[0].offered_per_s()), (4, 4, 40.0));
-        let span = Span::Seconds { warm_up: 2.0, counted: 4.0 };
+        let span = Span::Seconds { warm_up: WARM_UP.as_secs_f64(), counted: 4.0 };
         assert_eq!((rows[0].published_per_s, rows[0].span), (40.0, span));
     }
 
