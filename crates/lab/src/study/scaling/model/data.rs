@@ -18,6 +18,8 @@ const SCANS: f64 = 1195.0;
 pub const CUT_OFF_S: f64 = 5.0;
 /// Pairing in which every echoer answers every sender, as `study scaling` writes it.
 const EVERY_TO_EVERY: &str = "every_to_every";
+/// Contents of loads with two kinds of messages, which have no size and frequency in common.
+const MIXED: &str = "robots";
 /// Share of the offered rate below which a row is beyond capacity.
 pub const CARRIED: f64 = 0.9;
 /// Mean round trip up to which the thesis called a load acceptable: its worst accepted row, 256 nodes
@@ -193,6 +195,8 @@ struct ReportRow {
     frequency_hz: f64,
     message_bytes: usize,
     #[serde(default)]
+    contents: String,
+    #[serde(default)]
     cpu_share_percent: Option<u32>,
     published_per_s: f64,
     echoed_per_s: f64,
@@ -240,11 +244,11 @@ impl ReportRow {
         format!("{} over {}{}", self.system, self.link, share.unwrap_or_default())
     }
 
-    /// Returns the row; `None` if nothing returned, or the size is unknown.
+    /// Returns the row; `None` if nothing returned, or the size is unknown or not the same for all.
     fn row(&self, seconds: f64) -> Option<Row> {
         let echoers = if self.pairing == EVERY_TO_EVERY { self.senders } else { 1 };
         let rtt_ms = self.rtt_ms.as_ref()?.mean;
-        (self.message_bytes > 0).then(|| Row {
+        (self.message_bytes > 0 && self.contents != MIXED).then(|| Row {
             pairs: self.senders * echoers,
             hosts: self.hosts,
             frequency_hz: self.frequency_hz,
@@ -335,6 +339,9 @@ mod tests {
         {"system": "rospy", "link": "radio", "senders": 1, "pairing": "pairs", "hosts": 2,
          "frequency_hz": 10.0, "message_bytes": 32, "published_per_s": 10.0, "echoed_per_s": 0.0,
          "rtt_ms": null, "void": null},
+        {"system": "rospy", "link": "radio", "senders": 2, "pairing": "pairs", "hosts": 2,
+         "frequency_hz": 10.0, "message_bytes": 4227, "contents": "robots", "published_per_s": 60.0,
+         "echoed_per_s": 60.0, "rtt_ms": {"mean": 4.0}, "void": null},
         {"system": "rospy", "link": "wired", "senders": 1, "pairing": "pairs", "hosts": 2,
          "frequency_hz": 10.0, "message_bytes": 32, "published_per_s": 10.0, "echoed_per_s": 10.0,
          "rtt_ms": {"mean": 1.0}, "void": "busy"}]}"#;
