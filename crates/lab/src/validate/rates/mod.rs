@@ -5,6 +5,7 @@
 
 mod pauses;
 mod sharing;
+mod sparse;
 mod steps;
 mod table;
 
@@ -29,6 +30,7 @@ struct Measured {
     cells: Vec<table::Cell>,
     steps: Vec<steps::Step>,
     pauses: Vec<pauses::Pause>,
+    sparse: Vec<sparse::Sparse>,
     sharing: Vec<sharing::Channel>,
     chains: Vec<relays::Row>,
 }
@@ -37,13 +39,16 @@ struct Measured {
 pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     let pauses = pauses::Case::all();
     let pause_stages = pauses.iter().map(|case| case.stage()).collect();
-    let stages =
-        [table::stages(), steps::stages(), pause_stages, sharing::stages(), relays::stages()];
-    let progress = Progress::new(stages.concat());
+    let sparse = sparse::Case::all();
+    let sparse_stages = sparse.iter().map(|case| case.stage()).collect();
+    let single = [table::stages(), steps::stages(), pause_stages, sparse_stages];
+    let stages = single.into_iter().chain([sharing::stages(), relays::stages()]);
+    let progress = Progress::new(stages.flatten().collect());
     let measured = Measured {
         cells: table::run(&progress)?,
         steps: steps::run(&progress)?,
         pauses: parallel::run(&progress, pauses, pauses::Case::run)?,
+        sparse: parallel::run(&progress, sparse, sparse::Case::run)?,
         sharing: sharing::run(&progress)?,
         chains: relays::rows(&progress, CHAIN_SEEDS)?,
     };
@@ -61,10 +66,11 @@ impl Measured {
     fn page(&self) -> String {
         format!(
             "# Comparison of rate controllers\n\n\
-             Made by `tautline-lab validate rates --docs docs`, in virtual time. The same code gives the same figures, so a change of behaviour appears as a diff of this page.\n\n{}\n{}\n{}\n{}\n{}",
+             Made by `tautline-lab validate rates --docs docs`, in virtual time. The same code gives the same figures, so a change of behaviour appears as a diff of this page.\n\n{}\n{}\n{}\n{}\n{}\n{}",
             table::section(&self.cells),
             steps::section(&self.steps),
             pauses::section(&self.pauses),
+            sparse::section(&self.sparse),
             sharing::section(&self.sharing),
             relays::section(&self.chains)
         )
@@ -74,8 +80,14 @@ impl Measured {
         let cells = self.cells.iter().filter_map(table::missed);
         let steps = self.steps.iter().filter_map(steps::missed);
         let pauses = self.pauses.iter().filter_map(pauses::missed);
+        let sparse = self.sparse.iter().filter_map(sparse::missed);
         let chains = relays::missed(&self.chains);
-        cells.chain(steps).chain(pauses).chain(sharing::missed(&self.sharing)).chain(chains)
+        cells
+            .chain(steps)
+            .chain(pauses)
+            .chain(sparse)
+            .chain(sharing::missed(&self.sharing))
+            .chain(chains)
     }
 }
 

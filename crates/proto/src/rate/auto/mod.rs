@@ -28,6 +28,7 @@
 //! A local bottleneck shows in the time for which our own kernel holds packets. Reports exclude
 //! that time; local back-pressure then holds packets back first, and this controller never does.
 
+mod burst;
 mod ceiling;
 mod cross_traffic;
 mod external_delay;
@@ -37,6 +38,7 @@ mod measure;
 
 use super::{Controller, FULL_PACKET, PendingPacket, Release, Report, next_send_time};
 use crate::time::{Duration, Instant, serialization_time};
+use burst::Bursts;
 use ceiling::{Ceiling, Growth};
 use external_delay::{DelayState, ExternalDelay, Observation, TestResult};
 use feedback::{Feedback, Jitter};
@@ -82,6 +84,7 @@ pub struct Auto {
     /// When the queue at the bottleneck was last empty.
     last_empty: Instant,
     losses: Losses,
+    bursts: Bursts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,6 +185,7 @@ impl Auto {
             delay_at_pause: Duration::ZERO,
             last_empty: Instant::default(),
             losses: Losses::default(),
+            bursts: Bursts::default(),
         }
     }
 
@@ -496,6 +500,11 @@ impl Auto {
         }
     }
 
+    fn on_held_back(&mut self) {
+        self.rate_limited = true;
+        self.bursts.on_held_back();
+    }
+
     /// Time from sending a packet until its report arrives.
     fn feedback_time(&self) -> Duration {
         self.feedback.max_time() + self.external.delay()
@@ -525,25 +534,33 @@ impl Default for Auto {
 impl Controller for Auto {
     fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release {
         self.restart_if_idle(now, in_flight);
+        if in_flight == 0 {
+            self.bursts.on_idle();
+        } else if now >= self.paused_until && self.bursts.admits(packet.bytes) {
+            return Release::Now;
+        }
         if packet.urgent && now < self.paused_until {
             let due = self.next_urgent_send.min(self.paused_until);
             return if now < due { Release::At(due) } else { Release::Now };
         }
         let ahead = if packet.urgent { FULL_PACKET } else { 0 };
         if in_flight > 0 && in_flight + packet.bytes > self.window() + ahead {
-            self.rate_limited = true;
+            self.on_held_back();
             return self.release_beyond_window(now, in_flight + packet.bytes);
         }
         let early = if packet.urgent { self.packet_time() } else { Duration::ZERO };
         let next = self.next_send.before(early);
         if now < next {
-            self.rate_limited = true;
+            self.on_held_back();
             return Release::At(next);
         }
         Release::Now
     }
 
     fn on_sent(&mut self, now: Instant, bytes: usize, _in_flight: usize) {
+        if self.bursts.on_sent(bytes) {
+            return;
+        }
         let catch_up = self.packet_time().max(Duration::from_millis(1));
         let gap = serialization_time(bytes, self.pacing_rate as u64);
         self.next_send = next_send_time(self.next_send, now, gap, catch_up);
@@ -576,6 +593,7 @@ impl Controller for Auto {
             min_queueing_delay: report.min_queueing_delay.saturating_sub(external),
             ..*report
         };
+        self.bursts.on_report(report, self.losses.is_lossy());
         // During the pause of a test, the delivery rate says nothing about the path.
         let Some(mut measurement) = self.measurement.filter(|_| !testing) else {
             self.measurement = Some(Measurement::start(now, report));

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bytes that may be sent at once after an idle time. Pacing protects urgent messages from the queue
+//! at the bottleneck. A burst that the bottleneck forwards within a millisecond needs no such
+//! protection, and pacing would only make its message late: the estimate of an application that
+//! sends little is far below the capacity. The burst therefore grows while bursts cause no queue.
+
+use crate::rate::{FULL_PACKET, Report};
+use crate::time::Duration;
+
+/// The largest burst: what the kernel may hold on a fast radio.
+const MAX_BURST: usize = 64 * 1024;
+/// The average queueing delay of the packets of a burst beyond which it is too long. That of the last
+/// packet is about twice as long.
+const CLEAR_DELAY: Duration = Duration::from_micros(500);
+
+/// Most clear bursts before the next growth. On a path that is too slow for two packets, less than one
+/// message in a hundred then waits for a test.
+const MAX_NEEDED: u32 = 128;
+
+/// The bursts of a link.
+#[derive(Debug)]
+pub(super) struct Bursts {
+    /// Bytes of a burst, the first packet included.
+    allowed: usize,
+    /// Clear bursts before the next growth, and those since the last change.
+    needed: u32,
+    clear: u32,
+    /// No burst of more than half of `allowed` was reported since it grew.
+    untested: bool,
+    /// A packet waits for the pacing rate or the window: the application is not idle.
+    held_back: bool,
+    /// From an idle time until all of the burst is reported.
+    current: Option<Burst>,
+}
+
+/// The packets that follow an idle time without a pause.
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    /// Bytes that may still be sent.
+    credit: usize,
+    packets: u32,
+    /// The application had more to send.
+    exhausted: bool,
+    /// Packets of the link acknowledged and lost since the burst began, and the sum and the minimum of
+    /// the queueing delays.
+    acked: u64,
+    lost: u64,
+    total_delay: Duration,
+    least_delay: Duration,
+}
+
+impl Default for Bursts {
+    fn default() -> Self {
+        Self {
+            allowed: FULL_PACKET,
+            needed: 1,
+            clear: 0,
+            untested: false,
+            held_back: false,
+            current: None,
+        }
+    }
+}
+
+impl Bursts {
+    /// The outcome of all packets is known, and another one is to be sent.
+    pub(super) fn on_idle(&mut self) {
+        if self.held_back {
+            return;
+        }
+        self.current = Some(Burst {
+            credit: self.allowed - FULL_PACKET,
+            packets: 0,
+            exhausted: false,
+            acked: 0,
+            lost: 0,
+            total_delay: Duration::ZERO,
+            least_delay: Duration::MAX,
+        });
+    }
+
+    /// Whether a packet after the first one may be sent at once.
+    pub(super) fn admits(&self, bytes: usize) -> bool {
+        self.current.is_some_and(|burst| burst.packets > 0 && burst.credit >= bytes)
+    }
+
+    /// A packet was held back by the pacing rate or the window.
+    pub(super) fn on_held_back(&mut self) {
+        self.held_back = true;
+        if let Some(burst) = &mut self.current {
+            (burst.credit, burst.exhausted) = (0, true);
+        }
+    }
+
+    /// A packet was sent. Returns whether it is one that [`Self::admits`].
+    pub(super) fn on_sent(&mut self, bytes: usize) -> bool {
+        let admitted = self.admits(bytes);
+        self.held_back = false;
+        if let Some(burst) = self.current.as_mut().filter(|it| admitted || it.packets == 0) {
+            burst.credit -= if admitted { bytes } else { 0 };
+            burst.packets += 1;
+        }
+        admitted
+    }
+
+    /// Adapts the next burst when all of this one is reported. The delays exclude external delay.
+    /// `lossy`: the path loses packets without a queue.
+    pub(super) fn on_report(&mut self, report: &Report, lossy: bool) {
+        let Some(burst) = self.current.as_mut().filter(|it| it.packets > 0) else { return };
+        burst.add(report);
+        // Before the burst, the outcome of all packets was known.
+        if burst.acked + burst.lost < u64::from(burst.packets) {
+            return;
+        }
+        let burst = *burst;
+        self.current = None;
+        if burst.is_queued() || burst.lost > 0 && !lossy {
+            self.shrink();
+        } else {
+            self.on_clear(&burst);
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.allowed = (self.allowed / 2).max(FULL_PACKET);
+        self.needed = (self.needed * 2).min(MAX_NEEDED);
+        (self.clear, self.untested) = (0, false);
+    }
+
+    fn on_clear(&mut self, burst: &Burst) {
+        if self.untested && burst.packets as usize * FULL_PACKET > self.allowed / 2 {
+            (self.needed, self.untested) = ((self.needed / 2).max(1), false);
+        }
+        self.clear += u32::from(burst.exhausted);
+        if self.clear >= self.needed && self.allowed < MAX_BURST {
+            self.allowed = (self.allowed * 2).min(MAX_BURST);
+            (self.clear, self.untested) = (0, true);
+        }
+    }
+}
+
+impl Burst {
+    fn add(&mut self, report: &Report) {
+        self.acked += report.acked_packets;
+        self.lost += report.lost_packets;
+        self.total_delay += report.queueing_delay.mul_f64(report.acked_packets as f64);
+        self.least_delay = self.least_delay.min(report.min_queueing_delay);
+    }
+
+    /// Whether its packets were queued one behind the other: their delay is beyond that of the least
+    /// delayed one, on average. Small packets are faster than large ones, too.
+    fn is_queued(&self) -> bool {
+        let average = self.total_delay.mul_f64(1.0 / self.acked.max(1) as f64);
+        average.saturating_sub(self.least_delay) > CLEAR_DELAY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report of these queueing delays, in microseconds, and of these losses.
+    fn report(delays_us: &[u64], lost_packets: u64) -> Report {
+        let us = Duration::from_micros;
+        Report {
+            arrival_micros: 0,
+            sent_bytes: 0,
+            sent_packets: 0,
+            acked_packets: delays_us.len() as u64,
+            lost_packets,
+            queueing_delay: us(delays_us.iter().sum::<u64>() / delays_us.len() as u64),
+            min_queueing_delay: us(delays_us.iter().copied().min().unwrap_or_default()),
+            since_sent: Duration::ZERO,
+            rtt: Duration::from_millis(1),
+            outstanding_bytes: 0,
+        }
+    }
+
+    /// Sends packets until one is held back; returns their number.
+    fn send(bursts: &mut Bursts) -> usize {
+        bursts.on_idle();
+        assert!(!bursts.on_sent(1500), "the first packet is paced");
+        let more = (0..100).take_while(|_| bursts.on_sent(1500)).count();
+        bursts.on_held_back();
+        // The next packet of the message ends the wait.
+        bursts.on_sent(1500);
+        1 + more
+    }
+
+    /// Bursts of this many packets.
+    fn bursts(packets: usize) -> Bursts {
+        Bursts { allowed: packets * 1500, ..Bursts::default() }
+    }
+
+    #[test]
+    fn a_burst_grows_to_its_limit_while_the_path_does_not_queue_it() {
+        let (mut bursts, mut sizes) = (Bursts::default(), Vec::new());
+        for _ in 0..8 {
+            let sent = send(&mut bursts);
+            sizes.push(sent);
+            bursts.on_report(&report(&vec![1000; sent], 0), false);
+        }
+        assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 43, 43]);
+    }
+
+    #[test]
+    fn a_burst_that_is_queued_or_lost_is_halved() {
+        for (bad, lossy, after) in [
+            (report(&[0, 2000, 4000, 6000], 0), false, 2),
+            (report(&[0, 0, 0], 1), false, 2),
+            // A path that loses packets anyway.
+            (report(&[0, 0, 0], 1), true, 8),
+        ] {
+            let mut bursts = bursts(4);
+            assert_eq!(send(&mut bursts), 4);
+            bursts.on_report(&bad, lossy);
+            assert_eq!(send(&mut bursts), after);
+        }
+    }
+
+    #[test]
+    fn a_slow_path_is_tested_ever_less_often() {
+        let mut bursts = Bursts::default();
+        let tests: Vec<usize> = (0..1000)
+            .filter(|_| {
+                let sent = send(&mut bursts);
+                let delays: Vec<u64> = (0..sent as u64).map(|n| n * 2000).collect();
+                bursts.on_report(&report(&delays, 0), false);
+                sent > 1
+            })
+            .collect();
+        assert!(tests.len() < 15, "{tests:?}");
+        assert!(tests.windows(2).skip(8).all(|pair| pair[1] - pair[0] > 100), "{tests:?}");
+    }
+
+    #[test]
+    fn a_message_within_the_burst_does_not_make_it_grow() {
+        let mut bursts = bursts(8);
+        bursts.on_idle();
+        bursts.on_sent(1500);
+        bursts.on_report(&report(&[0], 0), false);
+        assert_eq!(bursts.allowed, 8 * 1500);
+        assert!(!bursts.admits(1), "the burst is over");
+    }
+
+    #[test]
+    fn a_burst_ends_with_the_report_of_its_last_packet() {
+        let mut bursts = bursts(8);
+        bursts.on_idle();
+        bursts.on_sent(1500);
+        bursts.on_sent(1500);
+        bursts.on_report(&report(&[0], 0), false);
+        assert!(bursts.admits(6 * 1500));
+        bursts.on_report(&report(&[0], 0), false);
+        assert!(!bursts.admits(1));
+    }
+}
