@@ -12,9 +12,11 @@ RUNS ?=
 FUZZ_SECONDS ?= 30
 # Empty: all.
 FUZZ_TARGETS ?=
+# full: the studies as documented, about 95 minutes.
+STUDY ?= quick
 CARGO_DENY = 0.20.2
 
-.PHONY: help setup ros2 build demo test bench validate smoke realtime deny docs fuzz
+.PHONY: help setup ros2 build demo test bench validate study smoke realtime deny docs fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -24,6 +26,7 @@ help:
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md)"
+	@echo "make study   the studies of scaling, DDS and real time (docs/explanation/study-*.md), under ten minutes; STUDY=full: as documented"
 	@echo "make docs    the documentation as a site: target/docs-site/index.html"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
@@ -70,6 +73,16 @@ validate: build
 	@target/release/tautline-lab validate links --docs docs
 	-@target/release/tautline-lab validate losses
 	@target/release/tautline-lab validate rates --docs docs
+
+# The studies drive real programs: nothing else should run. Without targets reached, the next one still runs.
+study: build ros2
+	@crates/lab/setup.sh $(STUDY_PACKAGES)
+	@crates/lab/ros2.sh zenoh
+	-@target/release/tautline-lab study realtime $(STUDY_OPTIONS)
+	-@target/release/tautline-lab study dds $(STUDY_OPTIONS)
+	-@target/release/tautline-lab study scaling $(STUDY_OPTIONS)
+STUDY_PACKAGES = rt-tests stress-ng openssh-server libroscpp-dev libstd-msgs-dev libsensor-msgs-dev
+STUDY_OPTIONS = $(if $(filter full,$(STUDY)),--docs docs,--quick)
 
 # One test at a time, and nothing beside it: these look at the clock.
 realtime: setup
