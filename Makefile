@@ -25,7 +25,7 @@ help:
 	@echo "make test    format, lints, unit tests, dependencies, documentation, real ROS at both ends, fuzzing; the last line names what was not run"
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|ros2-gateway, RUNS=n, ROS=2"
-	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md)"
+	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md); the planner"
 	@echo "make study   the studies of scaling, DDS and real time (docs/explanation/study-*.md), under ten minutes; STUDY=full: as documented"
 	@echo "make docs    the documentation as a site: target/docs-site/index.html"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
@@ -73,6 +73,7 @@ validate: build
 	@target/release/tautline-lab validate links --docs docs
 	-@target/release/tautline-lab validate losses
 	@target/release/tautline-lab validate rates --docs docs
+	-@target/release/tautline-lab validate plans --expect docs/measured/plans.json
 
 # The studies drive real programs: nothing else should run. Without targets reached, the next one still runs.
 study: build ros2

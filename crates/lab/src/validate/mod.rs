@@ -77,6 +77,12 @@ pub enum Subject {
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
+        /// Compare the results with this summary; exit code 3 if they differ.
+        #[arg(long, value_name = "FILE")]
+        expect: Option<PathBuf>,
+        /// Also write measured/plans.json below this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
     },
     /// Compare chains of relays with plain IP forwarding; exit code 3 if they are not better.
     Relays {
@@ -141,7 +147,13 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
         Subject::Links { json, docs } => links::run(*json, docs.as_deref()),
         Subject::Losses { json } => losses::run(*json),
-        Subject::Plans { fleets, first_seed, json } => plans::run(*first_seed, *fleets, *json),
+        Subject::Plans { fleets, first_seed, json, expect, docs } => plans::run(&plans::Options {
+            first_seed: *first_seed,
+            fleets: *fleets,
+            json: *json,
+            expect: expect.as_deref(),
+            docs: docs.as_deref(),
+        }),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Cost { json } => cost::run(*json),
         Subject::Speed { json } => speed::run(*json),

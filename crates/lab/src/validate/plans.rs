@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The planner against random fleets in virtual time.
 
+mod golden;
+
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Arrival, Samples};
 use crate::rig::table::{self, column};
 use crate::scenario::{self, NetworkKind, Pace, Scenario};
-use crate::sim::{self, Repeated, Traced};
+use crate::sim::{self, Traced};
 use anyhow::{Context, Result};
-use serde::Serialize;
+use golden::Golden;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use tautline_medium::RateControl;
 use tautline_node::config::Problem;
 use tautline_node::plan::{Assessment, Channel, Fleet, Flow};
 
@@ -42,6 +46,9 @@ struct Row {
     priority: u8,
     least_ms: f64,
     worst_ms: Option<f64>,
+    /// Messages that arrived, and those of them later than the worst case, after however many attempts.
+    messages: usize,
+    later: usize,
     lost_percent: f64,
     p50_ms: f64,
     p999_ms: f64,
@@ -49,7 +56,7 @@ struct Row {
     max_ms: f64,
     attempts: u32,
     /// Messages during which a packet needed more.
-    more_attempts_percent: f64,
+    more_attempts: usize,
 }
 
 impl Row {
@@ -86,15 +93,40 @@ impl Case {
     }
 }
 
-/// Runs the validation; exit code 3 if a target is missed.
-pub fn run(first_seed: u64, fleets: u64, json: bool) -> Result<ExitCode> {
-    let seeds: Vec<u64> = (first_seed..first_seed + fleets).collect();
+/// What is compared and kept.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// Seed of the first fleet.
+    pub first_seed: u64,
+    /// Number of fleets.
+    pub fleets: u64,
+    /// Print JSON instead of the tables.
+    pub json: bool,
+    /// A summary with which the results are compared.
+    pub expect: Option<&'a Path>,
+    /// Write the summary to measured/plans.json below this folder.
+    pub docs: Option<&'a Path>,
+}
+
+/// Runs the validation; exit code 3 if a target is missed, or if the results are not the expected ones.
+pub fn run(options: &Options<'_>) -> Result<ExitCode> {
+    let kept = options.expect.map(Golden::read).transpose()?;
+    let seeds: Vec<u64> = (options.first_seed..options.first_seed + options.fleets).collect();
     let progress =
         Progress::new(seeds.iter().map(|seed| (format!("fleet {seed}"), EXPECTED)).collect());
     let cases = parallel::run(&progress, seeds, case)?;
     progress.finish();
     let summary = Summary::of(&cases);
-    super::conclude(&(&summary, &cases), json, &text(&summary, &cases), summary.holds())
+    let golden = Golden::of(&summary, &cases);
+    if let Some(docs) = options.docs {
+        golden.write(&docs.join("measured/plans.json"))?;
+    }
+    let differences = kept.map(|kept| kept.differences(&golden)).unwrap_or_default();
+    if !differences.is_empty() {
+        eprint!("not as kept:\n{differences}");
+    }
+    let holds = summary.holds() && differences.is_empty();
+    super::conclude(&(&summary, &cases), options.json, &text(&summary, &cases), holds)
 }
 
 /// Draws a fleet: its scenario.
@@ -162,6 +194,7 @@ fn fleet(scenario: &Scenario) -> Result<Fleet> {
             bytes: flow.bytes,
             period: Duration::from_nanos(period),
             priority: flow.priority,
+            lifespan: flow.lifespan.map(Duration::from_nanos),
         })
     });
     Ok(Fleet { channel, flows: flows.collect::<Result<_>>()? })
@@ -170,13 +203,18 @@ fn fleet(scenario: &Scenario) -> Result<Fleet> {
 fn case(seed: u64) -> Result<Case> {
     let (scenario, phy_mbps, access, robots) = drawn(seed)?;
     let fleet = fleet(&scenario)?;
+    let acknowledgement = acknowledgement(&fleet.channel);
     let plan = Assessment::new(&fleet);
     let Traced { samples, repeated } = sim::traced(&scenario, seed)?;
     let flows = fleet.flows.iter().zip(&plan.flows).zip(&samples);
     let rows: Vec<Row> = flows
         .map(|((flow, forecast), (name, samples))| {
             let delays = samples.delays(COUNTED);
-            let planned = planned(samples, &repeated, flow.from, forecast.attempts);
+            let late = repeated.iter();
+            let late =
+                late.filter(|it| it.station.0 == flow.from && it.attempts > forecast.attempts);
+            let late: Vec<u64> = late.map(|it| it.at - acknowledgement).collect();
+            let planned = planned(samples, &late);
             let missing =
                 |arrived: usize, all: usize| 100.0 * (1.0 - arrived as f64 / all.max(1) as f64);
             Row {
@@ -189,7 +227,11 @@ fn case(seed: u64) -> Result<Case> {
                 lost_percent: missing(delays.len(), samples.published(COUNTED)),
                 max_ms: stats::worst(&planned),
                 attempts: forecast.attempts,
-                more_attempts_percent: missing(planned.len(), delays.len()),
+                more_attempts: delays.len() - planned.len(),
+                messages: delays.len(),
+                later: forecast.worst.map_or(0, |worst| {
+                    delays.iter().filter(|it| **it > worst.as_secs_f64() * 1e3).count()
+                }),
                 p50_ms: stats::percentile(delays.clone(), 0.5),
                 p999_ms: stats::percentile(delays, 0.999),
             }
@@ -199,10 +241,16 @@ fn case(seed: u64) -> Result<Case> {
     Ok(Case { seed, phy_mbps, access, robots, load: plan.load, fits: plan.fits(), did_fit, rows })
 }
 
-/// Delays of the messages during which no packet of a station needed more than `attempts`.
-fn planned(samples: &Samples, repeated: &[Repeated], station: usize, attempts: u32) -> Vec<f64> {
-    let late = repeated.iter().filter(|it| it.station.0 == station && it.attempts > attempts);
-    let late: Vec<u64> = late.map(|it| it.at).collect();
+/// Time from the arrival of a packet to the end of its last attempt.
+fn acknowledgement(channel: &Channel) -> u64 {
+    let Channel::Wifi(wifi) = channel else { return 0 };
+    let RateControl::Fixed(bps) = wifi.rate else { return 0 };
+    wifi.phy.rate_number(bps).map_or(0, |rate| wifi.phy.sifs() + wifi.phy.ack_airtime(rate))
+}
+
+/// Delays of the messages during which no packet arrived after too many attempts; `late` has the times of
+/// those that did.
+fn planned(samples: &Samples, late: &[u64]) -> Vec<f64> {
     let counted = samples.arrivals.iter().filter(|it| COUNTED.contains(&it.sent_ns));
     let planned = counted.filter(|it| {
         let first = late.partition_point(|at| *at < it.sent_ns);
@@ -212,7 +260,7 @@ fn planned(samples: &Samples, repeated: &[Repeated], station: usize, attempts: u
 }
 
 /// What is judged.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Summary {
     fleets: usize,
     judged: usize,
@@ -222,6 +270,11 @@ struct Summary {
     flows: usize,
     late: usize,
     median_ratio: f64,
+    /// Messages of these flows, those during which a packet needed more attempts than the plan assumes, and
+    /// those later than their worst case, after however many attempts.
+    messages: usize,
+    more_attempts_percent: f64,
+    later_percent: f64,
 }
 
 impl Summary {
@@ -230,6 +283,9 @@ impl Summary {
         let right = judged.iter().filter(|it| it.fits == it.did_fit).count();
         let fitting = judged.iter().filter(|it| it.fits);
         let rows: Vec<&Row> = fitting.flat_map(|it| &it.rows).collect();
+        let sum = |of: fn(&Row) -> usize| rows.iter().map(|it| of(it)).sum::<usize>();
+        let messages = sum(|it| it.messages);
+        let percent = |part: usize| part as f64 / messages as f64 * 100.0;
         Self {
             fleets: cases.len(),
             judged: judged.len(),
@@ -238,6 +294,9 @@ impl Summary {
             flows: rows.len(),
             late: rows.iter().filter(|it| it.is_late()).count(),
             median_ratio: median_ratio(rows.iter().copied()),
+            messages,
+            more_attempts_percent: percent(sum(|it| it.more_attempts)),
+            later_percent: percent(sum(|it| it.later)),
         }
     }
 
@@ -269,14 +328,54 @@ fn text(summary: &Summary, cases: &[Case]) -> String {
             column("ratio", |it| format!("{:.2}", median_ratio(&it.rows))),
         ],
     );
+    let by_topic = table::text(
+        &TOPICS.map(|topic| ByTopic::of(topic, cases)),
+        &[
+            column("topic", |it: &ByTopic| it.topic.to_string()),
+            column("flows", |it| it.flows.to_string()),
+            column("late", |it| it.late.to_string()),
+            column("ratio", |it| format!("{:.2}", it.median_ratio)),
+        ],
+    );
     format!(
-        "{table}\n{} of {} fleets away from the border right ({:.1} %); {} of {} flows later than planned; \
-         worst case / p99.9, median: {:.2}\n",
+        "{table}\n{by_topic}\n\
+         {} of {} fleets away from the border right ({:.1} %, target {RIGHT_TARGET_PERCENT} %)\n\
+         {} of {} flows with a message later than planned (target 0)\n\
+         worst case / p99.9, median: {:.2} (target {RATIO_TARGET})\n\
+         {:.3} % of {} messages had a packet with more attempts than planned; {:.4} % of all messages, these \
+         included, were later than planned\n",
         summary.right,
         summary.judged,
         summary.right_percent,
         summary.late,
         summary.flows,
-        summary.median_ratio
+        summary.median_ratio,
+        summary.more_attempts_percent,
+        summary.messages,
+        summary.later_percent,
     )
+}
+
+/// The topics of each robot.
+const TOPICS: [&str; 4] = ["command", "scan", "odometry", "image"];
+
+/// The flows of one topic in all fleets that are judged and fit.
+struct ByTopic {
+    topic: &'static str,
+    flows: usize,
+    late: usize,
+    median_ratio: f64,
+}
+
+impl ByTopic {
+    fn of(topic: &'static str, cases: &[Case]) -> Self {
+        let rows = cases.iter().filter(|it| it.is_judged() && it.fits).flat_map(|it| &it.rows);
+        let rows: Vec<&Row> = rows.filter(|it| it.name.starts_with(topic)).collect();
+        Self {
+            topic,
+            flows: rows.len(),
+            late: rows.iter().filter(|it| it.is_late()).count(),
+            median_ratio: median_ratio(rows.iter().copied()),
+        }
+    }
 }

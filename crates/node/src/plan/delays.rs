@@ -3,19 +3,12 @@
 
 use super::backoff;
 use super::contention::{CLASSES, Stations, Timing};
+use super::queue::Queued;
 use super::traffic::Packets;
 
 /// Time until a packet that was given up is sent again, beyond its own delay: the acknowledgement's
 /// delay of the peer and the detection.
 const REPAIR: f64 = 0.02;
-
-/// Messages that a station sends.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Queued {
-    /// Their mean number: the whole ones are certain, one more has the rest as its probability.
-    pub(super) messages: f64,
-    pub(super) packets: Packets,
-}
 
 /// ln E[exp(N x)] of a number N whose whole part is certain, and whose fraction is the probability of
 /// one more.
@@ -29,7 +22,11 @@ pub(super) fn log_number(mean: f64, x: f64) -> f64 {
 /// ln(e^a + e^b).
 pub(super) fn log_sum(a: f64, b: f64) -> f64 {
     let (high, low) = (a.max(b), a.min(b));
-    if low == f64::NEG_INFINITY { high } else { high + (low - high).exp().ln_1p() }
+    if low == f64::NEG_INFINITY || high == f64::INFINITY {
+        high
+    } else {
+        high + (low - high).exp().ln_1p()
+    }
 }
 
 /// The delay of a station's packets, as the logarithm of its moment generating function: the bounds of
@@ -76,7 +73,7 @@ impl Delays<'_> {
         let delivered = delivered - counted.ln();
         let repair = theta * (REPAIR + 2.0 * timing.delay);
         let lost = delivered + timing.packet_loss.ln() + repair;
-        if lost >= 0.0 {
+        if delivered == f64::INFINITY || lost >= 0.0 {
             return f64::INFINITY;
         }
         delivered + (1.0 - timing.packet_loss).ln() - (-lost.exp()).ln_1p()
@@ -106,6 +103,6 @@ impl LogMeans {
             let sizes = packets.sizes().into_iter().filter(|(count, _)| *count > 0);
             sizes.map(|(count, bytes)| count as f64 * packet(bytes)).sum()
         };
-        queue.iter().map(|it| log_number(it.messages, message(it.packets))).sum()
+        queue.iter().map(|it| it.number.log_mean(message(it.packets))).sum()
     }
 }

@@ -253,6 +253,7 @@ fn of_report(
         rate_hz: messages as f64 / seconds,
         bytes: bytes / messages,
         priority: report.priority,
+        lifespan: None,
     })
 }
 
@@ -275,6 +276,7 @@ fn sent(config: &Config, rule: &TopicRule, to: &PeerConfig, rate_hz: f64, bytes:
         rate_hz: rule.treatment.rate_hz.map_or(rate_hz, |most| rate_hz.min(most)),
         bytes,
         priority: rule.treatment.priority,
+        lifespan: rule.treatment.lifespan,
     }
 }
 

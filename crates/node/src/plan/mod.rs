@@ -12,6 +12,7 @@ mod delays;
 pub mod inputs;
 mod load;
 mod measurable;
+mod queue;
 pub mod radio;
 mod response;
 mod rivals;

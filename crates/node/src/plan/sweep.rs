@@ -157,7 +157,7 @@ mod tests {
 
     fn traffic(from: &str, topic: &str, rate_hz: f64, bytes: u64, priority: u8) -> Traffic {
         let [from, to, topic] = [from, "base", topic].map(str::to_owned);
-        Traffic { from, to, via: vec![], topic, rate_hz, bytes, priority }
+        Traffic { from, to, via: vec![], topic, rate_hz, bytes, priority, lifespan: None }
     }
 
     fn channel() -> Channel {

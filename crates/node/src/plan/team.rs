@@ -32,6 +32,9 @@ pub struct Traffic {
     pub bytes: u64,
     /// Priority, 0 to 255, higher first.
     pub priority: u8,
+    /// Age past which a message is worthless; `None` for no limit.
+    #[serde(skip)]
+    pub lifespan: Option<Duration>,
 }
 
 /// Robots that share a radio.
@@ -202,6 +205,7 @@ impl Team {
                 bytes: it.bytes,
                 period: Duration::from_secs_f64(1.0 / it.rate_hz),
                 priority: it.priority,
+                lifespan: it.lifespan,
             }));
             hops.push(begin..flows.len());
         }
@@ -306,7 +310,7 @@ mod tests {
         priority: u8,
     ) -> Traffic {
         let [from, to, topic] = [from, to, topic].map(str::to_owned);
-        Traffic { from, to, via: vec![], topic, rate_hz, bytes, priority }
+        Traffic { from, to, via: vec![], topic, rate_hz, bytes, priority, lifespan: None }
     }
 
     fn team(image_hz: f64) -> Team {

@@ -18,6 +18,9 @@ const REPORT_BYTES: u32 = 76;
 /// (`proto/src/recovery/received.rs`).
 const REPORT_SHARE: f64 = 0.0175;
 const REPORT_SECONDS: f64 = 200e-6;
+/// A message without a lifespan is due this long after its publication
+/// (`proto/src/delivery/outbox/mod.rs`).
+const DEFAULT_DUE: Duration = Duration::from_secs(1);
 /// Priority of reports: they precede all messages.
 pub(super) const REPORTS: u16 = 256;
 
@@ -56,6 +59,9 @@ pub struct Flow {
     pub period: Duration,
     /// Priority, 0 to 255, higher first.
     pub priority: u8,
+    /// Age past which a message is worthless; `None` for no limit. Among messages of one priority, the
+    /// first that ends is sent first.
+    pub lifespan: Option<Duration>,
 }
 
 /// Robots on one channel.
@@ -76,6 +82,8 @@ pub(super) struct Stream {
     pub(super) priority: u16,
     /// Seconds.
     pub(super) period: f64,
+    /// Seconds from the publication of a message to the time that decides on its turn.
+    pub(super) due: f64,
     pub(super) packets: Packets,
 }
 
@@ -129,6 +137,7 @@ pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
         to: flow.to,
         priority: flow.priority.into(),
         period: flow.period.as_secs_f64(),
+        due: flow.lifespan.unwrap_or(DEFAULT_DUE).as_secs_f64(),
         packets: Packets::of(flow.bytes),
     });
     messages.chain(reports(fleet)).collect()
@@ -149,6 +158,7 @@ fn reports(fleet: &Fleet) -> impl Iterator<Item = Stream> {
         to,
         priority: REPORTS,
         period: 1.0 / packets.min(most),
+        due: 0.0,
         packets: Packets { full: 0, last_bytes: REPORT_BYTES },
     })
 }
