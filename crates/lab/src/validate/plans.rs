@@ -213,7 +213,7 @@ fn case(seed: u64) -> Result<Case> {
             let late = repeated.iter();
             let late =
                 late.filter(|it| it.station.0 == flow.from && it.attempts > forecast.attempts);
-            let late: Vec<u64> = late.map(|it| it.at - acknowledgement).collect();
+            let late: Vec<u64> = late.map(|it| it.at.saturating_sub(acknowledgement)).collect();
             let planned = planned(samples, &late);
             let missing =
                 |arrived: usize, all: usize| 100.0 * (1.0 - arrived as f64 / all.max(1) as f64);
