@@ -22,8 +22,6 @@ const REPORT_DUE: f64 = 2e-3;
 const HELD_REPORTS: usize = 2;
 /// Small packets that the kernel holds.
 const HELD_PACKETS: u32 = 2;
-/// More reports before one message are not counted.
-const MANY_REPORTS: usize = 64;
 /// Time for which the kernel may hold packets behind the one on the air: the back-pressure's lead.
 const LEAD: f64 = 1e-3;
 
@@ -169,19 +167,19 @@ impl<'a> Station<'a> {
     }
 
     /// The reports that precede the message.
-    fn reports(&self, until: f64, message: u32) -> Option<Queued> {
-        let packets = self.reports.first()?.packets;
+    fn reports(&self, until: f64, message: u32) -> Vec<Queued> {
+        let Some(packets) = self.reports.first().map(|it| it.packets) else { return vec![] };
         let means = self.reports.iter().map(|it| {
             // Packets with messages carry the reports to their receiver, if they are sent before those are due.
             let is_carried = it.to == self.stream.to && self.carries_reports;
             let within = if is_carried { 0.0 } else { until };
             self.rivals.messages(it, within)
         });
-        let most = match self.is_held_briefly() {
-            true => HELD_REPORTS * (message as usize + 1),
-            false => MANY_REPORTS,
-        };
-        Some(Queued { number: Number::at_most(most, means), packets })
+        if self.is_held_briefly() {
+            let most = HELD_REPORTS * (message as usize + 1);
+            return vec![Queued { number: Number::at_most(most, means), packets }];
+        }
+        means.map(|mean| Queued { number: Number::Mean(mean), packets }).collect()
     }
 
     /// Whether the back-pressure releases a message about when the packet on the air should have left:
