@@ -18,6 +18,9 @@ const UNBOUNDED: f64 = 60.0;
 const MAX_MESSAGES: u32 = 1000;
 /// A report is due this long after the packet on which it reports (`proto/src/recovery/sent.rs`), in seconds.
 const REPORT_DUE: f64 = 2e-3;
+/// Messages of a busy period before which the number of reports is taken as random. Before later ones it
+/// is nearly certain.
+const RANDOM_REPORTS: u32 = 4;
 /// Reports that the kernel holds at once (`proto/src/endpoint/transmit.rs`).
 const HELD_REPORTS: usize = 2;
 /// Small packets that the kernel holds.
@@ -177,7 +180,11 @@ impl<'a> Station<'a> {
         });
         if self.is_held_briefly() {
             let most = HELD_REPORTS * (message as usize + 1);
-            return vec![Queued { number: Number::at_most(most, means), packets }];
+            let number = match message < RANDOM_REPORTS {
+                true => Number::at_most(most, means),
+                false => Number::Mean(means.sum::<f64>().min(most as f64)),
+            };
+            return vec![Queued { number, packets }];
         }
         means.map(|mean| Queued { number: Number::Mean(mean), packets }).collect()
     }
