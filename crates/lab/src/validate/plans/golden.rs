@@ -97,13 +97,13 @@ mod tests {
 
     const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measured/plans.json");
 
-    /// Small fleets, which are simulated fast.
+    /// The smallest fleet, which is simulated fast.
     #[test]
     fn fleets_have_the_results_that_are_kept() {
         let kept = Golden::read(Path::new(KEPT)).unwrap();
         let mut small: Vec<&Line> = kept.fleets.iter().collect();
         small.sort_by_key(|it| (it.flows, it.seed));
-        for line in &small[..3] {
+        for line in &small[..1] {
             let found = Line::of(&super::super::case(line.seed).unwrap());
             assert!(line.is_same(&found), "found {found:?}, kept {line:?}");
         }
