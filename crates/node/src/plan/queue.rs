@@ -49,8 +49,8 @@ impl Number {
     }
 }
 
-/// Adds one with a probability, up to `most`.
-fn add(chances: &mut Vec<f64>, probability: f64, most: usize) {
+/// Adds one with a probability to a number with these chances, up to `most`.
+pub(super) fn add(chances: &mut Vec<f64>, probability: f64, most: usize) {
     if chances.len() <= most {
         chances.push(0.0);
     }

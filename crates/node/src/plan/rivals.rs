@@ -3,7 +3,7 @@
 
 use super::contention::{CLASSES, Contention, Stations, Timing};
 use super::delays::{Delays, LogMeans, log_number, log_sum};
-use super::queue::Queued;
+use super::queue::{self, Queued};
 use super::traffic::Stream;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -245,21 +245,16 @@ impl Bounds<'_> {
 
 /// Probabilities that 0, 1, 2, ... of independent events with these probabilities occur.
 fn numbers(events: &[f64]) -> Vec<f64> {
-    let mut number = vec![1.0];
+    let mut chances = vec![1.0];
     for probability in events {
-        number.push(0.0);
-        for n in (0..number.len()).rev() {
-            let fewer = if n > 0 { number[n - 1] } else { 0.0 };
-            number[n] = number[n] * (1.0 - probability) + fewer * probability;
-        }
+        queue::add(&mut chances, *probability, usize::MAX);
     }
-    number
+    chances
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::queue;
     use crate::plan::traffic::{Channel, Packets};
     use tautline_medium::{Access, PipeConfig, RateControl, WifiConfig};
     use tautline_proto::Class;

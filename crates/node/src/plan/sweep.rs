@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Delays as the load grows: all rates together, or the number of robots.
 
+use super::team::MAX_ROBOTS;
 use super::{Team, Traffic};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,8 +13,6 @@ const LEAST_FACTOR: f64 = 0.1;
 const COMMON_FACTOR: f64 = 1.5;
 /// A load beyond this multiple of all rates is not examined.
 const MAX_FACTOR: f64 = 100.0;
-/// Robots that are examined, at most.
-const MAX_ROBOTS: usize = 256;
 /// How far the axis continues behind the load that fits.
 const BEYOND: f64 = 1.2;
 /// Halvings of an interval in which a load is searched.
@@ -67,10 +66,16 @@ impl Team {
         let at = |it: f64| self.at(axis, it);
         let limit = match axis {
             Axis::Load => highest_factor(&at),
-            Axis::Robots(_) => highest_number(&at),
+            Axis::Robots(name) => self.highest_number(name),
         };
         let points = positions(axis, limit).into_iter().map(|it| point(it, &at(it))).collect();
         Sweep { points, limit }
+    }
+
+    /// The most robots like this one that fit; `None` if all that are tried do.
+    fn highest_number(&self, name: &str) -> Option<f64> {
+        let most = if fits(self) { 1 + self.more_like(name) } else { 0 };
+        (most < MAX_ROBOTS).then_some(most as f64)
     }
 
     /// The team at a multiple of its rates, or with a number of robots.
@@ -104,11 +109,6 @@ fn highest_factor(at: &impl Fn(f64) -> Team) -> Option<f64> {
         if fits(&at(middle)) { low = middle } else { high = middle }
     }
     Some(low)
-}
-
-fn highest_number(at: &impl Fn(f64) -> Team) -> Option<f64> {
-    let first = (1..=MAX_ROBOTS).find(|number| !fits(&at(*number as f64)))?;
-    Some((first - 1) as f64)
 }
 
 /// The loads, and one just below the limit.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// More robots than these are not tried.
-const MAX_ROBOTS: usize = 256;
+pub(super) const MAX_ROBOTS: usize = 256;
 /// Halvings of an interval in which a rate is searched.
 const HALVINGS: u32 = 20;
 /// A topic that fits at this multiple of its rate is not limited by the radio.
@@ -275,7 +275,7 @@ impl Team {
         robots.map(|like| More { like: like.clone(), robots: self.more_like(like) }).collect()
     }
 
-    fn more_like(&self, name: &str) -> usize {
+    pub(super) fn more_like(&self, name: &str) -> usize {
         let mut all = self.traffic.clone();
         for number in 1..=MAX_ROBOTS {
             all.extend(self.copy_of(name, number));

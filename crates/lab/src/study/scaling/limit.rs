@@ -7,13 +7,13 @@ use serde::Serialize;
 
 /// A process, or a thread of it, that uses this much of the processor time it may have is at its
 /// limit, percent.
-const PROCESS_BUSY: f64 = 90.0;
+pub const PROCESS_BUSY: f64 = 90.0;
 /// A machine whose cores are this busy together has no time left, percent.
 const MACHINE_BUSY: f64 = 95.0;
 /// A channel for which a frame waits, or is on the air, for this much of the time has no time left,
 /// percent. The share of the time in which it transmits is lower: between two frames are DIFS and
 /// backoff, which take a quarter of the time if frames are short.
-const CHANNEL_BUSY: f64 = 95.0;
+pub const CHANNEL_BUSY: f64 = 95.0;
 /// A cable with a rate that carries this much of it is full, percent.
 const LINK_BUSY: f64 = 95.0;
 /// Messages under way of each conversation, from which on they queue: at the end of the counted time
@@ -27,6 +27,12 @@ pub const PRODUCED_PERCENT: f64 = 95.0;
 /// by this factor and by [`GROWTH_MS`].
 const GROWTH: f64 = 2.0;
 const GROWTH_MS: f64 = 2.0;
+
+/// Whether these median round trips of the first and the last quarter, in milliseconds, are of a queue that
+/// grows.
+pub fn grow([first, last]: [f64; 2]) -> bool {
+    last > GROWTH * first && last - first > GROWTH_MS
+}
 
 /// A limit that a run has reached, with what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -123,8 +129,7 @@ pub struct Evidence {
 impl Evidence {
     /// Whether the round trips grow during the run.
     pub fn grows(&self) -> bool {
-        let grows = |[first, last]: [f64; 2]| last > GROWTH * first && last - first > GROWTH_MS;
-        self.rtt_quarters_ms.is_some_and(grows)
+        self.rtt_quarters_ms.is_some_and(grow)
     }
 
     /// Whether the load was produced and carried without a growing queue.

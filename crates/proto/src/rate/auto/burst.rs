@@ -4,11 +4,10 @@
 //! protection, and pacing would only make its message late: the estimate of an application that
 //! sends little is far below the capacity. The burst therefore grows while bursts cause no queue.
 
+use crate::rate::local::MAX_BUDGET;
 use crate::rate::{FULL_PACKET, Report};
 use crate::time::Duration;
 
-/// The largest burst: what the kernel may hold on a fast radio.
-const MAX_BURST: usize = 64 * 1024;
 /// The average queueing delay of the packets of a burst beyond which it is too long. That of the last
 /// packet is about twice as long.
 const CLEAR_DELAY: Duration = Duration::from_micros(500);
@@ -20,7 +19,7 @@ const MAX_NEEDED: u32 = 128;
 /// The bursts of a link.
 #[derive(Debug)]
 pub(super) struct Bursts {
-    /// Bytes of a burst, the first packet included.
+    /// Bytes of a burst, the first packet included: at most what the kernel may hold on a fast radio.
     allowed: usize,
     /// Clear bursts before the next growth, and those since the last change.
     needed: u32,
@@ -132,8 +131,8 @@ impl Bursts {
             (self.needed, self.untested) = ((self.needed / 2).max(1), false);
         }
         self.clear += u32::from(burst.exhausted);
-        if self.clear >= self.needed && self.allowed < MAX_BURST {
-            self.allowed = (self.allowed * 2).min(MAX_BURST);
+        if self.clear >= self.needed && self.allowed < MAX_BUDGET {
+            self.allowed = (self.allowed * 2).min(MAX_BUDGET);
             (self.clear, self.untested) = (0, true);
         }
     }

@@ -3,6 +3,7 @@
 //! half of them with senders and half with echoers, and every echoer answers every sender. Here in
 //! virtual time, up to the limit of each team.
 
+use super::super::limit::{CARRIED_PERCENT, CHANNEL_BUSY, PROCESS_BUSY, PRODUCED_PERCENT, grow};
 use super::super::load::SCAN_BYTES;
 use super::data::{self, Span};
 use crate::rig::parallel;
@@ -35,18 +36,6 @@ const RUNGS: [i32; 2] = [-20, 60];
 const STRIDE: i32 = 8;
 /// Echoes per second of all pairs at which a climb begins.
 const FIRST_PER_S: f64 = 60.0;
-/// A load is held if this share of the messages was published and this share of the echoes returned,
-/// percent, as in the runs with real programs.
-const PRODUCED_PERCENT: f64 = 95.0;
-const CARRIED_PERCENT: f64 = 99.0;
-/// And if the median round trip does not grow by this factor and this time from the first to the last
-/// quarter of the counted time.
-const GROWTH: f64 = 2.0;
-const GROWTH_MS: f64 = 2.0;
-/// A channel that some radio wants for this share of the time is the limit, percent.
-const CHANNEL_WANTED: f64 = 95.0;
-/// A program that uses this share of its processor's time is the limit, percent.
-const PROGRAM_BUSY: f64 = 90.0;
 /// Expected time of a climb, for the first progress line.
 const CLIMB: Duration = Duration::from_secs(4);
 
@@ -339,12 +328,12 @@ fn round_trips(trips: &[&Trip], plan: &Plan) -> Option<RoundTrips> {
     })
 }
 
-/// Returns the limits that a run has reached; none if its load was held.
+/// Returns the limits that a run has reached; none if its load was held, by the bounds of the runs with real
+/// programs.
 fn limits(point: &Point) -> Vec<Limit> {
     let is_good = |it: RoundTrips| {
-        let [first, last] = it.quarters;
         // Where the warm-up has filled a queue already, its growth alone can be too slow to be seen.
-        it.mean <= data::ACCEPTABLE_MS && (last <= GROWTH * first || last - first <= GROWTH_MS)
+        it.mean <= data::ACCEPTABLE_MS && !grow(it.quarters)
     };
     if point.published_percent >= PRODUCED_PERCENT
         && point.echoed_percent >= CARRIED_PERCENT
@@ -353,10 +342,10 @@ fn limits(point: &Point) -> Vec<Limit> {
         return Vec::new();
     }
     let mut limits = Vec::new();
-    if point.wanted_percent >= CHANNEL_WANTED {
+    if point.wanted_percent >= CHANNEL_BUSY {
         limits.push(Limit::Airtime);
     }
-    let busiest = point.busiest.iter().filter(|(_, percent)| *percent >= PROGRAM_BUSY);
+    let busiest = point.busiest.iter().filter(|(_, percent)| *percent >= PROCESS_BUSY);
     limits.extend(busiest.map(|(name, _)| Limit::Process(name.clone())));
     if limits.is_empty() {
         limits.push(Limit::Queue);
