@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redirects calls inside Cyclone DDS to src/hooks.rs and src/local.rs. A program that links this
+//! Redirects calls inside Cyclone DDS to src/hooks.rs, src/local.rs and src/burst.rs. A program that links this
 //! crate needs the same: its build.rs includes this one.
 
-const HOOKED: [&str; 6] = [
+const HOOKED: [&str; 7] = [
     "ddsi_match_reader_with_proxy_writers",
     "ddsi_type_ref_proxy",
     "ddsi_xmsg_addpar_sentinel",
     "ddsi_xmsg_addpar_sentinel_ifparam",
     "ddsi_xqos_mergein_missing",
     "ddsrt_bind",
+    "ddsrt_sendmsg",
 ];
 
 fn main() {
