@@ -93,7 +93,7 @@ pub struct Ladder {
 }
 
 /// Frequencies of the sweep, Hz; the thesis went from 1 Hz to 1 MHz in steps of ten.
-const FREQUENCIES: &[f64] = &[1000.0, 5000.0, 10e3, 20e3];
+const FREQUENCIES: &[f64] = &[10.0, 100.0, 1000.0, 5000.0, 10e3, 20e3, 50e3];
 const ALL_SYSTEMS: &[System] = &[
     System::Rospy,
     System::RospyNodelay,
