@@ -82,7 +82,12 @@ impl Gaps {
         }
         let (least, longest) = (self.least.max(1) as usize, self.most.max(0) as usize);
         let width = (self.most - self.least + 1) as f64;
-        let mean_gap: f64 = (1..=longest).map(|it| self.reach(it)).sum();
+        // Of the gaps longer than a number of slots.
+        let mut longer = vec![0.0; longest + 1];
+        for slots in (0..longest).rev() {
+            longer[slots] = longer[slots + 1] + self.reach(slots + 1);
+        }
+        let mean_gap = longer[0];
         // Slots after a packet, and their sums.
         let mut renewed = Sums::default();
         let mut begun = Vec::with_capacity(most + 1);
@@ -93,7 +98,7 @@ impl Gaps {
             let (late, by_number) = renewed.over(slots, least, longest);
             let falling = (longest as f64 + 1.0 - slots as f64) * late + by_number;
             let some = (early + falling / width) / mean_gap;
-            let none = (slots + 1..=longest).map(|it| self.reach(it)).sum::<f64>() / mean_gap;
+            let none = longer.get(slots).copied().unwrap_or(0.0) / mean_gap;
             let mean = none + weight * some;
             begun.push(if mean.is_finite() { mean.ln() } else { f64::INFINITY });
             renewed.push((self.reach(slots + 1) + weight * later) / at_once);

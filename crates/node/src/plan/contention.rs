@@ -195,7 +195,7 @@ impl Contention {
             found.attempt[class] = timing.attempt(class, 0.0);
         }
         for _ in 0..ROUNDS {
-            for class in 0..CLASSES {
+            for class in (0..CLASSES).filter(|class| stations[*class] > 0.0) {
                 let next = timing.attempt(class, timing.failure(found.collision(class)));
                 found.attempt[class] = (found.attempt[class] + next) / 2.0;
             }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What robots send: from their files, from snapshots of running daemons, and from the command line.
 
+use super::radios::Radios;
+use super::spread::Links;
 use super::{Team, Traffic};
-use crate::config::{Config, Expected, PeerConfig, units};
+use crate::config::{Config, Expected, LinkConfig, PeerConfig, units};
 use crate::rates;
 use crate::status::{Direction, Status, TopicReport};
 use serde::Serialize;
@@ -11,6 +13,8 @@ use tautline_gateway::mapping::{Pattern, TopicRule};
 
 /// A shorter time measures no rate.
 const MIN_SECONDS: f64 = 5.0;
+/// How a line ends that asks for a rate or a size.
+pub const UNKNOWN_RATE_OR_SIZE: &str = "must be known";
 const EXPECT_FORM: &str = "TOPIC=RATE,SIZE or NODE:TOPIC=RATE,SIZE, such as /scan=10Hz,4kB";
 
 /// What a user expects of a topic on the command line.
@@ -69,23 +73,20 @@ pub struct Inputs {
 
 impl Inputs {
     /// Returns all traffic, or what is missing, by name.
-    pub fn traffic(&self) -> Result<Vec<Traffic>, Vec<String>> {
-        let mut missing = Vec::new();
-        let measured = self.measured(&mut missing);
+    pub fn traffic(&self, radios: &Radios) -> Result<Vec<Traffic>, Vec<String>> {
+        let mut missing = self.twice();
+        let measured = self.measured(radios, &mut missing);
         let mut all: Vec<Traffic> = Vec::new();
         for file in &self.files {
-            self.add_file(file, &measured, &mut all, &mut missing);
+            self.add_file(file, radios, &measured, &mut all, &mut missing);
         }
-        let unused = self
-            .expectations
-            .iter()
-            .filter(|it| !all.iter().any(|one| it.is_of(&one.from, &one.topic)));
-        missing.extend(unused.map(|it| {
-            format!("--expect {}: no file has a topic of this name; patterns are written as in the file", it.topic)
-        }));
+        let mut seen = BTreeSet::new();
+        missing.retain(|it| seen.insert(it.clone()));
+        missing.extend(self.expectations.iter().filter_map(|it| self.unused(it)));
         all.extend(measured);
         if all.is_empty() && missing.is_empty() {
             missing.push("no topics: no file has topics and peers, and no snapshot has topics that a peer wants".into());
+            missing.extend(self.notes());
         }
         if missing.is_empty() { Ok(all) } else { Err(missing) }
     }
@@ -100,9 +101,94 @@ impl Inputs {
         arrived.collect()
     }
 
+    /// Returns what the inputs leave out, and where they contradict each other.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for file in &self.files {
+            for peer in &file.config.peers {
+                notes.extend(self.note_of_peer(file, &peer.name));
+            }
+            for (rule, _) in rules(&file.config) {
+                let peers = receivers(&file.config, rule);
+                notes.extend(peers.filter_map(|it| self.refusal(&file.config, rule, it)));
+            }
+        }
+        notes.sort();
+        notes.dedup();
+        notes
+    }
+
+    fn note_of_peer(&self, file: &RobotFile, peer: &str) -> Option<String> {
+        let name = &file.config.name;
+        match self.file_of(peer) {
+            // A snapshot of one end has the topics of both.
+            None if !self.snapshots.is_empty() => None,
+            None => Some(format!("no file of {peer}: what it sends is not counted")),
+            Some(other) if other.config.peers.iter().any(|it| it.name == *name) => None,
+            Some(other) => {
+                Some(format!("{name} has {peer} as a peer, but {} has no peer {name}", other.path))
+            }
+        }
+    }
+
+    /// Says that the file of a receiver does not accept a topic, if so.
+    fn refusal(&self, config: &Config, rule: &TopicRule, to: &PeerConfig) -> Option<String> {
+        let file = self.file_of(&to.name)?;
+        let names = &file.config.peers.iter().find(|it| it.name == config.name)?.names;
+        let pattern = &rule.pattern;
+        // Under a prefix, the types decide, which files do not have.
+        let is_accepted = !names.prefix.is_empty()
+            || names.accept.iter().any(|it| may_meet(&it.pattern, pattern));
+        let (path, topic, name) = (&file.path, pattern.as_str(), &config.name);
+        (!is_accepted)
+            .then(|| format!("{path}: does not accept {topic} of {name}; it is not counted"))
+    }
+
+    fn file_of(&self, name: &str) -> Option<&RobotFile> {
+        self.files.iter().find(|it| it.config.name == name)
+    }
+
+    /// Two files of one robot would count its topics twice.
+    fn twice(&self) -> Vec<String> {
+        let twice = |(index, file): (usize, &RobotFile)| {
+            let name = &file.config.name;
+            let first = self.files[..index].iter().find(|it| it.config.name == *name)?;
+            Some(format!(
+                "{} and {} are both files of {name}: leave one out",
+                first.path, file.path
+            ))
+        };
+        self.files.iter().enumerate().filter_map(twice).collect()
+    }
+
+    /// Says that an expectation is of no topic, if so.
+    fn unused(&self, it: &Expectation) -> Option<String> {
+        let names: Vec<&str> = self.files.iter().map(|file| &*file.config.name).collect();
+        match &it.node {
+            Some(node) if !names.contains(&&**node) => Some(format!(
+                "--expect {node}:{}: no file of {node}; there are files of: {}",
+                it.topic,
+                names.join(", ")
+            )),
+            _ => {
+                let has = |config: &Config| {
+                    rules(config).any(|(rule, _)| it.is_of(&config.name, rule.pattern.as_str()))
+                };
+                (!self.files.iter().any(|file| has(&file.config))).then(|| {
+                    format!("--expect {}: no file has a topic of this name; patterns are written as in the file", it.topic)
+                })
+            }
+        }
+    }
+
+    fn configs(&self) -> Vec<&Config> {
+        self.files.iter().map(|it| &it.config).collect()
+    }
+
     fn add_file(
         &self,
         file: &RobotFile,
+        radios: &Radios,
         measured: &[Traffic],
         all: &mut Vec<Traffic>,
         missing: &mut Vec<String>,
@@ -120,9 +206,13 @@ impl Inputs {
             }
             match (rate, bytes) {
                 (Some(rate_hz), Some(bytes)) => {
-                    all.extend(
-                        receivers(config, rule).map(|it| sent(config, rule, it, rate_hz, bytes)),
-                    );
+                    let wanted = |to: &&PeerConfig| self.refusal(config, rule, to).is_none();
+                    for to in receivers(config, rule).filter(wanted) {
+                        match radios.links(config, rule, to, &self.configs()) {
+                            Ok(links) => all.push(sent(config, rule, to, (rate_hz, bytes), links)),
+                            Err(unknown) => missing.push(unknown),
+                        }
+                    }
                 }
                 (rate, bytes) => missing.push(ask(file, expected, rate.is_none(), bytes.is_none())),
             }
@@ -131,8 +221,8 @@ impl Inputs {
 
     /// The traffic of the snapshots. What a robot receives counts only if there is no snapshot of its
     /// sender.
-    fn measured(&self, missing: &mut Vec<String>) -> Vec<Traffic> {
-        let pairs = self.pairs();
+    fn measured(&self, radios: &Radios, missing: &mut Vec<String>) -> Vec<Traffic> {
+        let (pairs, configs) = (self.pairs(), self.configs());
         let nodes: BTreeSet<&str> = pairs.iter().map(|it| &*it.last.node).collect();
         let mut all = Vec::new();
         for pair in &pairs {
@@ -147,7 +237,15 @@ impl Inputs {
             let wanted = last.topics.iter().filter(|it| it.wanted);
             let own =
                 wanted.filter(|it| it.direction == Direction::Out || !nodes.contains(&*it.peer));
-            all.extend(own.filter_map(|it| of_report(node, it, pair.before(it), seconds)));
+            let file = configs.iter().copied().find(|it| it.name == node);
+            for report in own {
+                let before = pair.before(report);
+                let Some(found) = of_report(node, report, before, seconds) else { continue };
+                match radios.links_of(last, report, before, file) {
+                    Ok(links) => all.push(Traffic { links, ..found }),
+                    Err(unknown) => missing.push(unknown),
+                }
+            }
         }
         all
     }
@@ -254,6 +352,7 @@ fn of_report(
         bytes: bytes / messages,
         priority: report.priority,
         lifespan: None,
+        links: Links::only(),
     })
 }
 
@@ -263,7 +362,13 @@ fn rules(config: &Config) -> impl Iterator<Item = (&TopicRule, &Expected)> {
     config.topics[actions..].iter().zip(&config.expected)
 }
 
-fn sent(config: &Config, rule: &TopicRule, to: &PeerConfig, rate_hz: f64, bytes: u64) -> Traffic {
+fn sent(
+    config: &Config,
+    rule: &TopicRule,
+    to: &PeerConfig,
+    (rate_hz, bytes): (f64, u64),
+    links: Links,
+) -> Traffic {
     Traffic {
         from: config.name.clone(),
         to: to.name.clone(),
@@ -277,28 +382,36 @@ fn sent(config: &Config, rule: &TopicRule, to: &PeerConfig, rate_hz: f64, bytes:
         bytes,
         priority: rule.treatment.priority,
         lifespan: rule.treatment.lifespan,
+        links,
     }
 }
 
 /// Says that a radio does not carry what is expected of the topics that the node sends by it, if so.
-/// Peers with several links do not count.
+/// Peers whose links use radios without a channel do not count.
 pub fn warning(config: &Config, interface: &str) -> Option<String> {
-    let (_, channel) = config.channels.iter().find(|(name, _)| name == interface)?;
-    let uses = |peer: &&PeerConfig| match &peer.links[..] {
-        [link] => link.interface.as_ref().is_none_or(|it| it == interface),
-        _ => false,
+    let radios = Radios::of_files([config].into_iter()).ok()?;
+    let own = config.channels.iter().position(|(name, _)| name == interface)?;
+    let has_channel = |name: &String| config.channels.iter().any(|(it, _)| it == name);
+    let is_known = |peer: &&PeerConfig| {
+        let known =
+            |it: &LinkConfig| it.interface.as_ref().map_or(config.channels.len() == 1, has_channel);
+        !peer.links.is_empty() && peer.links.iter().all(known)
     };
-    let known = rules(config).filter_map(|(rule, it)| Some((rule, it.rate_hz?, it.bytes?)));
-    let traffic = known.flat_map(|(rule, rate_hz, bytes)| {
-        let peers = receivers(config, rule).filter(uses);
-        peers.map(move |peer| sent(config, rule, peer, rate_hz, bytes))
+    let known = rules(config).filter_map(|(rule, it)| Some((rule, (it.rate_hz?, it.bytes?))));
+    let traffic = known.flat_map(|(rule, expected)| {
+        let peers = receivers(config, rule).filter(is_known);
+        let links = |peer| radios.links(config, rule, peer, &[]).ok();
+        let radios = peers.filter_map(move |peer| Some((peer, links(peer)?)));
+        radios
+            .map(move |(peer, links)| sent(config, rule, peer, expected, links))
+            .collect::<Vec<_>>()
     });
-    let team = Team { channel: channel.clone(), traffic: traffic.collect() };
-    let load = team.load();
+    let team = Team { traffic: traffic.collect(), radios: radios.all().to_vec() };
+    let load = team.loads()[own].load;
     (load >= 1.0).then(|| {
         format!(
-            "the topics that this node sends are expected to need {:.0} % of what this radio carries; \
-             `tautline plan` says what gives way",
+            "the topics that this node alone sends are expected to need {:.0} % of what this radio carries; \
+             `tautline plan` says what gives way, and counts those of other nodes",
             load * 100.0
         )
     })
@@ -308,19 +421,36 @@ fn is_measured(node: &str, pattern: &Pattern, measured: &[Traffic]) -> bool {
     measured.iter().any(|it| it.from == node && pattern.matches(&it.topic))
 }
 
+/// The peers that get the topics of a rule.
 fn receivers<'a>(
     config: &'a Config,
     rule: &'a TopicRule,
 ) -> impl Iterator<Item = &'a PeerConfig> + 'a {
-    let gets = |name: &String| rule.treatment.to.as_ref().is_none_or(|to| to.contains(name));
-    config.peers.iter().filter(move |it| gets(&it.name))
+    let only = &rule.treatment.links.only;
+    let is_to = |it: &PeerConfig| rule.treatment.to.as_ref().is_none_or(|to| to.contains(&it.name));
+    let is_offered = |it: &PeerConfig| {
+        it.offer.is_empty() || it.offer.iter().any(|one| may_meet(one, &rule.pattern))
+    };
+    let is_linked = move |it: &PeerConfig| {
+        only.is_empty() || it.links.iter().any(|link| only.contains(&link.name))
+    };
+    config.peers.iter().filter(move |it| is_to(it) && is_offered(it) && is_linked(it))
+}
+
+/// Whether both patterns may match one name: `/camera/*` and `/*/image` do.
+fn may_meet(one: &Pattern, other: &Pattern) -> bool {
+    let begin = |it: &'_ Pattern| it.as_str().split('*').next().unwrap_or_default().to_owned();
+    let (begin_one, begin_other) = (begin(one), begin(other));
+    let alike = begin_one.starts_with(&begin_other) || begin_other.starts_with(&begin_one);
+    let are_patterns = !one.is_name() && !other.is_name();
+    (are_patterns && alike) || one.covers(other) || other.covers(one)
 }
 
 fn ask(file: &RobotFile, expected: &Expected, rate: bool, size: bool) -> String {
     let what = match (rate, size) {
-        (true, true) => "rate and size are unknown",
-        (true, false) => "the rate is unknown",
-        _ => "the size is unknown",
+        (true, true) => "rate and size",
+        (true, false) => "the rate",
+        _ => "the size",
     };
-    format!("{}: {}: {what}", file.path, expected.pattern.as_str())
+    format!("{}: {}: {what} {UNKNOWN_RATE_OR_SIZE}", file.path, expected.pattern.as_str())
 }

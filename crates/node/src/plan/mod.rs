@@ -6,6 +6,7 @@
 //! station that precede it, and for other stations, which contend by the rules of 802.11's DCF
 //! (Bianchi, 2000).
 
+mod answers;
 mod backoff;
 mod contention;
 mod delays;
@@ -14,14 +15,19 @@ mod load;
 mod measurable;
 mod queue;
 pub mod radio;
+mod radios;
 mod response;
 mod rivals;
+mod spread;
 mod sweep;
 mod team;
 mod traffic;
 
+pub use answers::{Carried, GivesWay, More, TeamPlan, TopicPlan, Waiting, Without, WorstCase};
+pub use radios::Radios;
+pub use spread::Links;
 pub use sweep::{Axis, Point, Sweep, TopicDelays};
-pub use team::{GivesWay, More, Team, TeamPlan, TopicPlan, Traffic};
+pub use team::{Radio, RadioLoad, Team, Traffic};
 pub use traffic::{Channel, Fleet, Flow};
 
 use contention::Timing;
@@ -56,6 +62,20 @@ pub struct FlowForecast {
 fn load_of(fleet: &Fleet) -> f64 {
     let timing = Timing::of(&fleet.channel);
     load::load(&fleet.channel, &timing, &traffic::streams(fleet))
+}
+
+/// Returns the airtime of all flows, as a fraction ([`FlowForecast::share`]).
+fn share_of(fleet: &Fleet) -> f64 {
+    let timing = Timing::of(&fleet.channel);
+    let streams = traffic::streams(fleet).into_iter().take(fleet.flows.len());
+    streams.map(|it| it.airtime(&timing) / it.period).sum()
+}
+
+/// Returns the delay of a message over all flows on an idle channel ([`FlowForecast::least`]).
+fn least_of(fleet: &Fleet) -> Duration {
+    let timing = Timing::of(&fleet.channel);
+    let streams = traffic::streams(fleet).into_iter().take(fleet.flows.len());
+    streams.map(|it| Duration::from_secs_f64(it.airtime(&timing) + timing.delay)).sum()
 }
 
 impl Assessment {

@@ -14,8 +14,9 @@ pub const PATTERN: &str = "^(wifi|line):[0-9]+([.][0-9]*)? *(bps|kbps|Mbps|Gbps)
 
 /// Parses a radio; the error names what was found and what is allowed.
 pub fn parse(text: &str) -> Result<Channel, String> {
-    let (kind, rest) =
-        text.split_once(':').ok_or_else(|| format!("no kind; allowed are {FORMS}"))?;
+    let (kind, rest) = text
+        .split_once(':')
+        .ok_or_else(|| format!("no kind before the rate; allowed are {FORMS}"))?;
     let mut parts = rest.split(',').map(str::trim);
     let rate = parts.next().unwrap_or_default();
     let bps = units::bit_rate(rate).filter(|it| *it > 0);
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn wrong_radios_name_what_was_found_and_what_is_allowed() {
         for (text, found) in [
-            ("6Mbps", "no kind"),
+            ("6Mbps", "no kind before the rate"),
             ("lora:6Mbps", "'lora' is no kind"),
             ("wifi:7Mbps", "7 Mbps is no rate of 802.11; allowed are 6, 9, 12"),
             ("wifi:fast", "'fast' is no rate"),

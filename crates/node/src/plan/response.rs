@@ -15,7 +15,7 @@ const MORE_ATTEMPTS: f64 = 1e-3;
 /// A longer delay counts as unbounded, in seconds.
 const UNBOUNDED: f64 = 60.0;
 /// Messages of one flow within a busy period that are examined.
-const MAX_MESSAGES: u32 = 1000;
+const MAX_MESSAGES: u32 = 100;
 /// A report is due this long after the packet on which it reports (`proto/src/recovery/sent.rs`), in seconds.
 const REPORT_DUE: f64 = 2e-3;
 /// Messages of a busy period before which the number of reports is taken as random. Before later ones it

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Delays as the load grows: all rates together, or the number of robots.
 
-use super::team::MAX_ROBOTS;
+use super::answers::MAX_ROBOTS;
 use super::{Team, Traffic};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::thread::ScopedJoinHandle;
 
 /// Loads at which delays are determined, at most.
 const POINTS: u32 = 24;
-/// The least multiple of all rates, and the highest one that is drawn if everything fits before.
+/// The least multiple of all rates, and the highest one that is drawn: if everything fits, and if not.
 const LEAST_FACTOR: f64 = 0.1;
 const COMMON_FACTOR: f64 = 1.5;
+const EXPECTED_FACTOR: f64 = 1.0;
 /// A load beyond this multiple of all rates is not examined.
 const MAX_FACTOR: f64 = 100.0;
 /// How far the axis continues behind the load that fits.
@@ -68,7 +71,19 @@ impl Team {
             Axis::Load => highest_factor(&at),
             Axis::Robots(name) => self.highest_number(name),
         };
-        let points = positions(axis, limit).into_iter().map(|it| point(it, &at(it))).collect();
+        let positions = positions(axis, limit);
+        // Points beyond the limit take seconds.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let of_thread = |first: usize| -> Vec<Point> {
+            let own = positions.iter().skip(first).step_by(threads);
+            own.map(|it| point(*it, &at(*it))).collect()
+        };
+        let mut points: Vec<Point> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..threads).map(|it| scope.spawn(move || of_thread(it))).collect();
+            let joined = all.into_iter().map(ScopedJoinHandle::join);
+            joined.flat_map(|it| it.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        });
+        points.sort_by(|a, b| a.at.total_cmp(&b.at));
         Sweep { points, limit }
     }
 
@@ -91,7 +106,7 @@ impl Team {
                 self.traffic.iter().cloned().chain(copies).collect()
             }
         };
-        Team { channel: self.channel.clone(), traffic }
+        Team { radios: self.radios.clone(), traffic }
     }
 }
 
@@ -115,7 +130,11 @@ fn highest_factor(at: &impl Fn(f64) -> Team) -> Option<f64> {
 fn positions(axis: &Axis, limit: Option<f64>) -> Vec<f64> {
     let mut all: Vec<f64> = match axis {
         Axis::Load => {
-            let end = limit.map_or(COMMON_FACTOR, |it| (it * BEYOND).max(COMMON_FACTOR));
+            let end = match limit {
+                Some(limit) if limit < EXPECTED_FACTOR => (limit * BEYOND).max(EXPECTED_FACTOR),
+                Some(limit) => (limit * BEYOND).max(COMMON_FACTOR),
+                None => COMMON_FACTOR,
+            };
             let step = (end - LEAST_FACTOR) / f64::from(POINTS - 1);
             let regular = (0..POINTS).map(|it| LEAST_FACTOR + step * f64::from(it));
             regular.chain(limit.map(|it| it * JUST_BELOW)).collect()
@@ -153,21 +172,23 @@ fn point(at: f64, team: &Team) -> Point {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Channel, radio};
+    use crate::plan::{Links, Radio, radio};
 
     fn traffic(from: &str, topic: &str, rate_hz: f64, bytes: u64, priority: u8) -> Traffic {
         let [from, to, topic] = [from, "base", topic].map(str::to_owned);
-        Traffic { from, to, via: vec![], topic, rate_hz, bytes, priority, lifespan: None }
+        let (via, lifespan, links) = (vec![], None, Links::only());
+        Traffic { from, to, via, topic, rate_hz, bytes, priority, lifespan, links }
     }
 
-    fn channel() -> Channel {
-        radio::parse("line:2Mbps,shared").unwrap()
+    fn radios() -> Vec<Radio> {
+        let channel = radio::parse("line:2Mbps,shared").unwrap();
+        vec![Radio { name: "wlan0".into(), channel }]
     }
 
     /// On a line, messages take 0.4 Mbps with their headers, of 2 Mbps.
     fn team() -> Team {
         let traffic = vec![traffic("robot", "/scan", 36.0, 1300, 200)];
-        Team { channel: channel(), traffic }
+        Team { radios: radios(), traffic }
     }
 
     #[test]
@@ -201,7 +222,7 @@ mod tests {
             traffic("b", "/image", 1.0, 4_000, 20),
             traffic("a", "/scan", 10.0, 1000, 200),
         ];
-        let both = Team { channel: channel(), traffic };
+        let both = Team { radios: radios(), traffic };
         let point = point(1.0, &both);
         let names: Vec<&str> = point.topics.iter().map(|it| &*it.topic).collect();
         assert_eq!(names, ["/scan", "/image"]);

@@ -401,6 +401,17 @@ fn order(treatment: &Treatment, all_count: bool) -> DeliveryOrder {
     }
 }
 
+/// Returns how a topic uses several links.
+pub(crate) fn link_policy(treatment: &Treatment) -> LinkPolicy {
+    match treatment.links.choice {
+        None => LinkPolicy::of_priority(treatment.priority),
+        Some(LinkChoice::Best) => LinkPolicy::Best,
+        Some(LinkChoice::Weighted) => LinkPolicy::Weighted,
+        Some(LinkChoice::Stripe) => LinkPolicy::Stripe,
+        Some(LinkChoice::Duplicate) => LinkPolicy::Duplicate(treatment.links.copies),
+    }
+}
+
 fn link_use(treatment: &Treatment, links: &[(String, u8)]) -> LinkUse {
     let rule = &treatment.links;
     let set = |names: &[String]| {
@@ -408,13 +419,7 @@ fn link_use(treatment: &Treatment, links: &[(String, u8)]) -> LinkUse {
         LinkSet::of(named.map(|(_, number)| *number))
     };
     LinkUse {
-        policy: match rule.choice {
-            None => LinkPolicy::of_priority(treatment.priority),
-            Some(LinkChoice::Best) => LinkPolicy::Best,
-            Some(LinkChoice::Weighted) => LinkPolicy::Weighted,
-            Some(LinkChoice::Stripe) => LinkPolicy::Stripe,
-            Some(LinkChoice::Duplicate) => LinkPolicy::Duplicate(rule.copies),
-        },
+        policy: link_policy(treatment),
         only: (!rule.only.is_empty()).then(|| set(&rule.only)),
         avoid: set(&rule.avoid),
         over_budget: rule.over_budget,

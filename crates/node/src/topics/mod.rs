@@ -16,7 +16,7 @@ mod transforms;
 mod waiting;
 mod watchdogs;
 
-pub(crate) use local::LocalTopic;
+pub(crate) use local::{LocalTopic, link_policy};
 
 use crate::audit::{Actor, Recorder};
 use crate::codec::{Done, Job};
