@@ -317,27 +317,49 @@ def ninth_panel(axes, points):
     axes.set_xticks(hosts)
 
 
+def held(points, transport, hosts):
+    """The middle of the highest frequencies held, over the seeds."""
+    limits = climbs([point for point in points
+                     if point["transport"] == transport and point["hosts"] == hosts])
+    return limits[len(limits) // 2][0]
+
+
+def ratio_panel(axes, points, kinds):
+    """How many times the frequency of plain ROS 1 Tautline holds, by kind of computer."""
+    for kind, style in zip(kinds, ("-", "--")):
+        own = [point for point in points if point["computers"] == kind]
+        hosts = sorted({point["hosts"] for point in own})
+        ratios = [held(own, "tautline", it) / held(own, "tcp", it) for it in hosts]
+        axes.plot(hosts, ratios, style, marker="o", color=TRANSPORTS["tautline"][1], linewidth=1.8,
+                  markersize=5, label=COMPUTERS[kind])
+    axes.axhline(1, color=THESIS, linewidth=1)
+    axes.set_ylim(0.9, 2.2)
+    axes.set_xticks(hosts)
+
+
 def ninth(model, _folder):
     points = model["ninth"]
     kinds = [kind for kind in COMPUTERS if any(point["computers"] == kind for point in points)]
     nodes = sorted({point["nodes"] for point in points})
-    figure, grid = plt.subplots(len(kinds), len(nodes), figsize=(4.2 * len(nodes), 4 * len(kinds)),
-                                sharex=True, sharey=True, squeeze=False)
-    for line, kind in zip(grid, kinds):
-        for axes, count in zip(line, nodes):
-            ninth_panel(axes, [point for point in points
-                               if point["computers"] == kind and point["nodes"] == count])
-            dress(axes, "%d node%s on each host" % (count, "" if count == 1 else "s"),
-                  "hosts, every sender to every echoer", "highest held, Hz")
-        line[0].set_ylabel("%s\nhighest held, Hz" % COMPUTERS[kind])
+    figure, grid = plt.subplots(2, len(nodes), figsize=(4.2 * len(nodes), 7), sharex=True,
+                                sharey="row", squeeze=False, height_ratios=(4, 3))
+    for above, below, count in zip(*grid, nodes):
+        own = [point for point in points if point["nodes"] == count]
+        ninth_panel(above, [point for point in own if point["computers"] == kinds[-1]])
+        dress(above, "%d node%s on each host" % (count, "" if count == 1 else "s"),
+              "", "highest held, Hz")
+        logarithmic(above, x=False)
+        ratio_panel(below, own, kinds)
+        dress(below, "", "hosts, every sender to every echoer", "Tautline over ROS 1")
     for axes in grid.flat:
-        logarithmic(axes, x=False)
         axes.label_outer()
     grid[0][-1].legend(frameon=False, fontsize=9)
+    grid[1][0].legend(frameon=False, fontsize=9)
     marks = ", ".join("%s %s" % pair for pair in (("circle:", "airtime"), ("square:", "a processor"),
                                                   ("triangle:", "a queue")))
-    figure.text(0.01, 0.008, "Modelled 802.11, 54 Mbps, scans of 4.2 KB, virtual time.\n"
-                "Limit of the next higher load: %s." % marks, ha="left", fontsize=8.5, color=THESIS)
+    figure.text(0.01, 0.008, "Modelled 802.11, 54 Mbps, scans of 4.2 KB, virtual time. Above: %s.\n"
+                "Limit of the next higher load: %s." % (COMPUTERS[kinds[-1]], marks), ha="left",
+                fontsize=8.5, color=THESIS)
     return figure
 
 
@@ -353,10 +375,11 @@ def model_of_thesis(model, _folder):
     at = sorted({row["pairs"] for row in beyond})
     line = [middle([row["predicted"]["echoed_per_s"] for row in beyond if row["pairs"] == it]) for it in at]
     carried.plot(at, line, "-", color=INK, linewidth=1.6, label="C(N, S)")
-    carried.axhline(CSLV_PER_S, linestyle="--", color=THESIS, linewidth=1.6, label="CSLV")
+    carried.axhline(CSLV_PER_S, linestyle="--", color=THESIS, linewidth=1.6,
+                    label="CSLV, constant of the thesis")
     carried.set_ylim(0, 350)
     dress(carried, "Beyond capacity", "pairs of a sender and an echoer", "echoes per second, all pairs")
-    for axes, predicted, title in ((ours, rows, "C(N, S)"), (theirs, cslv, "CSLV")):
+    for axes, predicted, title in ((ours, rows, "C(N, S)"), (theirs, cslv, "CSLV, constant of the thesis")):
         for hz in frequencies:
             own = sorted((row for row in predicted if row["frequency_hz"] == hz),
                          key=lambda row: row["pairs"])

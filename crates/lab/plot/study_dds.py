@@ -111,8 +111,9 @@ def draw_paper(axes, paper, cases):
             labels.append((ms, at, [name]))
     for ms, at, names in labels:
         axes.annotate("2016: " + ",\n".join(names), (at, ms), color="#707070", fontsize=7.5,
-                      xytext=(4, 0), textcoords="offset points", va="center", zorder=1,
-                      annotation_clip=False)
+                      xytext=(7, 0), textcoords="offset points", va="center", zorder=4,
+                      annotation_clip=False,
+                      bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5})
 
 
 def draw_system(axes, cells, system):
@@ -123,7 +124,9 @@ def draw_system(axes, cells, system):
     if not points:
         return
     axes.plot([it[0] for it in points], [it[1] for it in points], line, color=colour,
-              linewidth=1.7, label=title, zorder=3)
+              linewidth=1.7, zorder=3)
+    # For the legend: line and marker in one.
+    axes.plot([], [], line, marker=marker, color=colour, linewidth=1.7, markersize=5, label=title)
     for fine in (True, False):
         chosen = [it for it in points if (it[2] == "fine") == fine]
         axes.plot([it[0] for it in chosen], [it[1] for it in chosen], marker, color=colour,

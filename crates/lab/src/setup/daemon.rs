@@ -7,6 +7,7 @@ use crate::rig::node_file::{NodeFile, control};
 use crate::rig::processes::{Process, run, wait_for};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -187,6 +188,18 @@ pub fn write_statuses(daemons: &[Daemon], folder: &Path) -> Result<Vec<Value>> {
         Ok(status)
     };
     daemons.iter().zip(NAMES).map(write).collect()
+}
+
+/// Returns the most frequent reason for which daemons have dropped messages, and how many.
+pub fn most_dropped(statuses: &[Value]) -> Option<(String, u64)> {
+    let topics = statuses.iter().filter_map(|status| status["topics"].as_array()).flatten();
+    let reasons = topics.filter_map(|topic| topic["dropped"].as_object()).flatten();
+    let mut all: BTreeMap<&String, u64> = BTreeMap::new();
+    for (reason, count) in reasons {
+        *all.entry(reason).or_default() += count.as_u64().unwrap_or(0);
+    }
+    let most = all.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
+    most.map(|(reason, count)| (reason.clone(), count))
 }
 
 fn is_connected(status: &Value) -> bool {

@@ -3,6 +3,7 @@
 
 use super::Figures;
 use super::tables::{Block, blocks};
+use crate::rig::output::About;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
@@ -26,8 +27,20 @@ pub fn write(docs: &Path, folder: &Path, figures: &Figures) -> Result<()> {
         .with_context(|| format!("cannot write {REPORT}"))?;
     let file = page(docs);
     let text = std::fs::read_to_string(&file)?;
-    let text = blocks(figures)?.iter().try_fold(text, replace)?;
+    let blocks = blocks(figures)?;
+    let text = blocks.iter().chain([&measured(figures)]).try_fold(text, replace)?;
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// When, where and with which programs the page was measured.
+fn measured(figures: &Figures) -> Block {
+    let markdown = format!(
+        "{} A {} run with {}.\n",
+        About::now().line(),
+        figures.mode,
+        figures.packages.join(", ")
+    );
+    Block { name: "machine".into(), title: String::new(), markdown }
 }
 
 /// Replaces the text between the markers of a block.

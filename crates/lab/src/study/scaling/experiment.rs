@@ -118,8 +118,8 @@ const FEW_SYSTEMS: &[System] = &[System::Rospy, System::Roscpp, System::Rclpy, S
 const ROBOTS: [usize; 10] = [6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 const QUICK_ROBOTS: [usize; 4] = [8, 9, 12, 13];
 /// Pairs with small messages, and with scans.
-const TEXT_PAIRS: [usize; 4] = [16, 24, 32, 40];
-const SCAN_PAIRS: [usize; 4] = [4, 5, 6, 7];
+const TEXT_PAIRS: [usize; 9] = [4, 6, 8, 12, 16, 24, 32, 40, 48];
+const SCAN_PAIRS: [usize; 6] = [4, 5, 6, 7, 8, 9];
 const SCANS_HZ: f64 = 10.0;
 /// Rungs of the comparison that are expected to be run, with the one above the limit. Only the time
 /// left depends on it.

@@ -34,6 +34,15 @@ pub fn grow([first, last]: [f64; 2]) -> bool {
     last > GROWTH * first && last - first > GROWTH_MS
 }
 
+/// Messages that daemons dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// The most frequent reason, as in `tautline status`.
+    pub reason: String,
+    /// Messages dropped for it.
+    pub messages: u64,
+}
+
 /// A limit that a run has reached, with what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -64,6 +73,11 @@ pub enum Limit {
         /// Bits carried in the busier direction, percent of the rate.
         percent: f64,
     },
+    /// A daemon drops messages, and neither a processor nor the link is busy: a limit of its own.
+    Dropped {
+        /// What it drops.
+        of: Dropped,
+    },
     /// Messages queue, and neither a processor nor the link is busy.
     Queue {
         /// Messages under way at the end of the counted time.
@@ -92,6 +106,9 @@ impl Limit {
                 format!("airtime (frames waited {percent:.0} % of the time)")
             }
             Self::Link { percent } => format!("rate of the link ({percent:.0} %)"),
+            Self::Dropped { of } => {
+                format!("the daemon's limit '{}' ({} messages dropped)", of.reason, of.messages)
+            }
             Self::Queue { messages, place } => format!("queue {place} ({messages} messages)"),
             Self::NotFound { of: Some(of) } => format!(
                 "none measured (busiest is {}: ran {:.0} %, waited {:.0} %)",
@@ -122,6 +139,8 @@ pub struct Evidence {
     pub contended_percent: Option<f64>,
     /// Bits carried by a cable with a rate in the busier direction, percent of the rate.
     pub link_percent: Option<f64>,
+    /// What daemons dropped most; `None` if nothing.
+    pub dropped: Option<Dropped>,
     /// Queues at the end of the counted time.
     pub queued: Queued,
 }
@@ -165,6 +184,9 @@ impl Evidence {
     }
 
     fn limit_without_load(&self) -> Limit {
+        if let Some(of) = self.dropped.clone().filter(|_| self.echoed_percent < CARRIED_PERCENT) {
+            return Limit::Dropped { of };
+        }
         match self.queued.messages_per_conversation >= QUEUED_PER_CONVERSATION {
             true => Limit::Queue { messages: self.queued.messages, place: self.queued.place() },
             false => Limit::NotFound { of: self.busiest.clone() },
@@ -245,6 +267,18 @@ mod tests {
         let few = Queued { messages_per_conversation: 2.0, ..queued };
         let evidence = Evidence { queued: few, ..good() };
         assert!(matches!(evidence.limits()[0], Limit::NotFound { .. }));
+    }
+
+    #[test]
+    fn what_a_daemon_drops_without_any_load_is_its_own_limit() {
+        let dropped = Some(Dropped { reason: "over_rate".into(), messages: 900 });
+        let evidence = Evidence { echoed_percent: 50.0, dropped: dropped.clone(), ..good() };
+        assert_eq!(
+            evidence.limits()[0].words(),
+            "the daemon's limit 'over_rate' (900 messages dropped)"
+        );
+        let carried = Evidence { dropped, ..good() };
+        assert!(matches!(carried.limits()[0], Limit::NotFound { .. }));
     }
 
     #[test]

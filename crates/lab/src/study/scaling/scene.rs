@@ -6,7 +6,8 @@ use super::system::System;
 use super::watch::Watched;
 use crate::air::Punctuality;
 use crate::rig::processes::Process;
-use crate::setup::daemon::{Daemon, DaemonSetup};
+use super::limit::Dropped;
+use crate::setup::daemon::{self, Daemon, DaemonSetup};
 use crate::setup::ros::RosProgram;
 use crate::setup::world::{Bridge, Computer, Link, Pair};
 use anyhow::{Context, Result, ensure};
@@ -229,10 +230,11 @@ impl Scene {
         }
     }
 
-    /// Writes the status of each daemon to the folder.
-    pub fn write_statuses(&self, folder: &Path) -> Result<()> {
-        crate::setup::daemon::write_statuses(&self.daemons, folder)?;
-        Ok(())
+    /// Writes the status of each daemon to the folder; returns what they dropped most.
+    pub fn write_statuses(&self, folder: &Path) -> Result<Option<Dropped>> {
+        let statuses = daemon::write_statuses(&self.daemons, folder)?;
+        let dropped = daemon::most_dropped(&statuses);
+        Ok(dropped.map(|(reason, messages)| Dropped { reason, messages }))
     }
 
     fn start_masters(&self, folder: &Path) -> Result<Vec<Process>> {

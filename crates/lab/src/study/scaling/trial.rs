@@ -3,7 +3,7 @@
 
 use super::cgroup::Groups;
 use super::experiment::Experiment;
-use super::limit::Evidence;
+use super::limit::{Dropped, Evidence};
 use super::load::Load;
 use super::nodes::{COUNTDOWN, Nodes};
 use super::queue::{Measured, Meter, Queued};
@@ -64,6 +64,7 @@ struct Watched {
     used: Used,
     measured: Measured,
     punctuality: Option<Punctuality>,
+    dropped: Option<Dropped>,
 }
 
 /// What came back.
@@ -118,9 +119,9 @@ impl Trial {
         let mut nodes = Nodes::start(&scene, self.system, &self.load, common.per_process, folder)?;
         let groups = self.limit(&nodes)?;
         nodes.begin(&self.load, WARM_UP + common.time)?;
-        let watched = self.watch(&mut scene, &nodes, common.time, there.is_some())?;
+        let mut watched = self.watch(&mut scene, &nodes, common.time, there.is_some())?;
         nodes.finish(WARM_UP + common.time)?;
-        scene.write_statuses(folder)?;
+        watched.dropped = scene.write_statuses(folder)?;
         let outcome = self.count(&nodes, &scene, common.time)?;
         drop(nodes);
         drop(groups);
@@ -155,7 +156,8 @@ impl Trial {
         let watch = Watch::start(watched)?;
         let measured = meter.measure(time);
         let used = watch.stop()?;
-        Ok(Watched { is_here: !is_there, used, measured, punctuality: scene.punctuality()? })
+        let punctuality = scene.punctuality()?;
+        Ok(Watched { is_here: !is_there, used, measured, punctuality, dropped: None })
     }
 
     /// Returns the number of a sender's first message that counts.
@@ -248,7 +250,7 @@ impl Trial {
 
     fn evidence(&self, outcome: &Outcome, watched: Watched, time: Duration) -> Result<Evidence> {
         let counted = &outcome.all;
-        let Watched { used, measured, is_here, .. } = watched;
+        let Watched { used, measured, is_here, dropped, .. } = watched;
         let conversations = self.load.senders * self.load.echoes();
         let bytes = (0..self.load.senders).map(|it| self.load.flow(it).0.bytes().unwrap_or(0));
         let mean_bytes = bytes.sum::<usize>() as f64 / self.load.senders as f64;
@@ -265,6 +267,7 @@ impl Trial {
                 ..measured.queued
             },
             rtt_quarters_ms: outcome.rtt_quarters_ms,
+            dropped,
             ..counted.evidence(self.asked(time))?
         })
     }
