@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts, the link between them, their ROS masters and their daemons.
 
+use super::limit::Dropped;
 use super::ssh::Remote;
 use super::system::System;
 use super::watch::Watched;
 use crate::air::Punctuality;
 use crate::rig::processes::Process;
-use super::limit::Dropped;
 use crate::setup::daemon::{self, Daemon, DaemonSetup};
 use crate::setup::ros::RosProgram;
 use crate::setup::world::{Bridge, Computer, Link, Pair};
