@@ -386,6 +386,9 @@ fn delays_are_drawn_against_the_load_and_the_number_of_robots() {
     assert!(robots.contains("fits one robot") && robots.contains("robots like robot1"));
     let output = place.plan(&[&radio[..], &["--plot-robots", "robot7"]].concat());
     assert!(error(&output).contains("allowed are base, robot1"), "{}", error(&output));
+    let full = ["robot1.yaml", "--radio", "line:1kbps,shared", "--plot", "plot.svg"];
+    let output = place.plan(&[&full[..], &["--plot-robots", "robot1"]].concat());
+    assert!(error(&output).contains("nothing to draw"), "{}", error(&output));
     // The name comes from a peer.
     let hostile = report("/<b>&\u{7}", "in", "robot1", 100, 100_000);
     place.file("base.json", &snapshot("base", 100.0, &[hostile]));

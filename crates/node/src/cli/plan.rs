@@ -131,7 +131,11 @@ fn draw(team: &Team, path: &Path, robot: Option<&str>) -> Result<(), Failure> {
     if path.extension().is_none_or(|it| it != "svg") {
         return Err(failed(&"the picture is an SVG; give a name that ends in .svg"));
     }
-    let text = plot::svg(&title, &axis, &team.sweep(&axis)).map_err(|error| failed(&error))?;
+    let sweep = team.sweep(&axis);
+    if sweep.points.iter().flat_map(|it| &it.topics).all(|it| it.worst_ms.is_none()) {
+        return Err(failed(&"nothing to draw, since no delay has a bound even at the lowest load"));
+    }
+    let text = plot::svg(&title, &axis, &sweep).map_err(|error| failed(&error))?;
     std::fs::write(path, text).map_err(|error| failed(&error))
 }
 
