@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 /// Returns the bytes that the kernel has charged to a socket for packets not yet sent, its own
 /// bookkeeping included (SIOCOUTQ, `man 7 socket`).
@@ -16,6 +17,55 @@ pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     Ok(usize::try_from(charged).unwrap_or(0))
+}
+
+/// Makes the kernel note when each datagram arrives (SO_TIMESTAMPNS, `man 7 socket`).
+pub(crate) fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
+    // SAFETY: the kernel reads one int.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Space for the one control message of a datagram, its header included.
+const CONTROL_BYTES: usize = 64;
+
+/// Control messages begin at the alignment of their header.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+/// Receives a datagram from a connected socket; returns its length, and the time of its arrival since
+/// 1970 if [`stamp_arrivals`] was called.
+pub(crate) fn receive_stamped(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<Duration>)> {
+    let mut control = Control([0; CONTROL_BYTES]);
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all-zero is a valid msghdr; it has padding on some platforms.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL_BYTES as _;
+    // SAFETY: the kernel writes at most the lengths given, into live memory.
+    let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
+    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has set the length of the control messages, the first of which is read.
+    let stamp = unsafe {
+        let message = libc::CMSG_FIRSTHDR(&raw const header);
+        let is_stamp = !message.is_null()
+            && (*message).cmsg_level == libc::SOL_SOCKET
+            && (*message).cmsg_type == libc::SCM_TIMESTAMPNS;
+        is_stamp.then(|| libc::CMSG_DATA(message).cast::<libc::timespec>().read_unaligned())
+    };
+    let since_1970 = |it: libc::timespec| {
+        Some(Duration::new(it.tv_sec.try_into().ok()?, it.tv_nsec.try_into().ok()?))
+    };
+    Ok((len, stamp.and_then(since_1970)))
 }
 
 /// Returns the MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).

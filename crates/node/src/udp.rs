@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 /// Receive buffer requested from the kernel: one second at 8 Mbps, for a delay of the daemon.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
@@ -19,6 +20,11 @@ const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 const REMEMBERED: usize = 8;
 /// Tolerance of a charge, in bytes: less than the kernel's charge for the smallest packet.
 const CHARGE_TOLERANCE: usize = 256;
+
+/// Longest time in the socket that does not count as delay of the path: the daemon was not scheduled.
+/// A datagram that waits for longer shows that the daemon does not keep up, and its sender has to slow
+/// down as it does for any other queue.
+const MAX_WAITED: Duration = Duration::from_millis(10);
 
 /// Largest UDP payload.
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
@@ -42,8 +48,18 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<So
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
+    // Best effort: without it, datagrams seem to arrive when they are read.
+    let _ = sys::stamp_arrivals(socket.as_fd());
     socket.bind(&local.into())?;
     Ok(socket)
+}
+
+/// Returns the time since a datagram's arrival, by the clock that stamped it. A clock that was set
+/// meanwhile gives a wrong value, which [`MAX_WAITED`] bounds.
+fn waited(arrived: Duration) -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+    now.saturating_sub(arrived).min(MAX_WAITED)
 }
 
 /// Sets the DSCP of a socket's packets: the upper six bits, above those of congestion (RFC 2474).
@@ -137,8 +153,10 @@ impl LinkSocket {
         Ok(())
     }
 
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.recv(buffer)
+    /// Receives a datagram; returns its length, and for how long it had waited in the socket.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Duration)> {
+        let (len, arrived) = sys::receive_stamped(self.socket.as_fd(), buffer)?;
+        Ok((len, arrived.map_or(Duration::ZERO, waited)))
     }
 
     fn charged(&self) -> io::Result<usize> {
@@ -193,7 +211,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn links_share_the_port_and_get_their_own_packets() {
@@ -208,8 +226,26 @@ mod tests {
         let (len, from) = far.recv_from(&mut buffer).unwrap();
         assert_eq!((&buffer[..len], from.port()), (&b"hello"[..], node.port()));
         far.send_to(b"back", from).unwrap();
-        assert_eq!(link.receive(&mut buffer).unwrap(), 4);
+        assert_eq!(link.receive(&mut buffer).unwrap().0, 4);
         assert_eq!(link.in_flight(), 0, "loopback holds nothing back");
+    }
+
+    #[test]
+    fn a_datagram_tells_how_long_it_waited() {
+        let open = listen("[::]:0".parse().unwrap()).unwrap();
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let path = crate::paths::route(far.local_addr().unwrap(), None, None).unwrap();
+        let mut link = LinkSocket::connect(path, open.local_addr().unwrap(), None, 0).unwrap();
+        link.send(b"hello", 33).unwrap();
+        let mut buffer = [0; 16];
+        let (_, from) = far.recv_from(&mut buffer).unwrap();
+        far.send_to(b"back", from).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        let (_, short) = link.receive(&mut buffer).unwrap();
+        assert!((Duration::from_millis(2)..=MAX_WAITED).contains(&short), "{short:?}");
+        far.send_to(b"back", from).unwrap();
+        std::thread::sleep(MAX_WAITED * 2);
+        assert_eq!(link.receive(&mut buffer).unwrap(), (4, MAX_WAITED));
     }
 
     /// Receives packets and prints the byte of the IP header that holds the DSCP.

@@ -78,7 +78,7 @@ pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};
 pub use ids::{ChannelId, LinkId, PeerId, RadioId};
-pub use path::policy::{LinkPolicy, LinkSet, LinkUse};
+pub use path::policy::{LinkPolicy, LinkSet, LinkUse, SWITCH_MARGIN};
 pub use time::{Duration, Instant};
 pub use wire::control::{DeliveryOrder, OfferedQos, OfferedTopic, Role};
 pub use wire::packet::Verdict;

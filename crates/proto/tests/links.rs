@@ -67,6 +67,8 @@ struct Joined {
     nodes: [Endpoint; 2],
     cut: [bool; 2],
     delays: [Duration; 2],
+    /// How long each packet to the second node waits there before the node reads it.
+    waits: Duration,
     on_way: Vec<OnWay>,
     carried: [usize; 2],
     received: Vec<u8>,
@@ -87,6 +89,7 @@ impl Joined {
             nodes,
             cut: [false; 2],
             delays: [Duration::ZERO; 2],
+            waits: Duration::ZERO,
             on_way: Vec::new(),
             carried: [0; 2],
             received: Vec::new(),
@@ -127,9 +130,11 @@ impl Joined {
 
     fn deliver(&mut self) {
         let now = self.now;
-        for packet in self.on_way.extract_if(.., |it| it.arrives <= now) {
+        let waits = [Duration::ZERO, self.waits];
+        for packet in self.on_way.extract_if(.., |it| it.arrives + waits[it.to] <= now) {
             let OnWay { to, radio, datagram, .. } = packet;
-            self.nodes[to].handle_packet(now, radio, address(1 - to, radio), &datagram);
+            let from = address(1 - to, radio);
+            self.nodes[to].handle_waiting_packet(now, waits[to], radio, from, &datagram);
         }
     }
 
@@ -192,6 +197,23 @@ fn both_links_come_up_and_share_a_message() {
     assert_eq!(joined.received, [1]);
     let [first, second] = joined.carried;
     assert!(first > 5000 && second > 5000 && first + second < 25_000, "{:?}", joined.carried);
+}
+
+/// A busy computer reads its packets late. That is no round trip and no queue of the radio.
+#[test]
+fn the_time_in_which_a_packet_waits_to_be_read_is_no_delay_of_its_path() {
+    let mut joined = Joined::of([node(0), node(1)]);
+    joined.delays = [Duration::from_millis(5); 2];
+    joined.waits = Duration::from_millis(9);
+    joined.run(2000);
+    let channel = joined.offer();
+    for number in 1..=20 {
+        joined.send_bytes(channel, number, 1000);
+        joined.run(50);
+    }
+    assert_eq!(joined.received.len(), 20);
+    let rtt = joined.nodes[0].link(LinkId(0)).rtt.unwrap();
+    assert!((10..=12).contains(&rtt.as_millis()), "{rtt:?}");
 }
 
 /// The second link is 30 ms longer. Each message takes one of the two at random.

@@ -159,7 +159,7 @@ impl Driver {
             }
             let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
             match socket.receive(&mut self.buffer) {
-                Ok(len) => self.handle_datagram(radio, from, len),
+                Ok((len, waited)) => self.handle_datagram(radio, from, len, waited),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     *readable = false;
                     return;
@@ -176,7 +176,7 @@ impl Driver {
                 Ok((len, from)) => {
                     let from = udp::canonical(from);
                     let radio = self.radio_towards(from, len);
-                    self.handle_datagram(radio, from, len);
+                    self.handle_datagram(radio, from, len, Duration::ZERO);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.listen_readable = false;
@@ -187,16 +187,18 @@ impl Driver {
         }
     }
 
-    /// Handles the datagram in the first `len` bytes of the buffer, unless its sender has used up
-    /// its share of the loop's time.
-    fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
+    /// Handles the datagram in the first `len` bytes of the buffer, which had waited in its socket,
+    /// unless its sender has used up its share of the loop's time.
+    fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize, waited: Duration) {
         let now = self.clock.now();
         let datagram = &self.buffer[..len];
         let endpoint = &mut self.topics.endpoint;
         let claimed = endpoint.claimed_sender(datagram);
         match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
             Admission::Granted => {
-                if let Some(peer) = endpoint.handle_packet(now, radio, from, datagram) {
+                if let Some(peer) =
+                    endpoint.handle_waiting_packet(now, waited, radio, from, datagram)
+                {
                     self.usage.charge(now, self.clock.now(), peer);
                 }
             }

@@ -203,10 +203,8 @@ impl Used {
         let before = before.and_then(|it| it.links.as_ref());
         let used = report.links.as_ref().map(|it| it.since(before));
         let by_priority = LinkPolicy::of_priority(report.priority);
-        let policies =
-            [LinkPolicy::Best, LinkPolicy::Weighted, LinkPolicy::Stripe, LinkPolicy::Duplicate(2)];
-        let named = |it: &&LinkPolicy| used.as_ref().is_some_and(|used| used.policy == it.as_str());
-        let policy = policies.iter().find(named).copied().unwrap_or(by_priority);
+        let named = used.as_ref().and_then(|used| LinkPolicy::from_name(&used.policy));
+        let policy = named.unwrap_or(by_priority);
         Self { report: used, policy }
     }
 

@@ -7,14 +7,12 @@
 use super::{Team, Traffic, least_of};
 use std::cmp::Reverse;
 use std::time::Duration;
-use tautline_proto::LinkPolicy;
+use tautline_proto::{LinkPolicy, SWITCH_MARGIN};
 
 /// A striped message has no smaller parts: a full packet.
 const LEAST_PART: f64 = 1428.0;
 /// Halvings of the interval in which the arrival of a striped message is searched.
 const HALVINGS: u32 = 40;
-/// A link changes its turn only for a delay that is shorter by this (`proto/src/path/select.rs`).
-const SWITCH_MARGIN: Duration = Duration::from_micros(500);
 /// Bytes of a message that shows the delay of a path without its rate.
 const SHORT: u64 = 1;
 

@@ -31,11 +31,13 @@ const MAX_PARITIES: usize = 4;
 
 /// Where a packet came from.
 #[derive(Debug, Clone, Copy)]
-struct Origin {
-    radio: RadioId,
-    from: Place,
+pub(crate) struct Origin {
+    pub(crate) radio: RadioId,
+    pub(crate) from: Place,
+    /// When it came, which is before it is handled.
+    pub(crate) arrived: Instant,
     /// The age of a relayed packet, by its RELAY frame.
-    relayed_age: Option<Duration>,
+    pub(crate) relayed_age: Option<Duration>,
 }
 
 /// A session packet that decrypted.
@@ -51,8 +53,8 @@ struct Opened<'a> {
 }
 
 impl Endpoint {
-    /// Handles a datagram that came from `from` by `radio`. Returns its sender if it decrypted under
-    /// the keys of a session with a peer, whatever its content.
+    /// Handles a datagram that comes now from `from` by `radio`. Returns its sender if it decrypted
+    /// under the keys of a session with a peer, whatever its content.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -60,26 +62,34 @@ impl Endpoint {
         from: SocketAddr,
         bytes: &[u8],
     ) -> Option<PeerId> {
-        self.receive(now, radio, from.into(), None, bytes);
+        self.handle_waiting_packet(now, Duration::ZERO, radio, from, bytes)
+    }
+
+    /// As [`Self::handle_packet`], for a datagram that has waited here for `waited`. This time is no
+    /// part of the queueing delays and round trips that its sender learns.
+    pub fn handle_waiting_packet(
+        &mut self,
+        now: Instant,
+        waited: Duration,
+        radio: RadioId,
+        from: SocketAddr,
+        bytes: &[u8],
+    ) -> Option<PeerId> {
+        let arrived = now.before(waited);
+        let origin = Origin { radio, from: from.into(), arrived, relayed_age: None };
+        self.receive(now, origin, bytes);
         self.authenticated_peer.take()
     }
 
-    /// Handles a packet. `relayed_age`: its age, if it came through a relay.
-    pub(crate) fn receive(
-        &mut self,
-        now: Instant,
-        radio: RadioId,
-        from: Place,
-        relayed_age: Option<Duration>,
-        bytes: &[u8],
-    ) {
+    /// Handles a packet.
+    pub(crate) fn receive(&mut self, now: Instant, origin: Origin, bytes: &[u8]) {
+        let Origin { radio, from, .. } = origin;
         self.clock_now = now;
         let result = match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 scratch.clear();
                 scratch.extend_from_slice(bytes);
-                let origin = Origin { radio, from, relayed_age };
                 let result = self.handle_session(now, origin, &header, &mut scratch);
                 self.scratch = scratch;
                 result
@@ -172,7 +182,7 @@ impl Endpoint {
         header: &SessionHeader,
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
-        let Origin { radio, from, relayed_age } = origin;
+        let Origin { radio, from, arrived, relayed_age } = origin;
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
         let state = &self.peers[peer];
         let (keys, key_origin) =
@@ -217,7 +227,7 @@ impl Endpoint {
         let clock = clock.map(u32::from_le_bytes);
         let packet = Opened { header, number, expected, datagram_len, clock };
         let link = self.attribute(now, peer, origin, &packet)?;
-        self.record_received(now, peer, link, &packet, &frames);
+        self.record_received((now, arrived), peer, link, &packet, &frames);
         if self.links[link].remote == Some(from) {
             self.mark_received(now, link, datagram_len);
         }
@@ -324,10 +334,11 @@ impl Endpoint {
         Ok(link)
     }
 
-    /// Records the packet number and the clock, and plans an acknowledgement.
+    /// Records the packet number and the clock, and plans an acknowledgement. The times are now, and
+    /// that of the packet's arrival.
     fn record_received(
         &mut self,
-        now: Instant,
+        (now, arrived): (Instant, Instant),
         peer: PeerId,
         link: LinkId,
         packet: &Opened<'_>,
@@ -339,10 +350,10 @@ impl Endpoint {
             state.received_packets.entry(header.link).or_insert_with(ReceivedPackets::new);
         let gap = number != received.expected();
         let trigger = AckTrigger { ack_soon: header.ack_soon, gap };
-        received.insert(now, number);
+        received.insert(arrived, number);
         if let Some(clock) = clock {
-            state.clock.on_packet(now, clock);
-            received.on_clock(now, clock);
+            state.clock.on_packet(arrived, clock);
+            received.on_clock(arrived, clock);
         }
         received.via = Some(link);
         let carries =

@@ -13,6 +13,7 @@ use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::delivery::inbox::Received;
 use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket, Urgency};
 use crate::endpoint::events::Notice;
+use crate::endpoint::incoming::Origin;
 use crate::endpoint::transmit::ReportKind;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::error::SetupError;
@@ -386,8 +387,9 @@ impl Endpoint {
         }
         let from = header.from.unwrap_or(self.peers[hop].short_name);
         let Some(to) = header.to.filter(|to| *to != self.short_name) else {
-            let place = Place::Relay { hop, end: from };
-            self.receive(now, radio, place, Some(message.age), packet);
+            let from = Place::Relay { hop, end: from };
+            let origin = Origin { radio, from, arrived: now, relayed_age: Some(message.age) };
+            self.receive(now, origin, packet);
             return Ok(());
         };
         let Some(rights) = self.relay_rights(hop, from) else {

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the messages of a channel use several links to one peer.
 
+use crate::time::Duration;
+
 /// Least priority of messages that must not wait for bulk data, the limit of video in
 /// [`Marking::default`](crate::Marking).
 pub(crate) const URGENT: u8 = 140;
+
+/// A message leaves the links in the order of the configuration only for one on which it arrives
+/// this much earlier: less is within the jitter of timers, and changes of the link reorder messages.
+pub const SWITCH_MARGIN: Duration = Duration::from_micros(500);
 
 /// The links that carry a message. Each packet is assigned when it is sent, not when its message is
 /// queued. With one usable link, all policies are the same.
@@ -31,6 +37,12 @@ impl LinkPolicy {
             Self::Stripe => "stripe",
             Self::Duplicate(_) => "duplicate",
         }
+    }
+
+    /// The policy of that name in statistics, with two copies for `duplicate`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Best, Self::Weighted, Self::Stripe, Self::Duplicate(2)];
+        all.into_iter().find(|policy| policy.as_str() == name)
     }
 
     /// The policy for messages of this priority. Commands are small and must not wait for the

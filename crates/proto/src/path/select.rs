@@ -11,12 +11,7 @@ use crate::arena::Arena;
 use crate::class::Class;
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
-use crate::path::policy::{LinkPolicy, LinkUse};
-
-/// A message leaves the links in the order of the configuration only for one on which it arrives
-/// this much earlier, in seconds: less is within the jitter of timers, and changes of the link
-/// reorder messages.
-const SWITCH_MARGIN: f64 = 0.5e-3;
+use crate::path::policy::{LinkPolicy, LinkUse, SWITCH_MARGIN};
 
 /// The first link, in the order of the configuration, that is up and not stalled; otherwise the
 /// first on which no packet of the class or a higher one is stuck. A link through a relay counts
@@ -206,7 +201,8 @@ impl Forecasts {
         let mut best: Option<(usize, f64)> = None;
         for index in usable.iter() {
             let arrival = self.links[index].arrival(bytes);
-            if best.is_none_or(|(_, before)| arrival < before - SWITCH_MARGIN) {
+            let margin = SWITCH_MARGIN.as_secs_f64();
+            if best.is_none_or(|(_, before)| arrival < before - margin) {
                 best = Some((index, arrival));
             }
         }
