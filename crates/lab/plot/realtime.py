@@ -269,14 +269,14 @@ def loss(report, picture):
                     if value is not None and 0 < value < 1:
                         word = "%.1f %%" % value
                     if found.get((sizes[y], rates[x]), {}).get("blocked"):
-                        word += "\nsender blocked"
+                        word += "\nblocked"
                     dark = value is not None and value > 60
                     panel.text(x, y, word, ha="center", va="center", fontsize=8.5,
                                color="white" if dark else INK)
             panel.set_xticks(range(len(rates)), [str(rate) for rate in rates])
             panel.set_yticks(range(len(sizes)), ["%d" % size for size in sizes])
             panel.set_title("%s, %s%s" % (name, "radio" if link == "radio" else "wire",
-                                          ", stress-ng" if stressed else ""),
+                                          ", stress" if stressed else ""),
                             fontsize=9.5, color=INK, loc="left", fontweight="bold")
             panel.set_xlabel("Hz", color=INK, fontsize=9)
         line[0].set_ylabel("size (B)", color=INK)
