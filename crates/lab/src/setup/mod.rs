@@ -7,6 +7,7 @@ pub mod flows;
 pub mod load;
 pub mod node;
 pub mod ros;
+pub mod stress;
 pub mod traffic;
 pub mod usage;
 pub mod world;

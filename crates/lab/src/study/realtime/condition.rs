@@ -2,6 +2,7 @@
 //! Conditions of a run: the scheduler of the measured program, and what else the machine does.
 
 use crate::rig::processes::Process;
+use crate::setup::stress;
 use crate::setup::usage::MachineTicks;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -13,8 +14,6 @@ use std::time::Duration;
 const STRESS_BUSY_PERCENT: f64 = 90.0;
 /// Time between the start of stress-ng and the measurement.
 const STRESS_WARM_UP: Duration = Duration::from_secs(1);
-/// Memory written by each memory worker of stress-ng.
-const STRESS_MEMORY: &str = "128M";
 
 /// Scheduling class of the measured program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -76,7 +75,7 @@ pub struct Surrounded {
 impl Surroundings {
     /// Starts the load, if `stressed`, and waits until it works.
     pub fn begin(stressed: bool, folder: &Path) -> Result<Self> {
-        let mut stress = stressed.then(|| start_stress(folder)).transpose()?;
+        let mut stress = stressed.then(|| stress::start(folder)).transpose()?;
         if let Some(stress) = &mut stress {
             std::thread::sleep(STRESS_WARM_UP);
             stress.check_running()?;
@@ -98,15 +97,6 @@ impl Surroundings {
         });
         Ok(Surrounded { busy_percent, void })
     }
-}
-
-/// Starts workers for processors, memory and disks, as the paper did.
-fn start_stress(folder: &Path) -> Result<Process> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let mut command = Command::new("stress-ng");
-    command.args(["--cpu", &cores, "--vm", "1", "--vm-bytes", STRESS_MEMORY, "--io", "1"]);
-    command.args(["--hdd", "1", "--hdd-bytes", "64M", "--temp-path"]).arg(folder);
-    Process::start("stress-ng", command, folder).context("stress-ng (package stress-ng)")
 }
 
 /// Returns whether `program` is installed; otherwise notes what is skipped, and the package.

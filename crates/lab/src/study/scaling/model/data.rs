@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measured rows to which a formula is fitted: the thesis's, and those of `study scaling`.
 
+use super::super::limit::ACCEPTABLE_MS;
 use super::super::trial::WARM_UP;
 use crate::rig::stats::median;
 use anyhow::{Context, Result, bail, ensure};
@@ -22,9 +23,6 @@ const EVERY_TO_EVERY: &str = "every_to_every";
 const MIXED: &str = "robots";
 /// Share of the offered rate below which a row is beyond capacity.
 pub const CARRIED: f64 = 0.9;
-/// Mean round trip up to which the thesis called a load acceptable: its worst accepted row, 256 nodes
-/// at 1 Hz, has 221 ms.
-pub const ACCEPTABLE_MS: f64 = 250.0;
 
 /// How long each sender publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -239,9 +237,12 @@ impl ReportRow {
         key(self) == key(other) && self.message_bytes == other.message_bytes
     }
 
+    /// Returns the name of its set. Messages of different sizes are different sets: one pair carries
+    /// another number of each.
     fn name(&self) -> String {
         let share = self.cpu_share_percent.map(|percent| format!(", {percent} % of a core"));
-        format!("{} over {}{}", self.system, self.link, share.unwrap_or_default())
+        let share = share.unwrap_or_default();
+        format!("{} over {}, {} B{share}", self.system, self.link, self.message_bytes)
     }
 
     /// Returns the row; `None` if nothing returned, or the size is unknown or not the same for all.
@@ -261,8 +262,8 @@ impl ReportRow {
     }
 }
 
-/// Reads the rows of a `report.json` of `study scaling`, one set for each system, link and share of the
-/// processor. Void rows and rows without an echo are left out.
+/// Reads the rows of a `report.json` of `study scaling`, one set for each system, link, size and
+/// share of the processor. Void rows and rows without an echo are left out.
 pub fn read(file: &Path) -> Result<Measured> {
     let name = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
@@ -271,7 +272,7 @@ pub fn read(file: &Path) -> Result<Measured> {
 
 /// What a report of `study scaling` shows.
 pub struct Measured {
-    /// Rows by system, link and share of the processor.
+    /// Rows by system, link, size and share of the processor.
     pub sets: Vec<Rows>,
     /// Processor time of a daemon for a message and its echo as a share of a rospy echoer's: the median
     /// of the loads that both systems sustained. `None` without such a load.
@@ -351,7 +352,7 @@ mod tests {
         let Measured { sets, daemon_share } = parse(REPORT).unwrap();
         assert_eq!((sets.len(), daemon_share), (1, None));
         let Rows { name, rows } = &sets[0];
-        assert_eq!((name.as_str(), rows.len()), ("rospy over radio", 1));
+        assert_eq!((name.as_str(), rows.len()), ("rospy over radio, 4227 B", 1));
         assert_eq!((rows[0].pairs, rows[0].hosts, rows[0].offered_per_s()), (4, 4, 40.0));
         let span = Span::Seconds { warm_up: WARM_UP.as_secs_f64(), counted: 4.0 };
         assert_eq!((rows[0].published_per_s, rows[0].span), (40.0, span));

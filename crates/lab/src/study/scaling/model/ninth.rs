@@ -3,7 +3,9 @@
 //! half of them with senders and half with echoers, and every echoer answers every sender. Here in
 //! virtual time, up to the limit of each team.
 
-use super::super::limit::{CARRIED_PERCENT, CHANNEL_BUSY, PROCESS_BUSY, PRODUCED_PERCENT, grow};
+use super::super::limit::{
+    ACCEPTABLE_MS, CARRIED_PERCENT, CHANNEL_BUSY, PROCESS_BUSY, PRODUCED_PERCENT, grow,
+};
 use super::super::load::SCAN_BYTES;
 use super::data::{self, Span};
 use crate::rig::parallel;
@@ -333,7 +335,7 @@ fn round_trips(trips: &[&Trip], plan: &Plan) -> Option<RoundTrips> {
 fn limits(point: &Point) -> Vec<Limit> {
     let is_good = |it: RoundTrips| {
         // Where the warm-up has filled a queue already, its growth alone can be too slow to be seen.
-        it.mean <= data::ACCEPTABLE_MS && !grow(it.quarters)
+        it.mean <= ACCEPTABLE_MS && !grow(it.quarters)
     };
     if point.published_percent >= PRODUCED_PERCENT
         && point.echoed_percent >= CARRIED_PERCENT
