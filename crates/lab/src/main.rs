@@ -11,6 +11,7 @@ mod air;
 mod bench;
 #[path = "../../proto/tests/attacker/liar.rs"]
 mod liar;
+mod restaurant;
 mod rig;
 mod scenario;
 mod setup;
@@ -53,6 +54,8 @@ enum Command {
     /// Repeat a study of ROS, of a DDS or of real time on this machine.
     #[command(subcommand)]
     Study(study::Subject),
+    /// Two robots, each with its own ROS, serve tables from one kitchen over one radio.
+    Restaurant(restaurant::Arguments),
     /// Compare the radio model, virtual time and rate control with references.
     #[command(subcommand)]
     Validate(validate::Subject),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(command),
         Command::Study(subject) => study::run(subject),
         Command::Air(arguments) => settled().and_then(|()| air::run(arguments)),
+        Command::Restaurant(arguments) => settled().and_then(|()| restaurant::run(arguments)),
         Command::AirCheck(check) => {
             settled().and_then(|()| check.run()).map(|()| ExitCode::SUCCESS)
         }

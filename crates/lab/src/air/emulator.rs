@@ -181,6 +181,11 @@ impl Emulator {
         self.counted_since = self.now();
     }
 
+    /// Changes the medium at once.
+    pub fn change(&mut self, change: Change) {
+        self.changes.push_front((self.now(), change));
+    }
+
     /// Adds processor time that was used on the emulator.
     pub fn charge(&mut self, used: Duration) {
         self.cpu += used;

@@ -7,12 +7,13 @@ use super::kernel::Plumbing;
 use crate::rig::clock::monotonic_ns;
 use crate::rig::figures::{NetworkFigures, RadioFigures};
 use crate::rig::namespace::{command, enter};
+use crate::rig::staging::Change;
 use crate::scenario::Scenario;
 use anyhow::Result;
 use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
-use tautline_medium::{Nanos, RadioStats};
+use tautline_medium::{Interference, Nanos, NetworkId, Outage, RadioStats};
 
 /// Counters of the radios at one time.
 #[derive(Debug, Clone)]
@@ -80,6 +81,22 @@ impl Air {
     /// Discards the delays measured so far: those while programs started do not count.
     pub fn count_from_now(&self) {
         self.crew.with(Emulator::count_from_now);
+    }
+
+    /// Begins or ends a station's outage.
+    pub fn outage(&self, outage: Outage, out: bool) {
+        self.crew.with(|emulator| emulator.change(Change::Outage(outage, out)));
+    }
+
+    /// Disturbs the first network from now on for that time, with noise that every station hears.
+    pub fn interfere(&self, burst: Duration, mean_pause: Duration, time: Duration) {
+        let [burst, mean_pause, time] = [burst, mean_pause, time].map(|it| it.as_nanos() as Nanos);
+        self.crew.with(|emulator| {
+            let from = emulator.now();
+            let until = from + time;
+            let noise = Interference { burst, mean_pause, place: [0.0; 3], from, until };
+            emulator.change(Change::Interference(NetworkId(0), noise));
+        });
     }
 
     /// Takes a snapshot.

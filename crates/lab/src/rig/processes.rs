@@ -127,6 +127,11 @@ impl Process {
         ended.ok_or_else(|| self.trouble(&format!("still runs {patience:?} after SIGTERM")))
     }
 
+    /// Closes the program's standard input, upon which it ends by itself.
+    pub fn end_input(&mut self) {
+        self.stdin = None;
+    }
+
     /// Closes the program's standard input and waits until the program ends by itself.
     pub fn close(&mut self) -> Result<()> {
         self.stdin = None;

@@ -92,7 +92,7 @@ impl DaemonSetup {
             peers: vec![peer],
             radios: self.radios(computer),
             topics: topics.into(),
-            rest: self.ros(),
+            rest: ros_lines(self.ros),
         };
         file.write(folder)?;
         self.run(computer, folder, folder)
@@ -129,16 +129,17 @@ impl DaemonSetup {
         let line = |rate| format!("  {}: {{ rate: {}kbps }}\n", computer.interface, rate / 1000);
         self.rate_bps.map(line).unwrap_or_default()
     }
+}
 
-    fn ros(&self) -> String {
-        match self.ros {
-            Ros::One => {
-                let master = ros::master_uri(LOOPBACK);
-                format!("ros1: {{ master: \"{master}\", host: {LOOPBACK} }}")
-            }
-            Ros::Two => {
-                format!("ros1: false\nros2: {{ domain: {}, range: localhost }}", ros::DOMAIN)
-            }
+/// Returns the lines of a node's file that select a robot's own ROS.
+pub fn ros_lines(ros: Ros) -> String {
+    match ros {
+        Ros::One => {
+            let master = ros::master_uri(LOOPBACK);
+            format!("ros1: {{ master: \"{master}\", host: {LOOPBACK} }}")
+        }
+        Ros::Two => {
+            format!("ros1: false\nros2: {{ domain: {}, range: localhost }}", ros::DOMAIN)
         }
     }
 }
@@ -149,6 +150,12 @@ impl Daemon {
         let mut command = Command::new(&self.program);
         let said = run(command.args(["status", "--json", "--control", &self.control]))?;
         serde_json::from_str(&said).with_context(|| format!("no JSON from status: {said}"))
+    }
+
+    /// Makes the daemon take its changed file.
+    pub fn reload(&self) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        run(command.args(["reload", "--control", &self.control])).map(drop)
     }
 
     /// Waits until the daemon is connected to its ROS and its peer.

@@ -163,8 +163,13 @@ impl Range {
 }
 
 /// Returns the folder where `ros2.sh` installs the measured ROS 2.
-fn ros2_folder() -> PathBuf {
+pub fn ros2_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted")
+}
+
+/// Returns the folder of the programs that run as ROS nodes.
+pub fn script_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("ros")
 }
 
 /// Returns the URI of the master at that address.
@@ -227,7 +232,7 @@ impl<'a> RosProgram<'a> {
     /// Starts one of the programs under `ros/`.
     pub fn python(&self, name: &str, script: &str, arguments: &[String]) -> Result<Process> {
         let mut command = self.command(self.middleware.interpreter()?, name);
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("ros").join(script)).args(arguments);
+        command.arg(script_folder().join(script)).args(arguments);
         Process::start_talking(name, command, self.folder)
     }
 

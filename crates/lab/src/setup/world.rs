@@ -90,7 +90,7 @@ impl Computer {
     }
 
     /// Returns the computer of a station of `scenario`, reached on the station's first network.
-    fn on_air(scenario: &Scenario, name: &str) -> Result<Self> {
+    pub fn on_air(scenario: &Scenario, name: &str) -> Result<Self> {
         let missing = || format!("scenario {} has no station '{name}' with a radio", scenario.name);
         let is_wanted = |station: &scenario::Station| station.name == name;
         let number = scenario.stations.iter().position(is_wanted).with_context(missing)?;

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives a robot along the Bezier path from the base. tracker.py ros1|ros2 ROBOT SAMPLES.csv
+
+Every 50 ms: takes the newest /ROBOT/odom and publishes /ROBOT/cmd_vel. Begins with the line `go`;
+standard output: `ready` when the odometry arrives, `done` at the end of the path. SAMPLES.csv gets the
+number and the time (CLOCK_MONOTONIC) of each command; the number is in the field linear.z, which a
+differential drive does not use.
+"""
+
+import os
+import sys
+import time
+
+import bezier
+import middleware
+import transforms
+from geometry_msgs.msg import Twist
+from nav_msgs.msg import Odometry
+
+PERIOD_S = 0.05
+# The robot comes to rest before the end is told.
+REST_S = 1.0
+
+
+class Tracker:
+    def __init__(self, ros, robot):
+        self.reference = bezier.Reference()
+        self.pose, self.start, self.is_done, self.sent = None, None, False, []
+        self.commands = ros.publisher("/%s/cmd_vel" % robot, Twist, depth=1)
+        ros.subscribe("/%s/odom" % robot, Odometry, self.take_odometry, depth=1)
+        ros.every(PERIOD_S, self.tick)
+
+    def take_odometry(self, message):
+        if self.pose is None:
+            print("ready", flush=True)
+        self.pose = transforms.of_pose(message.pose.pose)
+
+    def hear(self, line):
+        if line == "go":
+            self.start = time.monotonic()
+
+    def tick(self):
+        if self.start is None or self.is_done:
+            return
+        t = time.monotonic() - self.start
+        message = Twist()
+        if t < self.reference.duration:
+            v, w = bezier.command(self.reference.at(t), self.pose)
+            message.linear.x, message.angular.z = v, w
+        elif t > self.reference.duration + REST_S:
+            self.is_done = True
+            print("done", flush=True)
+        message.linear.z = float(len(self.sent) + 1)
+        self.sent.append(time.monotonic_ns())
+        self.commands.publish(message)
+
+
+def main():
+    kind, robot, path = sys.argv[1:4]
+    ros = middleware.start(kind, "tracker")
+    tracker = Tracker(ros, robot)
+    ros.spin(tracker.hear)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("number,sent_ns\n")
+        file.writelines("%d,%d\n" % (number + 1, at) for number, at in enumerate(tracker.sent))
+    print("written", flush=True)
+
+
+main()
+os._exit(0)

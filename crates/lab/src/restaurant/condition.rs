@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What else runs while a robot drives.
+
+use super::stage::Stage;
+use crate::rig::processes::Process;
+use crate::setup::stress;
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+
+/// Bursts of noise and their mean pause: 17 % of the time.
+const NOISE_BURST: Duration = Duration::from_millis(4);
+const NOISE_PAUSE: Duration = Duration::from_millis(20);
+
+/// What else runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Condition {
+    /// Nothing.
+    Idle,
+    /// stress-ng loads processors, memory and disks.
+    Stress,
+    /// Both cameras send more than the channel carries.
+    Cameras,
+    /// Noise covers 17 % of the channel's time, in bursts.
+    Interference,
+    /// A station that the robot does not hear sends to the kitchen.
+    HiddenStation,
+    /// All of them.
+    Everything,
+}
+
+impl Condition {
+    /// Whether both cameras send.
+    pub fn has_cameras(self) -> bool {
+        matches!(self, Self::Cameras | Self::Everything)
+    }
+
+    /// Starts what runs in this condition, until the result is dropped.
+    pub fn start(self, stage: &Stage, folder: &Path) -> Result<Vec<Process>> {
+        let mut running = Vec::new();
+        if matches!(self, Self::Stress | Self::Everything) {
+            running.push(stress::start(folder)?);
+        }
+        if self.has_cameras() {
+            running.extend(stage.cameras()?);
+        }
+        if matches!(self, Self::HiddenStation | Self::Everything) {
+            running.extend(stage.neighbour()?);
+        }
+        Ok(running)
+    }
+
+    /// Disturbs the radio from now on for that time, if the condition does.
+    pub fn disturb(self, stage: &Stage, time: Duration) {
+        if matches!(self, Self::Interference | Self::Everything) {
+            stage.air.interfere(NOISE_BURST, NOISE_PAUSE, time);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The daemons' files, as the owner of the restaurant would write them.
+
+use super::team::{KITCHEN, ROBOTS, Team};
+use crate::rig::node_file::NodeFile;
+use crate::setup::daemon::ros_lines;
+use crate::setup::ros::{Ros, ros2_folder};
+use crate::setup::world::Computer;
+use anyhow::Result;
+use std::path::Path;
+
+/// Time without the kitchen's `enable` after which a robot stands.
+pub const WATCHDOG_MS: u64 = 500;
+
+/// Rules of the topics that a robot sends; `NAME` is the robot's.
+const ROBOT_TOPICS: &str = "  /NAME/odom: { priority: 190, keep_last: 1, lifespan: 200ms }
+  /NAME/move_base/status: { priority: 170, keep_last: 1 }
+  /NAME/amcl_pose: { priority: 150, keep_last: 1 }
+  /NAME/plan: { priority: 140, keep_last: 1 }
+  /NAME/scan: { priority: 120, keep_last: 1 }
+  /NAME/map: { priority: 60 }
+  /NAME/camera/**: { priority: 20, keep_last: 1, lifespan: 500ms }
+  /tf: { priority: 130, rate: 10Hz }
+  /tf_static: { priority: 130 }
+";
+
+/// Rules of the topics that the kitchen sends to the robot `NAME`.
+const KITCHEN_TOPICS: &str =
+    "  /NAME/cmd_vel: { priority: 220, keep_last: 1, lifespan: 200ms, to: NAME }
+  /NAME/enable: { priority: 210, keep_last: 1, lifespan: 400ms, to: NAME }
+  /NAME/move_base_simple/goal: { priority: 200, keep_last: 1, to: NAME }
+";
+
+/// Writes the files of all three nodes; `computers` are the kitchen and the robots.
+pub fn write(team: Team, [kitchen, robots @ ..]: [&Computer; 3], folder: &Path) -> Result<()> {
+    for (name, kind) in ROBOTS.into_iter().zip(team.robots()) {
+        NodeFile {
+            name,
+            peers: vec![kitchen.entry()],
+            radios: String::new(),
+            topics: ROBOT_TOPICS.replace("NAME", name),
+            rest: robot_rest(name, kind),
+        }
+        .write(folder)?;
+    }
+    write_kitchen(team, &robots, folder)
+}
+
+/// Writes the file of the kitchen, which knows only these robots.
+pub fn write_kitchen(team: Team, robots: &[&Computer], folder: &Path) -> Result<()> {
+    NodeFile {
+        name: KITCHEN,
+        peers: robots.iter().map(|robot| robot.entry()).collect(),
+        radios: String::new(),
+        topics: robots.iter().map(|robot| KITCHEN_TOPICS.replace("NAME", &robot.name)).collect(),
+        rest: ros(team.kitchen()),
+    }
+    .write(folder)?;
+    Ok(())
+}
+
+/// Returns the lines that select the ROS of a node. ROS 2 needs the definitions for robots with ROS 1
+/// and for watchdogs.
+fn ros(kind: Ros) -> String {
+    let lines = ros_lines(kind);
+    match kind {
+        Ros::One => lines,
+        Ros::Two => {
+            let folder = ros2_folder().display().to_string();
+            lines.replace(" }", &format!(", definitions: {folder} }}"))
+        }
+    }
+}
+
+fn robot_rest(name: &str, kind: Ros) -> String {
+    let mut rest = ros(kind);
+    if kind == Ros::Two {
+        rest.push_str(&format!("\nactions: [/{name}/navigate_to_pose]"));
+    }
+    rest.push_str(&format!(
+        "\nwatchdogs:\n  /{name}/enable: {{ after: {WATCHDOG_MS}ms, message: {{ data: false }} }}\n  \
+         /{name}/cmd_vel: {{ after: {WATCHDOG_MS}ms }}"
+    ));
+    rest
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Orders of guests, served by both robots.
+
+use super::stage::{Plan, Stage};
+use super::team::{ROBOTS, Team, Transport};
+use super::truth;
+use crate::air::Punctuality;
+use crate::rig::clock::monotonic_ns;
+use crate::rig::processes::Process;
+use crate::rig::progress::Progress;
+use crate::setup::ros::{self, START_PATIENCE};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Tables of the restaurant, numbered from 1.
+const TABLES: u32 = 6;
+/// Longest time without any event of the waiter.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// What became of the orders of one run.
+#[derive(Debug, Serialize)]
+pub struct Served {
+    /// ROS of the robots.
+    pub team: Team,
+    /// By what topics travelled.
+    pub transport: Transport,
+    /// Orders that the guests gave.
+    pub orders: u32,
+    /// Orders that the waiter took.
+    pub accepted: u32,
+    /// Orders served, each once, by robot.
+    pub served: BTreeMap<String, u32>,
+    /// From the first order to the return of the last robot, or to the end of patience.
+    pub seconds: f64,
+    /// Contacts, as `kobuki and wall`.
+    pub collisions: Vec<String>,
+    /// Messages at the kitchen, by topic.
+    pub watched: BTreeMap<String, u64>,
+    /// How the run ended, if not with all robots at home.
+    pub trouble: Option<String>,
+    /// Lateness of the radio's emulator.
+    pub emulator: Punctuality,
+}
+
+impl Served {
+    /// Returns the number of orders served.
+    pub fn count(&self) -> u32 {
+        self.served.values().sum()
+    }
+
+    /// Returns the number of images that the kitchen saw.
+    pub fn images(&self) -> u64 {
+        let images = self.watched.iter().filter(|(topic, _)| topic.contains("camera"));
+        images.map(|(_, count)| count).sum()
+    }
+}
+
+/// Runs `orders` orders on a stage with these settings.
+pub fn run(plan: &Plan<'_>, orders: u32, progress: &Progress) -> Result<Served> {
+    progress.next();
+    let mut stage = Stage::new(plan)?;
+    let ways = ROBOTS.into_iter().zip(plan.team.robots());
+    let ways: Vec<String> = ways.map(|(name, kind)| format!("{name}={}", way(kind))).collect();
+    let mut viewer = stage.viewer(true)?;
+    let mut waiter = stage.in_kitchen("waiter", &ways)?;
+    let _guests = stage.in_kitchen("guests", &guests(orders, plan.seed))?;
+    progress.next();
+    stage.air.count_from_now();
+    let (begun, since) = (Instant::now(), monotonic_ns());
+    let mut events = Events::default();
+    let trouble = events.follow(&mut waiter, &mut stage, orders).err();
+    let seconds = begun.elapsed().as_secs_f64();
+    let emulator = stage.punctuality()?;
+    let watched = watched(&mut viewer)?;
+    stage.close()?;
+    Ok(Served {
+        team: plan.team,
+        transport: plan.transport,
+        orders,
+        accepted: events.accepted,
+        served: events.served,
+        seconds,
+        collisions: truth::collisions(&truth::read(plan.folder)?, since),
+        watched,
+        trouble: trouble.map(|error| format!("{error:#}")),
+        emulator,
+    })
+}
+
+/// Returns the arguments of the guests: all tables in turns, each turn shuffled, for any robot.
+fn guests(orders: u32, seed: u64) -> Vec<String> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let turn = || {
+        let mut tables: Vec<u32> = (1..=TABLES).collect();
+        rng.shuffle(&mut tables);
+        tables
+    };
+    let tables = std::iter::repeat_with(turn).flatten().take(orders as usize);
+    ["guests".into()].into_iter().chain(tables.map(|table| format!("{table}:any"))).collect()
+}
+
+/// How the waiter sends goals to a robot of that ROS.
+pub fn way(kind: ros::Ros) -> &'static str {
+    match kind {
+        ros::Ros::One => "topic",
+        ros::Ros::Two => "action",
+    }
+}
+
+fn watched(viewer: &mut Process) -> Result<BTreeMap<String, u64>> {
+    viewer.end_input();
+    let counts = viewer.await_line("counts", START_PATIENCE)?;
+    serde_json::from_str(&counts).with_context(|| format!("no counts: {counts}"))
+}
+
+/// What the waiter has said.
+#[derive(Default)]
+struct Events {
+    accepted: u32,
+    served: BTreeMap<String, u32>,
+}
+
+impl Events {
+    /// Follows the waiter until all orders are served and both robots are at home.
+    fn follow(&mut self, waiter: &mut Process, stage: &mut Stage, orders: u32) -> Result<()> {
+        let mut out: BTreeMap<String, bool> = BTreeMap::new();
+        loop {
+            let line = waiter.await_line("", SILENCE)?;
+            stage.check()?;
+            match line.split_whitespace().collect::<Vec<_>>()[..] {
+                ["accepted", _] => self.accepted += 1,
+                ["served", _, robot] => {
+                    *self.served.entry(robot.into()).or_default() += 1;
+                    out.insert(robot.into(), true);
+                }
+                ["home", robot] => {
+                    out.insert(robot.into(), false);
+                }
+                _ => anyhow::bail!("the waiter said '{line}'"),
+            }
+            let all = self.served.values().sum::<u32>() >= orders;
+            if all && !out.values().any(|is_out| *is_out) {
+                return Ok(());
+            }
+        }
+    }
+}
