@@ -36,13 +36,15 @@ class Robot:
     turn_acceleration: float
     cruise: float
     """Speed among guests, m/s."""
+    patience: float
+    """How long it waits for whoever stands in its way before it steps back, seconds."""
     dock: tuple
     """Where it begins and returns to, in the kitchen."""
 
 
 ROBOTS = {
-    "kobuki": Robot("kobuki", 0.18, 0.25, 0.7, 0.8, 2.0, 6.0, 0.6, (2.1, 0.6, math.pi / 2)),
-    "tetra": Robot("tetra", 0.25, 0.38, 2.0, 1.2, 2.0, 6.0, 1.0, (1.1, 0.6, math.pi / 2)),
+    "kobuki": Robot("kobuki", 0.18, 0.25, 0.7, 0.8, 2.0, 6.0, 0.6, 5.0, (2.1, 0.6, math.pi / 2)),
+    "tetra": Robot("tetra", 0.25, 0.38, 2.0, 1.2, 2.0, 6.0, 1.0, 2.0, (1.1, 0.6, math.pi / 2)),
 }
 
 

@@ -7,6 +7,7 @@ Publishes /ROBOT/local_costmap/costmap. At the end of standard input, the times 
 which the loop woke go to PERIODS.csv.
 """
 
+import math
 import os
 import sys
 import time
@@ -26,6 +27,8 @@ from std_msgs.msg import Bool
 PERIOD_S = 0.05
 COSTMAP_EVERY = 20
 COSTMAP_M = 3.0
+# A robot that stays within this distance does not move; how long it steps back.
+STEP_M, RETREAT_S = 0.1, 1.5
 # Times kept, about 14 hours.
 MAX_PERIODS = 1_000_000
 
@@ -36,6 +39,7 @@ class Controller:
         self.perception = Perception(ros, robot)
         self.path, self.goal, self.enabled = None, None, True
         self.moving, self.woke, self.ticks = False, [], 0
+        self.place, self.placed, self.retreat_until = (0.0, 0.0, 0.0), time.monotonic(), 0.0
         name = "/" + robot.name
         self.commands = ros.publisher(name + "/cmd_vel", Twist, depth=1)
         self.costmaps = ros.publisher(name + "/local_costmap/costmap", OccupancyGrid, depth=1)
@@ -48,7 +52,9 @@ class Controller:
             self.path = self.goal = None
             return
         self.path = np.array([(it.pose.position.x, it.pose.position.y) for it in message.poses])
-        self.goal = transforms.of_pose(message.poses[-1].pose)
+        goal = transforms.of_pose(message.poses[-1].pose)
+        if goal != self.goal:
+            self.goal, self.placed = goal, time.monotonic()
 
     def enable(self, message):
         self.enabled = message.data
@@ -73,7 +79,23 @@ class Controller:
         if not self.enabled or self.goal is None or pose is None:
             return 0.0, 0.0
         obstacles = self.perception.obstacles()
+        if self.is_stuck(pose):
+            return drive.retreat(self.robot, pose, obstacles)
         return drive.command(self.robot, pose, self.perception.speed, self.path, self.goal, obstacles)
+
+    def is_stuck(self, pose):
+        """Whether the robot should step back: it has not moved for its patience. Robots that meet have
+        different patience, so that one of them makes room."""
+        now = time.monotonic()
+        if now < self.retreat_until:
+            return True
+        moved = math.dist(pose[:2], self.place[:2]) + 0.2 * abs(transforms.turned(pose[2] - self.place[2]))
+        if moved > STEP_M or drive.is_near(pose, self.goal):
+            self.place, self.placed = pose, now
+        elif now - self.placed > self.robot.patience:
+            self.retreat_until = now + RETREAT_S
+            self.place, self.placed = pose, now + RETREAT_S
+        return False
 
     def publish_costmap(self):
         pose = self.perception.pose()

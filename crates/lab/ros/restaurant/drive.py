@@ -11,11 +11,13 @@ HORIZON_S, STEP_S = 1.2, 0.1
 SPEEDS, TURNS = 7, 21
 # The path is aimed at this far ahead: metres, and seconds of the present speed.
 AHEAD_M, AHEAD_S = 0.45, 0.5
-CLEARANCE_M = 0.06
+# Distance kept to obstacles: metres, and seconds of the speed, since what the lidar sees is old.
+CLEARANCE_M, CLEARANCE_S = 0.05, 0.15
 # Obstacles further away than this change nothing.
 HORIZON_M = 2.5
 NEAR_GOAL_M, NEAR_GOAL_RAD = 0.06, 0.1
 TURN_FIRST_RAD = 1.0
+BACK_SPEED, BACK_TURN = 0.2, 0.8
 # Share of the braking power that the approach to the goal plans with.
 BRAKING = 0.5
 # Weights of the score.
@@ -37,6 +39,11 @@ def at_goal(pose, goal):
     return away < NEAR_GOAL_M * 1.5 and abs(turned(goal[2] - pose[2])) < NEAR_GOAL_RAD * 1.5
 
 
+def is_near(pose, goal):
+    """Whether only the turn to the goal's angle is left."""
+    return math.hypot(goal[0] - pose[0], goal[1] - pose[1]) < NEAR_GOAL_M * 1.5
+
+
 def command(robot, pose, speed, path, goal, obstacles):
     """Returns the speed and the turn (m/s, rad/s) with which to go on.
 
@@ -56,12 +63,24 @@ def command(robot, pose, speed, path, goal, obstacles):
     x, y, heading = trajectories(pose, v, w)
     clearance = clearances(robot, pose, x, y, obstacles)
     # A robot has to be able to stop before what it sees.
-    safe = clearance > CLEARANCE_M
+    safe = clearance > CLEARANCE_M + CLEARANCE_S * v
     if not safe.any():
         return 0.0, math.copysign(0.6, bearing)
     score = scores(target, x, y, heading, clearance) - CALM * np.abs(w)
     best = int(np.argmax(np.where(safe, score, -np.inf)))
     return float(v[best]), float(w[best])
+
+
+def retreat(robot, pose, obstacles):
+    """Returns a speed and a turn that lead backward, away from what is in front; (0, 0) if nothing is
+    free there."""
+    w = np.linspace(-BACK_TURN, BACK_TURN, TURNS)
+    x, y, _ = trajectories(pose, np.full(TURNS, -BACK_SPEED), w)
+    clearance = clearances(robot, pose, x, y, obstacles)
+    best = int(np.argmax(clearance - 0.01 * np.abs(w)))
+    if clearance[best] < CLEARANCE_M:
+        return 0.0, 0.0
+    return -BACK_SPEED, float(w[best])
 
 
 def candidates(robot, speed, left):
