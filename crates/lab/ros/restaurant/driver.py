@@ -41,13 +41,15 @@ class Driver:
         self.world.sendall(json.dumps(command).encode() + b"\n")
 
     def read(self):
-        """Publishes what the world says, until the world ends."""
+        """Publishes what the world says; the node ends with the world."""
         for line in self.world.makefile("r", encoding="utf-8"):
             said = json.loads(line)
             if "odom" in said:
                 self.publish_odometry(said)
             else:
                 self.publish_scan(said)
+        print("the world has closed the connection", file=sys.stderr, flush=True)
+        os._exit(1)
 
     def publish_odometry(self, said):
         x, y, theta, v, w = said["odom"]

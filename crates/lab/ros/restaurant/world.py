@@ -174,7 +174,10 @@ class World:
 
 
 class Server(World):
-    """The sockets of the drivers."""
+    """The sockets of the drivers, and standard input."""
+
+    # What has come of the next line of standard input.
+    heard = b""
 
     def listen(self, path, name):
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -189,10 +192,11 @@ class Server(World):
         for key, _ in self.selector.select(timeout):
             kind, name, server = key.data
             if kind == "input":
-                line = os.read(sys.stdin.fileno(), MAX_LINE)
-                if not line:
+                data = os.read(sys.stdin.fileno(), MAX_LINE)
+                if not data:
                     return False
-                self.hear(line.decode())
+                *lines, self.heard = (self.heard + data).split(b"\n")
+                self.hear(lines)
             elif kind == "server":
                 self.drop(name)
                 client, _ = server.accept()
@@ -204,8 +208,8 @@ class Server(World):
         return True
 
     def hear(self, lines):
-        for line in lines.splitlines():
-            name, pose = place(line)
+        for line in lines:
+            name, pose = place(line.decode())
             self.drives[name].put(pose)
             self.note({"put": name})
             print("put", flush=True)
