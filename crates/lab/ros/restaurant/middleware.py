@@ -33,7 +33,7 @@ class Ros1:
                 raise SystemExit("no ROS master at %s after %g s" % (rosgraph.get_master_uri(), PATIENCE_S))
             time.sleep(0.1)
         self.rospy, self.lock = rospy, threading.Lock()
-        rospy.init_node(name.replace("/", "_"), disable_signals=True)
+        rospy.init_node(name.replace("-", "_"), disable_signals=True)
 
     def publisher(self, topic, message_class, depth=10, latched=False):
         return self.rospy.Publisher(topic, message_class, queue_size=depth, latch=latched)
@@ -86,7 +86,7 @@ class Ros2:
         from rclpy.signals import SignalHandlerOptions
 
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
-        self.node = rclpy.create_node(name.replace("/", "_"))
+        self.node = rclpy.create_node(name.replace("-", "_"))
         self.executor = SingleThreadedExecutor()
         self.executor.add_node(self.node)
 
