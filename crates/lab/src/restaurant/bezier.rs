@@ -9,7 +9,7 @@ use super::truth::{self, Record};
 use crate::air::Punctuality;
 use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
-use crate::rig::stats::percentile;
+use crate::rig::stats::{percentile, worst};
 use crate::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -117,7 +117,7 @@ impl Course<'_> {
             transport: self.plan.transport,
             controller,
             condition,
-            largest_error_m: errors.iter().copied().fold(0.0, f64::max),
+            largest_error_m: worst(&errors),
             rms_error_m: (errors.iter().map(|it| it * it).sum::<f64>()
                 / errors.len().max(1) as f64)
                 .sqrt(),

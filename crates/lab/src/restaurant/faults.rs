@@ -2,7 +2,6 @@
 //! Faults in the middle of a drive: what the robots do.
 
 use super::files::WATCHDOG_MS;
-use super::orders::way;
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
 use super::truth::{self, Pose, Record};
@@ -94,10 +93,8 @@ const STOPPED_MS: f64 = WATCHDOG_MS as f64 + 200.0 + 50.0 + 900.0 + 250.0;
 pub fn run(plan: &Plan<'_>, faults: &[Fault], progress: &Progress) -> Result<Vec<Outcome>> {
     progress.next();
     let mut stage = Stage::new(plan)?;
-    let ways = ROBOTS.into_iter().zip(plan.team.robots());
-    let ways: Vec<String> = ways.map(|(name, kind)| format!("{name}={}", way(kind))).collect();
     let _viewer = stage.viewer(false)?;
-    let waiter = stage.in_kitchen("waiter", &ways)?;
+    let waiter = stage.waiter()?;
     let mut scene = Scene { stage: &mut stage, plan, waiter };
     // The revoked robot stays out: it comes last.
     let mut faults = faults.to_vec();

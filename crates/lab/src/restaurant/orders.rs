@@ -2,13 +2,13 @@
 //! Orders of guests, served by both robots.
 
 use super::stage::{Plan, Stage};
-use super::team::{ROBOTS, Team, Transport};
+use super::team::{Team, Transport};
 use super::truth;
 use crate::air::Punctuality;
 use crate::rig::clock::monotonic_ns;
 use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
-use crate::setup::ros::{self, START_PATIENCE};
+use crate::setup::ros::START_PATIENCE;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -61,10 +61,8 @@ impl Served {
 pub fn run(plan: &Plan<'_>, orders: u32, progress: &Progress) -> Result<Served> {
     progress.next();
     let mut stage = Stage::new(plan)?;
-    let ways = ROBOTS.into_iter().zip(plan.team.robots());
-    let ways: Vec<String> = ways.map(|(name, kind)| format!("{name}={}", way(kind))).collect();
     let mut viewer = stage.viewer(true)?;
-    let mut waiter = stage.in_kitchen("waiter", &ways)?;
+    let mut waiter = stage.waiter()?;
     let _guests = stage.in_kitchen("guests", &guests(orders, plan.seed))?;
     progress.next();
     stage.air.count_from_now();
@@ -99,14 +97,6 @@ fn guests(orders: u32, seed: u64) -> Vec<String> {
     };
     let tables = std::iter::repeat_with(turn).flatten().take(orders as usize);
     ["guests".into()].into_iter().chain(tables.map(|table| format!("{table}:any"))).collect()
-}
-
-/// How the waiter sends goals to a robot of that ROS.
-pub fn way(kind: ros::Ros) -> &'static str {
-    match kind {
-        ros::Ros::One => "topic",
-        ros::Ros::Two => "action",
-    }
 }
 
 fn watched(viewer: &mut Process) -> Result<BTreeMap<String, u64>> {

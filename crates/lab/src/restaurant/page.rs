@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An order placed in a real browser.
 
-use super::orders::way;
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
 use crate::rig::processes::Process;
@@ -28,9 +27,7 @@ pub struct Order {
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     progress.next();
     let mut stage = Stage::new(plan)?;
-    let ways = ROBOTS.into_iter().zip(plan.team.robots());
-    let ways: Vec<String> = ways.map(|(name, kind)| format!("{name}={}", way(kind))).collect();
-    let _waiter = stage.in_kitchen("waiter", &ways)?;
+    let _waiter = stage.waiter()?;
     let (_server, address) = stage.page()?;
     progress.next();
     let mut command = stage.computers[0].command("/usr/bin/python3");

@@ -138,6 +138,16 @@ impl Stage {
         self.daemons[0].reload()
     }
 
+    /// Starts the waiter, who sends goals to each robot as its ROS takes them.
+    pub fn waiter(&self) -> Result<Process> {
+        let way = |(name, kind): (&str, Ros)| match kind {
+            Ros::One => format!("{name}=topic"),
+            Ros::Two => format!("{name}=action"),
+        };
+        let ways: Vec<String> = ROBOTS.into_iter().zip(self.team.robots()).map(way).collect();
+        self.in_kitchen("waiter", &ways)
+    }
+
     /// Starts what the kitchen watches; it may record into the folder `recording`.
     pub fn viewer(&self, records: bool) -> Result<Process> {
         let folder = if records { ros::text(&self.folder.join("recording"))? } else { "-".into() };
