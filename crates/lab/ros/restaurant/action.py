@@ -6,7 +6,6 @@ import math
 import transforms
 from actionlib_msgs.msg import GoalStatus
 from nav2_msgs.action import NavigateToPose
-from navigator import Goal
 from rclpy.action import ActionServer, CancelResponse
 from rclpy.task import Future
 
@@ -29,10 +28,9 @@ class Server:
 
     async def execute(self, handle):
         outcome = Future()
-        pose = transforms.of_pose(handle.request.pose.pose)
-        goal = Goal(pose, handle.request.pose.header.stamp, outcome.set_result)
-        self.handle, self.goal = handle, goal
-        self.navigator.go_to(goal)
+        wanted = handle.request.pose
+        self.handle = handle
+        self.goal = self.navigator.go_to(wanted.pose, wanted.header.stamp, outcome.set_result)
         status = await outcome
         if status == GoalStatus.SUCCEEDED:
             handle.succeed()

@@ -54,6 +54,10 @@ class Grid:
             np.minimum(nearest, (y[:, None] - point[1]) ** 2 + (x[None, :] - point[0]) ** 2, out=nearest)
         return np.sqrt(nearest)
 
+    def wall_distances(self, longest):
+        """Returns the distance of each cell to the nearest occupied one, at most `longest`."""
+        return self.distances(self.centres(self.values == OCCUPIED), longest)
+
     def message(self, message_class, stamp, frame="map"):
         """Returns a nav_msgs/OccupancyGrid."""
         made = message_class()

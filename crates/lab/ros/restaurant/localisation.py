@@ -8,9 +8,8 @@ transform map -> ROBOT/odom. The robot begins at its dock.
 import os
 import sys
 
-import numpy as np
-
 import arena
+import mapping
 import middleware
 import transforms
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -45,9 +44,8 @@ class Localisation:
     def take_scan(self, message):
         if self.localiser is None or self.odometry is None:
             return
-        angles = message.angle_min + message.angle_increment * np.arange(len(message.ranges))
         self.localiser.move(self.odometry)
-        self.localiser.see(np.array(message.ranges, dtype=float), angles)
+        self.localiser.see(*mapping.beams(message))
         self.publish(message.header.stamp)
 
     def publish(self, stamp):

@@ -8,13 +8,11 @@ of standard input.
 import os
 import sys
 
-import numpy as np
-
 import arena
 import grid
+import mapping
 import middleware
 import transforms
-from mapping import Mapper
 from nav_msgs.msg import OccupancyGrid, Odometry
 from sensor_msgs.msg import LaserScan
 
@@ -27,7 +25,7 @@ class Mapping:
         self.ros, self.odometry, self.scans = ros, None, 0
         shape = tuple(round((side + 2 * MARGIN_M) / grid.RESOLUTION)
                       for side in (arena.LENGTH, arena.WIDTH))
-        self.mapper = Mapper(shape, (-MARGIN_M, -MARGIN_M), robot.dock)
+        self.mapper = mapping.Mapper(shape, (-MARGIN_M, -MARGIN_M), robot.dock)
         name = "/" + robot.name
         self.maps = ros.publisher(name + "/map", OccupancyGrid, depth=1, latched=True)
         ros.subscribe(name + "/odom", Odometry, self.take_odometry)
@@ -39,8 +37,7 @@ class Mapping:
     def take_scan(self, message):
         if self.odometry is None:
             return
-        angles = message.angle_min + message.angle_increment * np.arange(len(message.ranges))
-        ranges = np.array(message.ranges, dtype=float)
+        ranges, angles = mapping.beams(message)
         self.mapper.add(self.odometry, ranges, angles, message.range_max)
         self.scans += 1
         if self.scans % SCANS_PER_MAP == 1:
@@ -50,9 +47,9 @@ class Mapping:
 def main():
     kind, name, stem = sys.argv[1:4]
     ros = middleware.start(kind, name + "_mapper")
-    mapping = Mapping(ros, arena.ROBOTS[name])
+    node = Mapping(ros, arena.ROBOTS[name])
     ros.spin()
-    mapping.mapper.occupancy().save(stem)
+    node.mapper.occupancy().save(stem)
     print("written", flush=True)
 
 

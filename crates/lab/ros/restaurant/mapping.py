@@ -85,6 +85,12 @@ class Mapper:
         return grid.Grid(values, self.grid.origin, self.grid.resolution)
 
 
+def beams(scan):
+    """Returns ranges and angles of a sensor_msgs/LaserScan."""
+    ranges = np.array(scan.ranges, dtype=float)
+    return ranges, scan.angle_min + scan.angle_increment * np.arange(len(ranges))
+
+
 def beam_ends(pose, ranges, angles):
     """Returns the points (n x 2) at which beams end that leave from `pose`."""
     directions = pose[2] + angles

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-import grid
+from transforms import turned
 
 PARTICLES = 300
 BEAMS = 60
@@ -29,8 +29,7 @@ class Localiser:
 
     def __init__(self, occupancy, pose, seed=1):
         self.grid = occupancy
-        walls = occupancy.centres(occupancy.values == grid.OCCUPIED)
-        self.field = occupancy.distances(walls, FIELD_M)
+        self.field = occupancy.wall_distances(FIELD_M)
         self.rng = np.random.default_rng(seed)
         self.odometry, self.moved = None, 0.0
         self.place(pose)
@@ -45,7 +44,7 @@ class Localiser:
         if last is None:
             return
         dx, dy = odometry[0] - last[0], odometry[1] - last[1]
-        way, turn = math.hypot(dx, dy), (odometry[2] - last[2] + math.pi) % (2 * math.pi) - math.pi
+        way, turn = math.hypot(dx, dy), turned(odometry[2] - last[2])
         heading = math.atan2(dy, dx) - last[2] if way > 1e-6 else 0.0
         ways = way + self.rng.normal(0, ALONG * way + 1e-4, PARTICLES)
         turns = turn + self.rng.normal(0, TURNING * abs(turn) + DRIFT * way + 1e-4, PARTICLES)

@@ -63,18 +63,19 @@ class Navigator:
 
     def take_map(self, message):
         self.map = Grid.of_message(message)
-        walls = self.map.centres(self.map.values == grid.OCCUPIED)
-        self.field = self.map.distances(walls, FIELD_M)
+        self.field = self.map.wall_distances(FIELD_M)
 
     def take_goal(self, message):
         stamp = message.header.stamp
         if self.goal is None or self.ros.ns_of(self.goal.identity) != self.ros.ns_of(stamp):
-            self.go_to(Goal(transforms.of_pose(message.pose), stamp))
+            self.go_to(message.pose, stamp)
 
-    def go_to(self, goal):
+    def go_to(self, pose, identity, ended=None):
+        """Goes to a geometry_msgs/Pose instead of the last goal; returns the new one."""
         if self.goal is not None:
             self.goal.end(GoalStatus.PREEMPTED)
-        self.goal, self.planned = goal, 0.0
+        self.goal, self.planned = Goal(transforms.of_pose(pose), identity, ended), 0.0
+        return self.goal
 
     def cancel(self, goal):
         goal.end(GoalStatus.PREEMPTED)
@@ -167,6 +168,5 @@ def main():
     ros.spin()
 
 
-if __name__ == "__main__":
-    main()
-    os._exit(0)
+main()
+os._exit(0)

@@ -33,8 +33,7 @@ class Perception:
     def take_scan(self, message):
         if self.odometry is None:
             return
-        ranges = np.array(message.ranges, dtype=float)
-        angles = message.angle_min + message.angle_increment * np.arange(len(ranges))
+        ranges, angles = mapping.beams(message)
         finite = np.isfinite(ranges)
         self.points = mapping.beam_ends(self.odometry, ranges[finite], angles[finite])
 
