@@ -3,8 +3,9 @@
 
 restaurant.py film TRUTH.jsonl OUT.gif [--from S] [--seconds S]: the arena from above, four times as
 fast as it was.
-restaurant.py paths FOLDER OUT.png: the Bezier path and the drives along it, one panel per condition;
-FOLDER/drives.json says which drive is which, and has the poses.
+restaurant.py paths DRIVES.json OUT.png: the Bezier path and the drives along it, one panel per
+condition.
+restaurant.py steps REPORT.json OUT.png: the control loop's steps, one panel per condition.
 """
 
 import argparse
@@ -27,6 +28,7 @@ COLOURS = {"kobuki": "#0060a8", "tetra": "#d1495b"}
 INK, FAINT, TABLE, KITCHEN = "#2b2b2b", "#d9d9d9", "#d6c3a5", "#eef4ec"
 FRAMES_PER_S, SPEED_UP = 8, 4
 TRAIL_S = 4.0
+PLANT_PERIOD_S = 0.02
 SYSTEMS = {
     ("tautline", "local"): ("controller on the robot", FAINT, 5.0),
     ("tautline", "kitchen"): ("kitchen, Tautline", "#0060a8", 1.8),
@@ -95,7 +97,7 @@ def film(arguments):
 
 
 def paths(arguments):
-    with open(arguments.folder / "drives.json", encoding="utf-8") as file:
+    with open(arguments.drives, encoding="utf-8") as file:
         drives = json.load(file)
     conditions = list(dict.fromkeys(it["condition"] for it in drives["drives"]))
     figure, panels = plt.subplots(1, len(conditions), figsize=(2.6 * len(conditions), 4.4), sharey=True,
@@ -120,6 +122,36 @@ def paths(arguments):
     figure.savefig(arguments.out, dpi=130)
 
 
+def steps(arguments):
+    with open(arguments.report, encoding="utf-8") as file:
+        report = json.load(file)
+    team = next((it["team"] for it in report["regulation"] if it["transport"] == "plain"),
+                report["regulation"][0]["team"])
+    runs = [it for it in report["regulation"] if it["team"] == team]
+    conditions = list(dict.fromkeys(it["condition"] for it in runs))
+    figure, panels = plt.subplots(1, len(conditions), figsize=(3.6 * len(conditions), 3.4), sharey=True,
+                                  squeeze=False)
+    for axes, condition in zip(panels[0], conditions):
+        for run in runs:
+            system = SYSTEMS.get((run["transport"], run["controller"]))
+            if run["condition"] != condition or system is None:
+                continue
+            label, colour, width = system
+            for number, volts in enumerate(run["volts"]):
+                times = [PLANT_PERIOD_S * at for at in range(len(volts))]
+                axes.plot(times, volts, color=colour, linewidth=width, alpha=0.8,
+                          label=None if number else label)
+        axes.set_title(condition, fontsize=10)
+        axes.set_xlabel("s")
+        axes.set_xlim(0, 2)
+        axes.grid(color=FAINT, linewidth=0.5)
+    panels[0][0].set_ylabel("capacitor, V")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncol=len(labels), frameon=False)
+    figure.subplots_adjust(bottom=0.26)
+    figure.savefig(arguments.out, dpi=130)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -130,9 +162,13 @@ def main():
     command.add_argument("--seconds", type=float, default=60.0)
     command.set_defaults(run=film)
     command = commands.add_parser("paths")
-    command.add_argument("folder", type=pathlib.Path)
+    command.add_argument("drives", type=pathlib.Path)
     command.add_argument("out", type=pathlib.Path)
     command.set_defaults(run=paths)
+    command = commands.add_parser("steps")
+    command.add_argument("report", type=pathlib.Path)
+    command.add_argument("out", type=pathlib.Path)
+    command.set_defaults(run=steps)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

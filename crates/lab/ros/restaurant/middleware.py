@@ -20,6 +20,11 @@ def start(kind, name):
     return {"ros1": Ros1, "ros2": Ros2}[kind](name)
 
 
+def node_name(topic, suffix):
+    """Returns the name of a node that serves one topic."""
+    return topic.strip("/").replace("/", "_") + "_" + suffix
+
+
 class Ros1:
     """rospy, with the master at ROS_MASTER_URI."""
 

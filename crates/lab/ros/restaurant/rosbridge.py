@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ROS for web pages: the rosbridge protocol 2.0 over a WebSocket, as much of it as roslibjs needs for
-topics. rosbridge.py ros1|ros2 PORT ROSLIB.js
+topics. rosbridge.py ros1|ros2 PORT|fd:N ROSLIB.js
 
 Operations: subscribe (with throttle_rate), unsubscribe, advertise, unadvertise and publish. The
-WebSocket is at /ros; the rest of the port serves the page and roslibjs. Listens on 127.0.0.1 alone, since a page may publish anything.
+WebSocket is at /ros; the rest of the port serves the page and roslibjs. Listens on 127.0.0.1 alone,
+since a page may publish anything; with fd:N, on a socket that is open already as file descriptor N.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import importlib
 import json
 import math
 import os
+import socket
 import sys
 import threading
 import time
@@ -66,8 +68,8 @@ class Bridge:
 class Page:
     """One connected page."""
 
-    def __init__(self, bridge, socket):
-        self.bridge, self.socket = bridge, socket
+    def __init__(self, bridge, connection):
+        self.bridge, self.connection = bridge, connection
         self.topics, self.waiting = {}, asyncio.Queue(MAX_WAITING)
 
     def wants(self, topic):
@@ -88,7 +90,7 @@ class Page:
     async def serve(self):
         sender = asyncio.ensure_future(self.send())
         try:
-            async for said in self.socket:
+            async for said in self.connection:
                 try:
                     self.handle(json.loads(said.data))
                 except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
@@ -99,7 +101,7 @@ class Page:
 
     async def send(self):
         while True:
-            await self.socket.send_str(await self.waiting.get())
+            await self.connection.send_str(await self.waiting.get())
 
     def handle(self, said):
         operation, topic = said["op"], said["topic"]
@@ -169,17 +171,23 @@ def fill(message, fields):
     return message
 
 
+def site(runner, port):
+    if port.startswith("fd:"):
+        return web.SockSite(runner, socket.socket(fileno=int(port[3:])))
+    return web.TCPSite(runner, "127.0.0.1", int(port))
+
+
 async def serve(bridge, port, library):
     async def meet(request):
-        socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE, heartbeat=HEARTBEAT_S)
-        await socket.prepare(request)
-        page = Page(bridge, socket)
+        connection = web.WebSocketResponse(max_msg_size=MAX_MESSAGE, heartbeat=HEARTBEAT_S)
+        await connection.prepare(request)
+        page = Page(bridge, connection)
         bridge.pages.add(page)
         try:
             await page.serve()
         finally:
             bridge.pages.discard(page)
-        return socket
+        return connection
 
     async def index(_):
         return web.FileResponse(os.path.join(PAGE, "index.html"))
@@ -192,7 +200,7 @@ async def serve(bridge, port, library):
                             web.static("/", PAGE)])
     runner = web.AppRunner(application)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await site(runner, port).start()
     print("ready", flush=True)
     await asyncio.Future()
 
@@ -202,7 +210,7 @@ def main():
     ros = middleware.start(kind, "rosbridge")
     loop = asyncio.new_event_loop()
     bridge = Bridge(ros, loop)
-    server = serve(bridge, int(port), library)
+    server = serve(bridge, port, library)
     threading.Thread(target=loop.run_until_complete, args=(server,), daemon=True).start()
     ros.spin()
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives a robot along the Bezier path from the base. tracker.py ros1|ros2 ROBOT SAMPLES.csv
+"""Drives a robot along the Bezier path from the base. tracker.py ros1|ros2 ROBOT SAMPLES.csv PATH.json
 
 Every 50 ms: takes the newest /ROBOT/odom and publishes /ROBOT/cmd_vel. Begins with the line `go`;
 standard output: `ready` when the odometry arrives, `done` at the end of the path. SAMPLES.csv gets the
 number and the time (CLOCK_MONOTONIC) of each command; the number is in the field linear.z, which a
-differential drive does not use.
+differential drive does not use. PATH.json gets the points of the path.
 """
 
+import json
 import os
 import sys
 import time
@@ -56,11 +57,13 @@ class Tracker:
 
 
 def main():
-    kind, robot, path = sys.argv[1:4]
+    kind, robot, samples, path = sys.argv[1:5]
     ros = middleware.start(kind, "tracker")
     tracker = Tracker(ros, robot)
     ros.spin(tracker.hear)
     with open(path, "w", encoding="utf-8") as file:
+        json.dump(tracker.reference.xy.round(4).tolist(), file)
+    with open(samples, "w", encoding="utf-8") as file:
         file.write("number,sent_ns\n")
         file.writelines("%d,%d\n" % (number + 1, at) for number, at in enumerate(tracker.sent))
     print("written", flush=True)

@@ -111,6 +111,8 @@ class Drive:
 
 
 class World:
+    """The physics, in real time."""
+
     def __init__(self, folder, seed, tables, places):
         self.space = pymunk.Space()
         self.space.iterations = 20
@@ -127,10 +129,7 @@ class World:
         self.space.on_collision(None, None, begin=self.collide)
         path = os.path.join(folder, "truth.jsonl")
         self.truth = open(path, "w", buffering=1, encoding="utf-8")
-        self.selector = selectors.DefaultSelector()
-        self.clients = {}
-        for name in self.drives:
-            self.listen(os.path.join(folder, name + ".sock"), name)
+        self.sockets = Sockets(folder, self.drives, self.take_command, self.take_place)
 
     def add_obstacle(self, shape, name):
         shape.friction, shape.named = 0.6, name
@@ -143,17 +142,29 @@ class World:
         record["ns"] = time.monotonic_ns()
         self.truth.write(json.dumps(record) + "\n")
 
+    def take_command(self, name, said):
+        v, w = said["drive"]
+        drive = self.drives[name]
+        drive.command, drive.commanded = (float(v), float(w)), time.monotonic()
+        if said["number"]:
+            self.note({"command": said["number"], "robot": name})
+
+    def take_place(self, line):
+        name, pose = place(line)
+        self.drives[name].put(pose)
+        self.note({"put": name})
+        print("put", flush=True)
+
     def run(self):
         """Runs until standard input ends."""
         start, step = time.monotonic(), 0
-        self.selector.register(sys.stdin, selectors.EVENT_READ, ("input", None, None))
         self.note({"begin": {name: drive.pose() for name, drive in self.drives.items()}})
         print("ready", flush=True)
         while True:
             self.step(step)
             step += 1
             while (left := start + step * STEP_S - time.monotonic()) > 0:
-                if not self.serve(left):
+                if not self.sockets.serve(left):
                     return
 
     def step(self, step):
@@ -164,20 +175,32 @@ class World:
         scan_every = round(1 / STEP_S / arena.SCAN_HZ)
         for offset, (name, drive) in enumerate(self.drives.items()):
             if step % round(1 / STEP_S / arena.ODOMETRY_HZ) == 0:
-                self.send(name, {"odom": [*drive.odometry, drive.v, drive.w]})
-            if step % scan_every == offset * scan_every // len(self.drives) and name in self.clients:
-                self.send(name, {"scan": drive.scan(self.space)})
+                self.sockets.send(name, {"odom": [*drive.odometry, drive.v, drive.w]})
+            is_due = step % scan_every == offset * scan_every // len(self.drives)
+            if is_due and self.sockets.is_connected(name):
+                self.sockets.send(name, {"scan": drive.scan(self.space)})
         if step % round(1 / STEP_S / POSES_HZ) == 0:
             self.note({"poses": {name: drive.pose() for name, drive in self.drives.items()},
                        "odometry": {name: [round(it, 4) for it in drive.odometry]
                                     for name, drive in self.drives.items()}})
 
 
-class Server(World):
-    """The sockets of the drivers, and standard input."""
+class Sockets:
+    """The sockets of the drivers, FOLDER/ROBOT.sock, and standard input.
 
-    # What has come of the next line of standard input.
-    heard = b""
+    `take_command(name, record)` is called for each line of a driver, `take_place(line)` for each line of
+    standard input.
+    """
+
+    def __init__(self, folder, names, take_command, take_place):
+        self.take_command, self.take_place = take_command, take_place
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(sys.stdin, selectors.EVENT_READ, ("input", None, None))
+        # What has come of the next line of standard input.
+        self.heard = b""
+        self.clients = {}
+        for name in names:
+            self.listen(os.path.join(folder, name + ".sock"), name)
 
     def listen(self, path, name):
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -186,6 +209,9 @@ class Server(World):
         server.bind(path)
         server.listen(1)
         self.selector.register(server, selectors.EVENT_READ, ("server", name, server))
+
+    def is_connected(self, name):
+        return name in self.clients
 
     def serve(self, timeout):
         """Handles what drivers do, for at most `timeout`; returns false at the end of the input."""
@@ -196,7 +222,8 @@ class Server(World):
                 if not data:
                     return False
                 *lines, self.heard = (self.heard + data).split(b"\n")
-                self.hear(lines)
+                for line in lines:
+                    self.take_place(line.decode())
             elif kind == "server":
                 self.drop(name)
                 client, _ = server.accept()
@@ -207,13 +234,6 @@ class Server(World):
                 self.read(name)
         return True
 
-    def hear(self, lines):
-        for line in lines:
-            name, pose = place(line.decode())
-            self.drives[name].put(pose)
-            self.note({"put": name})
-            print("put", flush=True)
-
     def drop(self, name):
         if name in self.clients:
             client, _ = self.clients.pop(name)
@@ -221,9 +241,13 @@ class Server(World):
             client.close()
 
     def read(self, name):
+        if name not in self.clients:
+            return
         client, rest = self.clients[name]
         try:
             data = client.recv(MAX_LINE)
+        except BlockingIOError:
+            return
         except OSError:
             data = b""
         if not data or len(rest) > MAX_LINE:
@@ -232,12 +256,7 @@ class Server(World):
         *lines, rest = (rest + data).split(b"\n")
         self.clients[name][1] = rest
         for line in lines:
-            said = json.loads(line)
-            v, w = said["drive"]
-            drive = self.drives[name]
-            drive.command, drive.commanded = (float(v), float(w)), time.monotonic()
-            if said["number"]:
-                self.note({"command": said["number"], "robot": name})
+            self.take_command(name, json.loads(line))
 
     def send(self, name, record):
         if name not in self.clients:
@@ -263,7 +282,7 @@ def main():
     parser.add_argument("--at", type=place, action="append", default=[], help="ROBOT=X,Y,THETA")
     arguments = parser.parse_args()
     tables = [] if arguments.empty else arena.TABLES
-    Server(arguments.folder, arguments.seed, tables, dict(arguments.at)).run()
+    World(arguments.folder, arguments.seed, tables, dict(arguments.at)).run()
 
 
 if __name__ == "__main__":

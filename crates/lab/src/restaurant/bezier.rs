@@ -9,22 +9,31 @@ use super::truth::{self, Record};
 use crate::air::Punctuality;
 use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
-use crate::rig::stats::{percentile, worst};
+use crate::rig::stats::worst;
 use crate::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
+/// Conditions of the drives.
+pub const CONDITIONS: [Condition; 6] = [
+    Condition::Idle,
+    Condition::Stress,
+    Condition::Cameras,
+    Condition::Interference,
+    Condition::HiddenStation,
+    Condition::Everything,
+];
 /// Where the path begins in the arena without tables: on its diagonal, so that it fits.
 const BEGIN: [f64; 3] = [0.6, 2.5, 0.0];
 /// Longest time of one drive; the path takes about 9 s.
 const DRIVE_PATIENCE: Duration = Duration::from_secs(40);
 /// As long as a drive.
 const DISTURBANCE: Duration = Duration::from_secs(11);
-/// The path's points in its own frame, see `ros/restaurant/bezier.py`.
-const POINTS: [[f64; 2]; 4] = [[0.0, 0.0], [1.5, 0.0], [0.5, 3.0], [2.0, 3.0]];
-const PATH_SAMPLES: usize = 2000;
+
+/// File of the path's points.
+pub const PATH: &str = "path.json";
 
 /// Where the controller is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -51,11 +60,13 @@ pub struct Drive {
     pub largest_error_m: f64,
     /// Root mean square of it, metres.
     pub rms_error_m: f64,
-    /// Commands sent, and those that reached the wheels.
-    pub commands: [usize; 2],
-    /// From the command's publication to the wheels, ms: median, p99 and maximum of those that
-    /// arrived.
-    pub command_ms: Option<[f64; 3]>,
+    /// Commands sent.
+    pub sent: usize,
+    /// From the publication of each command that arrived to the wheels, ms.
+    pub command_ms: Vec<f64>,
+    /// Where the robot was by its odometry, from the path's begin, metres.
+    #[serde(skip)]
+    pub driven: Vec<[f64; 2]>,
     /// Why the path was not driven to its end.
     pub trouble: Option<String>,
     /// Lateness of the radio's emulator.
@@ -63,21 +74,29 @@ pub struct Drive {
 }
 
 /// Drives the path with the controller on the robot and in the kitchen, under each condition.
-pub fn run(plan: &Plan<'_>, conditions: &[Condition], progress: &Progress) -> Result<Vec<Drive>> {
+pub fn run(
+    plan: &Plan<'_>,
+    conditions: &[Condition],
+    drives: u32,
+    progress: &Progress,
+) -> Result<Vec<Drive>> {
     progress.next();
     let stage =
         Stage::new(&Plan { navigate: false, cameras: false, world: &["--empty"], ..*plan })?;
     let _viewer = stage.viewer(false)?;
     let mut course = Course { stage, plan, number: 0 };
-    let mut drives = Vec::new();
+    let mut all = Vec::new();
     for &condition in conditions {
-        for controller in [Controller::Local, Controller::Kitchen] {
-            progress.next();
-            drives.push(course.drive(controller, condition)?);
+        progress.next();
+        // By turns, since the machine may change meanwhile.
+        for _ in 0..drives {
+            for controller in [Controller::Local, Controller::Kitchen] {
+                all.push(course.drive(controller, condition)?);
+            }
         }
     }
     course.stage.close()?;
-    Ok(drives)
+    Ok(all)
 }
 
 struct Course<'a> {
@@ -86,19 +105,34 @@ struct Course<'a> {
     number: u32,
 }
 
+impl Controller {
+    /// Returns the name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "robot",
+            Self::Kitchen => "kitchen",
+        }
+    }
+
+    /// Returns the number of its computer on the stage.
+    pub fn computer(self) -> usize {
+        match self {
+            Self::Local => 1,
+            Self::Kitchen => 0,
+        }
+    }
+}
+
 impl Course<'_> {
     fn drive(&mut self, controller: Controller, condition: Condition) -> Result<Drive> {
         self.number += 1;
         let samples = self.plan.folder.join(format!("drive{}.csv", self.number));
         let name = format!("tracker{}", self.number);
-        let computer = match controller {
-            Controller::Local => 1,
-            Controller::Kitchen => 0,
-        };
         let _running = condition.start(&self.stage, self.plan.folder)?;
         self.stage.put(ROBOTS[0], BEGIN)?;
-        let arguments = [ROBOTS[0].to_owned(), ros::text(&samples)?];
-        let mut tracker = self.stage.script(computer, &name, "tracker", &arguments)?;
+        let path_file = self.plan.folder.join(PATH);
+        let arguments = [ROBOTS[0].to_owned(), ros::text(&samples)?, ros::text(&path_file)?];
+        let mut tracker = self.stage.script(controller.computer(), &name, "tracker", &arguments)?;
         tracker.await_line("ready", START_PATIENCE)?;
         self.stage.air.count_from_now();
         condition.disturb(&self.stage, DISTURBANCE);
@@ -110,8 +144,8 @@ impl Course<'_> {
         let records = truth::read(self.plan.folder)?;
         let sent = sent(&samples)?;
         let [begin, end] = [sent.first(), sent.last()].map(|it| it.map_or(0, |(_, ns)| *ns));
-        let errors = errors(&records, begin..=end);
-        let delays = delays(&records, &sent, begin);
+        let driven = driven(&records, begin..=end);
+        let errors = errors(&driven, &path(&path_file)?);
         Ok(Drive {
             team: self.plan.team,
             transport: self.plan.transport,
@@ -121,8 +155,9 @@ impl Course<'_> {
             rms_error_m: (errors.iter().map(|it| it * it).sum::<f64>()
                 / errors.len().max(1) as f64)
                 .sqrt(),
-            commands: [sent.len(), delays.len()],
-            command_ms: spread(delays),
+            sent: sent.len(),
+            command_ms: delays(&records, &sent, begin),
+            driven,
             trouble,
             emulator,
         })
@@ -146,34 +181,29 @@ fn sent(samples: &Path) -> Result<Vec<(u64, u64)>> {
     text.lines().skip(1).map(parse).collect()
 }
 
-/// Returns the distances from the path, by the odometry, in a range of times.
-fn errors(records: &[Record], times: std::ops::RangeInclusive<u64>) -> Vec<f64> {
-    let path = path();
+/// Returns the places by the odometry in a range of times.
+fn driven(records: &[Record], times: std::ops::RangeInclusive<u64>) -> Vec<[f64; 2]> {
     let poses = records.iter().filter_map(|record| match record {
         Record::Poses { ns, odometry, .. } if times.contains(ns) => odometry.get(ROBOTS[0]),
         _ => None,
     });
-    let distance = |pose: &truth::Pose| {
-        let squares = path.iter().map(|[x, y]| (x - pose[0]).powi(2) + (y - pose[1]).powi(2));
-        squares.fold(f64::INFINITY, f64::min).sqrt()
-    };
-    poses.map(distance).collect()
+    poses.map(|[x, y, _]| [*x, *y]).collect()
 }
 
-fn path() -> Vec<[f64; 2]> {
-    let [p0, p1, p2, p3] = POINTS;
-    let at = |index: usize| {
-        let t = index as f64 / PATH_SAMPLES as f64;
-        let s = 1.0 - t;
-        let axis = |axis: usize| {
-            s.powi(3) * p0[axis]
-                + 3.0 * s * s * t * p1[axis]
-                + 3.0 * s * t * t * p2[axis]
-                + t.powi(3) * p3[axis]
-        };
-        [axis(0), axis(1)]
+/// Returns the distance of each place from the path.
+fn errors(driven: &[[f64; 2]], path: &[[f64; 2]]) -> Vec<f64> {
+    let distance = |place: &[f64; 2]| {
+        let squares = path.iter().map(|[x, y]| (x - place[0]).powi(2) + (y - place[1]).powi(2));
+        squares.fold(f64::INFINITY, f64::min).sqrt()
     };
-    (0..=PATH_SAMPLES).map(at).collect()
+    driven.iter().map(distance).collect()
+}
+
+/// Reads the path that the tracker wrote.
+fn path(file: &Path) -> Result<Vec<[f64; 2]>> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("no path in {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("no points in {}", file.display()))
 }
 
 /// Returns the delays from command to wheel, ms, of the commands that arrived since `begin`.
@@ -184,13 +214,8 @@ fn delays(records: &[Record], sent: &[(u64, u64)], begin: u64) -> Vec<f64> {
     });
     let delay = |(number, ns): (u64, u64)| {
         let (_, sent) = sent.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
-        Some(ns.saturating_sub(*sent) as f64 / 1e6)
+        // Microseconds are enough.
+        Some((ns.saturating_sub(*sent) as f64 / 1e3).round() / 1e3)
     };
     arrived.filter_map(delay).collect()
-}
-
-/// Returns median, p99 and maximum.
-fn spread(delays: Vec<f64>) -> Option<[f64; 3]> {
-    let at = |share| percentile(delays.clone(), share);
-    (!delays.is_empty()).then(|| [at(0.5), at(0.99), at(1.0)])
 }

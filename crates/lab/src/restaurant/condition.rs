@@ -3,6 +3,7 @@
 
 use super::stage::Stage;
 use crate::rig::processes::Process;
+use crate::setup::iperf::Iperf;
 use crate::setup::stress;
 use anyhow::Result;
 use clap::ValueEnum;
@@ -24,6 +25,8 @@ pub enum Condition {
     Stress,
     /// Both cameras send more than the channel carries.
     Cameras,
+    /// The kitchen sends Kobuki images of 64 KiB every 200 ms.
+    Display,
     /// Noise covers 17 % of the channel's time, in bursts.
     Interference,
     /// A station that the robot does not hear sends to the kitchen.
@@ -39,16 +42,19 @@ impl Condition {
     }
 
     /// Starts what runs in this condition, until the result is dropped.
-    pub fn start(self, stage: &Stage, folder: &Path) -> Result<Vec<Process>> {
-        let mut running = Vec::new();
+    pub fn start(self, stage: &Stage, folder: &Path) -> Result<Running> {
+        let mut running = Running::default();
         if matches!(self, Self::Stress | Self::Everything) {
-            running.push(stress::start(folder)?);
+            running.programs.push(stress::start(folder)?);
         }
         if self.has_cameras() {
-            running.extend(stage.cameras()?);
+            running.programs.extend(stage.cameras()?);
+        }
+        if self == Self::Display {
+            running.programs.extend(stage.display()?);
         }
         if matches!(self, Self::HiddenStation | Self::Everything) {
-            running.extend(stage.neighbour()?);
+            running.neighbour = Some(stage.neighbour()?);
         }
         Ok(running)
     }
@@ -59,4 +65,11 @@ impl Condition {
             stage.air.interfere(NOISE_BURST, NOISE_PAUSE, time);
         }
     }
+}
+
+/// What runs in a condition. It ends when it is dropped.
+#[derive(Default)]
+pub struct Running {
+    programs: Vec<Process>,
+    neighbour: Option<Iperf>,
 }

@@ -19,6 +19,7 @@ const ROBOT_TOPICS: &str = "  /NAME/odom: { priority: 190, keep_last: 1, lifespa
   /NAME/plan: { priority: 140, keep_last: 1 }
   /NAME/scan: { priority: 120, keep_last: 1 }
   /NAME/map: { priority: 60 }
+  /NAME/plant/y: { priority: 190, keep_last: 1, lifespan: 200ms }
   /NAME/camera/**: { priority: 20, keep_last: 1, lifespan: 500ms }
   /tf: { priority: 130, rate: 10Hz }
   /tf_static: { priority: 130 }
@@ -27,6 +28,8 @@ const ROBOT_TOPICS: &str = "  /NAME/odom: { priority: 190, keep_last: 1, lifespa
 /// Rules of the topics that the kitchen sends to the robot `NAME`.
 const KITCHEN_TOPICS: &str =
     "  /NAME/cmd_vel: { priority: 220, keep_last: 1, lifespan: 200ms, to: NAME }
+  /NAME/plant/u: { priority: 220, keep_last: 1, lifespan: 200ms, to: NAME }
+  /NAME/display/**: { priority: 20, keep_last: 1, lifespan: 500ms, to: NAME }
   /NAME/enable: { priority: 210, keep_last: 1, lifespan: 400ms, to: NAME }
   /NAME/move_base_simple/goal: { priority: 200, keep_last: 1, to: NAME }
 ";

@@ -7,20 +7,27 @@
 
 mod bezier;
 mod condition;
+mod docs;
 mod faults;
 mod files;
+mod live;
 mod map;
 mod orders;
 mod page;
+mod paper;
+mod periods;
+mod regulation;
 mod report;
 mod stage;
 mod team;
 mod truth;
 
+use crate::rig::enclosure;
 use crate::rig::output::{About, Output, stamp};
+use crate::rig::page as page_of_docs;
 use crate::rig::processes::{make_folder, word};
 use crate::rig::progress::Progress;
-use crate::rig::verdict::{Conclusion, verdict_lines};
+use crate::rig::verdict::{Conclusion, Verdict, verdict_lines};
 use anyhow::Result;
 use clap::ValueEnum;
 use condition::Condition;
@@ -37,10 +44,12 @@ const NAME: &str = "restaurant";
 /// Expected time of one order with both robots at work, and of the start of all programs.
 const ORDER: Duration = Duration::from_secs(9);
 const START: Duration = Duration::from_secs(25);
-/// Expected time of a drive along the Bezier path, and of a drive with a fault.
+/// Expected time of a drive along the Bezier path, of a drive with a fault, and of the mapping run.
 const DRIVE: Duration = Duration::from_secs(15);
 const FAULT: Duration = Duration::from_secs(35);
 const MAP: Duration = Duration::from_secs(60);
+/// Expected time from the start of plant and controller to the first step.
+const LOOP_START: Duration = Duration::from_secs(8);
 
 /// A part of the restaurant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,6 +60,10 @@ enum Part {
     Page,
     /// A Bezier path, driven by a controller in the kitchen.
     Bezier,
+    /// A plant on a robot, regulated by a controller in the kitchen.
+    Regulation,
+    /// Whether the controllers keep their period.
+    Periods,
     /// Faults in the middle of a drive.
     Faults,
     /// The mapping run, only if named.
@@ -72,6 +85,18 @@ pub struct Arguments {
     /// Orders of the guests in each run.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     orders: u32,
+    /// Drives along the Bezier path in each condition; tables have their median.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    drives: u32,
+    /// Conditions of the drives; by default all but `display`.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = bezier::CONDITIONS)]
+    conditions: Vec<Condition>,
+    /// Keep the restaurant open, with its page for your browser, until Ctrl+C.
+    #[arg(long, conflicts_with_all = ["only", "docs", "json"])]
+    live: bool,
+    /// Port of the page, on 127.0.0.1.
+    #[arg(long, default_value_t = 9090, requires = "live")]
+    port: u16,
     /// Seed of the simulator, the radio and the guests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -81,56 +106,101 @@ pub struct Arguments {
     /// Folder in which each invocation creates its own folder, named by date and host.
     #[arg(long, default_value = "target/restaurant-runs")]
     output: PathBuf,
+    /// Also write the tables, pictures and data of the documentation into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    docs: Option<PathBuf>,
     /// Print the report as JSON instead of tables.
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the restaurant.
+/// A part to run, and how.
+type Run = (Part, Team, Transport);
+
+/// Runs the restaurant, inside an enclosure.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = std::path::absolute(arguments.output.join(stamp()?))?;
     make_folder(&folder)?;
+    if arguments.live {
+        arguments.open(&folder)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(docs) = &arguments.docs {
+        page_of_docs::check(docs, docs::PAGE)?;
+    }
     let output = Output { case: NAME, folder, as_json: arguments.json };
-    let figures = arguments.measure(&output.folder)?;
-    let verdicts = figures.verdicts();
-    let about = About::now();
-    let machine = about.machine.line(&about.kernel);
-    let (tables, lines) = (figures.text(), verdict_lines(&verdicts));
-    let words = format!("\n{machine}\n{tables}\n{lines}{}", output.raw_line());
-    let void = figures.is_void();
-    let conclusion = output.conclude(figures, verdicts, &words)?;
+    let (figures, about) = (arguments.measure(&output.folder)?, About::now());
+    let (verdicts, void) = (figures.verdicts(), figures.is_void());
+    let words = text(&figures, &verdicts, &about) + &output.raw_line();
+    let conclusion = output.conclude(&figures, verdicts, &words)?;
+    docs::draw(&output.folder, &arguments.folders(&output.folder), &figures)?;
+    if let Some(docs) = &arguments.docs {
+        docs::write(docs, &output.folder, &figures, &about)?;
+    }
     Ok(if void { Conclusion::Void } else { conclusion }.exit_code())
 }
 
+fn text(figures: &Figures, verdicts: &[Verdict], about: &About) -> String {
+    let machine = about.machine.line(&about.kernel);
+    let tables = figures.tables().into_iter().map(|(name, table)| format!("\n{name}\n\n{table}"));
+    format!("\n{machine}\n{}\n{}", tables.collect::<String>(), verdict_lines(verdicts))
+}
+
 impl Arguments {
-    fn measure(&self, folder: &Path) -> Result<Figures> {
+    /// Runs this program inside an enclosure; with `--live`, the page is outside.
+    pub fn start_inside(&self) -> Result<ExitCode> {
+        if self.live { live::start_inside(self.port) } else { enclosure::run_this_inside(&[]) }
+    }
+
+    fn tautline(&self) -> Result<PathBuf> {
         let beside = std::env::current_exe()?.with_file_name("tautline");
-        let tautline = std::path::absolute(self.tautline.clone().unwrap_or(beside))?;
+        Ok(std::path::absolute(self.tautline.clone().unwrap_or(beside))?)
+    }
+
+    fn open(&self, folder: &Path) -> Result<()> {
+        let tautline = self.tautline()?;
+        let team = self.robots[0];
+        let progress = Progress::new(vec![("starting both robots".into(), START)]);
+        live::run(&self.plan(team, self.transports[0], &tautline, folder), self.port, &progress)
+    }
+
+    fn plan<'a>(
+        &self,
+        team: Team,
+        transport: Transport,
+        tautline: &'a Path,
+        folder: &'a Path,
+    ) -> Plan<'a> {
+        let (cameras, navigate, world, seed) = (true, true, &[][..], self.seed);
+        Plan { team, transport, cameras, navigate, world, seed, tautline, folder }
+    }
+
+    fn measure(&self, folder: &Path) -> Result<Figures> {
+        let tautline = self.tautline()?;
         let progress = Progress::new(self.stages());
         let mut figures = Figures::default();
-        for (part, team, transport) in self.runs() {
-            let folder = folder.join(name(part, team, transport));
+        for ((part, team, transport), folder) in self.runs().into_iter().zip(self.folders(folder)) {
             make_folder(&folder)?;
-            let (world, seed) = (&[][..], self.seed);
-            let (cameras, navigate) = (true, true);
-            let (tautline, folder) = (&*tautline, &*folder);
-            let plan = Plan { team, transport, cameras, navigate, world, seed, tautline, folder };
+            let plan = self.plan(team, transport, &tautline, &folder);
             match part {
                 Part::Orders => figures.orders.push(orders::run(&plan, self.orders, &progress)?),
+                Part::Page => figures.pages.push(page::run(&plan, &progress)?),
                 Part::Bezier => {
                     figures.bezier.extend(bezier::run(
                         &plan,
-                        Condition::value_variants(),
+                        &self.conditions,
+                        self.drives,
                         &progress,
                     )?);
                 }
-                Part::Page => figures.pages.push(page::run(&plan, &progress)?),
+                Part::Regulation => figures.regulation.extend(regulation::run(&plan, &progress)?),
+                Part::Periods => figures.periods.extend(periods::run(&plan, &progress)?),
+                Part::Faults => {
+                    figures.faults.extend(faults::run(&plan, Fault::value_variants(), &progress)?);
+                }
                 Part::Map => {
                     let file = map::run(&plan, &progress)?;
                     progress.say(&format!("the map is in {}", file.display()));
-                }
-                Part::Faults => {
-                    figures.faults.extend(faults::run(&plan, Fault::value_variants(), &progress)?);
                 }
             }
         }
@@ -138,9 +208,14 @@ impl Arguments {
         Ok(figures)
     }
 
-    /// Returns the runs. Plain ROS 1 and plain ROS 2 cannot be mixed, and only orders and
-    /// the path are compared.
-    fn runs(&self) -> Vec<(Part, Team, Transport)> {
+    /// Returns the folder of each run.
+    fn folders(&self, folder: &Path) -> Vec<PathBuf> {
+        self.runs().into_iter().map(|run| folder.join(name(run))).collect()
+    }
+
+    /// Returns the runs. Plain ROS 1 and plain ROS 2 cannot be mixed, and only orders, path
+    /// and control loop are compared.
+    fn runs(&self) -> Vec<Run> {
         let mut runs = Vec::new();
         for &part in Part::value_variants() {
             let by_default = self.only.is_empty() && part != Part::Map;
@@ -149,7 +224,7 @@ impl Arguments {
             }
             for &team in &self.robots {
                 for &transport in &self.transports {
-                    let compares = matches!(part, Part::Orders | Part::Bezier);
+                    let compares = matches!(part, Part::Orders | Part::Bezier | Part::Regulation);
                     let possible = team != Team::Mixed && compares;
                     if transport == Transport::Tautline || possible {
                         runs.push((part, team, transport));
@@ -161,33 +236,39 @@ impl Arguments {
     }
 
     fn stages(&self) -> Vec<(String, Duration)> {
-        let of_run = |(part, team, transport)| {
-            let name = name(part, team, transport);
-            let start = [(format!("{name}: starting both robots"), START)];
-            let rest: Vec<(String, Duration)> = match part {
-                Part::Orders => {
-                    vec![(format!("{name}: {} orders", self.orders), ORDER * self.orders)]
-                }
-                Part::Bezier => {
-                    let conditions = Condition::value_variants().iter();
-                    let both = conditions
-                        .flat_map(|it| ["at the robot", "in the kitchen"].map(|at| (it, at)));
-                    both.map(|(it, at)| (format!("{name}: {}, controller {at}", word(*it)), DRIVE))
-                        .collect()
-                }
-                Part::Page => vec![(format!("{name}: an order by the page"), FAULT)],
-                Part::Map => vec![(format!("{name}: driving by keyboard"), MAP)],
-                Part::Faults => Fault::value_variants()
-                    .iter()
-                    .map(|fault| (format!("{name}: {}", word(*fault)), FAULT))
-                    .collect(),
-            };
-            start.into_iter().chain(rest)
+        let of_run = |run: Run| {
+            let name = name(run);
+            let start = (format!("{name}: starting both robots"), START);
+            let rest = self.stages_of(run.0).into_iter();
+            [start]
+                .into_iter()
+                .chain(rest.map(move |(stage, time)| (format!("{name}: {stage}"), time)))
         };
         self.runs().into_iter().flat_map(of_run).collect()
     }
+
+    fn stages_of(&self, part: Part) -> Vec<(String, Duration)> {
+        match part {
+            Part::Orders => vec![(format!("{} orders", self.orders), ORDER * self.orders)],
+            Part::Page => vec![("an order by the page".into(), FAULT)],
+            Part::Bezier => {
+                self.conditions.iter().map(|it| (word(*it), DRIVE * (2 * self.drives))).collect()
+            }
+            Part::Regulation => {
+                let both = regulation::CONDITIONS.iter().flat_map(|it| {
+                    ["at the robot", "in the kitchen"].map(|at| format!("{}, {at}", word(*it)))
+                });
+                both.map(|it| (it, LOOP_START + regulation::STEP * regulation::STEPS)).collect()
+            }
+            Part::Periods => ["SCHED_OTHER", "SCHED_FIFO"]
+                .map(|it| (it.into(), 2 * (periods::WINDOW + periods::WARM_UP)))
+                .into(),
+            Part::Map => vec![("driving by keyboard".into(), MAP)],
+            Part::Faults => Fault::value_variants().iter().map(|it| (word(*it), FAULT)).collect(),
+        }
+    }
 }
 
-fn name(part: Part, team: Team, transport: Transport) -> String {
+fn name((part, team, transport): Run) -> String {
     format!("{}-{}-{}", word(part), word(team), word(transport))
 }

@@ -14,8 +14,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Tables of the restaurant, numbered from 1.
-const TABLES: u32 = 6;
 /// Longest time without any event of the waiter.
 const SILENCE: Duration = Duration::from_secs(90);
 
@@ -63,7 +61,7 @@ pub fn run(plan: &Plan<'_>, orders: u32, progress: &Progress) -> Result<Served> 
     let mut stage = Stage::new(plan)?;
     let mut viewer = stage.viewer(true)?;
     let mut waiter = stage.waiter()?;
-    let _guests = stage.in_kitchen("guests", &guests(orders, plan.seed))?;
+    let _guests = stage.guests(orders, plan.seed)?;
     progress.next();
     stage.air.count_from_now();
     let (begun, since) = (Instant::now(), monotonic_ns());
@@ -85,18 +83,6 @@ pub fn run(plan: &Plan<'_>, orders: u32, progress: &Progress) -> Result<Served> 
         trouble: trouble.map(|error| format!("{error:#}")),
         emulator,
     })
-}
-
-/// Returns the arguments of the guests: all tables in turns, each turn shuffled, for any robot.
-fn guests(orders: u32, seed: u64) -> Vec<String> {
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let turn = || {
-        let mut tables: Vec<u32> = (1..=TABLES).collect();
-        rng.shuffle(&mut tables);
-        tables
-    };
-    let tables = std::iter::repeat_with(turn).flatten().take(orders as usize);
-    ["guests".into()].into_iter().chain(tables.map(|table| format!("{table}:any"))).collect()
 }
 
 fn watched(viewer: &mut Process) -> Result<BTreeMap<String, u64>> {

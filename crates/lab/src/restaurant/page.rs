@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An order placed in a real browser.
+//! An order placed in a real browser, and a robot driven by its keyboard.
 
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
+use super::truth;
 use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
 use crate::setup::ros;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::Duration;
 
 /// Longest time of an order, the start of the browser included.
 const PATIENCE: Duration = Duration::from_secs(150);
 const TABLE: &str = "4";
+/// Port of the page, on the kitchen's loopback.
+const PORT: &str = "9090";
+/// The robots of the order and of the keyboard.
+const SERVING: &str = ROBOTS[1];
+const DRIVEN: &str = ROBOTS[0];
 
 /// An order of the page.
 #[derive(Debug, Serialize)]
@@ -21,25 +27,38 @@ pub struct Order {
     pub team: Team,
     /// Why the order was not served, if it was not.
     pub trouble: Option<String>,
+    /// How far the other robot drove while its key was down, metres.
+    pub driven_m: f64,
 }
 
-/// Orders Tetra to a table by the page; a picture of the page goes to `page.png`.
+/// Orders a robot to a table by the page, and drives the other one by keyboard; a picture of the page
+/// goes to `page.png`.
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     progress.next();
     let mut stage = Stage::new(plan)?;
     let _waiter = stage.waiter()?;
-    let (_server, address) = stage.page()?;
+    let _server = stage.page(PORT)?;
     progress.next();
+    let begin = place(plan)?;
     let mut command = stage.computers[0].command("/usr/bin/python3");
     let picture = plan.folder.join("page.png");
     let script = ros::script_folder().join("restaurant/browser.py");
     ros::settle(&mut command, "browser")
         .arg(script)
-        .args([&address, TABLE, ROBOTS[1]])
+        .args([&format!("http://127.0.0.1:{PORT}/"), TABLE, SERVING, DRIVEN])
         .arg(picture);
     let mut browser = Process::start_talking("browser", command, plan.folder)?;
     let trouble = browser.await_line("served", PATIENCE).err();
     stage.check()?;
+    let end = place(plan)?;
     stage.close()?;
-    Ok(Order { team: plan.team, trouble: trouble.map(|error| format!("{error:#}")) })
+    Ok(Order {
+        team: plan.team,
+        trouble: trouble.map(|error| format!("{error:#}")),
+        driven_m: (end[0] - begin[0]).hypot(end[1] - begin[1]),
+    })
+}
+
+fn place(plan: &Plan<'_>) -> Result<truth::Pose> {
+    truth::pose(plan.folder, DRIVEN)?.context("the arena has no robots")
 }

@@ -2,12 +2,16 @@
 //! Tables and targets of the restaurant.
 
 use super::bezier::{Controller, Drive};
+use super::condition::Condition;
 use super::faults::Outcome;
 use super::orders::Served;
 use super::page::Order;
-use super::team::Transport;
+use super::periods::Jitter;
+use super::regulation::Steps;
+use super::team::{Team, Transport};
 use crate::rig::processes::word;
-use crate::rig::table::{self, Column, left, right};
+use crate::rig::stats::{delay, median};
+use crate::rig::table::{self, Column, column, or_dash};
 use crate::rig::verdict::{Bound, Verdict};
 use serde::Serialize;
 
@@ -15,6 +19,8 @@ use serde::Serialize;
 const ERROR_RATIO: Bound = Bound::AtMost(1.3);
 /// From a command's publication in the kitchen to the wheels, p99.
 const COMMAND_MS: Bound = Bound::AtMost(15.0);
+/// How far the browser's key drives a robot.
+const DRIVEN_M: Bound = Bound::AtLeast(0.2);
 
 /// Figures of the report.
 #[derive(Default, Serialize)]
@@ -22,15 +28,54 @@ pub struct Figures {
     /// Runs with orders of guests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Served>,
-    /// Drives along the Bezier path.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub bezier: Vec<Drive>,
     /// Orders of the page.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pages: Vec<Order>,
+    /// Drives along the Bezier path.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bezier: Vec<Drive>,
+    /// Steps of the control loop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regulation: Vec<Steps>,
+    /// Jitter of the controllers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub periods: Vec<Jitter>,
     /// Drives with a fault.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Outcome>,
+}
+
+/// Drives of one kind, one after the other.
+struct Drives<'f> {
+    first: &'f Drive,
+    all: Vec<&'f Drive>,
+}
+
+impl Drives<'_> {
+    fn key(drive: &Drive) -> (Team, Transport, Condition, Controller) {
+        (drive.team, drive.transport, drive.condition, drive.controller)
+    }
+
+    /// Returns the median of the largest errors, metres.
+    fn largest_m(&self) -> Option<f64> {
+        median(self.all.iter().map(|it| it.largest_error_m))
+    }
+
+    fn rms_m(&self) -> Option<f64> {
+        median(self.all.iter().map(|it| it.rms_error_m))
+    }
+
+    /// Returns the delays of all commands.
+    fn commands(&self) -> Option<crate::rig::stats::Delay> {
+        delay(self.all.iter().flat_map(|it| it.command_ms.iter().copied()).collect())
+    }
+
+    /// Returns the commands lost, percent.
+    fn lost_percent(&self) -> f64 {
+        let sent: usize = self.all.iter().map(|it| it.sent).sum();
+        let arrived: usize = self.all.iter().map(|it| it.command_ms.len()).sum();
+        100.0 * sent.saturating_sub(arrived) as f64 / sent.max(1) as f64
+    }
 }
 
 impl Figures {
@@ -38,63 +83,100 @@ impl Figures {
     pub fn is_void(&self) -> bool {
         let orders = self.orders.iter().map(|run| &run.emulator);
         let bezier = self.bezier.iter().map(|drive| &drive.emulator);
-        orders.chain(bezier).any(|emulator| !emulator.counts)
+        let regulation = self.regulation.iter().map(|steps| &steps.emulator);
+        orders.chain(bezier).chain(regulation).any(|emulator| !emulator.counts)
     }
 
-    /// Returns the tables of the parts that were run.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        if !self.orders.is_empty() {
-            text += &format!("\norders\n\n{}", table::text(&self.orders, &order_columns()));
+    /// Returns the tables of the parts that were run, by name.
+    pub fn tables(&self) -> Vec<(&'static str, String)> {
+        let drives = self.drives();
+        let tables = [
+            ("orders", table::markdown(&self.orders, &order_columns()), self.orders.is_empty()),
+            ("bezier", self.bezier_table(&drives), drives.is_empty()),
+            (
+                "regulation",
+                table::markdown(&self.regulation, &step_columns()),
+                self.regulation.is_empty(),
+            ),
+            ("periods", table::markdown(&self.periods, &period_columns()), self.periods.is_empty()),
+            ("faults", table::markdown(&self.faults, &fault_columns()), self.faults.is_empty()),
+        ];
+        tables.into_iter().filter(|it| !it.2).map(|(name, table, _)| (name, table)).collect()
+    }
+
+    /// Returns the drives by kind, in their order.
+    fn drives(&self) -> Vec<Drives<'_>> {
+        let mut kinds: Vec<Drives<'_>> = Vec::new();
+        for drive in &self.bezier {
+            match kinds.iter_mut().find(|it| Drives::key(it.first) == Drives::key(drive)) {
+                Some(kind) => kind.all.push(drive),
+                None => kinds.push(Drives { first: drive, all: vec![drive] }),
+            }
         }
-        if !self.bezier.is_empty() {
-            text += &format!("\nbezier\n\n{}", table::text(&self.bezier, &drive_columns()));
-        }
-        if !self.faults.is_empty() {
-            text += &format!("\nfaults\n\n{}", table::text(&self.faults, &fault_columns()));
-        }
-        text
+        kinds
+    }
+
+    fn bezier_table(&self, drives: &[Drives<'_>]) -> String {
+        let ratios: Vec<_> = drives.iter().map(|it| (it, self.ratio(drives, it))).collect();
+        table::markdown(
+            &ratios,
+            &[
+                column("robots", |(it, _): &(&Drives<'_>, Option<f64>)| word(it.first.team)),
+                column("over", |(it, _)| word(it.first.transport)),
+                column("condition", |(it, _)| word(it.first.condition)),
+                column("controller", |(it, _)| it.first.controller.name().into()),
+                column("largest error cm", |(it, _)| or_dash(it.largest_m().map(centi), 1)),
+                column("over the robot's own", |(_, ratio)| or_dash(*ratio, 2)),
+                column("rms cm", |(it, _)| or_dash(it.rms_m().map(centi), 1)),
+                column("commands lost %", |(it, _)| format!("{:.1}", it.lost_percent())),
+                column("command p50 ms", |(it, _)| or_dash(it.commands().map(|it| it.p50), 1)),
+                column("p99 ms", |(it, _)| or_dash(it.commands().map(|it| it.p99), 1)),
+                column("max ms", |(it, _)| or_dash(it.commands().map(|it| it.max), 1)),
+            ],
+        )
+    }
+
+    /// Returns the largest error of drives from the kitchen over that of the robot's own.
+    fn ratio(&self, all: &[Drives<'_>], drives: &Drives<'_>) -> Option<f64> {
+        let (team, transport, condition, controller) = Drives::key(drives.first);
+        let own = (team, transport, condition, Controller::Local);
+        let local = all.iter().find(|it| Drives::key(it.first) == own)?;
+        (controller == Controller::Kitchen)
+            .then(|| Some(drives.largest_m()? / local.largest_m()?))
+            .flatten()
     }
 
     /// Returns the targets, which are Tautline's.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let ours = self.orders.iter().filter(|run| run.transport == Transport::Tautline);
         let mut verdicts: Vec<Verdict> = ours.flat_map(of_orders).collect();
+        verdicts.extend(self.pages.iter().flat_map(of_page));
         verdicts.extend(self.of_bezier());
-        verdicts.extend(self.pages.iter().map(of_page));
         verdicts.extend(self.faults.iter().map(of_fault));
         verdicts
     }
 
     fn of_bezier(&self) -> Vec<Verdict> {
-        let ours = self.bezier.iter().filter(|it| {
-            it.transport == Transport::Tautline && it.controller == Controller::Kitchen
+        let drives = self.drives();
+        let ours = drives.iter().filter(|it| {
+            it.first.transport == Transport::Tautline && it.first.controller == Controller::Kitchen
         });
-        let of_drive = |drive: &Drive| {
-            let name = format!("bezier {}, {}", word(drive.team), word(drive.condition));
-            let ratio =
-                self.local(drive).map(|local| drive.largest_error_m / local.largest_error_m);
-            let mut verdicts = vec![ERROR_RATIO.judge(
-                format!("{name}: largest error over the robot's own"),
-                ratio,
-                "times",
-            )];
-            if drive.condition.has_cameras() {
-                let p99 = drive.command_ms.map(|[_, p99, _]| p99);
+        let of_kind = |kind: &Drives<'_>| {
+            let name = format!("bezier {}, {}", word(kind.first.team), word(kind.first.condition));
+            let what = format!("{name}: largest error over the robot's own");
+            let mut verdicts = vec![ERROR_RATIO.judge(what, self.ratio(&drives, kind), "times")];
+            if kind.first.condition == Condition::Cameras {
+                let p99 = kind.commands().map(|it| it.p99);
                 verdicts.push(COMMAND_MS.judge(format!("{name}: command to wheel p99"), p99, "ms"));
             }
             verdicts
         };
-        ours.flat_map(of_drive).collect()
+        ours.flat_map(of_kind).collect()
     }
+}
 
-    /// Returns the same drive with the controller on the robot.
-    fn local(&self, drive: &Drive) -> Option<&Drive> {
-        self.bezier.iter().find(|it| {
-            (it.team, it.transport, it.condition) == (drive.team, drive.transport, drive.condition)
-                && it.controller == Controller::Local
-        })
-    }
+fn centi(metres: f64) -> f64 {
+    metres * 100.0
 }
 
 fn of_orders(run: &Served) -> [Verdict; 3] {
@@ -112,10 +194,13 @@ fn of_orders(run: &Served) -> [Verdict; 3] {
     ]
 }
 
-fn of_page(order: &Order) -> Verdict {
+fn of_page(order: &Order) -> [Verdict; 2] {
     let served = f64::from(u8::from(order.trouble.is_none()));
-    let name = format!("page {}: orders of a browser served", word(order.team));
-    Bound::AtLeast(1.0).judge(name, Some(served), "orders")
+    let name = format!("page {}", word(order.team));
+    [
+        Bound::AtLeast(1.0).judge(format!("{name}: orders of a browser served"), Some(served), ""),
+        DRIVEN_M.judge(format!("{name}: driven by the browser's key"), Some(order.driven_m), "m"),
+    ]
 }
 
 fn of_fault(outcome: &Outcome) -> Verdict {
@@ -126,51 +211,70 @@ fn of_fault(outcome: &Outcome) -> Verdict {
 
 fn order_columns() -> Vec<Column<Served>> {
     vec![
-        left("robots", 6, |run: &Served| word(run.team)),
-        left("by", 8, |run| word(run.transport)),
-        right("orders", 6, |run| run.orders.to_string()),
-        right("served", 6, |run| run.count().to_string()),
-        right("seconds", 7, |run| format!("{:.0}", run.seconds)),
-        right("collisions", 10, |run| run.collisions.len().to_string()),
-        right("images", 6, |run| run.images().to_string()),
-        left("  trouble", 9, |run| format!("  {}", run.trouble.as_deref().unwrap_or("-"))),
+        column("robots", |run: &Served| word(run.team)),
+        column("over", |run| word(run.transport)),
+        column("orders", |run| run.orders.to_string()),
+        column("served", |run| run.count().to_string()),
+        column("seconds", |run| format!("{:.0}", run.seconds)),
+        column("seconds per order", |run| format!("{:.1}", run.seconds / f64::from(run.count()))),
+        column("collisions", |run| run.collisions.len().to_string()),
+        column("images at the kitchen", |run| run.images().to_string()),
+        column("trouble", |run| run.trouble.as_deref().map_or("-", first_line).into()),
     ]
 }
 
-fn drive_columns() -> Vec<Column<Drive>> {
+/// The rest quotes a log.
+fn first_line(trouble: &str) -> &str {
+    trouble.lines().next().unwrap_or_default()
+}
+
+fn step_columns() -> Vec<Column<Steps>> {
     vec![
-        left("robots", 6, |it: &Drive| word(it.team)),
-        left("by", 8, |it| word(it.transport)),
-        left("condition", 14, |it| word(it.condition)),
-        left("controller", 10, |it| format!("{:?}", it.controller).to_lowercase()),
-        right("max cm", 7, |it| format!("{:.1}", it.largest_error_m * 100.0)),
-        right("rms cm", 7, |it| format!("{:.1}", it.rms_error_m * 100.0)),
-        right("commands", 8, |it| it.commands[0].to_string()),
-        right("arrived", 7, |it| it.commands[1].to_string()),
-        right("p50 ms", 7, |it| milliseconds(it, 0)),
-        right("p99 ms", 7, |it| milliseconds(it, 1)),
-        right("max ms", 7, |it| milliseconds(it, 2)),
-        left("  trouble", 9, |it| format!("  {}", it.trouble.as_deref().unwrap_or("-"))),
+        column("robots", |it: &Steps| word(it.team)),
+        column("over", |it| word(it.transport)),
+        column("condition", |it| word(it.condition)),
+        column("controller", |it| it.controller.name().into()),
+        column("overshoot %", |it| {
+            or_dash(median(it.qualities.iter().map(|q| q.overshoot_percent)), 0)
+        }),
+        column("settled s", |it| {
+            or_dash(median(it.qualities.iter().filter_map(|q| q.settled_s)), 2)
+        }),
+        column("deviation V, median", |it| {
+            or_dash(median(it.qualities.iter().map(|q| q.deviation_v)), 3)
+        }),
+        column("worst", |it| format!("{:.3}", it.worst_v())),
     ]
 }
 
-fn milliseconds(drive: &Drive, place: usize) -> String {
-    drive.command_ms.map_or("-".into(), |spread| format!("{:.1}", spread[place]))
+fn period_columns() -> Vec<Column<Jitter>> {
+    vec![
+        column("robot", |it: &Jitter| it.robot.into()),
+        column("ROS", |it| it.ros.to_string()),
+        column("robots", |it| word(it.team)),
+        column("scheduler", |it| if it.is_fifo { "SCHED_FIFO" } else { "SCHED_OTHER" }.into()),
+        column("load", |it| if it.is_stressed { "stress" } else { "orders" }.into()),
+        column("periods", |it| it.periods.to_string()),
+        column("mean ms", |it| format!("{:.2}", it.mean_ms)),
+        column("p99 ms", |it| format!("{:.2}", it.p99_ms)),
+        column("max ms", |it| format!("{:.2}", it.max_ms)),
+        column("paper's max ms", |it| it.paper_max_ms.to_string()),
+    ]
 }
 
 fn fault_columns() -> Vec<Column<Outcome>> {
     vec![
-        left("robots", 6, |it: &Outcome| word(it.team)),
-        left("fault", 8, |it| word(it.fault)),
-        left("robot", 7, |it| it.robot.into()),
-        right("stood after s", 13, |it| seconds(it.stood_after_s)),
-        right("moved after s", 13, |it| seconds(it.moved_after_s)),
-        right("served", 6, |it| it.served.to_string()),
-        right("other served", 12, |it| it.other_served.map_or("-".into(), |it| it.to_string())),
-        right("collisions", 10, |it| it.collisions.to_string()),
+        column("robots", |it: &Outcome| word(it.team)),
+        column("fault", |it| word(it.fault)),
+        column("robot", |it| it.robot.into()),
+        column("stood after s", |it| or_dash(it.stood_after_s, 2)),
+        column("moved after s", |it| or_dash(it.moved_after_s, 2)),
+        column("order served", |it| yes(it.served)),
+        column("other robot serves", |it| it.other_served.map_or("-".into(), yes)),
+        column("collisions", |it| it.collisions.to_string()),
     ]
 }
 
-fn seconds(time: Option<f64>) -> String {
-    time.map_or("-".into(), |time| format!("{time:.2}"))
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.into()
 }

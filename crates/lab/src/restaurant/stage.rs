@@ -4,10 +4,10 @@
 use super::files;
 use super::team::{KITCHEN, ROBOTS, Team, Transport};
 use crate::air::{Air, Punctuality};
-use crate::rig::namespace;
 use crate::rig::processes::Process;
 use crate::scenario;
 use crate::setup::daemon::{Daemon, DaemonSetup};
+use crate::setup::iperf::Iperf;
 use crate::setup::ros::{self, Middleware, Range, Ros, RosProgram, START_PATIENCE};
 use crate::setup::world::Computer;
 use anyhow::{Context, Result, bail};
@@ -24,12 +24,17 @@ const CAMERA_PERIOD_MS: &str = "150";
 /// Nodes of each robot, in the order of their start, and their further arguments.
 const NODES: &[&str] = &["driver", "map_server", "localisation", "navigator", "controller"];
 const WORLD: &str = "world";
-/// Port of the page, on the kitchen's loopback.
-const PAGE_PORT: &str = "9090";
-/// Station that Kobuki does not hear.
+/// Tables of the restaurant, numbered from 1.
+const TABLES: u32 = 6;
+/// Images to a display, as in Tardioli, Parasuraman and Oegren (2018), section 6.6.
+const DISPLAY_BYTES: &str = "65536";
+const DISPLAY_PERIOD_MS: &str = "200";
+/// Nodes of the control loop, and their priority: below the radio's emulator.
+const CONTROL: [&str; 2] = ["-driver", "-controller"];
+const CONTROL_PRIORITY: u8 = 15;
+/// Station that Kobuki does not hear, and what it sends.
 const NEIGHBOUR: &str = "neighbour";
-/// Time in which iperf3's server begins to listen.
-const LISTENING: Duration = Duration::from_millis(300);
+const NEIGHBOUR_RATE: &str = "1M";
 
 /// What a stage is set up with.
 #[derive(Clone, Copy)]
@@ -62,6 +67,7 @@ pub struct Stage {
     world: Process,
     /// The kitchen, and the robots in the order of [`ROBOTS`].
     pub computers: [Computer; 3],
+    neighbour: Computer,
     /// The radio.
     pub air: Air,
     team: Team,
@@ -77,9 +83,8 @@ impl Stage {
             bail!("ROS 1 and ROS 2 do not speak to each other without a bridge");
         }
         let scenario = scenario::named(SCENARIO)?;
-        let [kitchen, kobuki, tetra] =
-            [KITCHEN, ROBOTS[0], ROBOTS[1]].map(|name| Computer::on_air(&scenario, name));
-        let computers = [kitchen?, kobuki?, tetra?];
+        let computer = |name| Computer::on_air(&scenario, name);
+        let computers = [computer(KITCHEN)?, computer(ROBOTS[0])?, computer(ROBOTS[1])?];
         let air = Air::start(&scenario, plan.seed, 0)?;
         let world = start_world(plan)?;
         let mut stage = Self {
@@ -89,6 +94,7 @@ impl Stage {
             tautline: plan.tautline.into(),
             world,
             computers,
+            neighbour: computer(NEIGHBOUR)?,
             air,
             team: plan.team,
             transport: plan.transport,
@@ -148,6 +154,20 @@ impl Stage {
         self.in_kitchen("waiter", &ways)
     }
 
+    /// Starts guests who order at all tables in turns, each turn shuffled, for any robot.
+    pub fn guests(&self, orders: u32, seed: u64) -> Result<Process> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let turn = || {
+            let mut tables: Vec<u32> = (1..=TABLES).collect();
+            rng.shuffle(&mut tables);
+            tables
+        };
+        let tables = std::iter::repeat_with(turn).flatten().take(orders as usize);
+        let orders = tables.map(|table| format!("{table}:any"));
+        let arguments: Vec<String> = ["guests".into()].into_iter().chain(orders).collect();
+        self.in_kitchen("guests", &arguments)
+    }
+
     /// Starts what the kitchen watches; it may record into the folder `recording`.
     pub fn viewer(&self, records: bool) -> Result<Process> {
         let folder = if records { ros::text(&self.folder.join("recording"))? } else { "-".into() };
@@ -158,37 +178,41 @@ impl Stage {
     /// Starts the cameras of both robots.
     pub fn cameras(&self) -> Result<Vec<Process>> {
         let camera = |(index, name): (usize, &str)| {
-            let arguments = [name, CAMERA_BYTES, CAMERA_PERIOD_MS].map(String::from);
+            let topic = format!("/{name}/camera/image/compressed");
+            let arguments = [&topic, CAMERA_BYTES, CAMERA_PERIOD_MS].map(String::from);
             self.script(index + 1, &format!("{name}-camera"), "camera", &arguments)
         };
         ROBOTS.into_iter().enumerate().map(camera).collect()
     }
 
-    /// Starts the page's server in the kitchen; returns it with the page's address.
-    pub fn page(&self) -> Result<(Process, String)> {
-        let library = ros::text(&installed()?.join("roslib.js"))?;
-        let mut server = self.in_kitchen("rosbridge", &[PAGE_PORT.into(), library])?;
-        server.await_line("ready", START_PATIENCE)?;
-        Ok((server, format!("http://127.0.0.1:{PAGE_PORT}/")))
+    /// Starts images from the kitchen to a display on Kobuki.
+    pub fn display(&self) -> Result<Vec<Process>> {
+        let topic = format!("/{}/display/image/compressed", ROBOTS[0]);
+        let camera = [&topic, DISPLAY_BYTES, DISPLAY_PERIOD_MS].map(String::from);
+        Ok(vec![
+            self.script(1, "display", "display", &[topic.clone()])?,
+            self.script(0, "display-camera", "camera", &camera)?,
+        ])
     }
 
-    /// Starts a sender near the kitchen that Kobuki does not hear, and its receiver.
-    pub fn neighbour(&self) -> Result<Vec<Process>> {
-        let server = self.computers[0].command("iperf3");
-        let client = namespace::command(NEIGHBOUR, "iperf3");
-        let start = |name: &str, mut command: Command, arguments: &[&str]| {
-            command.args(arguments);
-            Process::start(name, command, &self.folder)
-        };
-        let server = start("neighbour-sink", server, &["--server", "--one-off"])?;
-        std::thread::sleep(LISTENING);
-        let address = &self.computers[0].address;
-        let client = start(
-            NEIGHBOUR,
-            client,
-            &["--client", address, "--udp", "--bitrate", "1M", "--length", "1200", "--time", "60"],
-        )?;
-        Ok(vec![client, server])
+    /// Puts the controllers and the drivers of both robots under SCHED_FIFO.
+    pub fn prioritize_control(&self) -> Result<()> {
+        let controls = |node: &&Process| CONTROL.iter().any(|it| node.name().ends_with(it));
+        self.nodes.iter().filter(controls).try_for_each(|node| node.prioritize(CONTROL_PRIORITY))
+    }
+
+    /// Starts the page's server in the kitchen, on a port of the kitchen's loopback or, as `fd:N`, on
+    /// an inherited socket.
+    pub fn page(&self, port: &str) -> Result<Process> {
+        let library = ros::text(&installed()?.join("roslib.js"))?;
+        let mut server = self.in_kitchen("rosbridge", &[port.into(), library])?;
+        server.await_line("ready", START_PATIENCE)?;
+        Ok(server)
+    }
+
+    /// Starts a sender near the kitchen that Kobuki does not hear.
+    pub fn neighbour(&self) -> Result<Iperf> {
+        Iperf::start(&self.neighbour, &self.computers[0], NEIGHBOUR_RATE, &self.folder)
     }
 
     /// Puts a robot at x and y, metres, with an angle in radians.

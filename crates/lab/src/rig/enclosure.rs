@@ -16,8 +16,9 @@ const AS_USER: &[&str] = &["--user", "--map-root-user"];
 /// Exit code of an interrupted program, as a shell reports it.
 const INTERRUPTED: i32 = 130;
 
-/// Runs this program with the same arguments inside the namespaces; returns its exit code.
-pub fn run_this_inside() -> Result<ExitCode> {
+/// Runs this program with the same arguments, and these variables in its environment, inside the
+/// namespaces; returns its exit code.
+pub fn run_this_inside(environment: &[(&str, &str)]) -> Result<ExitCode> {
     let flags = usable_flags()?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut inner = Command::new("unshare")
@@ -27,6 +28,7 @@ pub fn run_this_inside() -> Result<ExitCode> {
         // Comes first because the arguments may end with the user's own after a "--".
         .arg("--inside")
         .args(std::env::args_os().skip(1))
+        .envs(environment.iter().copied())
         .stdin(Stdio::piped())
         .spawn()
         .context("cannot start unshare")?;

@@ -9,6 +9,7 @@ pub mod machine;
 pub mod namespace;
 pub mod node_file;
 pub mod output;
+pub mod page;
 pub mod parallel;
 pub mod plot;
 pub mod processes;

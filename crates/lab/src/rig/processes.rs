@@ -148,6 +148,20 @@ impl Process {
             .with_context(|| format!("{} in {}", self.name, folder.display()))
     }
 
+    /// Returns the name under which it was started.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Puts all its threads under SCHED_FIFO.
+    pub fn prioritize(&self, priority: u8) -> Result<()> {
+        let mut chrt = Command::new("chrt");
+        let (priority, process) = (priority.to_string(), self.child.id().to_string());
+        chrt.args(["--all-tasks", "--fifo", "--pid", &priority, &process]);
+        run(&mut chrt).context("SCHED_FIFO (CAP_SYS_NICE, as root)")?;
+        Ok(())
+    }
+
     /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()

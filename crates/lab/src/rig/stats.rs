@@ -244,6 +244,12 @@ fn nearest_rank(sorted: &[f64], share: f64) -> f64 {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
+/// Returns the jitters, in milliseconds, of a program that was active at these times.
+pub fn jitters(woke_ns: &[u64], period_ms: u64) -> Vec<f64> {
+    let jitter = |pair: &[u64]| (ms(pair[1].saturating_sub(pair[0])) - period_ms as f64).abs();
+    woke_ns.windows(2).map(jitter).collect()
+}
+
 /// Writes rows of samples to a file.
 pub fn write_rows(file: &Path, rows: impl IntoIterator<Item = String>) -> Result<()> {
     let writing = || format!("cannot write {}", file.display());
@@ -277,6 +283,13 @@ fn row<const N: usize>(line: &str) -> Option<[u64; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jitter_is_the_difference_of_an_interval_from_the_period() {
+        let ms = 1_000_000;
+        assert_eq!(jitters(&[0, 5 * ms, 11 * ms, 15 * ms], 5), [0.0, 1.0, 1.0]);
+        assert!(jitters(&[7], 5).is_empty());
+    }
 
     fn samples(sent: u64, arrivals: &[(u64, u64)]) -> Samples {
         let arrival = |&(sequence, received_ms): &(u64, u64)| Arrival {

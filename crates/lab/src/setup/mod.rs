@@ -4,6 +4,7 @@
 
 pub mod daemon;
 pub mod flows;
+pub mod iperf;
 pub mod load;
 pub mod node;
 pub mod ros;

@@ -71,6 +71,23 @@ pub struct Quality {
     pub deviation_v: f64,
 }
 
+impl Quality {
+    /// Returns the performance of a loop with these voltages, one per period.
+    pub fn of(volts: &[f64], period: Nanos) -> Self {
+        let period = period as f64 / 1e9;
+        let ideal = without_network(volts.len(), period);
+        let squares = volts.iter().zip(&ideal).map(|(a, b)| (a - b).powi(2));
+        let highest = volts.iter().copied().fold(0.0, f64::max);
+        let outside = |volt: &f64| (volt - FINAL).abs() > SETTLED * FINAL;
+        let last_outside = volts.iter().rposition(outside).map_or(0, |at| at + 1);
+        Self {
+            overshoot_percent: 100.0 * (highest / FINAL - 1.0).max(0.0),
+            settled_s: (last_outside < volts.len()).then_some(last_outside as f64 * period),
+            deviation_v: (squares.sum::<f64>() / volts.len().max(1) as f64).sqrt(),
+        }
+    }
+}
+
 /// A control loop, see the module.
 pub struct ControlLoop {
     /// Flow of the plant's samples, and the value of each message.
@@ -150,17 +167,7 @@ impl ControlLoop {
 
     /// Returns the control performance.
     pub fn quality(&self) -> Quality {
-        let period = self.period as f64 / 1e9;
-        let ideal = without_network(self.volts.len(), period);
-        let squares = self.volts.iter().zip(&ideal).map(|(a, b)| (a - b).powi(2));
-        let highest = self.volts.iter().copied().fold(0.0, f64::max);
-        let outside = |volt: &f64| (volt - FINAL).abs() > SETTLED * FINAL;
-        let last_outside = self.volts.iter().rposition(outside).map_or(0, |at| at + 1);
-        Quality {
-            overshoot_percent: 100.0 * (highest / FINAL - 1.0).max(0.0),
-            settled_s: (last_outside < self.volts.len()).then_some(last_outside as f64 * period),
-            deviation_v: (squares.sum::<f64>() / self.volts.len().max(1) as f64).sqrt(),
-        }
+        Quality::of(&self.volts, self.period)
     }
 }
 

@@ -2,12 +2,19 @@
 // Orders, and the restaurant from above, over rosbridge.
 "use strict";
 
-const ROBOTS = { kobuki: { colour: "#1f6feb", radius: 0.18 }, tetra: { colour: "#d9480f", radius: 0.25 } };
+// Speed and turn (m/s, rad/s) are those of teleoperation.
+const ROBOTS = {
+  kobuki: { colour: "#1f6feb", radius: 0.18, speed: 0.5, turn: 1.5 },
+  tetra: { colour: "#d9480f", radius: 0.25, speed: 0.8, turn: 1.5 },
+};
 const TABLES = { 1: [0.4, 2.4], 2: [2.8, 2.4], 3: [0.4, 4.4], 4: [2.8, 4.4], 5: [0.4, 6.4], 6: [2.8, 6.4] };
 const TABLE_SIDE = 0.5;
 const WIDTH = 3.2, LENGTH = 8.0;
 const SCALE = 110, MARGIN = 32;
 const THROTTLE_MS = 100;
+// Keys of teleop_twist_keyboard: shares of speed and turn.
+const KEYS = { i: [1, 0], ",": [-0.6, 0], j: [0, 1], l: [0, -1], u: [0.8, 0.6], o: [0.8, -0.6] };
+const COMMAND_MS = 100;
 
 const seen = {};
 for (const name of Object.keys(ROBOTS)) seen[name] = { pose: null, plan: [], scan: null };
@@ -111,6 +118,35 @@ function listen(ros, name, messageType, receive) {
   new ROSLIB.Topic({ ros, name, messageType, throttle_rate: THROTTLE_MS }).subscribe(receive);
 }
 
+// Commands of the pressed key go to the chosen robot; on release, one that stops it.
+function driveByKeyboard(ros) {
+  const topics = {};
+  for (const name of Object.keys(ROBOTS)) {
+    topics[name] = new ROSLIB.Topic({ ros, name: `/${name}/cmd_vel`, messageType: "geometry_msgs/Twist" });
+  }
+  let key = null;
+  const command = ([speed, turn]) => {
+    const robot = ROBOTS[chosen("driven")];
+    if (!robot) return;
+    const zero = { x: 0, y: 0, z: 0 };
+    topics[chosen("driven")].publish({
+      linear: { ...zero, x: speed * robot.speed }, angular: { ...zero, z: turn * robot.turn },
+    });
+  };
+  const release = () => {
+    if (key) command([0, 0]);
+    key = null;
+  };
+  addEventListener("keydown", (event) => {
+    if (!KEYS[event.key] || event.repeat) return;
+    key = event.key;
+    command(KEYS[key]);
+  });
+  addEventListener("keyup", (event) => event.key === key && release());
+  addEventListener("blur", release);
+  setInterval(() => key && command(KEYS[key]), COMMAND_MS);
+}
+
 function connect() {
   const ros = new ROSLIB.Ros({ url: `ws://${location.host}/ros` });
   const orders = new ROSLIB.Topic({ ros, name: "/orders", messageType: "std_msgs/String" });
@@ -138,6 +174,7 @@ function connect() {
     });
     listen(ros, `/${name}/scan`, "sensor_msgs/LaserScan", (message) => { seen[name].scan = message; });
   }
+  driveByKeyboard(ros);
   byId("start").addEventListener("click", () => {
     const order = { id: `page-${Date.now()}`, table: chosen("tables"), robot: chosen("robots") };
     orders.publish({ data: JSON.stringify(order) });
@@ -145,6 +182,7 @@ function connect() {
 }
 
 choices("tables", Object.keys(TABLES), (name) => name);
+choices("driven", ["none", ...Object.keys(ROBOTS)], (name) => name);
 choices("robots", ["any", ...Object.keys(ROBOTS)], (name) => (name === "any" ? "any robot" : name));
 connect();
 draw();

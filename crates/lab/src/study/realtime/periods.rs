@@ -4,15 +4,14 @@
 
 use super::condition::{POLICIES, Policy, Surroundings, last_cpu, of_pair, program, stress_word};
 use super::{Context, paper};
-use crate::rig::processes::{Process, run as run_command};
-use crate::rig::stats::{delay, rows};
+use crate::rig::processes::Process;
+use crate::rig::stats::{delay, jitters, rows};
 use crate::rig::table::{self, column, or_dash};
 use crate::setup::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
 use crate::setup::world::Computer;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 const NODES: usize = paper::NODE_PERIODS_MS.len();
@@ -104,13 +103,6 @@ impl Node {
         self.p99_ms = figures.map(|it| it.p99);
         self.max_ms = figures.map(|it| it.max);
     }
-}
-
-/// Returns the jitters, in milliseconds, of a node that was active at these times.
-fn jitters(woke_ns: &[u64], period_ms: u64) -> Vec<f64> {
-    let jitter =
-        |pair: &[u64]| (pair[1].saturating_sub(pair[0]) as f64 / 1e6 - period_ms as f64).abs();
-    woke_ns.windows(2).map(jitter).collect()
 }
 
 fn time(context: &Context<'_>) -> Duration {
@@ -214,7 +206,7 @@ impl Crew<'_> {
         for (index, node) in nodes.iter_mut().enumerate() {
             node.await_line("ready", START_PATIENCE)?;
             if self.row.policy == Policy::Fifo {
-                prioritize(node.id(), paper::NODE_PRIORITIES[index])?;
+                node.prioritize(paper::NODE_PRIORITIES[index])?;
             }
         }
         Ok(nodes)
@@ -257,14 +249,6 @@ impl Crew<'_> {
     }
 }
 
-/// Puts all threads of a process under SCHED_FIFO.
-pub fn prioritize(process: u32, priority: u8) -> Result<()> {
-    let mut chrt = Command::new("chrt");
-    chrt.args(["--all-tasks", "--fifo", "--pid", &priority.to_string(), &process.to_string()]);
-    run_command(&mut chrt).context("SCHED_FIFO (CAP_SYS_NICE, as root)")?;
-    Ok(())
-}
-
 /// Formats the jitters, with the paper's.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
@@ -284,16 +268,4 @@ pub fn table(rows: &[Row]) -> String {
 
 fn list(row: &Row, of: fn(&Node) -> Option<f64>) -> String {
     row.nodes.iter().map(|node| or_dash(of(node), 3)).collect::<Vec<_>>().join(" / ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jitter_is_the_difference_of_an_interval_from_the_period() {
-        let ms = 1_000_000;
-        assert_eq!(jitters(&[0, 5 * ms, 11 * ms, 15 * ms], 5), [0.0, 1.0, 1.0]);
-        assert!(jitters(&[7], 5).is_empty());
-    }
 }

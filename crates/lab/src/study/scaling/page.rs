@@ -7,8 +7,8 @@ use super::model;
 use super::row::Row;
 use super::tables;
 use crate::rig::output::About;
-use crate::rig::plot;
-use anyhow::{Context, Result, ensure};
+use crate::rig::{page, plot};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
@@ -33,9 +33,6 @@ pub fn write(
     comparisons: &[Comparison],
     model: Option<&model::Report>,
 ) -> Result<()> {
-    let page = docs.join("explanation").join(format!("{PAGE}.md"));
-    let text = std::fs::read_to_string(&page)
-        .with_context(|| format!("--docs: no page {}", page.display()))?;
     let mut tables = tables::all(rows, comparisons);
     if !rows.is_empty() {
         tables.push(("machine", About::now().line() + "\n"));
@@ -45,8 +42,7 @@ pub fn write(
         tables.extend(model.tables());
         keep(report, docs, MODEL, &["rows", "comparisons", "not_measured", "counted_s"])?;
     }
-    let text = tables.iter().try_fold(text, |text, (name, table)| replace(&text, name, table));
-    std::fs::write(&page, text?).with_context(|| format!("cannot write {}", page.display()))?;
+    page::fill(docs, PAGE, &tables)?;
     draw(report, &docs.join("explanation").join(format!("{PAGE}-")))
 }
 
@@ -60,36 +56,13 @@ fn keep(report: &Path, docs: &Path, name: &str, without: &[&str]) -> Result<()> 
     std::fs::write(&data, text).with_context(|| format!("cannot write {}", data.display()))
 }
 
-/// Replaces what is between `<!-- begin NAME -->` and `<!-- end NAME -->`.
-fn replace(text: &str, name: &str, table: &str) -> Result<String> {
-    let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->"));
-    let parts = text.split_once(&begin).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(&end)?;
-        Some((before, after))
-    });
-    let (before, after) =
-        parts.with_context(|| format!("{PAGE}.md has no place for '{name}': {begin}... {end}"))?;
-    ensure!(!table.contains("-->"), "a table of '{name}' would end a comment");
-    Ok(format!("{before}{begin}\n{table}\n{end}{after}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_table_replaces_what_is_between_its_marks() {
-        let page = "a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n";
-        let new = replace(page, "x", "| n |\n").unwrap();
-        assert_eq!(new, "a\n<!-- begin x -->\n\n| n |\n\n<!-- end x -->\nb\n");
-        assert_eq!(replace(&new, "x", "| n |\n").unwrap(), new);
-        let error = replace(page, "y", "").unwrap_err().to_string();
-        assert!(error.contains("no place for 'y'"), "{error}");
-    }
-
-    #[test]
     fn the_page_has_a_place_for_each_table() {
-        let page = include_str!("../../../../../docs/explanation/study-scaling.md");
+        let text = include_str!("../../../../../docs/explanation/study-scaling.md");
         let names = [
             "machine",
             "frequency",
@@ -109,7 +82,7 @@ mod tests {
             "at-the-limit",
         ];
         for name in names {
-            replace(page, name, "").unwrap();
+            page::replace(text, name, "").unwrap();
         }
     }
 }

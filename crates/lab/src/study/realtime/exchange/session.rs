@@ -2,9 +2,10 @@
 //! Two computers, a system between them, and a sender and a receiver that run cell after cell.
 
 use crate::rig::node_file::NodeFile;
-use crate::rig::processes::{Process, run, wait_for};
+use crate::rig::processes::Process;
 use crate::rig::stats::rows;
 use crate::setup::daemon::{Daemon, DaemonSetup};
+use crate::setup::iperf::Iperf;
 use crate::setup::load::FIRST_PATIENCE;
 use crate::setup::ros::{
     LOOPBACK, Middleware, Range, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE, master_uri,
@@ -15,7 +16,6 @@ use crate::study::realtime::condition::last_cpu;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// Messages kept at both ends: the paper's keep last 10.
@@ -28,8 +28,6 @@ const DAEMON_PRIORITY: u8 = 50;
 const SETTLE_S: u64 = 6;
 /// A cell may take this much longer than planned.
 const LATENESS: Duration = Duration::from_secs(60);
-/// UDP payload of iperf3: with headers, below the MTU of every link.
-const IPERF_BYTES: &str = "1400";
 
 /// What carries the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -219,8 +217,7 @@ fn daemons(system: System, pair: &Pair, program: &Path, folder: &Path) -> Result
 
 /// UDP traffic of iperf3 from the robot to its base.
 pub struct Traffic {
-    _client: Process,
-    _server: Process,
+    _iperf: Iperf,
     interface: String,
     before: u64,
     since: std::time::Instant,
@@ -229,23 +226,10 @@ pub struct Traffic {
 impl Traffic {
     /// Starts traffic of that rate.
     pub fn start(pair: &Pair, mbps: u32, folder: &Path) -> Result<Self> {
-        let mut server = pair.base.command("iperf3");
-        server.args(["--server", "--one-off"]);
-        let server =
-            Process::start("iperf3-server", server, folder).context("iperf3 (package iperf3)")?;
-        let listens = || {
-            let sockets = run(pair.base.command("ss").args(["-Hltn", "sport = :5201"]))?;
-            Ok((!sockets.trim().is_empty()).then_some(()))
-        };
-        wait_for(WRITE_PATIENCE, listens)?.context("iperf3 does not listen")?;
-        let mut client: Command = pair.robot.command("iperf3");
-        client.args(["--client", &pair.base.address, "--udp", "--time", "3600"]);
-        client.args(["--length", IPERF_BYTES, "--bitrate", &format!("{mbps}M")]);
-        let client = Process::start("iperf3-client", client, folder)?;
+        let iperf = Iperf::start(&pair.robot, &pair.base, &format!("{mbps}M"), folder)?;
         std::thread::sleep(Duration::from_secs(1));
         Ok(Self {
-            _client: client,
-            _server: server,
+            _iperf: iperf,
             interface: pair.robot.interface.clone(),
             before: sent_bytes(&pair.robot)?,
             since: std::time::Instant::now(),

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proportional controller of Tardioli, Parasuraman, Oegren (2018), figures 19 and 20.
+
+regulator.py ros1|ros2 NAMESPACE: answers each voltage on NAMESPACE/y with that of the source on
+NAMESPACE/u. Standard output: `ready`.
+"""
+
+import os
+import sys
+
+import middleware
+from std_msgs.msg import Float64
+
+GAIN, SET_POINT = 1.0, 1.0
+
+
+def main():
+    kind, namespace = sys.argv[1:3]
+    ros = middleware.start(kind, middleware.node_name(namespace, "regulator"))
+    sources = ros.publisher(namespace + "/u", Float64, depth=1)
+    answer = lambda message: sources.publish(Float64(data=GAIN * (SET_POINT - message.data)))
+    ros.subscribe(namespace + "/y", Float64, answer, depth=1)
+    print("ready", flush=True)
+    ros.spin()
+
+
+main()
+os._exit(0)

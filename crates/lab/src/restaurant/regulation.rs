@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The control loop of Tardioli, Parasuraman and Oegren (2018), figures 19 and 20: a plant on Kobuki,
+//! and its controller in the kitchen.
+
+use super::bezier::Controller;
+use super::condition::Condition;
+use super::stage::{Plan, Stage};
+use super::team::{ROBOTS, Team, Transport};
+use crate::air::Punctuality;
+use crate::rig::progress::Progress;
+use crate::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
+use crate::sim::Quality;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+
+/// Conditions of the loop: the paper's with and without its images, and both cameras.
+pub const CONDITIONS: [Condition; 3] = [Condition::Idle, Condition::Display, Condition::Cameras];
+/// Steps of the set point in each condition.
+pub const STEPS: u32 = 5;
+/// The plant's period and duration of a step, see `ros/restaurant/plant.py`.
+const PERIOD_NS: u64 = 20_000_000;
+pub const STEP: Duration = Duration::from_secs(4);
+const STEP_PATIENCE: Duration = Duration::from_secs(20);
+/// Discovery between plant and controller, which neither program sees.
+const DISCOVERY: Duration = Duration::from_secs(5);
+
+/// Steps of the set point in one condition.
+#[derive(Debug, Serialize)]
+pub struct Steps {
+    /// ROS of the robots.
+    pub team: Team,
+    /// By what topics travelled.
+    pub transport: Transport,
+    /// Where the controller was.
+    pub controller: Controller,
+    /// What else ran.
+    pub condition: Condition,
+    /// Each step's performance.
+    pub qualities: Vec<Quality>,
+    /// Voltages of each step, one for each period.
+    pub volts: Vec<Vec<f64>>,
+    /// Lateness of the radio's emulator.
+    pub emulator: Punctuality,
+}
+
+impl Steps {
+    /// Returns the largest deviation from the loop without a network, rms, volts.
+    pub fn worst_v(&self) -> f64 {
+        self.qualities.iter().map(|it| it.deviation_v).fold(0.0, f64::max)
+    }
+}
+
+/// Runs the loop in each condition, with the controller on the robot and in the kitchen.
+pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Vec<Steps>> {
+    progress.next();
+    let mut stage = Stage::new(&Plan { navigate: false, cameras: false, ..*plan })?;
+    let _viewer = stage.viewer(false)?;
+    let mut all = Vec::new();
+    for condition in CONDITIONS {
+        for controller in [Controller::Local, Controller::Kitchen] {
+            progress.next();
+            all.push(steps(&mut stage, plan, condition, controller)?);
+        }
+    }
+    stage.close()?;
+    Ok(all)
+}
+
+fn steps(
+    stage: &mut Stage,
+    plan: &Plan<'_>,
+    condition: Condition,
+    controller: Controller,
+) -> Result<Steps> {
+    let name = format!("plant-{}-{controller:?}", crate::rig::processes::word(condition));
+    let samples = plan.folder.join(format!("{name}.csv"));
+    let namespace = format!("/{}/plant", ROBOTS[0]);
+    let _running = condition.start(stage, plan.folder)?;
+    let arguments = [namespace.clone(), ros::text(&samples)?];
+    let mut plant = stage.script(1, &name, "plant", &arguments)?;
+    let regulator = format!("regulator-{name}");
+    let mut regulator =
+        stage.script(controller.computer(), &regulator, "regulator", &[namespace])?;
+    plant.await_line("ready", START_PATIENCE)?;
+    regulator.await_line("ready", START_PATIENCE)?;
+    std::thread::sleep(DISCOVERY);
+    stage.air.count_from_now();
+    for _ in 0..STEPS {
+        plant.send_line("go")?;
+        plant.await_line("done", STEP_PATIENCE)?;
+    }
+    let emulator = stage.punctuality()?;
+    plant.end_input();
+    plant.await_line("written", WRITE_PATIENCE)?;
+    stage.check()?;
+    let volts = read(&samples)?;
+    Ok(Steps {
+        team: plan.team,
+        transport: plan.transport,
+        controller,
+        condition,
+        qualities: volts.iter().map(|it| Quality::of(it, PERIOD_NS)).collect(),
+        volts,
+        emulator,
+    })
+}
+
+/// Returns the voltages of each step.
+fn read(samples: &Path) -> Result<Vec<Vec<f64>>> {
+    let text = std::fs::read_to_string(samples)
+        .with_context(|| format!("no samples in {}", samples.display()))?;
+    let mut steps = vec![Vec::new(); STEPS as usize];
+    for line in text.lines().skip(1) {
+        let broken = || format!("'{line}' in {}", samples.display());
+        let mut fields = line.split(',');
+        let step: usize = fields.next().and_then(|it| it.parse().ok()).with_context(broken)?;
+        let volt = fields.nth(1).and_then(|it| it.parse().ok()).with_context(broken)?;
+        steps.get_mut(step - 1).with_context(broken)?.push(volt);
+    }
+    Ok(steps)
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Generated parts of the pages of docs/explanation, each between `<!-- begin NAME -->` and
+//! `<!-- end NAME -->`.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+fn path(docs: &Path, page: &str) -> PathBuf {
+    docs.join("explanation").join(format!("{page}.md"))
+}
+
+/// Fails if `docs` has no page of that name.
+pub fn check(docs: &Path, page: &str) -> Result<()> {
+    let file = path(docs, page);
+    ensure!(file.is_file(), "--docs {}: there is no page {}", docs.display(), file.display());
+    Ok(())
+}
+
+/// Replaces the named parts of a page; all others stay as they are.
+pub fn fill<N: AsRef<str>>(docs: &Path, page: &str, parts: &[(N, String)]) -> Result<()> {
+    check(docs, page)?;
+    let file = path(docs, page);
+    let text = std::fs::read_to_string(&file)?;
+    let text =
+        parts.iter().try_fold(text, |text, (name, part)| replace(&text, name.as_ref(), part));
+    let text = text.with_context(|| format!("in {}", file.display()))?;
+    std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Replaces one part of a page's text.
+pub fn replace(text: &str, name: &str, part: &str) -> Result<String> {
+    let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->"));
+    let around = text.split_once(&begin).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(&end)?;
+        Some((before, after))
+    });
+    let (before, after) =
+        around.with_context(|| format!("the page has no place for '{name}': {begin}... {end}"))?;
+    ensure!(!part.contains("-->"), "the part '{name}' would end a comment");
+    Ok(format!("{before}{begin}\n{part}\n{end}{after}"))
+}
+
+/// Keeps a report as the page's data, `measured/NAME.json`. The data's parts that the report does not
+/// have stay; `measured` says when each part was.
+pub fn keep(docs: &Path, page: &str, report: &Path, parts: &[&str]) -> Result<()> {
+    let data = docs.join("measured").join(format!("{page}.json"));
+    let new = serde_json::from_str(&std::fs::read_to_string(report)?)?;
+    let merged = merge(std::fs::read_to_string(&data).ok().as_deref(), new, parts)?;
+    std::fs::write(&data, format!("{merged:#}\n"))
+        .with_context(|| format!("cannot write {}", data.display()))
+}
+
+fn merge(old: Option<&str>, mut new: Value, parts: &[&str]) -> Result<Value> {
+    let mut dates = Map::new();
+    for part in parts.iter().filter(|part| new.get(part).is_some()) {
+        dates.insert((*part).into(), new["date"].clone());
+    }
+    let old: Value = old.map(serde_json::from_str).transpose()?.unwrap_or_default();
+    for part in parts.iter().filter(|part| old.get(part).is_some()) {
+        if new.get(part).is_none() {
+            new[*part] = old[*part].clone();
+            dates.insert((*part).into(), old["measured"][*part].clone());
+        }
+    }
+    new["measured"] = dates.into();
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_were_not_measured_stay_in_the_data() {
+        let new = serde_json::json!({"date": "b", "tasks": [2]});
+        let old =
+            r#"{"date": "a", "tasks": [1], "loss": [1], "measured": {"tasks": "a", "loss": "a"}}"#;
+        let merged = merge(Some(old), new, &["tasks", "loss"]).unwrap();
+        assert_eq!((&merged["tasks"], &merged["loss"]), (&[2].into(), &[1].into()));
+        assert_eq!(merged["measured"], serde_json::json!({"tasks": "b", "loss": "a"}));
+    }
+
+    #[test]
+    fn a_table_replaces_what_is_between_its_marks() {
+        let page = "a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n";
+        let new = replace(page, "x", "| n |\n").unwrap();
+        assert_eq!(new, "a\n<!-- begin x -->\n\n| n |\n\n<!-- end x -->\nb\n");
+        assert_eq!(replace(&new, "x", "| n |\n").unwrap(), new);
+        let error = replace(page, "y", "").unwrap_err().to_string();
+        assert!(error.contains("no place for 'y'"), "{error}");
+    }
+}
