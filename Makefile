@@ -16,7 +16,7 @@ FUZZ_TARGETS ?=
 STUDY ?= quick
 CARGO_DENY = 0.20.2
 
-.PHONY: help setup ros2 build demo test bench validate study restaurant smoke realtime deny docs fuzz
+.PHONY: help setup ros2 build demo test bench validate study restaurant restaurant-open smoke realtime deny docs fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -27,7 +27,9 @@ help:
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md); the planner"
 	@echo "make study   the studies of scaling, DDS and real time (docs/explanation/study-*.md), under ten minutes; STUDY=full: as documented"
-	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, under ten minutes; ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain: as documented"
+	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, under ten minutes;"
+	@echo "             ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain DRIVES=3: as documented"
+	@echo "make restaurant-open  the same, open for your browser at http://127.0.0.1:9090/ until Ctrl+C; PORT=n"
 	@echo "make docs    the documentation as a site: target/docs-site/index.html"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
@@ -86,16 +88,25 @@ study: build ros2
 STUDY_PACKAGES = rt-tests stress-ng openssh-server libroscpp-dev libstd-msgs-dev libsensor-msgs-dev
 STUDY_OPTIONS = $(if $(filter full,$(STUDY)),--docs docs,--quick)
 
-# Two robots serve six tables. ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain: as documented.
-ORDERS ?= 20
+# Two robots serve six tables.
+ORDERS ?= 10
 ROBOTS ?= 1+2
 TRANSPORTS ?= tautline
+DRIVES ?= 1
+PORT ?= 9090
+RESTAURANT = target/release/tautline-lab restaurant --robots $(ROBOTS) --transports $(TRANSPORTS)
 restaurant: build
 	@crates/lab/restaurant.sh browser
-	@target/release/tautline-lab restaurant --orders $(ORDERS) --robots $(ROBOTS) --transports $(TRANSPORTS)
+	@$(RESTAURANT) --orders $(ORDERS) --drives $(DRIVES)
+
+restaurant-open: build
+	@crates/lab/restaurant.sh
+	@$(RESTAURANT) --live --port $(PORT)
 
 # One test at a time, and nothing beside it: these look at the clock.
 realtime: setup
+	@crates/lab/restaurant.sh browser
+	cargo build --workspace --bins --locked
 	cargo test --workspace --test realtime --locked -- --ignored --nocapture --test-threads=1
 
 smoke: setup

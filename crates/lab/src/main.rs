@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Command::Validate(subject) if subject.is_pure() => validate::run(subject),
         Command::Study(subject) if subject.needs_network() => study::run(subject),
         Command::Restaurant(arguments) if !inside => arguments.start_inside(),
-        _ if !inside => enclosure::run_this_inside(&[]),
+        _ if !inside => enclosure::run_this_inside(),
         Command::Bench(command) => bench::run(command),
         Command::Study(subject) => study::run(subject),
         Command::Air(arguments) => settled().and_then(|()| air::run(arguments)),

@@ -21,6 +21,7 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import LaserScan
 
 CONNECT_PATIENCE_S = 20.0
+MAX_PACKET = 1 << 16
 
 
 class Driver:
@@ -38,12 +39,12 @@ class Driver:
     def drive(self, twist):
         # A command's number, for measurement, is in a field that a differential drive does not use.
         command = {"drive": [twist.linear.x, twist.angular.z], "number": twist.linear.z}
-        self.world.sendall(json.dumps(command).encode() + b"\n")
+        self.world.send(json.dumps(command).encode())
 
     def read(self):
         """Publishes what the world says; the node ends with the world."""
-        for line in self.world.makefile("r", encoding="utf-8"):
-            said = json.loads(line)
+        while packet := self.world.recv(MAX_PACKET):
+            said = json.loads(packet)
             if "odom" in said:
                 self.publish_odometry(said)
             else:
@@ -79,7 +80,7 @@ class Driver:
 def connect(path):
     give_up = time.monotonic() + CONNECT_PATIENCE_S
     while True:
-        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             link.connect(path)
             return link

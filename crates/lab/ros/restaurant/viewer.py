@@ -34,11 +34,14 @@ class Recording:
     def __init__(self, kind, folder):
         sys.path.append(str(LIBRARIES))
         from rosbags.rosbag2 import StoragePlugin, Writer
-        from rosbags.typesys import Stores, get_typestore
+        from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
         self.kind, self.connections = kind, {}
         self.types = get_typestore(Stores.ROS2_KILTED)
         self.ros1_types = get_typestore(Stores.ROS1_NOETIC)
+        # The only one of our types that the store lacks.
+        self.ros1_types.register(get_types_from_msg("geometry_msgs/TransformStamped[] transforms",
+                                                    type_name(TFMessage())))
         self.writer = Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP)
         self.writer.open()
 

@@ -2,9 +2,9 @@
 """Simulates the arena in real time: differential drives, their lidars, and collisions.
 
 world.py FOLDER [--seed N] [--empty] [--at ROBOT=X,Y,THETA]: each robot's driver connects to
-FOLDER/ROBOT.sock, and they exchange lines of JSON. To the driver: {"odom": [x, y, theta, v, w], "ns": t}
-at 50 Hz and {"scan": [ranges], "ns": t} at 10 Hz; a range is null where nothing is. From it:
-{"drive": [v, w], "number": n}.
+FOLDER/ROBOT.sock (SOCK_SEQPACKET), and they exchange packets of JSON. To the driver:
+{"odom": [x, y, theta, v, w], "ns": t} at 50 Hz and {"scan": [ranges], "ns": t} at 10 Hz; a range is null
+where nothing is. What a driver does not read in time is lost. From it: {"drive": [v, w], "number": n}.
 
 A line ROBOT=X,Y,THETA on standard input puts a robot there, where its odometry begins at zero; the
 answer is `put`. The program ends with the input.
@@ -36,7 +36,9 @@ SLIP, SLIP_TIME_S = 0.03, 2.0
 # A command is worthless after this time, as in the robots' own firmware.
 COMMAND_S = 0.6
 MASS_KG = 5.0
-MAX_LINE = 1 << 16
+MAX_PACKET = 1 << 16
+# For a driver that is late: about a tenth of a second of measurements.
+SEND_BUFFER = 8192
 
 
 def limited(value, limit):
@@ -188,8 +190,8 @@ class World:
 class Sockets:
     """The sockets of the drivers, FOLDER/ROBOT.sock, and standard input.
 
-    `take_command(name, record)` is called for each line of a driver, `take_place(line)` for each line of
-    standard input.
+    `take_command(name, record)` is called for each packet of a driver, `take_place(line)` for each line
+    of standard input.
     """
 
     def __init__(self, folder, names, take_command, take_place):
@@ -203,7 +205,7 @@ class Sockets:
             self.listen(os.path.join(folder, name + ".sock"), name)
 
     def listen(self, path, name):
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.path.exists(path):
             os.unlink(path)
         server.bind(path)
@@ -218,7 +220,7 @@ class Sockets:
         for key, _ in self.selector.select(timeout):
             kind, name, server = key.data
             if kind == "input":
-                data = os.read(sys.stdin.fileno(), MAX_LINE)
+                data = os.read(sys.stdin.fileno(), MAX_PACKET)
                 if not data:
                     return False
                 *lines, self.heard = (self.heard + data).split(b"\n")
@@ -228,7 +230,8 @@ class Sockets:
                 self.drop(name)
                 client, _ = server.accept()
                 client.setblocking(False)
-                self.clients[name] = [client, b""]
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+                self.clients[name] = client
                 self.selector.register(client, selectors.EVENT_READ, ("client", name, None))
             elif kind == "client":
                 self.read(name)
@@ -236,34 +239,32 @@ class Sockets:
 
     def drop(self, name):
         if name in self.clients:
-            client, _ = self.clients.pop(name)
+            client = self.clients.pop(name)
             self.selector.unregister(client)
             client.close()
 
     def read(self, name):
         if name not in self.clients:
             return
-        client, rest = self.clients[name]
         try:
-            data = client.recv(MAX_LINE)
+            data = self.clients[name].recv(MAX_PACKET)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        if not data or len(rest) > MAX_LINE:
+        if data:
+            self.take_command(name, json.loads(data))
+        else:
             self.drop(name)
-            return
-        *lines, rest = (rest + data).split(b"\n")
-        self.clients[name][1] = rest
-        for line in lines:
-            self.take_command(name, json.loads(line))
 
     def send(self, name, record):
         if name not in self.clients:
             return
         record["ns"] = time.time_ns()
         try:
-            self.clients[name][0].sendall(json.dumps(record).encode() + b"\n")
+            self.clients[name].send(json.dumps(record).encode())
+        except BlockingIOError:
+            pass
         except OSError:
             self.drop(name)
 

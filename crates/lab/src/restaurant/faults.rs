@@ -46,6 +46,9 @@ pub enum Fault {
     Revoked,
 }
 
+/// All faults, in their order.
+pub const ALL: [Fault; 4] = [Fault::Outage, Fault::Daemon, Fault::Master, Fault::Revoked];
+
 /// What a robot did in a fault.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
@@ -55,7 +58,7 @@ pub struct Outcome {
     pub fault: Fault,
     /// The robot that it hit.
     pub robot: &'static str,
-    /// From the fault until the robot stood, seconds; `None` if it did not stand.
+    /// From the fault until the robot stood, seconds; `None` if it did not, or should not.
     pub stood_after_s: Option<f64>,
     /// From the fault's end until it moved again, seconds; `None` if it did not.
     pub moved_after_s: Option<f64>,
@@ -68,6 +71,11 @@ pub struct Outcome {
 }
 
 impl Fault {
+    /// Whether a robot stands in this fault; otherwise it drives on, and stands at its table.
+    fn stops(self) -> bool {
+        matches!(self, Self::Outage | Self::Revoked)
+    }
+
     /// Whether the outcome is the one that is specified.
     pub fn is_as_specified(self, outcome: &Outcome) -> bool {
         let stood_in_time = outcome.stood_after_s.is_some_and(|it| it * 1e3 <= STOPPED_MS);
@@ -139,8 +147,8 @@ impl Scene<'_> {
             _ => (self.await_served(name), None),
         };
         let records = truth::read(self.plan.folder)?;
-        let stood = stood(&records, name, begun);
-        let ended = stood.map_or(over, |stood| over.max(stood));
+        let stood = if fault.stops() { stood(&records, name, begun) } else { None };
+        let moved = stood.and_then(|stood| moved(&records, name, over.max(stood)));
         Ok(Some(Outcome {
             team: self.plan.team,
             fault,
@@ -148,7 +156,7 @@ impl Scene<'_> {
             stood_after_s: stood
                 .filter(|stood| *stood < over.max(begun + REVOKED.as_nanos() as u64))
                 .map(|stood| seconds(stood - begun)),
-            moved_after_s: moved(&records, name, ended).map(|moved| seconds(moved - over)),
+            moved_after_s: moved.map(|moved| seconds(moved - over)),
             served,
             other_served,
             collisions: truth::collisions(&records, begun).len(),

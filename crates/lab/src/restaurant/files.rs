@@ -34,12 +34,33 @@ const KITCHEN_TOPICS: &str =
   /NAME/move_base_simple/goal: { priority: 200, keep_last: 1, to: NAME }
 ";
 
+/// What the robot `NAME` accepts from the kitchen.
+const FROM_KITCHEN: &str = "accept: {
+      /NAME/cmd_vel: geometry_msgs/Twist, /NAME/enable: std_msgs/Bool,
+      /NAME/move_base_simple/goal: geometry_msgs/PoseStamped,
+      /NAME/plant/u: std_msgs/Float64, /NAME/display/**: sensor_msgs/CompressedImage }";
+
+/// What the kitchen accepts from the robot `NAME`.
+const FROM_ROBOT: &str = "accept: {
+      /NAME/odom: nav_msgs/Odometry, /NAME/scan: sensor_msgs/LaserScan, /NAME/plan: nav_msgs/Path,
+      /NAME/amcl_pose: geometry_msgs/PoseWithCovarianceStamped, /NAME/map: nav_msgs/OccupancyGrid,
+      /NAME/move_base/status: actionlib_msgs/GoalStatusArray, /NAME/plant/y: std_msgs/Float64,
+      /NAME/camera/**: sensor_msgs/CompressedImage,
+      /NAME/navigate_to_pose: nav2_msgs/NavigateToPose,
+      /tf: tf2_msgs/TFMessage, /tf_static: tf2_msgs/TFMessage }";
+
+/// Returns the entry of a peer with the rights in `rights` for the robot of that name.
+fn peer<'c>(computer: &'c Computer, rights: &str, robot: &str) -> (&'c str, String) {
+    let (name, address) = computer.entry();
+    (name, format!("{address}, {}", rights.replace("NAME", robot)))
+}
+
 /// Writes the files of all three nodes; `computers` are the kitchen and the robots.
 pub fn write(team: Team, [kitchen, robots @ ..]: [&Computer; 3], folder: &Path) -> Result<()> {
     for (name, kind) in ROBOTS.into_iter().zip(team.robots()) {
         NodeFile {
             name,
-            peers: vec![kitchen.entry()],
+            peers: vec![peer(kitchen, &from_kitchen(kind), name)],
             radios: String::new(),
             topics: ROBOT_TOPICS.replace("NAME", name),
             rest: robot_rest(name, kind),
@@ -53,7 +74,7 @@ pub fn write(team: Team, [kitchen, robots @ ..]: [&Computer; 3], folder: &Path) 
 pub fn write_kitchen(team: Team, robots: &[&Computer], folder: &Path) -> Result<()> {
     NodeFile {
         name: KITCHEN,
-        peers: robots.iter().map(|robot| robot.entry()).collect(),
+        peers: robots.iter().map(|robot| peer(robot, FROM_ROBOT, &robot.name)).collect(),
         radios: String::new(),
         topics: robots.iter().map(|robot| KITCHEN_TOPICS.replace("NAME", &robot.name)).collect(),
         rest: ros(team.kitchen()),
@@ -73,6 +94,11 @@ fn ros(kind: Ros) -> String {
             lines.replace(" }", &format!(", definitions: {folder} }}"))
         }
     }
+}
+
+fn from_kitchen(kind: Ros) -> String {
+    let call = if kind == Ros::Two { ", call: /NAME/navigate_to_pose" } else { "" };
+    format!("{FROM_KITCHEN}{call}")
 }
 
 fn robot_rest(name: &str, kind: Ros) -> String {

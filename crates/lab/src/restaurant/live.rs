@@ -2,7 +2,7 @@
 //! The restaurant open for people: they order, watch and drive by the page, in their own browser.
 
 use super::stage::{Plan, Stage};
-use crate::rig::enclosure;
+use crate::rig::enclosure::Inner;
 use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
 use anyhow::{Context, Result};
@@ -23,7 +23,9 @@ pub fn start_inside(port: u16) -> Result<ExitCode> {
         format!("the page's port, 127.0.0.1:{port}, is not free; choose another with --port")
     })?;
     fcntl_setfd(&listener, FdFlags::empty())?;
-    enclosure::run_this_inside(&[(LISTENER, &listener.as_raw_fd().to_string())])
+    let inner = Inner::start(&[(LISTENER, &listener.as_raw_fd().to_string())])?;
+    println!("A shell inside: nsenter --target {} --all", inner.id());
+    inner.end()
 }
 
 /// Serves the page until somebody presses Ctrl+C.

@@ -91,6 +91,9 @@ pub struct Arguments {
     /// Conditions of the drives; by default all but `display`.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = bezier::CONDITIONS)]
     conditions: Vec<Condition>,
+    /// Faults in drives.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = faults::ALL)]
+    faults: Vec<Fault>,
     /// Keep the restaurant open, with its page for your browser, until Ctrl+C.
     #[arg(long, conflicts_with_all = ["only", "docs", "json"])]
     live: bool,
@@ -149,7 +152,7 @@ fn text(figures: &Figures, verdicts: &[Verdict], about: &About) -> String {
 impl Arguments {
     /// Runs this program inside an enclosure; with `--live`, the page is outside.
     pub fn start_inside(&self) -> Result<ExitCode> {
-        if self.live { live::start_inside(self.port) } else { enclosure::run_this_inside(&[]) }
+        if self.live { live::start_inside(self.port) } else { enclosure::run_this_inside() }
     }
 
     fn tautline(&self) -> Result<PathBuf> {
@@ -183,7 +186,12 @@ impl Arguments {
             make_folder(&folder)?;
             let plan = self.plan(team, transport, &tautline, &folder);
             match part {
-                Part::Orders => figures.orders.push(orders::run(&plan, self.orders, &progress)?),
+                Part::Orders => {
+                    // Without Tautline, as long as with it.
+                    let with = figures.orders.iter().find(|it| it.team == team);
+                    let limit = with.map(|it| Duration::from_secs_f64(it.seconds));
+                    figures.orders.push(orders::run(&plan, self.orders, limit, &progress)?);
+                }
                 Part::Page => figures.pages.push(page::run(&plan, &progress)?),
                 Part::Bezier => {
                     figures.bezier.extend(bezier::run(
@@ -196,7 +204,7 @@ impl Arguments {
                 Part::Regulation => figures.regulation.extend(regulation::run(&plan, &progress)?),
                 Part::Periods => figures.periods.extend(periods::run(&plan, &progress)?),
                 Part::Faults => {
-                    figures.faults.extend(faults::run(&plan, Fault::value_variants(), &progress)?);
+                    figures.faults.extend(faults::run(&plan, &self.faults, &progress)?);
                 }
                 Part::Map => {
                     let file = map::run(&plan, &progress)?;
@@ -264,7 +272,7 @@ impl Arguments {
                 .map(|it| (it.into(), 2 * (periods::WINDOW + periods::WARM_UP)))
                 .into(),
             Part::Map => vec![("driving by keyboard".into(), MAP)],
-            Part::Faults => Fault::value_variants().iter().map(|it| (word(*it), FAULT)).collect(),
+            Part::Faults => self.faults.iter().map(|it| (word(*it), FAULT)).collect(),
         }
     }
 }

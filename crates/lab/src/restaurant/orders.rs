@@ -9,7 +9,7 @@ use crate::rig::clock::monotonic_ns;
 use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
 use crate::setup::ros::START_PATIENCE;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -36,10 +36,10 @@ pub struct Served {
     pub collisions: Vec<String>,
     /// Messages at the kitchen, by topic.
     pub watched: BTreeMap<String, u64>,
-    /// How the run ended, if not with all robots at home.
+    /// Why the run ended before all robots were at home.
     pub trouble: Option<String>,
-    /// Lateness of the radio's emulator.
-    pub emulator: Punctuality,
+    /// Lateness of the radio's emulator; `None` if the programs did not start.
+    pub emulator: Option<Punctuality>,
 }
 
 impl Served {
@@ -48,62 +48,18 @@ impl Served {
         self.served.values().sum()
     }
 
-    /// Returns the number of images that the kitchen saw.
-    pub fn images(&self) -> u64 {
-        let images = self.watched.iter().filter(|(topic, _)| topic.contains("camera"));
-        images.map(|(_, count)| count).sum()
-    }
-}
-
-/// Runs `orders` orders on a stage with these settings.
-pub fn run(plan: &Plan<'_>, orders: u32, progress: &Progress) -> Result<Served> {
-    progress.next();
-    let mut stage = Stage::new(plan)?;
-    let mut viewer = stage.viewer(true)?;
-    let mut waiter = stage.waiter()?;
-    let _guests = stage.guests(orders, plan.seed)?;
-    progress.next();
-    stage.air.count_from_now();
-    let (begun, since) = (Instant::now(), monotonic_ns());
-    let mut events = Events::default();
-    let trouble = events.follow(&mut waiter, &mut stage, orders).err();
-    let seconds = begun.elapsed().as_secs_f64();
-    let emulator = stage.punctuality()?;
-    let watched = watched(&mut viewer)?;
-    stage.close()?;
-    Ok(Served {
-        team: plan.team,
-        transport: plan.transport,
-        orders,
-        accepted: events.accepted,
-        served: events.served,
-        seconds,
-        collisions: truth::collisions(&truth::read(plan.folder)?, since),
-        watched,
-        trouble: trouble.map(|error| format!("{error:#}")),
-        emulator,
-    })
-}
-
-fn watched(viewer: &mut Process) -> Result<BTreeMap<String, u64>> {
-    viewer.end_input();
-    let counts = viewer.await_line("counts", START_PATIENCE)?;
-    serde_json::from_str(&counts).with_context(|| format!("no counts: {counts}"))
-}
-
-/// What the waiter has said.
-#[derive(Default)]
-struct Events {
-    accepted: u32,
-    served: BTreeMap<String, u32>,
-}
-
-impl Events {
     /// Follows the waiter until all orders are served and both robots are at home.
-    fn follow(&mut self, waiter: &mut Process, stage: &mut Stage, orders: u32) -> Result<()> {
+    fn follow(
+        &mut self,
+        waiter: &mut Process,
+        stage: &mut Stage,
+        end: Option<Instant>,
+    ) -> Result<()> {
         let mut out: BTreeMap<String, bool> = BTreeMap::new();
         loop {
-            let line = waiter.await_line("", SILENCE)?;
+            ensure!(end.is_none_or(|end| Instant::now() < end), "time is up");
+            let silent = || format!("no order went on for {SILENCE:?}");
+            let line = waiter.await_line("", SILENCE).with_context(silent)?;
             stage.check()?;
             match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["accepted", _] => self.accepted += 1,
@@ -116,10 +72,74 @@ impl Events {
                 }
                 _ => anyhow::bail!("the waiter said '{line}'"),
             }
-            let all = self.served.values().sum::<u32>() >= orders;
-            if all && !out.values().any(|is_out| *is_out) {
+            if self.count() >= self.orders && !out.values().any(|is_out| *is_out) {
                 return Ok(());
             }
         }
     }
+
+    /// Returns the number of images that the kitchen saw.
+    pub fn images(&self) -> u64 {
+        let images = self.watched.iter().filter(|(topic, _)| topic.contains("camera"));
+        images.map(|(_, count)| count).sum()
+    }
+}
+
+/// Runs `orders` orders on a stage with these settings, for at most that time. Without Tautline,
+/// programs that fail are a result.
+pub fn run(
+    plan: &Plan<'_>,
+    orders: u32,
+    limit: Option<Duration>,
+    progress: &Progress,
+) -> Result<Served> {
+    let mut served = Served {
+        team: plan.team,
+        transport: plan.transport,
+        orders,
+        accepted: 0,
+        served: BTreeMap::new(),
+        seconds: 0.0,
+        collisions: Vec::new(),
+        watched: BTreeMap::new(),
+        trouble: None,
+        emulator: None,
+    };
+    if let Err(error) = serve(plan, &mut served, limit, progress) {
+        if plan.transport == Transport::Tautline {
+            return Err(error);
+        }
+        served.trouble.get_or_insert(error.to_string());
+    }
+    Ok(served)
+}
+
+fn serve(
+    plan: &Plan<'_>,
+    result: &mut Served,
+    limit: Option<Duration>,
+    progress: &Progress,
+) -> Result<()> {
+    progress.next();
+    let mut stage = Stage::new(plan)?;
+    let mut viewer = stage.viewer(true)?;
+    let mut waiter = stage.waiter()?;
+    let _guests = stage.guests(result.orders, plan.seed)?;
+    progress.next();
+    stage.air.count_from_now();
+    let (begun, since) = (Instant::now(), monotonic_ns());
+    let end = limit.map(|limit| begun + limit);
+    let trouble = result.follow(&mut waiter, &mut stage, end).err();
+    result.trouble = trouble.map(|error| error.to_string());
+    result.seconds = begun.elapsed().as_secs_f64();
+    result.emulator = Some(stage.punctuality()?);
+    result.collisions = truth::collisions(&truth::read(plan.folder)?, since);
+    result.watched = watched(&mut viewer)?;
+    stage.close()
+}
+
+fn watched(viewer: &mut Process) -> Result<BTreeMap<String, u64>> {
+    viewer.end_input();
+    let counts = viewer.await_line("counts", START_PATIENCE)?;
+    serde_json::from_str(&counts).with_context(|| format!("no counts: {counts}"))
 }

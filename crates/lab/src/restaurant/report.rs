@@ -81,7 +81,7 @@ impl Drives<'_> {
 impl Figures {
     /// Whether the radio's emulator was too late for a run to count.
     pub fn is_void(&self) -> bool {
-        let orders = self.orders.iter().map(|run| &run.emulator);
+        let orders = self.orders.iter().filter_map(|run| run.emulator.as_ref());
         let bezier = self.bezier.iter().map(|drive| &drive.emulator);
         let regulation = self.regulation.iter().map(|steps| &steps.emulator);
         orders.chain(bezier).chain(regulation).any(|emulator| !emulator.counts)

@@ -190,7 +190,7 @@ impl Stage {
         let topic = format!("/{}/display/image/compressed", ROBOTS[0]);
         let camera = [&topic, DISPLAY_BYTES, DISPLAY_PERIOD_MS].map(String::from);
         Ok(vec![
-            self.script(1, "display", "display", &[topic.clone()])?,
+            self.script(1, "display", "display", std::slice::from_ref(&topic))?,
             self.script(0, "display-camera", "camera", &camera)?,
         ])
     }

@@ -8,7 +8,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::io::Read;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 const AS_ROOT: &[&str] = &["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 const AS_USER: &[&str] = &["--user", "--map-root-user"];
@@ -16,30 +16,46 @@ const AS_USER: &[&str] = &["--user", "--map-root-user"];
 /// Exit code of an interrupted program, as a shell reports it.
 const INTERRUPTED: i32 = 130;
 
-/// Runs this program with the same arguments, and these variables in its environment, inside the
-/// namespaces; returns its exit code.
-pub fn run_this_inside(environment: &[(&str, &str)]) -> Result<ExitCode> {
-    let flags = usable_flags()?;
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut inner = Command::new("unshare")
-        .args(flags)
-        .arg("--")
-        .arg(program)
-        // Comes first because the arguments may end with the user's own after a "--".
-        .arg("--inside")
-        .args(std::env::args_os().skip(1))
-        .envs(environment.iter().copied())
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("cannot start unshare")?;
-    // Standard input stays open as long as this process lives; the inner copy watches it.
-    let lifeline = inner.stdin.take();
-    let status = inner.wait()?;
-    drop(lifeline);
-    Ok(status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from))
+/// Runs this program with the same arguments inside the namespaces; returns its exit code.
+pub fn run_this_inside() -> Result<ExitCode> {
+    Inner::start(&[])?.end()
+}
+
+/// The copy inside the namespaces.
+pub struct Inner(Child);
+
+impl Inner {
+    /// Starts this program with the same arguments, and these variables in its environment.
+    pub fn start(environment: &[(&str, &str)]) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let inner = Command::new("unshare")
+            .args(usable_flags()?)
+            .arg("--")
+            .arg(program)
+            // Comes first because the arguments may end with the user's own after a "--".
+            .arg("--inside")
+            .args(std::env::args_os().skip(1))
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("cannot start unshare")?;
+        Ok(Self(inner))
+    }
+
+    /// Returns the id of a process in the network and mount namespaces.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Waits for its end; returns its exit code.
+    pub fn end(mut self) -> Result<ExitCode> {
+        // Standard input stays open as long as this process lives; the inner copy watches it.
+        let lifeline = self.0.stdin.take();
+        let status = self.0.wait()?;
+        drop(lifeline);
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    }
 }
 
 fn usable_flags() -> Result<Vec<&'static str>> {

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use tautline_node::keys::{self, KeyFileError};
 use tautline_proto::PublicKey;
 
+/// Keys of a peer with all rights.
+const ALL_RIGHTS: &str = ", accept: \"/**\", call: \"/**\"";
+
 /// Contents of a node's configuration file.
 pub struct NodeFile<'a> {
     /// Name of the node.
     pub name: &'a str,
     /// Name of each peer, and the keys between its braces: `address: 10.0.0.2`; empty if the peer
-    /// initiates the handshake.
+    /// initiates the handshake. A peer without `accept` may publish and call everything.
     pub peers: Vec<(&'a str, String)>,
     /// Lines of `radios:`; may be empty.
     pub radios: String,
@@ -40,9 +43,10 @@ impl NodeFile<'_> {
         let mut text =
             format!("name: {}\ncontrol: {}\n{}\n", self.name, control(self.name), self.rest);
         let peer = |((name, more), key): (&(&str, String), &PublicKey)| {
-            let more = if more.is_empty() { String::new() } else { format!(", {more}") };
             // Topics and services that could act need explicit rights in the file.
-            format!("  {name}: {{ key: {key}, accept: \"/**\", call: \"/**\"{more} }}\n")
+            let rights = if more.contains("accept:") { "" } else { ALL_RIGHTS };
+            let more = if more.is_empty() { String::new() } else { format!(", {more}") };
+            format!("  {name}: {{ key: {key}{rights}{more} }}\n")
         };
         let peers: String = self.peers.iter().zip(keys).map(peer).collect();
         for (key, lines) in [("peers", &peers), ("radios", &self.radios), ("topics", &self.topics)]
