@@ -28,7 +28,7 @@ help:
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md); the planner"
 	@echo "make study   the studies of scaling, DDS and real time (docs/explanation/study-*.md), under ten minutes; STUDY=full: as documented"
 	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, under ten minutes;"
-	@echo "             ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain DRIVES=3: as documented"
+	@echo "             ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain: longer, and without Tautline"
 	@echo "make restaurant-open  the same, open for your browser at http://127.0.0.1:9090/ until Ctrl+C; PORT=n"
 	@echo "make docs    the documentation as a site: target/docs-site/index.html"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
@@ -89,15 +89,16 @@ STUDY_PACKAGES = rt-tests stress-ng openssh-server libroscpp-dev libstd-msgs-dev
 STUDY_OPTIONS = $(if $(filter full,$(STUDY)),--docs docs,--quick)
 
 # Two robots serve six tables.
-ORDERS ?= 10
+ORDERS ?= 6
 ROBOTS ?= 1+2
 TRANSPORTS ?= tautline
 DRIVES ?= 1
+CONDITIONS ?= idle,stress,cameras,everything
 PORT ?= 9090
 RESTAURANT = target/release/tautline-lab restaurant --robots $(ROBOTS) --transports $(TRANSPORTS)
 restaurant: build
 	@crates/lab/restaurant.sh browser
-	@$(RESTAURANT) --orders $(ORDERS) --drives $(DRIVES)
+	@$(RESTAURANT) --orders $(ORDERS) --drives $(DRIVES) --conditions $(CONDITIONS)
 
 restaurant-open: build
 	@crates/lab/restaurant.sh

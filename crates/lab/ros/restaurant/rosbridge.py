@@ -179,6 +179,10 @@ def site(runner, port):
 
 async def serve(bridge, port, library):
     async def meet(request):
+        # Any site that the browser shows may try to connect.
+        origin = request.headers.get("Origin")
+        if origin is not None and origin != "http://" + request.host:
+            raise web.HTTPForbidden(text="pages of %s may not use this server" % origin)
         connection = web.WebSocketResponse(max_msg_size=MAX_MESSAGE, heartbeat=HEARTBEAT_S)
         await connection.prepare(request)
         page = Page(bridge, connection)

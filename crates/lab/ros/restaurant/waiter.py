@@ -10,6 +10,7 @@ a robot that no longer hears it stands. Standard output: `accepted ID`, `served 
 
 import collections
 import json
+import math
 import os
 import sys
 import time
@@ -18,13 +19,15 @@ import arena
 import middleware
 import transforms
 from actionlib_msgs.msg import GoalStatus, GoalStatusArray
-from geometry_msgs.msg import PoseStamped
+from geometry_msgs.msg import PoseStamped, PoseWithCovarianceStamped
 from std_msgs.msg import Bool, String
 
 PERIOD_S = 0.2
 SERVING_S = 2.0
 # A goal of which the robot knows nothing is sent again after this time.
 RESEND_S = 2.0
+# A robot of which nothing came for this time gets no order of those for any robot.
+ABSENT_S = 3.0
 # One that failed is sent again after this time.
 RETRY_S = 3.0
 MAX_QUEUED = 100
@@ -112,11 +115,18 @@ class Robot:
         self.ros, self.about = ros, arena.ROBOTS[name]
         self.goals = goals(ros, name)
         self.enables = ros.publisher("/%s/enable" % name, Bool, depth=1)
-        self.state, self.order, self.since = "free", None, 0.0
+        ros.subscribe("/%s/amcl_pose" % name, PoseWithCovarianceStamped, self.hear, depth=1)
+        self.state, self.order, self.since, self.heard = "free", None, 0.0, -math.inf
 
     @property
     def name(self):
         return self.about.name
+
+    def hear(self, _):
+        self.heard = time.monotonic()
+
+    def is_present(self):
+        return time.monotonic() - self.heard < ABSENT_S
 
     def go(self, state, pose):
         goal = PoseStamped()
@@ -211,14 +221,16 @@ class Waiter:
         """Sends a robot to the first order that it may take; no table is served by two at once."""
         busy = {it.order["table"] for it in self.robots.values() if it.order}
         for order in self.queue:
-            if order["robot"] in ("any", robot.name) and order["table"] not in busy:
+            wanted = order["robot"] == robot.name or order["robot"] == "any" and robot.is_present()
+            if wanted and order["table"] not in busy:
                 self.queue.remove(order)
                 robot.order = order
                 robot.go("going", arena.serving_pose(order["table"]))
                 return
 
     def publish(self):
-        robots = {name: {"state": it.state, "order": it.order} for name, it in self.robots.items()}
+        robots = {name: {"state": it.state, "order": it.order, "present": it.is_present()}
+                  for name, it in self.robots.items()}
         state = {"served": self.served, "queue": list(self.queue), "robots": robots}
         self.states.publish(String(data=json.dumps(state)))
 

@@ -4,7 +4,7 @@
 
 use super::condition::Condition;
 use super::stage::{Plan, Stage};
-use super::team::{ROBOTS, Team, Transport};
+use super::team::{Controller, ROBOTS, Team, Transport};
 use super::truth::{self, Record};
 use crate::air::Punctuality;
 use crate::rig::processes::Process;
@@ -32,18 +32,11 @@ const DRIVE_PATIENCE: Duration = Duration::from_secs(40);
 /// As long as a drive.
 const DISTURBANCE: Duration = Duration::from_secs(11);
 
+/// A robot has arrived when it is this near to the path's end, metres.
+const ARRIVED_M: f64 = 0.2;
+
 /// File of the path's points.
 pub const PATH: &str = "path.json";
-
-/// Where the controller is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Controller {
-    /// On the robot itself.
-    Local,
-    /// In the kitchen.
-    Kitchen,
-}
 
 /// One drive along the path.
 #[derive(Debug, Serialize)]
@@ -56,10 +49,12 @@ pub struct Drive {
     pub controller: Controller,
     /// What else ran.
     pub condition: Condition,
-    /// Largest distance from the path, by the robot's odometry, metres.
-    pub largest_error_m: f64,
+    /// Largest distance from the path, by the robot's odometry, metres; `None` if nothing was driven.
+    pub largest_error_m: Option<f64>,
     /// Root mean square of it, metres.
-    pub rms_error_m: f64,
+    pub rms_error_m: Option<f64>,
+    /// Whether the robot stood near the path's end in the end.
+    pub arrived: bool,
     /// Commands sent.
     pub sent: usize,
     /// From the publication of each command that arrived to the wheels, ms.
@@ -69,8 +64,8 @@ pub struct Drive {
     pub driven: Vec<[f64; 2]>,
     /// Why the path was not driven to its end.
     pub trouble: Option<String>,
-    /// Lateness of the radio's emulator.
-    pub emulator: Punctuality,
+    /// Lateness of the radio's emulator; `None` if the programs did not start.
+    pub emulator: Option<Punctuality>,
 }
 
 /// Drives the path with the controller on the robot and in the kitchen, under each condition.
@@ -105,62 +100,70 @@ struct Course<'a> {
     number: u32,
 }
 
-impl Controller {
-    /// Returns the name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Local => "robot",
-            Self::Kitchen => "kitchen",
-        }
-    }
-
-    /// Returns the number of its computer on the stage.
-    pub fn computer(self) -> usize {
-        match self {
-            Self::Local => 1,
-            Self::Kitchen => 0,
-        }
-    }
-}
-
 impl Course<'_> {
+    /// Drives once. Without Tautline, programs that fail are a result.
     fn drive(&mut self, controller: Controller, condition: Condition) -> Result<Drive> {
         self.number += 1;
-        let samples = self.plan.folder.join(format!("drive{}.csv", self.number));
-        let name = format!("tracker{}", self.number);
-        let _running = condition.start(&self.stage, self.plan.folder)?;
-        self.stage.put(ROBOTS[0], BEGIN)?;
-        let path_file = self.plan.folder.join(PATH);
-        let arguments = [ROBOTS[0].to_owned(), ros::text(&samples)?, ros::text(&path_file)?];
-        let mut tracker = self.stage.script(controller.computer(), &name, "tracker", &arguments)?;
-        tracker.await_line("ready", START_PATIENCE)?;
-        self.stage.air.count_from_now();
-        condition.disturb(&self.stage, DISTURBANCE);
-        let trouble = follow(&mut tracker).err().map(|error| format!("{error:#}"));
-        let emulator = self.stage.punctuality()?;
-        tracker.end_input();
-        tracker.await_line("written", WRITE_PATIENCE)?;
-        self.stage.check()?;
-        let records = truth::read(self.plan.folder)?;
-        let sent = sent(&samples)?;
-        let [begin, end] = [sent.first(), sent.last()].map(|it| it.map_or(0, |(_, ns)| *ns));
-        let driven = driven(&records, begin..=end);
-        let errors = errors(&driven, &path(&path_file)?);
-        Ok(Drive {
+        let mut drive = Drive {
             team: self.plan.team,
             transport: self.plan.transport,
             controller,
             condition,
-            largest_error_m: worst(&errors),
-            rms_error_m: (errors.iter().map(|it| it * it).sum::<f64>()
-                / errors.len().max(1) as f64)
-                .sqrt(),
-            sent: sent.len(),
-            command_ms: delays(&records, &sent, begin),
-            driven,
-            trouble,
-            emulator,
-        })
+            largest_error_m: None,
+            rms_error_m: None,
+            arrived: false,
+            sent: 0,
+            command_ms: Vec::new(),
+            driven: Vec::new(),
+            trouble: None,
+            emulator: None,
+        };
+        if let Err(error) = self.track(&mut drive) {
+            if self.plan.transport == Transport::Tautline {
+                return Err(error);
+            }
+            drive.trouble.get_or_insert(error.to_string());
+        }
+        Ok(drive)
+    }
+
+    fn track(&mut self, drive: &mut Drive) -> Result<()> {
+        let samples = self.plan.folder.join(format!("drive{}.csv", self.number));
+        let name = format!("tracker{}", self.number);
+        let mut running = drive.condition.start(&self.stage, self.plan.folder)?;
+        self.stage.put(ROBOTS[0], BEGIN)?;
+        let path_file = self.plan.folder.join(PATH);
+        let arguments = [ROBOTS[0].to_owned(), ros::text(&samples)?, ros::text(&path_file)?];
+        let mut tracker =
+            self.stage.script(drive.controller.computer(), &name, "tracker", &arguments)?;
+        tracker.await_line("ready", START_PATIENCE)?;
+        self.stage.air.count_from_now();
+        drive.condition.disturb(&self.stage, DISTURBANCE);
+        drive.trouble = follow(&mut tracker).err().map(|error| error.to_string());
+        drive.emulator = Some(self.stage.punctuality()?);
+        running.check()?;
+        tracker.end_input();
+        tracker.await_line("written", WRITE_PATIENCE)?;
+        self.stage.check()?;
+        drive.judge(&truth::read(self.plan.folder)?, &sent(&samples)?, &path(&path_file)?);
+        Ok(())
+    }
+}
+
+impl Drive {
+    /// Takes over what the arena knows of a drive with these commands.
+    fn judge(&mut self, records: &[Record], sent: &[(u64, u64)], path: &[[f64; 2]]) {
+        let (Some((_, begin)), Some((_, end))) = (sent.first(), sent.last()) else { return };
+        self.sent = sent.len();
+        self.command_ms = delays(records, sent, *begin);
+        self.driven = driven(records, *begin..=*end);
+        let errors = errors(&self.driven, path);
+        let squares = errors.iter().map(|it| it * it).sum::<f64>();
+        if let (Some(last), Some(goal)) = (self.driven.last(), path.last()) {
+            self.largest_error_m = Some(worst(&errors));
+            self.rms_error_m = Some((squares / errors.len() as f64).sqrt());
+            self.arrived = (last[0] - goal[0]).hypot(last[1] - goal[1]) < ARRIVED_M;
+        }
     }
 }
 

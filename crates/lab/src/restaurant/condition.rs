@@ -31,7 +31,7 @@ pub enum Condition {
     Interference,
     /// A station that the robot does not hear sends to the kitchen.
     HiddenStation,
-    /// All of them.
+    /// All of them but the display.
     Everything,
 }
 
@@ -72,4 +72,12 @@ impl Condition {
 pub struct Running {
     programs: Vec<Process>,
     neighbour: Option<Iperf>,
+}
+
+impl Running {
+    /// Fails if a load has ended.
+    pub fn check(&mut self) -> Result<()> {
+        self.programs.iter_mut().try_for_each(Process::check_running)?;
+        self.neighbour.as_mut().map_or(Ok(()), Iperf::check)
+    }
 }

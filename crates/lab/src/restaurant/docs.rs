@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pictures of the restaurant, and its page in the documentation: tables, pictures and data.
 
-use super::bezier::Drive;
 use super::report::Figures;
-use super::team::Team;
+use super::team::Transport;
 use crate::rig::output::About;
-use crate::rig::{page, plot};
+use crate::rig::{docs_page, plot};
 use crate::setup::ros;
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -36,14 +35,16 @@ pub fn draw(folder: &Path, runs: &[PathBuf], figures: &Figures) -> Result<()> {
         plot::draw("restaurant.py", &["film", &truth, &file(FILM)?])?;
     }
     if let Some(run) = run("page") {
+        let picture = run.join("page.png");
         // Without an order, there is no picture.
-        let _ = std::fs::copy(run.join("page.png"), folder.join(BROWSER));
+        if picture.is_file() {
+            std::fs::copy(picture, folder.join(BROWSER))?;
+        }
     }
     if let Some(run) = run("bezier") {
         let path: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(run.join(super::bezier::PATH))?)?;
-        let drives = shown(figures)?;
-        let data = json!({ "path": path, "drives": drives });
+        let data = json!({ "path": path, "drives": shown(figures) });
         std::fs::write(folder.join("drives.json"), format!("{data}\n"))?;
         plot::draw("restaurant.py", &["paths", &file("drives.json")?, &file(PATHS)?])?;
     }
@@ -53,30 +54,21 @@ pub fn draw(folder: &Path, runs: &[PathBuf], figures: &Figures) -> Result<()> {
     Ok(())
 }
 
-/// Returns a drive of each kind, of the team that also drove without Tautline if one did.
-fn shown(figures: &Figures) -> Result<Vec<serde_json::Value>> {
-    let mut teams: Vec<Team> = figures.bezier.iter().map(|it| it.team).collect();
-    let transports = |team: Team| {
-        figures
-            .bezier
-            .iter()
-            .any(|it| it.team == team && it.transport != figures.bezier[0].transport)
-    };
-    teams.sort_by_key(|team| !transports(*team));
-    let team = teams.first().copied().context("no drives")?;
+/// Returns a drive of each kind, of the first team that also drove without Tautline, or of the first.
+fn shown(figures: &Figures) -> Vec<serde_json::Value> {
+    let plain = figures.bezier.iter().find(|it| it.transport == Transport::Plain);
+    let team = plain.or(figures.bezier.first()).map(|it| it.team);
     let mut kinds = Vec::new();
-    let is_new = |drive: &&Drive| {
+    let mut drives = Vec::new();
+    for drive in figures.bezier.iter().filter(|it| Some(it.team) == team) {
         let kind = (drive.condition, drive.transport, drive.controller);
-        let is_new = drive.team == team && !kinds.contains(&kind);
-        kinds.push(kind);
-        is_new
-    };
-    let drives: Vec<&Drive> = figures.bezier.iter().filter(is_new).collect();
-    let value = |drive: &&Drive| {
-        json!({ "condition": drive.condition, "transport": drive.transport,
-            "controller": drive.controller, "poses": drive.driven })
-    };
-    Ok(drives.iter().map(value).collect())
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+            drives.push(json!({ "condition": drive.condition, "transport": drive.transport,
+                "controller": drive.controller, "poses": drive.driven }));
+        }
+    }
+    drives
 }
 
 /// Writes tables, pictures and data into the documentation; parts that were not measured stay as they
@@ -85,8 +77,8 @@ pub fn write(docs: &Path, folder: &Path, figures: &Figures, about: &About) -> Re
     let dated = |table: String| format!("{table}\n{}\n", about.line());
     let parts: Vec<_> =
         figures.tables().into_iter().map(|(name, table)| (name, dated(table))).collect();
-    page::fill(docs, PAGE, &parts)?;
-    page::keep(docs, PAGE, &folder.join("report.json"), &PARTS)?;
+    docs_page::fill(docs, PAGE, &parts)?;
+    docs_page::keep(docs, PAGE, &folder.join("report.json"), &PARTS)?;
     for picture in [FILM, BROWSER, PATHS, STEPS] {
         let (from, to) = (folder.join(picture), docs.join("explanation").join(picture));
         if from.is_file() {
@@ -104,7 +96,7 @@ mod tests {
     fn the_page_has_a_place_for_each_table() {
         let text = include_str!("../../../../docs/explanation/restaurant.md");
         for name in ["orders", "bezier", "regulation", "periods", "faults"] {
-            page::replace(text, name, "").unwrap();
+            docs_page::replace(text, name, "").unwrap();
         }
     }
 }

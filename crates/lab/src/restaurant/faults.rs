@@ -5,8 +5,9 @@ use super::files::WATCHDOG_MS;
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
 use super::truth::{self, Pose, Record};
+use crate::air::Punctuality;
 use crate::rig::clock::monotonic_ns;
-use crate::rig::processes::{Process, wait_for};
+use crate::rig::processes::{Process, wait_for, word};
 use crate::rig::progress::Progress;
 use crate::setup::ros::Ros;
 use anyhow::{Context, Result};
@@ -17,6 +18,9 @@ use tautline_medium::{Outage, StationId};
 
 /// The table of the drives: the farthest, so that there is time for a fault.
 const TABLE: &str = "5";
+/// Its place, and the greatest distance at which a robot is at it, metres.
+const TABLE_AT: [f64; 2] = [0.4, 6.4];
+const AT_TABLE_M: f64 = 0.9;
 /// A drive has begun when the robot is this far from its dock, metres.
 const UNDER_WAY_M: f64 = 1.0;
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
@@ -24,8 +28,9 @@ const SERVE_PATIENCE: Duration = Duration::from_secs(60);
 /// Duration of an outage, and the time until a killed program is started again.
 pub const OUTAGE: Duration = Duration::from_secs(5);
 const RESTART: Duration = Duration::from_secs(2);
-/// A robot stands if it moves less than this in [`STANDING`], metres.
+/// A robot stands if it moves and turns less than this in [`STANDING`], metres and radians.
 const STANDING_M: f64 = 0.01;
+const STANDING_RAD: f64 = 0.03;
 const STANDING: Duration = Duration::from_millis(250);
 /// Time in which a robot whose key is revoked must not move again.
 const REVOKED: Duration = Duration::from_secs(8);
@@ -60,14 +65,19 @@ pub struct Outcome {
     pub robot: &'static str,
     /// From the fault until the robot stood, seconds; `None` if it did not, or should not.
     pub stood_after_s: Option<f64>,
-    /// From the fault's end until it moved again, seconds; `None` if it did not.
+    /// From the fault's end until it moved again, seconds, negative before the end; `None` if it did
+    /// not move.
     pub moved_after_s: Option<f64>,
+    /// Whether it first stood at its table; `None` for faults in which it should stand before.
+    pub drove_on: Option<bool>,
     /// Whether the order was served.
     pub served: bool,
     /// Whether the other robot's order, given after the fault, was served.
     pub other_served: Option<bool>,
     /// Contacts since the fault.
     pub collisions: usize,
+    /// Lateness of the radio's emulator.
+    pub emulator: Punctuality,
 }
 
 impl Fault {
@@ -79,11 +89,11 @@ impl Fault {
     /// Whether the outcome is the one that is specified.
     pub fn is_as_specified(self, outcome: &Outcome) -> bool {
         let stood_in_time = outcome.stood_after_s.is_some_and(|it| it * 1e3 <= STOPPED_MS);
-        let moved_soon = outcome.moved_after_s.is_some_and(|it| it <= 1.0);
+        let moved_soon = outcome.moved_after_s.is_some_and(|it| (0.0..=1.0).contains(&it));
         outcome.collisions == 0
             && match self {
                 Self::Outage => stood_in_time && moved_soon && outcome.served,
-                Self::Daemon | Self::Master => outcome.served,
+                Self::Daemon | Self::Master => outcome.drove_on == Some(true) && outcome.served,
                 Self::Revoked => {
                     stood_in_time
                         && outcome.moved_after_s.is_none()
@@ -140,26 +150,30 @@ impl Scene<'_> {
         let name = ROBOTS[robot];
         let _order = self.order(fault, TABLE, robot)?;
         self.await_under_way(name)?;
+        self.stage.air.count_from_now();
         let begun = monotonic_ns();
         let over = self.strike(fault, robot)?;
         let (served, other_served) = match fault {
             Fault::Revoked => (false, Some(self.other_serves(fault, 1 - robot)?)),
-            _ => (self.await_served(name), None),
+            _ => (self.await_served(fault, robot), None),
         };
         let records = truth::read(self.plan.folder)?;
-        let stood = if fault.stops() { stood(&records, name, begun) } else { None };
-        let moved = stood.and_then(|stood| moved(&records, name, over.max(stood)));
+        let first = stood(&records, name, begun);
+        let stood = first.map(|(ns, _)| ns).filter(|_| fault.stops());
+        let moved = stood.and_then(|stood| moved(&records, name, stood));
+        let at_table =
+            |pose: &Pose| (pose[0] - TABLE_AT[0]).hypot(pose[1] - TABLE_AT[1]) < AT_TABLE_M;
         Ok(Some(Outcome {
             team: self.plan.team,
             fault,
             robot: name,
-            stood_after_s: stood
-                .filter(|stood| *stood < over.max(begun + REVOKED.as_nanos() as u64))
-                .map(|stood| seconds(stood - begun)),
-            moved_after_s: moved.map(|moved| seconds(moved - over)),
+            stood_after_s: stood.map(|stood| seconds(stood) - seconds(begun)),
+            moved_after_s: moved.map(|moved| seconds(moved) - seconds(over)),
+            drove_on: (!fault.stops()).then(|| first.is_some_and(|(_, pose)| at_table(pose))),
             served,
             other_served,
             collisions: truth::collisions(&records, begun).len(),
+            emulator: self.stage.punctuality()?,
         }))
     }
 
@@ -187,14 +201,13 @@ impl Scene<'_> {
     }
 
     fn order(&self, fault: Fault, table: &str, robot: usize) -> Result<Process> {
-        let prefix = format!("{}-{}", crate::rig::processes::word(fault), ROBOTS[robot]);
-        let arguments = [prefix, format!("{table}:{}", ROBOTS[robot])];
+        let arguments = [prefix(fault, robot), format!("{table}:{}", ROBOTS[robot])];
         self.stage.script(0, &format!("guests-{}", arguments[0]), "guests", &arguments)
     }
 
     fn other_serves(&mut self, fault: Fault, robot: usize) -> Result<bool> {
         let _order = self.order(fault, "6", robot)?;
-        Ok(self.await_served(ROBOTS[robot]))
+        Ok(self.await_served(fault, robot))
     }
 
     fn await_under_way(&mut self, robot: &str) -> Result<()> {
@@ -207,10 +220,18 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Waits until the robot is at home again after an order; returns whether it is.
-    fn await_served(&mut self, robot: &str) -> bool {
-        self.waiter.await_line(&format!("home {robot}"), SERVE_PATIENCE).is_ok()
+    /// Waits until the fault's order is served and the robot is at home again; returns whether it is.
+    fn await_served(&mut self, fault: Fault, robot: usize) -> bool {
+        let name = ROBOTS[robot];
+        let served = format!("served {}-1 {name}", prefix(fault, robot));
+        self.waiter.await_line(&served, SERVE_PATIENCE).is_ok()
+            && self.waiter.await_line(&format!("home {name}"), SERVE_PATIENCE).is_ok()
     }
+}
+
+/// Returns the begin of the number of a fault's order.
+fn prefix(fault: Fault, robot: usize) -> String {
+    format!("{}-{}", word(fault), ROBOTS[robot])
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -228,16 +249,18 @@ fn distance(one: &Pose, other: &Pose) -> f64 {
     (one[0] - other[0]).hypot(one[1] - other[1])
 }
 
-/// Returns the first time since `since` at which the robot had stood for [`STANDING`].
-fn stood(records: &[Record], robot: &str, since: u64) -> Option<u64> {
+/// Returns the first time since `since` at which the robot had stood for [`STANDING`], and where.
+fn stood<'r>(records: &'r [Record], robot: &str, since: u64) -> Option<(u64, &'r Pose)> {
     let poses: Vec<(u64, &Pose)> =
         records.iter().filter_map(|it| pose(it, robot)).filter(|(ns, _)| *ns >= since).collect();
     let is_still = |(index, (ns, now)): &(usize, &(u64, &Pose))| {
         let before = &poses[..*index];
         let from = before.iter().rev().find(|(then, _)| ns - then >= STANDING.as_nanos() as u64);
-        from.is_some_and(|(_, then)| distance(then, now) < STANDING_M)
+        from.is_some_and(|(_, then)| {
+            distance(then, now) < STANDING_M && (then[2] - now[2]).abs() < STANDING_RAD
+        })
     };
-    poses.iter().enumerate().find(is_still).map(|(_, (ns, _))| *ns)
+    poses.iter().enumerate().find(is_still).map(|(_, found)| *found)
 }
 
 /// Returns the first time since `since` at which the robot has left the place where it was then.

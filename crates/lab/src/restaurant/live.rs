@@ -33,14 +33,16 @@ pub fn run(plan: &Plan<'_>, port: u16, progress: &Progress) -> Result<()> {
     let listener = std::env::var(LISTENER).context("no socket for the page")?;
     progress.next();
     let mut stage = Stage::new(plan)?;
-    let _viewer = stage.viewer(true)?;
+    // What the kitchen watches crosses the radio. Ctrl+C would leave a recording without its index.
+    let mut viewer = stage.viewer(false)?;
     let mut waiter = stage.waiter()?;
-    let _server = stage.page(&format!("fd:{listener}"))?;
+    let mut server = stage.page(&format!("fd:{listener}"))?;
     progress.finish();
     println!("The restaurant is open: http://127.0.0.1:{port}/ (Ctrl+C closes it)");
-    println!("Its logs and a recording are in {}", plan.folder.display());
+    println!("Its logs and the files of its daemons are in {}", plan.folder.display());
     loop {
         stage.check()?;
+        [&mut viewer, &mut server].into_iter().try_for_each(Process::check_running)?;
         if let Some(event) = heard(&mut waiter)? {
             println!("{event}");
         }

@@ -22,13 +22,12 @@ mod stage;
 mod team;
 mod truth;
 
-use crate::rig::enclosure;
 use crate::rig::output::{About, Output, stamp};
-use crate::rig::page as page_of_docs;
 use crate::rig::processes::{make_folder, word};
 use crate::rig::progress::Progress;
 use crate::rig::verdict::{Conclusion, Verdict, verdict_lines};
-use anyhow::Result;
+use crate::rig::{docs_page, enclosure};
+use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use condition::Condition;
 use faults::Fault;
@@ -85,7 +84,8 @@ pub struct Arguments {
     /// Orders of the guests in each run.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     orders: u32,
-    /// Drives along the Bezier path in each condition; tables have their median.
+    /// Drives along the Bezier path in each condition; tables have the medians of their errors, and
+    /// percentiles of all their commands.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
     drives: u32,
     /// Conditions of the drives; by default all but `display`.
@@ -95,7 +95,7 @@ pub struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = faults::ALL)]
     faults: Vec<Fault>,
     /// Keep the restaurant open, with its page for your browser, until Ctrl+C.
-    #[arg(long, conflicts_with_all = ["only", "docs", "json"])]
+    #[arg(long, conflicts_with_all = ["only", "orders", "drives", "conditions", "faults", "docs", "json"])]
     live: bool,
     /// Port of the page, on 127.0.0.1.
     #[arg(long, default_value_t = 9090, requires = "live")]
@@ -129,24 +129,31 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(docs) = &arguments.docs {
-        page_of_docs::check(docs, docs::PAGE)?;
+        docs_page::check(docs, docs::PAGE)?;
     }
     let output = Output { case: NAME, folder, as_json: arguments.json };
     let (figures, about) = (arguments.measure(&output.folder)?, About::now());
-    let (verdicts, void) = (figures.verdicts(), figures.is_void());
+    let (verdicts, void) = (figures.verdicts(), figures.void());
     let words = text(&figures, &verdicts, &about) + &output.raw_line();
     let conclusion = output.conclude(&figures, verdicts, &words)?;
     docs::draw(&output.folder, &arguments.folders(&output.folder), &figures)?;
+    if !void.is_empty() {
+        return Ok(Conclusion::Void.exit_code());
+    }
     if let Some(docs) = &arguments.docs {
         docs::write(docs, &output.folder, &figures, &about)?;
     }
-    Ok(if void { Conclusion::Void } else { conclusion }.exit_code())
+    Ok(conclusion.exit_code())
 }
 
 fn text(figures: &Figures, verdicts: &[Verdict], about: &About) -> String {
     let machine = about.machine.line(&about.kernel);
     let tables = figures.tables().into_iter().map(|(name, table)| format!("\n{name}\n\n{table}"));
-    format!("\n{machine}\n{}\n{}", tables.collect::<String>(), verdict_lines(verdicts))
+    let notes = figures.skipped.iter().map(|note| format!("{note}\n"));
+    let late =
+        |part| format!("VOID: {part}: the radio's emulator was late; --docs is not written\n");
+    let parts: String = tables.chain(notes).chain(figures.void().into_iter().map(late)).collect();
+    format!("\n{machine}\n{parts}\n{}", verdict_lines(verdicts))
 }
 
 impl Arguments {
@@ -161,10 +168,12 @@ impl Arguments {
     }
 
     fn open(&self, folder: &Path) -> Result<()> {
+        let (&[team], &[transport]) = (&*self.robots, &*self.transports) else {
+            bail!("--live takes one value each for --robots and --transports");
+        };
         let tautline = self.tautline()?;
-        let team = self.robots[0];
         let progress = Progress::new(vec![("starting both robots".into(), START)]);
-        live::run(&self.plan(team, self.transports[0], &tautline, folder), self.port, &progress)
+        live::run(&self.plan(team, transport, &tautline, folder), self.port, &progress)
     }
 
     fn plan<'a>(
@@ -179,41 +188,71 @@ impl Arguments {
     }
 
     fn measure(&self, folder: &Path) -> Result<Figures> {
+        let runs = self.runs();
+        ensure!(
+            !runs.is_empty(),
+            "nothing to run: plain ROS 1 and plain ROS 2 form no team, and only orders, bezier and regulation have --transports plain"
+        );
         let tautline = self.tautline()?;
         let progress = Progress::new(self.stages());
-        let mut figures = Figures::default();
-        for ((part, team, transport), folder) in self.runs().into_iter().zip(self.folders(folder)) {
-            make_folder(&folder)?;
-            let plan = self.plan(team, transport, &tautline, &folder);
-            match part {
-                Part::Orders => {
-                    // Without Tautline, as long as with it.
-                    let with = figures.orders.iter().find(|it| it.team == team);
-                    let limit = with.map(|it| Duration::from_secs_f64(it.seconds));
-                    figures.orders.push(orders::run(&plan, self.orders, limit, &progress)?);
-                }
-                Part::Page => figures.pages.push(page::run(&plan, &progress)?),
-                Part::Bezier => {
-                    figures.bezier.extend(bezier::run(
-                        &plan,
-                        &self.conditions,
-                        self.drives,
-                        &progress,
-                    )?);
-                }
-                Part::Regulation => figures.regulation.extend(regulation::run(&plan, &progress)?),
-                Part::Periods => figures.periods.extend(periods::run(&plan, &progress)?),
-                Part::Faults => {
-                    figures.faults.extend(faults::run(&plan, &self.faults, &progress)?);
-                }
-                Part::Map => {
-                    let file = map::run(&plan, &progress)?;
-                    progress.say(&format!("the map is in {}", file.display()));
-                }
-            }
+        let mut figures = Figures { skipped: self.skipped(), ..Figures::default() };
+        for (run, of_run) in runs.into_iter().zip(self.folders(folder)) {
+            make_folder(&of_run)?;
+            let plan = self.plan(run.1, run.2, &tautline, &of_run);
+            self.measure_part(run.0, &plan, &mut figures, &progress)?;
+            // A later part may fail.
+            let so_far = serde_json::to_string(&figures)?;
+            std::fs::write(folder.join("figures.json"), so_far)?;
         }
         progress.finish();
         Ok(figures)
+    }
+
+    fn measure_part(
+        &self,
+        part: Part,
+        plan: &Plan<'_>,
+        figures: &mut Figures,
+        progress: &Progress,
+    ) -> Result<()> {
+        match part {
+            Part::Orders => {
+                let limit = figures.limit(plan);
+                figures.orders.push(orders::run(plan, self.orders, limit, progress)?);
+            }
+            Part::Page => figures.pages.push(page::run(plan, progress)?),
+            Part::Bezier => {
+                figures.bezier.extend(bezier::run(plan, &self.conditions, self.drives, progress)?)
+            }
+            Part::Regulation => figures.regulation.extend(regulation::run(plan, progress)?),
+            Part::Periods => {
+                figures.periods.extend(periods::run(plan, &mut figures.skipped, progress)?);
+            }
+            Part::Faults => figures.faults.extend(faults::run(plan, &self.faults, progress)?),
+            Part::Map => {
+                let file = map::run(plan, progress)?;
+                progress.say(&format!("the map is in {}", file.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what is asked for and not possible.
+    fn skipped(&self) -> Vec<String> {
+        let mut skipped = Vec::new();
+        if self.robots.contains(&Team::Mixed) && self.transports.contains(&Transport::Plain) {
+            skipped.push("skipped: plain for 1+2, since ROS 1 and ROS 2 need a bridge".into());
+        }
+        let has_faults = self.has(Part::Faults) && self.faults.contains(&Fault::Master);
+        if has_faults && self.robots.contains(&Team::Ros2) {
+            skipped.push("skipped: fault master for 2+2, since ROS 2 has no master".into());
+        }
+        skipped
+    }
+
+    fn has(&self, part: Part) -> bool {
+        let by_default = self.only.is_empty() && part != Part::Map;
+        by_default || self.only.contains(&part)
     }
 
     /// Returns the folder of each run.
@@ -225,11 +264,7 @@ impl Arguments {
     /// and control loop are compared.
     fn runs(&self) -> Vec<Run> {
         let mut runs = Vec::new();
-        for &part in Part::value_variants() {
-            let by_default = self.only.is_empty() && part != Part::Map;
-            if !by_default && !self.only.contains(&part) {
-                continue;
-            }
+        for &part in Part::value_variants().iter().filter(|part| self.has(**part)) {
             for &team in &self.robots {
                 for &transport in &self.transports {
                     let compares = matches!(part, Part::Orders | Part::Bezier | Part::Regulation);
@@ -262,12 +297,12 @@ impl Arguments {
             Part::Bezier => {
                 self.conditions.iter().map(|it| (word(*it), DRIVE * (2 * self.drives))).collect()
             }
-            Part::Regulation => {
-                let both = regulation::CONDITIONS.iter().flat_map(|it| {
-                    ["at the robot", "in the kitchen"].map(|at| format!("{}, {at}", word(*it)))
-                });
-                both.map(|it| (it, LOOP_START + regulation::STEP * regulation::STEPS)).collect()
-            }
+            Part::Regulation => regulation::cases()
+                .map(|(condition, controller)| {
+                    format!("{}, {}", word(condition), controller.name())
+                })
+                .map(|case| (case, LOOP_START + regulation::STEP * regulation::STEPS))
+                .collect(),
             Part::Periods => ["SCHED_OTHER", "SCHED_FIFO"]
                 .map(|it| (it.into(), 2 * (periods::WINDOW + periods::WARM_UP)))
                 .into(),

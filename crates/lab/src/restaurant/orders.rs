@@ -57,9 +57,13 @@ impl Served {
     ) -> Result<()> {
         let mut out: BTreeMap<String, bool> = BTreeMap::new();
         loop {
-            ensure!(end.is_none_or(|end| Instant::now() < end), "time is up");
-            let silent = || format!("no order went on for {SILENCE:?}");
-            let line = waiter.await_line("", SILENCE).with_context(silent)?;
+            let left = end.map_or(SILENCE, |end| end.saturating_duration_since(Instant::now()));
+            ensure!(!left.is_zero(), "time is up");
+            let silent = || match left < SILENCE {
+                true => "time is up".into(),
+                false => format!("no order went on for {SILENCE:?}"),
+            };
+            let line = waiter.await_line("", left.min(SILENCE)).with_context(silent)?;
             stage.check()?;
             match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["accepted", _] => self.accepted += 1,

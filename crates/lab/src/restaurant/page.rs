@@ -4,6 +4,7 @@
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
 use super::truth;
+use crate::air::Punctuality;
 use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
 use crate::setup::ros;
@@ -29,6 +30,8 @@ pub struct Order {
     pub trouble: Option<String>,
     /// How far the other robot drove while its key was down, metres.
     pub driven_m: f64,
+    /// Lateness of the radio's emulator.
+    pub emulator: Punctuality,
 }
 
 /// Orders a robot to a table by the page, and drives the other one by keyboard; a picture of the page
@@ -39,6 +42,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     let _waiter = stage.waiter()?;
     let _server = stage.page(PORT)?;
     progress.next();
+    stage.air.count_from_now();
     let begin = place(plan)?;
     let mut command = stage.computers[0].command("/usr/bin/python3");
     let picture = plan.folder.join("page.png");
@@ -50,12 +54,13 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     let mut browser = Process::start_talking("browser", command, plan.folder)?;
     let trouble = browser.await_line("served", PATIENCE).err();
     stage.check()?;
-    let end = place(plan)?;
+    let (end, emulator) = (place(plan)?, stage.punctuality()?);
     stage.close()?;
     Ok(Order {
         team: plan.team,
         trouble: trouble.map(|error| format!("{error:#}")),
         driven_m: (end[0] - begin[0]).hypot(end[1] - begin[1]),
+        emulator,
     })
 }
 

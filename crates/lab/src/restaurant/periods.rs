@@ -5,7 +5,9 @@
 use super::paper;
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
+use crate::air::Punctuality;
 use crate::rig::clock::monotonic_ns;
+use crate::rig::processes::Process;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{Delay, delay, jitters, rows};
 use crate::setup::ros::Ros;
@@ -18,7 +20,7 @@ use std::time::Duration;
 /// Period of the controllers, see `ros/restaurant/controller.py`.
 const PERIOD_MS: u64 = 50;
 /// Time of each condition, and from the start of a load to its measurement.
-pub const WINDOW: Duration = Duration::from_secs(20);
+pub const WINDOW: Duration = Duration::from_secs(12);
 pub const WARM_UP: Duration = Duration::from_secs(2);
 /// More orders than are served meanwhile.
 const ORDERS: u32 = 60;
@@ -47,6 +49,8 @@ pub struct Jitter {
     pub max_ms: f64,
     /// Largest of the paper, ms.
     pub paper_max_ms: f64,
+    /// Lateness of the radio's emulator.
+    pub emulator: Punctuality,
 }
 
 /// A condition, and when it held, ns.
@@ -54,10 +58,12 @@ struct Window {
     is_fifo: bool,
     is_stressed: bool,
     times: Range<u64>,
+    emulator: Punctuality,
 }
 
-/// Measures both robots, with and without SCHED_FIFO and stress-ng, in one run.
-pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Vec<Jitter>> {
+/// Measures both robots, with and without SCHED_FIFO and stress-ng, in one run; notes what was not
+/// possible.
+pub fn run(plan: &Plan<'_>, notes: &mut Vec<String>, progress: &Progress) -> Result<Vec<Jitter>> {
     progress.next();
     let mut stage = Stage::new(plan)?;
     let _viewer = stage.viewer(false)?;
@@ -66,15 +72,19 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Vec<Jitter>> {
     let mut windows = Vec::new();
     for is_fifo in [false, true] {
         progress.next();
-        if is_fifo {
-            stage.prioritize_control()?;
+        if is_fifo && let Err(error) = stage.prioritize_control() {
+            notes.push(format!("skipped: periods under SCHED_FIFO: {error}"));
+            continue;
         }
         for is_stressed in [false, true] {
-            let _load = is_stressed.then(|| stress::start(plan.folder)).transpose()?;
+            let mut load = is_stressed.then(|| stress::start(plan.folder)).transpose()?;
             std::thread::sleep(WARM_UP);
+            stage.air.count_from_now();
             let begun = monotonic_ns();
             std::thread::sleep(WINDOW);
-            windows.push(Window { is_fifo, is_stressed, times: begun..monotonic_ns() });
+            let (times, emulator) = (begun..monotonic_ns(), stage.punctuality()?);
+            windows.push(Window { is_fifo, is_stressed, times, emulator });
+            load.as_mut().map_or(Ok(()), Process::check_running)?;
             stage.check()?;
         }
     }
@@ -103,5 +113,6 @@ fn jitter(plan: &Plan<'_>, robot: &'static str, ros: Ros, window: &Window) -> Re
         p99_ms: of(|it| it.p99),
         max_ms: of(|it| it.max),
         paper_max_ms: paper::jitter_ms(robot, ros, window.is_stressed),
+        emulator: window.emulator.clone(),
     })
 }

@@ -2,12 +2,13 @@
 //! The control loop of Tardioli, Parasuraman and Oegren (2018), figures 19 and 20: a plant on Kobuki,
 //! and its controller in the kitchen.
 
-use super::bezier::Controller;
 use super::condition::Condition;
 use super::stage::{Plan, Stage};
-use super::team::{ROBOTS, Team, Transport};
+use super::team::{Controller, ROBOTS, Team, Transport};
 use crate::air::Punctuality;
+use crate::rig::processes::word;
 use crate::rig::progress::Progress;
+use crate::rig::stats::median;
 use crate::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 use crate::sim::Quality;
 use anyhow::{Context, Result};
@@ -18,7 +19,7 @@ use std::time::Duration;
 /// Conditions of the loop: the paper's with and without its images, and both cameras.
 pub const CONDITIONS: [Condition; 3] = [Condition::Idle, Condition::Display, Condition::Cameras];
 /// Steps of the set point in each condition.
-pub const STEPS: u32 = 5;
+pub const STEPS: u32 = 3;
 /// The plant's period and duration of a step, see `ros/restaurant/plant.py`.
 const PERIOD_NS: u64 = 20_000_000;
 pub const STEP: Duration = Duration::from_secs(4);
@@ -41,8 +42,10 @@ pub struct Steps {
     pub qualities: Vec<Quality>,
     /// Voltages of each step, one for each period.
     pub volts: Vec<Vec<f64>>,
-    /// Lateness of the radio's emulator.
-    pub emulator: Punctuality,
+    /// Why there are no steps.
+    pub trouble: Option<String>,
+    /// Lateness of the radio's emulator; `None` if the programs did not start.
+    pub emulator: Option<Punctuality>,
 }
 
 impl Steps {
@@ -52,59 +55,90 @@ impl Steps {
     }
 }
 
-/// Runs the loop in each condition, with the controller on the robot and in the kitchen.
+/// What is run: the controller on the robot once, since the radio does not concern it.
+pub fn cases() -> impl Iterator<Item = (Condition, Controller)> {
+    let kitchen = CONDITIONS.into_iter().map(|condition| (condition, Controller::Kitchen));
+    [(Condition::Idle, Controller::Local)].into_iter().chain(kitchen)
+}
+
+/// Runs the loop in each case.
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Vec<Steps>> {
     progress.next();
     let mut stage = Stage::new(&Plan { navigate: false, cameras: false, ..*plan })?;
     let _viewer = stage.viewer(false)?;
     let mut all = Vec::new();
-    for condition in CONDITIONS {
-        for controller in [Controller::Local, Controller::Kitchen] {
-            progress.next();
-            all.push(steps(&mut stage, plan, condition, controller)?);
-        }
+    for (condition, controller) in cases() {
+        progress.next();
+        all.push(run_case(&mut stage, plan, condition, controller)?);
     }
     stage.close()?;
     Ok(all)
 }
 
-fn steps(
+/// Runs one case. Without Tautline, programs that fail are a result.
+fn run_case(
     stage: &mut Stage,
     plan: &Plan<'_>,
     condition: Condition,
     controller: Controller,
 ) -> Result<Steps> {
-    let name = format!("plant-{}-{controller:?}", crate::rig::processes::word(condition));
-    let samples = plan.folder.join(format!("{name}.csv"));
-    let namespace = format!("/{}/plant", ROBOTS[0]);
-    let _running = condition.start(stage, plan.folder)?;
-    let arguments = [namespace.clone(), ros::text(&samples)?];
-    let mut plant = stage.script(1, &name, "plant", &arguments)?;
-    let regulator = format!("regulator-{name}");
-    let mut regulator =
-        stage.script(controller.computer(), &regulator, "regulator", &[namespace])?;
-    plant.await_line("ready", START_PATIENCE)?;
-    regulator.await_line("ready", START_PATIENCE)?;
-    std::thread::sleep(DISCOVERY);
-    stage.air.count_from_now();
-    for _ in 0..STEPS {
-        plant.send_line("go")?;
-        plant.await_line("done", STEP_PATIENCE)?;
-    }
-    let emulator = stage.punctuality()?;
-    plant.end_input();
-    plant.await_line("written", WRITE_PATIENCE)?;
-    stage.check()?;
-    let volts = read(&samples)?;
-    Ok(Steps {
+    let mut steps = Steps {
         team: plan.team,
         transport: plan.transport,
         controller,
         condition,
-        qualities: volts.iter().map(|it| Quality::of(it, PERIOD_NS)).collect(),
-        volts,
-        emulator,
-    })
+        qualities: Vec::new(),
+        volts: Vec::new(),
+        trouble: None,
+        emulator: None,
+    };
+    if let Err(error) = steps.take(stage, plan) {
+        if plan.transport == Transport::Tautline {
+            return Err(error);
+        }
+        steps.trouble = Some(error.to_string());
+    }
+    Ok(steps)
+}
+
+impl Steps {
+    fn take(&mut self, stage: &mut Stage, plan: &Plan<'_>) -> Result<()> {
+        let name = format!("plant-{}-{}", word(self.condition), self.controller.name());
+        let samples = plan.folder.join(format!("{name}.csv"));
+        let namespace = format!("/{}/plant", ROBOTS[0]);
+        let mut running = self.condition.start(stage, plan.folder)?;
+        let arguments = [namespace.clone(), ros::text(&samples)?];
+        let mut plant = stage.script(1, &name, "plant", &arguments)?;
+        let regulator = format!("regulator-{name}");
+        let computer = self.controller.computer();
+        let mut regulator = stage.script(computer, &regulator, "regulator", &[namespace])?;
+        plant.await_line("ready", START_PATIENCE)?;
+        regulator.await_line("ready", START_PATIENCE)?;
+        std::thread::sleep(DISCOVERY);
+        stage.air.count_from_now();
+        for _ in 0..STEPS {
+            plant.send_line("go")?;
+            plant.await_line("done", STEP_PATIENCE)?;
+        }
+        self.emulator = Some(stage.punctuality()?);
+        running.check()?;
+        plant.end_input();
+        plant.await_line("written", WRITE_PATIENCE)?;
+        stage.check()?;
+        self.volts = read(&samples)?;
+        self.qualities = self.volts.iter().map(|it| Quality::of(it, PERIOD_NS)).collect();
+        Ok(())
+    }
+
+    /// Returns the median time until the voltage had settled; infinity if most never did.
+    pub fn settled_s(&self) -> Option<f64> {
+        median(self.qualities.iter().map(|it| it.settled_s.unwrap_or(f64::INFINITY)))
+    }
+
+    /// Returns how many steps settled.
+    pub fn settled(&self) -> usize {
+        self.qualities.iter().filter(|it| it.settled_s.is_some()).count()
+    }
 }
 
 /// Returns the voltages of each step.

@@ -1,30 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables and targets of the restaurant.
 
-use super::bezier::{Controller, Drive};
+use super::bezier::Drive;
 use super::condition::Condition;
 use super::faults::Outcome;
 use super::orders::Served;
 use super::page::Order;
 use super::periods::Jitter;
-use super::regulation::Steps;
-use super::team::{Team, Transport};
+use super::regulation::{STEPS, Steps};
+use super::stage::Plan;
+use super::team::{Controller, Team, Transport};
+use crate::air::Punctuality;
 use crate::rig::processes::word;
-use crate::rig::stats::{delay, median};
+use crate::rig::stats::{Delay, delay, median};
 use crate::rig::table::{self, Column, column, or_dash};
 use crate::rig::verdict::{Bound, Verdict};
 use serde::Serialize;
+use std::time::Duration;
 
 /// Largest path error with the controller in the kitchen, over that with the controller on the robot.
 const ERROR_RATIO: Bound = Bound::AtMost(1.3);
 /// From a command's publication in the kitchen to the wheels, p99.
 const COMMAND_MS: Bound = Bound::AtMost(15.0);
+const NONE: Bound = Bound::AtMost(0.0);
 /// How far the browser's key drives a robot.
 const DRIVEN_M: Bound = Bound::AtLeast(0.2);
 
 /// Figures of the report.
 #[derive(Default, Serialize)]
 pub struct Figures {
+    /// What was not measured, and why.
+    pub skipped: Vec<String>,
     /// Runs with orders of guests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Served>,
@@ -58,16 +64,21 @@ impl Drives<'_> {
 
     /// Returns the median of the largest errors, metres.
     fn largest_m(&self) -> Option<f64> {
-        median(self.all.iter().map(|it| it.largest_error_m))
+        median(self.all.iter().filter_map(|it| it.largest_error_m))
     }
 
     fn rms_m(&self) -> Option<f64> {
-        median(self.all.iter().map(|it| it.rms_error_m))
+        median(self.all.iter().filter_map(|it| it.rms_error_m))
     }
 
     /// Returns the delays of all commands.
-    fn commands(&self) -> Option<crate::rig::stats::Delay> {
+    fn commands(&self) -> Option<Delay> {
         delay(self.all.iter().flat_map(|it| it.command_ms.iter().copied()).collect())
+    }
+
+    /// Returns how many drives ended at the path's end, and without trouble.
+    fn arrived(&self) -> usize {
+        self.all.iter().filter(|it| it.arrived && it.trouble.is_none()).count()
     }
 
     /// Returns the commands lost, percent.
@@ -79,29 +90,48 @@ impl Drives<'_> {
 }
 
 impl Figures {
-    /// Whether the radio's emulator was too late for a run to count.
-    pub fn is_void(&self) -> bool {
-        let orders = self.orders.iter().filter_map(|run| run.emulator.as_ref());
-        let bezier = self.bezier.iter().map(|drive| &drive.emulator);
-        let regulation = self.regulation.iter().map(|steps| &steps.emulator);
-        orders.chain(bezier).chain(regulation).any(|emulator| !emulator.counts)
+    /// Returns the time that orders without Tautline get: as long as with it, if that was measured.
+    pub fn limit(&self, plan: &Plan<'_>) -> Option<Duration> {
+        let with = |run: &&Served| run.team == plan.team && run.transport == Transport::Tautline;
+        let with = self.orders.iter().find(with)?;
+        (plan.transport == Transport::Plain).then(|| Duration::from_secs_f64(with.seconds))
+    }
+
+    /// Returns the parts with a run in which the radio's emulator was late, so that it does not count.
+    pub fn void(&self) -> Vec<&'static str> {
+        let parts = [
+            ("orders", is_late(self.orders.iter().filter_map(|it| it.emulator.as_ref()))),
+            ("page", is_late(self.pages.iter().map(|it| &it.emulator))),
+            ("bezier", is_late(self.bezier.iter().filter_map(|it| it.emulator.as_ref()))),
+            ("regulation", is_late(self.regulation.iter().filter_map(|it| it.emulator.as_ref()))),
+            ("periods", is_late(self.periods.iter().map(|it| &it.emulator))),
+            ("faults", is_late(self.faults.iter().map(|it| &it.emulator))),
+        ];
+        parts.into_iter().filter(|(_, late)| *late).map(|(part, _)| part).collect()
     }
 
     /// Returns the tables of the parts that were run, by name.
     pub fn tables(&self) -> Vec<(&'static str, String)> {
-        let drives = self.drives();
-        let tables = [
-            ("orders", table::markdown(&self.orders, &order_columns()), self.orders.is_empty()),
-            ("bezier", self.bezier_table(&drives), drives.is_empty()),
-            (
-                "regulation",
-                table::markdown(&self.regulation, &step_columns()),
-                self.regulation.is_empty(),
-            ),
-            ("periods", table::markdown(&self.periods, &period_columns()), self.periods.is_empty()),
-            ("faults", table::markdown(&self.faults, &fault_columns()), self.faults.is_empty()),
-        ];
-        tables.into_iter().filter(|it| !it.2).map(|(name, table, _)| (name, table)).collect()
+        let mut tables = Vec::new();
+        if !self.orders.is_empty() {
+            tables.push(("orders", table::markdown(&self.orders, &order_columns())));
+        }
+        if !self.pages.is_empty() {
+            tables.push(("page", table::markdown(&self.pages, &page_columns())));
+        }
+        if !self.bezier.is_empty() {
+            tables.push(("bezier", self.bezier_table(&self.drives())));
+        }
+        if !self.regulation.is_empty() {
+            tables.push(("regulation", table::markdown(&self.regulation, &step_columns())));
+        }
+        if !self.periods.is_empty() {
+            tables.push(("periods", table::markdown(&self.periods, &period_columns())));
+        }
+        if !self.faults.is_empty() {
+            tables.push(("faults", table::markdown(&self.faults, &fault_columns())));
+        }
+        tables
     }
 
     /// Returns the drives by kind, in their order.
@@ -122,11 +152,12 @@ impl Figures {
             &ratios,
             &[
                 column("robots", |(it, _): &(&Drives<'_>, Option<f64>)| word(it.first.team)),
-                column("over", |(it, _)| word(it.first.transport)),
+                column("transport", |(it, _)| word(it.first.transport)),
                 column("condition", |(it, _)| word(it.first.condition)),
                 column("controller", |(it, _)| it.first.controller.name().into()),
+                column("arrived", |(it, _)| format!("{} of {}", it.arrived(), it.all.len())),
                 column("largest error cm", |(it, _)| or_dash(it.largest_m().map(centi), 1)),
-                column("over the robot's own", |(_, ratio)| or_dash(*ratio, 2)),
+                column("times the robot's own", |(_, ratio)| or_dash(*ratio, 2)),
                 column("rms cm", |(it, _)| or_dash(it.rms_m().map(centi), 1)),
                 column("commands lost %", |(it, _)| format!("{:.1}", it.lost_percent())),
                 column("command p50 ms", |(it, _)| or_dash(it.commands().map(|it| it.p50), 1)),
@@ -152,6 +183,8 @@ impl Figures {
         let mut verdicts: Vec<Verdict> = ours.flat_map(of_orders).collect();
         verdicts.extend(self.pages.iter().flat_map(of_page));
         verdicts.extend(self.of_bezier());
+        let loops = self.regulation.iter().filter(|it| it.transport == Transport::Tautline);
+        verdicts.extend(loops.map(of_loop));
         verdicts.extend(self.faults.iter().map(of_fault));
         verdicts
     }
@@ -164,7 +197,11 @@ impl Figures {
         let of_kind = |kind: &Drives<'_>| {
             let name = format!("bezier {}, {}", word(kind.first.team), word(kind.first.condition));
             let what = format!("{name}: largest error over the robot's own");
-            let mut verdicts = vec![ERROR_RATIO.judge(what, self.ratio(&drives, kind), "times")];
+            let missing = (kind.all.len() - kind.arrived()) as f64;
+            let mut verdicts = vec![
+                NONE.judge(format!("{name}: drives that did not arrive"), Some(missing), ""),
+                ERROR_RATIO.judge(what, self.ratio(&drives, kind), "times"),
+            ];
             if kind.first.condition == Condition::Cameras {
                 let p99 = kind.commands().map(|it| it.p99);
                 verdicts.push(COMMAND_MS.judge(format!("{name}: command to wheel p99"), p99, "ms"));
@@ -173,6 +210,10 @@ impl Figures {
         };
         ours.flat_map(of_kind).collect()
     }
+}
+
+fn is_late<'p>(mut emulators: impl Iterator<Item = &'p Punctuality>) -> bool {
+    emulators.any(|emulator| !emulator.counts)
 }
 
 fn centi(metres: f64) -> f64 {
@@ -185,12 +226,8 @@ fn of_orders(run: &Served) -> [Verdict; 3] {
     let all = Bound::AtLeast(f64::from(run.orders));
     [
         all.judge(format!("{name}: served"), Some(f64::from(run.count())), "orders"),
-        Bound::AtMost(0.0).judge(format!("{name}: lost"), Some(f64::from(lost)), "orders"),
-        Bound::AtMost(0.0).judge(
-            format!("{name}: collisions"),
-            Some(run.collisions.len() as f64),
-            "collisions",
-        ),
+        NONE.judge(format!("{name}: lost"), Some(f64::from(lost)), "orders"),
+        NONE.judge(format!("{name}: collisions"), Some(run.collisions.len() as f64), "collisions"),
     ]
 }
 
@@ -203,6 +240,13 @@ fn of_page(order: &Order) -> [Verdict; 2] {
     ]
 }
 
+fn of_loop(steps: &Steps) -> Verdict {
+    let [team, condition] = [word(steps.team), word(steps.condition)];
+    let name = format!("regulation {team}, {condition}, {}", steps.controller.name());
+    let all = Bound::AtLeast(f64::from(STEPS));
+    all.judge(format!("{name}: steps that settled"), Some(steps.settled() as f64), "steps")
+}
+
 fn of_fault(outcome: &Outcome) -> Verdict {
     let name = format!("fault {} {}", word(outcome.fault), word(outcome.team));
     let as_specified = f64::from(u8::from(outcome.fault.is_as_specified(outcome)));
@@ -212,11 +256,14 @@ fn of_fault(outcome: &Outcome) -> Verdict {
 fn order_columns() -> Vec<Column<Served>> {
     vec![
         column("robots", |run: &Served| word(run.team)),
-        column("over", |run| word(run.transport)),
+        column("transport", |run| word(run.transport)),
         column("orders", |run| run.orders.to_string()),
         column("served", |run| run.count().to_string()),
         column("seconds", |run| format!("{:.0}", run.seconds)),
-        column("seconds per order", |run| format!("{:.1}", run.seconds / f64::from(run.count()))),
+        column("seconds per order", |run| {
+            let count = f64::from(run.count());
+            or_dash((count > 0.0).then(|| run.seconds / count), 1)
+        }),
         column("collisions", |run| run.collisions.len().to_string()),
         column("images at the kitchen", |run| run.images().to_string()),
         column("trouble", |run| run.trouble.as_deref().map_or("-", first_line).into()),
@@ -228,22 +275,30 @@ fn first_line(trouble: &str) -> &str {
     trouble.lines().next().unwrap_or_default()
 }
 
+fn page_columns() -> Vec<Column<Order>> {
+    vec![
+        column("robots", |it: &Order| word(it.team)),
+        column("order of the browser served", |it| yes(it.trouble.is_none())),
+        column("driven by its key, m", |it| format!("{:.2}", it.driven_m)),
+    ]
+}
+
 fn step_columns() -> Vec<Column<Steps>> {
     vec![
         column("robots", |it: &Steps| word(it.team)),
-        column("over", |it| word(it.transport)),
+        column("transport", |it| word(it.transport)),
         column("condition", |it| word(it.condition)),
         column("controller", |it| it.controller.name().into()),
         column("overshoot %", |it| {
             or_dash(median(it.qualities.iter().map(|q| q.overshoot_percent)), 0)
         }),
-        column("settled s", |it| {
-            or_dash(median(it.qualities.iter().filter_map(|q| q.settled_s)), 2)
-        }),
+        column("settled", |it| format!("{} of {}", it.settled(), it.qualities.len())),
+        column("after s", |it| or_dash(it.settled_s().filter(|it| it.is_finite()), 2)),
         column("deviation V, median", |it| {
             or_dash(median(it.qualities.iter().map(|q| q.deviation_v)), 3)
         }),
         column("worst", |it| format!("{:.3}", it.worst_v())),
+        column("trouble", |it| it.trouble.as_deref().map_or("-", first_line).into()),
     ]
 }
 
@@ -269,6 +324,7 @@ fn fault_columns() -> Vec<Column<Outcome>> {
         column("robot", |it| it.robot.into()),
         column("stood after s", |it| or_dash(it.stood_after_s, 2)),
         column("moved after s", |it| or_dash(it.moved_after_s, 2)),
+        column("drove on", |it| it.drove_on.map_or("-".into(), yes)),
         column("order served", |it| yes(it.served)),
         column("other robot serves", |it| it.other_served.map_or("-".into(), yes)),
         column("collisions", |it| it.collisions.to_string()),

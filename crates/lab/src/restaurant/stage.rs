@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tautline_medium::{Outage, StationId};
 
 /// Scenario of the radio.
 const SCENARIO: &str = "restaurant";
@@ -32,6 +33,8 @@ const DISPLAY_PERIOD_MS: &str = "200";
 /// Nodes of the control loop, and their priority: below the radio's emulator.
 const CONTROL: [&str; 2] = ["-driver", "-controller"];
 const CONTROL_PRIORITY: u8 = 15;
+/// Stations that do not hear each other: Kobuki and the neighbour, by their order in the scenario.
+const HIDDEN: [StationId; 2] = [StationId(1), StationId(3)];
 /// Station that Kobuki does not hear, and what it sends.
 const NEIGHBOUR: &str = "neighbour";
 const NEIGHBOUR_RATE: &str = "1M";
@@ -86,6 +89,7 @@ impl Stage {
         let computer = |name| Computer::on_air(&scenario, name);
         let computers = [computer(KITCHEN)?, computer(ROBOTS[0])?, computer(ROBOTS[1])?];
         let air = Air::start(&scenario, plan.seed, 0)?;
+        air.outage(Outage::between(HIDDEN[0], HIDDEN[1]), true);
         let world = start_world(plan)?;
         let mut stage = Self {
             daemons: Vec::new(),

@@ -53,3 +53,31 @@ pub enum Transport {
     /// One master in the kitchen, or one domain, for all computers.
     Plain,
 }
+
+/// Where the controller is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Controller {
+    /// On the robot itself.
+    Local,
+    /// In the kitchen.
+    Kitchen,
+}
+
+impl Controller {
+    /// Returns the name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "robot",
+            Self::Kitchen => "kitchen",
+        }
+    }
+
+    /// Returns the number of its computer on the stage.
+    pub fn computer(self) -> usize {
+        match self {
+            Self::Local => 1,
+            Self::Kitchen => 0,
+        }
+    }
+}

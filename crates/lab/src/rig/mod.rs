@@ -3,13 +3,13 @@
 //! the machine; the medium of a scenario; statistics, tables, pictures and progress of a run.
 
 pub mod clock;
+pub mod docs_page;
 pub mod enclosure;
 pub mod figures;
 pub mod machine;
 pub mod namespace;
 pub mod node_file;
 pub mod output;
-pub mod page;
 pub mod parallel;
 pub mod plot;
 pub mod processes;

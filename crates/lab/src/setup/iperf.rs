@@ -12,7 +12,7 @@ const BYTES: &str = "1400";
 
 /// Running traffic. It ends when it is dropped.
 pub struct Iperf {
-    _client: Process,
+    client: Process,
     _server: Process,
 }
 
@@ -32,6 +32,11 @@ impl Iperf {
         client.args(["--client", &to.address, "--udp", "--time", "3600"]);
         client.args(["--length", BYTES, "--bitrate", rate]);
         let client = Process::start("iperf3-client", client, folder)?;
-        Ok(Self { _client: client, _server: server })
+        Ok(Self { client, _server: server })
+    }
+
+    /// Fails if the traffic has ended.
+    pub fn check(&mut self) -> Result<()> {
+        self.client.check_running()
     }
 }

@@ -37,6 +37,7 @@ function chosen(group) {
 }
 
 function doing(robot) {
+  if (!robot.present) return "no contact";
   const order = robot.order ? `table ${robot.order.table}` : "";
   return {
     free: "in the kitchen", going: `to ${order}`, serving: `at ${order}`,

@@ -3,8 +3,8 @@
 
 use super::Figures;
 use super::tables::{Block, blocks};
+use crate::rig::docs_page;
 use crate::rig::output::About;
-use crate::rig::page;
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const REPORT: &str = "measured/study-dds.json";
 
 /// Fails early if the page is not there.
 pub fn check(docs: Option<&Path>) -> Result<()> {
-    docs.map_or(Ok(()), |docs| page::check(docs, PAGE))
+    docs.map_or(Ok(()), |docs| docs_page::check(docs, PAGE))
 }
 
 /// Copies the report, and replaces the tables for which there are results.
@@ -22,7 +22,7 @@ pub fn write(docs: &Path, folder: &Path, figures: &Figures) -> Result<()> {
         .with_context(|| format!("cannot write {REPORT}"))?;
     let blocks = blocks(figures)?.into_iter().chain([measured(figures)]);
     let parts: Vec<_> = blocks.map(|it| (it.name, it.markdown)).collect();
-    page::fill(docs, PAGE, &parts)
+    docs_page::fill(docs, PAGE, &parts)
 }
 
 /// When, where and with which programs the page was measured.

@@ -4,7 +4,7 @@
 
 use super::Figures;
 use crate::rig::output::About;
-use crate::rig::{page, plot};
+use crate::rig::{docs_page, plot};
 use anyhow::Result;
 use std::ffi::OsString;
 use std::path::Path;
@@ -30,8 +30,8 @@ pub fn write(docs: &Path, report: &Path, figures: &Figures, about: &About) -> Re
     };
     let parts: Vec<_> =
         figures.tables().into_iter().map(|(name, table)| (name, dated(table))).collect();
-    page::fill(docs, PAGE, &parts)?;
-    page::keep(docs, PAGE, report, &PARTS)?;
+    docs_page::fill(docs, PAGE, &parts)?;
+    docs_page::keep(docs, PAGE, report, &PARTS)?;
     draw(report, &docs.join("explanation").join(format!("{PAGE}-")))
 }
 
@@ -43,7 +43,7 @@ mod tests {
     fn the_page_has_a_place_for_each_table() {
         let text = include_str!("../../../../../docs/explanation/study-realtime.md");
         for name in ["latency", "theory", "tasks", "periods", "roundtrip", "loss"] {
-            page::replace(text, name, "").unwrap();
+            docs_page::replace(text, name, "").unwrap();
         }
     }
 }

@@ -7,7 +7,7 @@ use super::model;
 use super::row::Row;
 use super::tables;
 use crate::rig::output::About;
-use crate::rig::{page, plot};
+use crate::rig::{docs_page, plot};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -42,7 +42,7 @@ pub fn write(
         tables.extend(model.tables());
         keep(report, docs, MODEL, &["rows", "comparisons", "not_measured", "counted_s"])?;
     }
-    page::fill(docs, PAGE, &tables)?;
+    docs_page::fill(docs, PAGE, &tables)?;
     draw(report, &docs.join("explanation").join(format!("{PAGE}-")))
 }
 
@@ -82,7 +82,7 @@ mod tests {
             "at-the-limit",
         ];
         for name in names {
-            page::replace(text, name, "").unwrap();
+            docs_page::replace(text, name, "").unwrap();
         }
     }
 }

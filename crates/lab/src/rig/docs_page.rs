@@ -3,7 +3,7 @@
 //! `<!-- end NAME -->`.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 fn path(docs: &Path, page: &str) -> PathBuf {
@@ -41,29 +41,38 @@ pub fn replace(text: &str, name: &str, part: &str) -> Result<String> {
     Ok(format!("{before}{begin}\n{part}\n{end}{after}"))
 }
 
-/// Keeps a report as the page's data, `measured/NAME.json`. The data's parts that the report does not
-/// have stay; `measured` says when each part was.
+/// Keeps a report as the page's data, `measured/NAME.json`, with a line per key. The data's parts that
+/// the report does not have stay; `measured` says when each part was, and with which revision.
 pub fn keep(docs: &Path, page: &str, report: &Path, parts: &[&str]) -> Result<()> {
     let data = docs.join("measured").join(format!("{page}.json"));
     let new = serde_json::from_str(&std::fs::read_to_string(report)?)?;
     let merged = merge(std::fs::read_to_string(&data).ok().as_deref(), new, parts)?;
-    std::fs::write(&data, format!("{merged:#}\n"))
+    let lines: Vec<String> = merged
+        .iter()
+        .map(|(key, value)| format!("{}: {value}", Value::from(key.as_str())))
+        .collect();
+    std::fs::write(&data, format!("{{\n{}\n}}\n", lines.join(",\n")))
         .with_context(|| format!("cannot write {}", data.display()))
 }
 
-fn merge(old: Option<&str>, mut new: Value, parts: &[&str]) -> Result<Value> {
+fn merge(
+    old: Option<&str>,
+    mut new: Map<String, Value>,
+    parts: &[&str],
+) -> Result<Map<String, Value>> {
     let mut dates = Map::new();
-    for part in parts.iter().filter(|part| new.get(part).is_some()) {
-        dates.insert((*part).into(), new["date"].clone());
+    for part in parts.iter().filter(|part| new.contains_key(**part)) {
+        let when = json!({ "date": new["date"], "revision": new["revision"] });
+        dates.insert((*part).into(), when);
     }
     let old: Value = old.map(serde_json::from_str).transpose()?.unwrap_or_default();
     for part in parts.iter().filter(|part| old.get(part).is_some()) {
-        if new.get(part).is_none() {
-            new[*part] = old[*part].clone();
+        if !new.contains_key(*part) {
+            new.insert((*part).into(), old[*part].clone());
             dates.insert((*part).into(), old["measured"][*part].clone());
         }
     }
-    new["measured"] = dates.into();
+    new.insert("measured".into(), dates.into());
     Ok(new)
 }
 
@@ -73,12 +82,14 @@ mod tests {
 
     #[test]
     fn parts_that_were_not_measured_stay_in_the_data() {
-        let new = serde_json::json!({"date": "b", "tasks": [2]});
+        let new = r#"{"date": "b", "revision": "r", "tasks": [2]}"#;
         let old =
             r#"{"date": "a", "tasks": [1], "loss": [1], "measured": {"tasks": "a", "loss": "a"}}"#;
-        let merged = merge(Some(old), new, &["tasks", "loss"]).unwrap();
+        let merged =
+            merge(Some(old), serde_json::from_str(new).unwrap(), &["tasks", "loss"]).unwrap();
         assert_eq!((&merged["tasks"], &merged["loss"]), (&[2].into(), &[1].into()));
-        assert_eq!(merged["measured"], serde_json::json!({"tasks": "b", "loss": "a"}));
+        let tasks = json!({"date": "b", "revision": "r"});
+        assert_eq!(merged["measured"], json!({"tasks": tasks, "loss": "a"}));
     }
 
     #[test]
