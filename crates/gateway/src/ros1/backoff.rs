@@ -17,6 +17,11 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after a rejection by the master.
 const MAX_PAUSE: Duration = Duration::from_secs(8);
 
+/// Longest pause for a node whose process has ended, and the attempts for which it holds: about a
+/// minute. Such a node is often started again under its name, of which the master's lists say nothing.
+const RESTART_PAUSE: Duration = Duration::from_secs(2);
+const RESTART_ATTEMPTS: u32 = 30;
+
 /// The time of the next attempt and the failures so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backoff {
@@ -39,6 +44,13 @@ impl Backoff {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(8));
         self.delay_until(now + pause.min(max_pause));
         self.count_failure();
+    }
+
+    /// Counts a failure because nothing listens there. The pause is short for about a minute, and at
+    /// most `max_pause` later.
+    pub fn fail_ended(&mut self, now: Instant, max_pause: Duration) {
+        let may_restart = self.failures < RESTART_ATTEMPTS;
+        self.fail(now, if may_restart { RESTART_PAUSE } else { max_pause });
     }
 
     pub fn count_failure(&mut self) {

@@ -302,6 +302,11 @@ impl Discovery {
                 publisher.state = State::Known(description);
             }
             Probed::Tautline => publisher.state = State::Tautline,
+            Probed::Ended(reason) => {
+                tracing::debug!(topic, node, reason, "publisher has ended");
+                publisher.state = State::Unknown;
+                publisher.backoff.fail_ended(now, MAX_PAUSE);
+            }
             Probed::Failed(reason) => {
                 tracing::debug!(topic, node, reason, "publisher could not be probed");
                 publisher.retry(now);

@@ -156,6 +156,26 @@ fn a_publisher_that_does_not_answer_is_probed_less_and_less_often() {
     assert!((6..12).contains(&probes), "{probes}");
 }
 
+/// The master still lists a node that was killed. Its successor has the same name.
+#[test]
+fn a_node_that_ended_is_found_again_soon_and_later_less_often() {
+    let mut bench = Bench::new();
+    let mut probed = Vec::new();
+    for second in 0..300 {
+        bench.snapshot(&[("/out/a", "/n")]);
+        for _ in bench.discovery.take_queries(bench.now) {
+            probed.push(second);
+            let ended = Probed::Ended("connection refused".into());
+            bench.discovery.on_probed("/out/a", "/n", ended, bench.now);
+        }
+        bench.advance(Duration::from_secs(1));
+    }
+    let pauses: Vec<i32> = probed.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let within = |seconds: i32| probed.iter().filter(|at| **at < seconds).count();
+    assert!(pauses[..within(55) - 1].iter().all(|pause| *pause <= 2), "{pauses:?}");
+    assert!(pauses[within(65)..].iter().all(|pause| *pause >= 30), "{pauses:?}");
+}
+
 #[test]
 fn a_master_without_registrations_withdraws_no_live_publisher() {
     let mut bench = Bench::with_offer();

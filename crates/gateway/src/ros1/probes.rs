@@ -33,6 +33,8 @@ pub(super) enum Probed<T> {
     Found(T),
     /// Another Tautline node, or this one.
     Tautline,
+    /// Nothing listens there; the reason, for a person.
+    Ended(String),
     /// The reason, for a person.
     Failed(String),
 }
@@ -50,6 +52,9 @@ impl<T> Probed<T> {
         match result {
             Ok(Ok(found)) => Self::Found(found),
             Ok(Err(ConnectError::Tautline(_))) => Self::Tautline,
+            Ok(Err(ConnectError::Call(error))) if error.is_connection_refused() => {
+                Self::Ended(error.to_string())
+            }
             Ok(Err(error)) => Self::Failed(error.to_string()),
             Err(_) => Self::Failed(FIRST_TIMED_OUT.into()),
         }

@@ -162,6 +162,12 @@ impl Services {
                 Some(version)
             }
             Probed::Tautline => None,
+            Probed::Ended(reason) => {
+                tracing::debug!(service, reason, "server has ended");
+                tracked.suspect = true;
+                tracked.backoff.fail_ended(now, MAX_PAUSE);
+                None
+            }
             Probed::Failed(reason) => {
                 tracing::debug!(service, reason, "server could not be probed");
                 tracked.suspect = true;

@@ -43,6 +43,10 @@ class Ros1:
     def publisher(self, topic, message_class, depth=10, latched=False):
         return self.rospy.Publisher(topic, message_class, queue_size=depth, latch=latched)
 
+    @staticmethod
+    def is_heard(publisher):
+        return publisher.get_num_connections() > 0
+
     def subscribe(self, topic, message_class, receive, depth=10, latched=False):
         del latched
 
@@ -103,6 +107,10 @@ class Ros2:
 
     def publisher(self, topic, message_class, depth=10, latched=False):
         return self.node.create_publisher(message_class, topic, self._quality(depth, latched))
+
+    @staticmethod
+    def is_heard(publisher):
+        return publisher.get_subscription_count() > 0
 
     def subscribe(self, topic, message_class, receive, depth=10, latched=False):
         self.node.create_subscription(message_class, topic, receive, self._quality(depth, latched))

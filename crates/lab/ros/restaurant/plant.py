@@ -3,8 +3,8 @@
 
 plant.py ros1|ros2 NAMESPACE SAMPLES.csv: at each line `go`, begins without voltage or current; every
 20 ms publishes the voltage of its capacitor on NAMESPACE/y, for 4 s, and always holds the last voltage
-of its source that came on NAMESPACE/u. Standard output: `ready`, and `done` after each run. SAMPLES.csv
-gets run, time since `go` (ns) and voltage.
+of its source that came on NAMESPACE/u. Standard output: `ready` when NAMESPACE/y has a subscriber, and
+`done` after each run. SAMPLES.csv gets run, time since `go` (ns) and voltage.
 """
 
 import os
@@ -38,6 +38,7 @@ class Circuit:
 
 class Plant:
     def __init__(self, ros, namespace):
+        self.ros, self.is_ready = ros, False
         self.circuit, self.begun, self.at = None, 0, 0
         self.run, self.left, self.samples = 0, 0, []
         self.voltages = ros.publisher(namespace + "/y", Float64, depth=1)
@@ -61,6 +62,9 @@ class Plant:
             self.circuit.source = message.data
 
     def sample(self):
+        if not self.is_ready and self.ros.is_heard(self.voltages):
+            self.is_ready = True
+            print("ready", flush=True)
         if not self.left:
             return
         self.advance()
@@ -78,7 +82,6 @@ def main():
     kind, namespace, path = sys.argv[1:4]
     ros = middleware.start(kind, middleware.node_name(namespace, "circuit"))
     plant = Plant(ros, namespace)
-    print("ready", flush=True)
     ros.spin(plant.hear)
     with open(path, "w", encoding="utf-8") as file:
         file.write("run,ns,volt\n")

@@ -2,7 +2,7 @@
 """The proportional controller of Tardioli, Parasuraman, Oegren (2018), figures 19 and 20.
 
 regulator.py ros1|ros2 NAMESPACE: answers each voltage on NAMESPACE/y with that of the source on
-NAMESPACE/u. Standard output: `ready`.
+NAMESPACE/u. Standard output: `ready` when NAMESPACE/u has a subscriber.
 """
 
 import os
@@ -12,6 +12,7 @@ import middleware
 from std_msgs.msg import Float64
 
 GAIN, SET_POINT = 1.0, 1.0
+LOOK_PERIOD_S = 0.1
 
 
 def main():
@@ -20,7 +21,15 @@ def main():
     sources = ros.publisher(namespace + "/u", Float64, depth=1)
     answer = lambda message: sources.publish(Float64(data=GAIN * (SET_POINT - message.data)))
     ros.subscribe(namespace + "/y", Float64, answer, depth=1)
-    print("ready", flush=True)
+    is_ready = False
+
+    def look():
+        nonlocal is_ready
+        if not is_ready and ros.is_heard(sources):
+            is_ready = True
+            print("ready", flush=True)
+
+    ros.every(LOOK_PERIOD_S, look)
     ros.spin()
 
 

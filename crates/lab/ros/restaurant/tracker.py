@@ -2,9 +2,9 @@
 """Drives a robot along the Bezier path from the base. tracker.py ros1|ros2 ROBOT SAMPLES.csv PATH.json
 
 Every 50 ms: takes the newest /ROBOT/odom and publishes /ROBOT/cmd_vel. Begins with the line `go`;
-standard output: `ready` when the odometry arrives, `done` at the end of the path. SAMPLES.csv gets the
-number and the time (CLOCK_MONOTONIC) of each command; the number is in the field linear.z, which a
-differential drive does not use. PATH.json gets the points of the path.
+standard output: `ready` when odometry arrives and commands have a subscriber, `done` at the end of the
+path. SAMPLES.csv gets the number and the time (CLOCK_MONOTONIC) of each command; the number is in the
+field linear.z, which a differential drive does not use. PATH.json gets the points of the path.
 """
 
 import json
@@ -25,15 +25,13 @@ REST_S = 1.0
 
 class Tracker:
     def __init__(self, ros, robot):
-        self.reference = bezier.Reference()
-        self.pose, self.start, self.is_done, self.sent = None, None, False, []
+        self.ros, self.reference = ros, bezier.Reference()
+        self.pose, self.start, self.is_ready, self.is_done, self.sent = None, None, False, False, []
         self.commands = ros.publisher("/%s/cmd_vel" % robot, Twist, depth=1)
         ros.subscribe("/%s/odom" % robot, Odometry, self.take_odometry, depth=1)
         ros.every(PERIOD_S, self.tick)
 
     def take_odometry(self, message):
-        if self.pose is None:
-            print("ready", flush=True)
         self.pose = transforms.of_pose(message.pose.pose)
 
     def hear(self, line):
@@ -41,6 +39,9 @@ class Tracker:
             self.start = time.monotonic()
 
     def tick(self):
+        if not self.is_ready and self.pose is not None and self.ros.is_heard(self.commands):
+            self.is_ready = True
+            print("ready", flush=True)
         if self.start is None or self.is_done:
             return
         t = time.monotonic() - self.start

@@ -24,8 +24,6 @@ pub const STEPS: u32 = 3;
 const PERIOD_NS: u64 = 20_000_000;
 pub const STEP: Duration = Duration::from_secs(4);
 const STEP_PATIENCE: Duration = Duration::from_secs(20);
-/// Discovery between plant and controller, which neither program sees.
-const DISCOVERY: Duration = Duration::from_secs(5);
 
 /// Steps of the set point in one condition.
 #[derive(Debug, Serialize)]
@@ -114,7 +112,6 @@ impl Steps {
         let mut regulator = stage.script(computer, &regulator, "regulator", &[namespace])?;
         plant.await_line("ready", START_PATIENCE)?;
         regulator.await_line("ready", START_PATIENCE)?;
-        std::thread::sleep(DISCOVERY);
         stage.air.count_from_now();
         for _ in 0..STEPS {
             plant.send_line("go")?;
