@@ -18,6 +18,8 @@ HORIZON_M = 2.5
 NEAR_GOAL_M, NEAR_GOAL_RAD = 0.06, 0.1
 TURN_FIRST_RAD = 1.0
 BACK_SPEED, BACK_TURN = 0.2, 0.8
+# More room than this is no better, and backward is better than forward by this much, metres.
+ROOM_M, FORWARD = 0.4, 0.15
 # Share of the braking power that the approach to the goal plans with.
 BRAKING = 0.5
 # Weights of the score.
@@ -72,15 +74,19 @@ def command(robot, pose, speed, path, goal, obstacles):
 
 
 def retreat(robot, pose, obstacles):
-    """Returns a speed and a turn that lead backward, away from what is in front; (0, 0) if nothing is
-    free there."""
-    w = np.linspace(-BACK_TURN, BACK_TURN, TURNS)
-    x, y, _ = trajectories(pose, np.full(TURNS, -BACK_SPEED), w)
-    clearance = clearances(robot, pose, x, y, obstacles)
-    best = int(np.argmax(clearance - 0.01 * np.abs(w)))
-    if clearance[best] < CLEARANCE_M:
-        return 0.0, 0.0
-    return -BACK_SPEED, float(w[best])
+    """Returns a speed and a turn that lead backward, or forward if only that is free, to where there is
+    more room; (0, 0) if nothing is free."""
+    w = np.tile(np.linspace(-BACK_TURN, BACK_TURN, TURNS), 2)
+    v = np.repeat([-BACK_SPEED, BACK_SPEED], TURNS)
+    x, y, _ = trajectories(pose, v, w)
+    least = clearances(robot, pose, x, y, obstacles)
+    last = clearances(robot, pose, x[:, -1:], y[:, -1:], obstacles)
+    # A robot that is too near to something already may move away from it.
+    here = clearances(robot, pose, np.array([[pose[0]]]), np.array([[pose[1]]]), obstacles)[0]
+    free = least > min(CLEARANCE_M, here - 0.01)
+    score = np.minimum(last, ROOM_M) - 0.01 * np.abs(w) - FORWARD * (v > 0)
+    best = int(np.argmax(np.where(free, score, -np.inf)))
+    return (float(v[best]), float(w[best])) if free[best] else (0.0, 0.0)
 
 
 def candidates(robot, speed, left):
