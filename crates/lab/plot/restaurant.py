@@ -114,6 +114,9 @@ def paths(arguments):
                   linewidth=0.8, linestyle=(0, (4, 3)), label="path")
         axes.set_title(condition.replace("-", " "), fontsize=10)
         axes.set_aspect("equal")
+        # A drive that leaves the path far behind is cut off.
+        axes.set_xlim(-0.4, 2.4)
+        axes.set_ylim(-0.3, 3.3)
         axes.set_xlabel("x, m")
     panels[0][0].set_ylabel("y, m")
     handles, labels = panels[0][0].get_legend_handles_labels()
