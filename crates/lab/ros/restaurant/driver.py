@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A robot's driver: wheels, odometry and lidar, as a real robot's driver node has them.
 
-driver.py ros1|ros2 ROBOT WORLD_FOLDER: takes /ROBOT/cmd_vel; publishes /ROBOT/odom at 50 Hz,
+driver.py ros1|ros2 ROBOT SOCKETS: takes /ROBOT/cmd_vel; publishes /ROBOT/odom at 50 Hz,
 /ROBOT/scan at 10 Hz and the transform ROBOT/odom -> ROBOT/base_footprint.
 """
 
@@ -27,7 +27,7 @@ MAX_PACKET = 1 << 16
 class Driver:
     def __init__(self, ros, robot, folder):
         self.ros, self.robot = ros, robot
-        self.world = connect(os.path.join(folder, robot.name + ".sock"))
+        self.world = connect(os.path.join(folder, robot.name + "-wheels.sock"))
         name = "/" + robot.name
         self.odometry = ros.publisher(name + "/odom", Odometry)
         self.scans = ros.publisher(name + "/scan", LaserScan, depth=2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates the arena in real time: differential drives, their lidars, and collisions.
 
-world.py FOLDER [--seed N] [--empty] [--at ROBOT=X,Y,THETA]: each robot's driver connects to
-FOLDER/ROBOT.sock (SOCK_SEQPACKET), and they exchange packets of JSON. To the driver:
+world.py FOLDER SOCKETS [--seed N] [--empty] [--at ROBOT=X,Y,THETA]: each robot's driver connects to
+SOCKETS/ROBOT-wheels.sock (SOCK_SEQPACKET), and they exchange packets of JSON. To the driver:
 {"odom": [x, y, theta, v, w], "ns": t} at 50 Hz and {"scan": [ranges], "ns": t} at 10 Hz; a range is null
 where nothing is. What a driver does not read in time is lost. From it: {"drive": [v, w], "number": n}.
 
@@ -115,7 +115,7 @@ class Drive:
 class World:
     """The physics, in real time."""
 
-    def __init__(self, folder, seed, tables, places):
+    def __init__(self, folder, sockets, seed, tables, places):
         self.space = pymunk.Space()
         self.space.iterations = 20
         static = self.space.static_body
@@ -131,7 +131,7 @@ class World:
         self.space.on_collision(None, None, begin=self.collide)
         path = os.path.join(folder, "truth.jsonl")
         self.truth = open(path, "w", buffering=1, encoding="utf-8")
-        self.sockets = Sockets(folder, self.drives, self.take_command, self.take_place)
+        self.sockets = Sockets(sockets, self.drives, self.take_command, self.take_place)
 
     def add_obstacle(self, shape, name):
         shape.friction, shape.named = 0.6, name
@@ -188,7 +188,7 @@ class World:
 
 
 class Sockets:
-    """The sockets of the drivers, FOLDER/ROBOT.sock, and standard input.
+    """The sockets of the drivers, in a folder, and standard input.
 
     `take_command(name, record)` is called for each packet of a driver, `take_place(line)` for each line
     of standard input.
@@ -202,7 +202,7 @@ class Sockets:
         self.heard = b""
         self.clients = {}
         for name in names:
-            self.listen(os.path.join(folder, name + ".sock"), name)
+            self.listen(os.path.join(folder, name + "-wheels.sock"), name)
 
     def listen(self, path, name):
         server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -278,12 +278,13 @@ def place(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
+    parser.add_argument("sockets")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--empty", action="store_true", help="without tables")
     parser.add_argument("--at", type=place, action="append", default=[], help="ROBOT=X,Y,THETA")
     arguments = parser.parse_args()
     tables = [] if arguments.empty else arena.TABLES
-    World(arguments.folder, arguments.seed, tables, dict(arguments.at)).run()
+    World(arguments.folder, arguments.sockets, arguments.seed, tables, dict(arguments.at)).run()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 use super::files;
 use super::team::{KITCHEN, ROBOTS, Team, Transport};
 use crate::air::{Air, Punctuality};
+use crate::rig::enclosure::SCRATCH;
 use crate::rig::processes::Process;
 use crate::scenario;
 use crate::setup::daemon::{Daemon, DaemonSetup};
@@ -326,7 +327,8 @@ impl Stage {
     fn arguments(&self, robot: &str, node: &str) -> Result<Vec<String>> {
         let mut arguments = vec![robot.to_owned()];
         arguments.extend(match node {
-            "driver" => Some(ros::text(&self.folder)?),
+            // The path of a socket is short, see there.
+            "driver" => Some(SCRATCH.into()),
             "map_server" => Some(ros::text(&ros::script_folder().join("restaurant/map.yaml"))?),
             "controller" => Some(ros::text(&self.folder.join(format!("{robot}.periods.csv")))?),
             _ => None,
@@ -338,7 +340,7 @@ impl Stage {
 fn start_world(plan: &Plan<'_>) -> Result<Process> {
     let script = ros::script_folder().join("restaurant/world.py");
     let mut command = Command::new(installed()?.join("bin/python"));
-    ros::settle(&mut command, WORLD).arg(script).arg(plan.folder);
+    ros::settle(&mut command, WORLD).arg(script).arg(plan.folder).arg(SCRATCH);
     command.arg(format!("--seed={}", plan.seed)).args(plan.world);
     let mut world = Process::start_talking(WORLD, command, plan.folder)?;
     world.await_line("ready", START_PATIENCE)?;
