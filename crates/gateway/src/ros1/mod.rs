@@ -19,6 +19,7 @@
 //! | what other nodes may call | `slave.rs` |
 //! | the addresses of our sockets; admission of connections | `listeners.rs`; `admission.rs` |
 //! | which connection is evicted at a limit | `slots.rs` |
+//! | when the master is polled | `polls.rs` |
 //! | calls of the master; registrations and their order | `master.rs`; `registration.rs`, `backoff.rs` |
 //! | resolution of host names | `resolver.rs` |
 //! | how many bytes calls may hold together | `byte_budget.rs` |
@@ -35,6 +36,7 @@ pub mod fuzzing;
 pub mod header;
 mod listeners;
 mod master;
+mod polls;
 mod probes;
 mod publication;
 mod registration;

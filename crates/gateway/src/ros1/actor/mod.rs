@@ -13,6 +13,7 @@ use super::connection::Identity;
 use super::discovery::{Checked, Discovery, Located};
 use super::header::Header;
 use super::master::{Master, OwnNode, Role, Snapshot};
+use super::polls::{Polls, TOPIC_OF_ALL_NODES};
 use super::probes::{Probed, Prober};
 use super::publication::Publication;
 use super::registration::{NotRegistered, Registrations};
@@ -101,10 +102,7 @@ pub(super) struct Actor {
     notes: mpsc::Sender<Note>,
     received: mpsc::Receiver<Note>,
     next_serial: u64,
-    polling: bool,
-    poll_started: Instant,
-    poll_again: bool,
-    next_poll: Instant,
+    polls: Polls,
     /// Whether the master answers, as last logged; `None` before the first poll.
     logged_connected: Option<bool>,
     /// Whether the master has called shutdown, since another node took our name.
@@ -127,10 +125,7 @@ impl Actor {
             notes,
             received,
             next_serial: 0,
-            polling: false,
-            poll_started: Instant::now(),
-            poll_again: false,
-            next_poll: Instant::now(),
+            polls: Polls::new(Instant::now()),
             logged_connected: None,
             name_taken: false,
             setup,
@@ -143,6 +138,7 @@ impl Actor {
 
     /// Runs until stopped, or until all senders of orders are dropped.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        self.add_registration(Role::Subscriber, TOPIC_OF_ALL_NODES);
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
@@ -151,7 +147,7 @@ impl Actor {
                     Some(Order::Stop) | None => break,
                 },
                 Some(note) = self.received.recv() => self.note(note),
-                () = sleep_until(self.next_poll.into()) => self.poll(),
+                () = reached(self.polls.next()) => self.poll(),
             }
         }
         self.unregister_all().await;
@@ -229,5 +225,13 @@ impl Actor {
             // Fails only while the gateway stops.
             let _ = notes.send(task.await).await;
         });
+    }
+}
+
+/// Waits for a time, or without one forever.
+async fn reached(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
+        None => std::future::pending().await,
     }
 }

@@ -13,24 +13,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-const POLL_PERIOD: Duration = Duration::from_secs(1);
 /// Time limit of the calls that unregister when the gateway stops.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause after a poll of this duration. Long lists cost a core each time.
-fn rest_after(duration: Duration) -> Duration {
-    if duration > POLL_PERIOD { duration } else { Duration::ZERO }
-}
-
 impl Actor {
     pub(super) fn poll(&mut self) {
-        self.next_poll = Instant::now() + POLL_PERIOD;
-        if self.polling {
-            self.poll_again = true;
+        if !self.polls.start(Instant::now()) {
             return;
         }
-        self.polling = true;
-        self.poll_started = Instant::now();
         let (prober, name_taken) = (self.prober.clone(), self.name_taken);
         self.spawn(async move {
             let snapshot = match prober.master.poll().await {
@@ -43,14 +33,7 @@ impl Actor {
     }
 
     pub(super) fn polled(&mut self, result: Result<Poll, CallError>) {
-        self.polling = false;
-        if std::mem::take(&mut self.poll_again) {
-            let rest = match result {
-                Ok(_) => rest_after(self.poll_started.elapsed()),
-                Err(_) => Duration::ZERO,
-            };
-            self.next_poll = Instant::now() + rest;
-        }
+        self.polls.end(Instant::now(), result.is_ok());
         match result {
             Ok(Poll { snapshot, namesake }) => {
                 self.set_connected(true, String::new());

@@ -4,11 +4,13 @@
 use super::Actor;
 use crate::log_limit::log_limited;
 use crate::ros1::master::Role;
+use crate::ros1::polls::TOPIC_OF_ALL_NODES;
 use crate::ros1::shown;
 use crate::ros1::slave::{ApiCall, failure, success};
 use crate::ros1::subscription::Subscription;
 use crate::ros1::xmlrpc::text;
 use dxr::Value;
+use std::time::Instant;
 
 impl Actor {
     pub(super) fn api(&mut self, call: ApiCall) -> Value {
@@ -18,6 +20,9 @@ impl Actor {
                 self.request_topic(&topic, &protocols)
             }
             ApiCall::PublisherUpdate { topic, publishers } => {
+                if topic == TOPIC_OF_ALL_NODES {
+                    self.polls.on_nodes_changed(Instant::now());
+                }
                 if let Some(subscription) = self.subscriptions.get_mut(&topic) {
                     subscription.set_listed(publishers);
                     self.refresh(&topic);

@@ -6,6 +6,7 @@ use crate::Event;
 use crate::log_limit::log_limited;
 use crate::ros1::connection::TypeVersion;
 use crate::ros1::master::Role;
+use crate::ros1::polls::TOPIC_OF_ALL_NODES;
 use crate::ros1::subscription::{
     Exclusion, MAX_PUBLISHERS, MAX_READERS, ReaderContext, ReaderNote, Subscription,
 };
@@ -28,7 +29,9 @@ impl Actor {
             self.discovery.on_released(topic, uri);
         }
         subscription.end_silently();
-        self.remove_registration(Role::Subscriber, topic);
+        if topic != TOPIC_OF_ALL_NODES {
+            self.remove_registration(Role::Subscriber, topic);
+        }
     }
 
     pub(super) fn refresh_all(&mut self) {

@@ -179,11 +179,39 @@ fn send_until_read(agent: &mut Agent, gateway: &Watched, topic: &str, fields: &V
     })
 }
 
+/// The topic of all nodes, which a gateway reads nothing of, but whose publishers the master tells it.
+const ALL_NODES: &str = "/rosout";
+
 /// What the master lists as published and subscribed by `node`.
-fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
+fn listed(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
     let report = agent.order(json!({"do": "registered", "node": node}));
     let texts = |key: &str| serde_json::from_value(report[key].clone()).unwrap();
     (texts("published"), texts("subscribed"))
+}
+
+/// As [`listed`], without [`ALL_NODES`].
+fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
+    let (published, mut subscribed) = listed(agent, node);
+    subscribed.retain(|topic| topic != ALL_NODES);
+    (published, subscribed)
+}
+
+#[test]
+fn the_master_tells_of_new_nodes_also_after_their_topic_was_read() {
+    let master = Master::shared();
+    let gateway = watch(&master.uri, "nodes");
+    let mut agent = start(&master.uri, "/nodes_agent");
+    let mut wait = |name: &str, expected: &[&str]| {
+        let expected = (vec![], expected.iter().map(|it| it.to_string()).collect());
+        wait_for(name, || (listed(&mut agent, "/tautline_nodes") == expected).then_some(()));
+    };
+    wait("registration", &[ALL_NODES]);
+    gateway.subscribe(ALL_NODES);
+    gateway.subscribe("/nodes/x");
+    wait("both", &["/nodes/x", ALL_NODES]);
+    gateway.unsubscribe(ALL_NODES);
+    gateway.unsubscribe("/nodes/x");
+    wait("the end of one", &[ALL_NODES]);
 }
 
 #[test]
@@ -434,7 +462,7 @@ fn shutdown_unregisters_everything() {
     let all = (vec!["/bye_in/y".to_owned()], vec!["/bye/x".to_owned()]);
     wait_for("registrations", || (registered(&mut agent, "/tautline_bye") == all).then_some(()));
     gateway.shutdown();
-    assert_eq!(registered(&mut agent, "/tautline_bye"), (vec![], vec![]));
+    assert_eq!(listed(&mut agent, "/tautline_bye"), (vec![], vec![]));
 }
 
 #[test]

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The times at which the master is polled. The master tells of new nodes, since all of them publish
+//! one topic, but not of new topics and services. So it is polled every second, and more often for a
+//! second after a node has started: its first messages would be lost otherwise.
+
+use std::time::{Duration, Instant};
+
+/// The topic that every node of rospy and roscpp publishes from its start.
+pub(super) const TOPIC_OF_ALL_NODES: &str = "/rosout";
+const PERIOD: Duration = Duration::from_secs(1);
+/// The period after a node has started, and the time in which nodes advertise their topics.
+const START_PERIOD: Duration = Duration::from_millis(100);
+const START_TIME: Duration = Duration::from_secs(1);
+
+pub(super) struct Polls {
+    next: Instant,
+    /// When the last poll started, how long it took if it succeeded, and whether it still runs.
+    started: Instant,
+    took: Duration,
+    is_running: bool,
+    /// Another poll was wanted meanwhile.
+    again: bool,
+    /// Nodes may be starting until this time.
+    starting_until: Instant,
+}
+
+impl Polls {
+    pub fn new(now: Instant) -> Self {
+        let (took, is_running, again) = (Duration::ZERO, false, false);
+        Self { next: now, started: now, took, is_running, again, starting_until: now }
+    }
+
+    /// The time of the next poll; none while one runs.
+    pub fn next(&self) -> Option<Instant> {
+        (!self.is_running).then_some(self.next)
+    }
+
+    /// A poll is due, or wanted at once. Returns whether to start it now; otherwise it follows the
+    /// running one.
+    pub fn start(&mut self, now: Instant) -> bool {
+        self.again = self.is_running;
+        if !self.is_running {
+            (self.is_running, self.started) = (true, now);
+        }
+        !self.again
+    }
+
+    /// The running poll has ended.
+    pub fn end(&mut self, now: Instant, has_succeeded: bool) {
+        self.is_running = false;
+        self.took = if has_succeeded { now - self.started } else { Duration::ZERO };
+        let period = if now < self.starting_until { START_PERIOD } else { PERIOD };
+        let at_once = std::mem::take(&mut self.again) && self.took <= PERIOD;
+        self.next = if at_once { now } else { self.earliest(period) };
+    }
+
+    /// The list of nodes has changed. Whoever causes that again and again causes few polls.
+    pub fn on_nodes_changed(&mut self, now: Instant) {
+        self.starting_until = now + START_TIME;
+        self.next = self.next.min(self.earliest(START_PERIOD));
+    }
+
+    /// The next poll with this period. Long lists cost a core each time: after a poll that took longer
+    /// than the period follows a rest of the same length.
+    fn earliest(&self, period: Duration) -> Instant {
+        self.started + if self.took > period { 2 * self.took } else { period }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Runs polls of this duration until `end`, and returns the times at which they start.
+    fn starts(
+        polls: &mut Polls,
+        begin: Instant,
+        end: Duration,
+        duration: Duration,
+    ) -> Vec<Duration> {
+        let mut starts = Vec::new();
+        while let Some(due) = polls.next().filter(|due| *due < begin + end) {
+            assert!(polls.start(due) && polls.next().is_none());
+            starts.push(due - begin);
+            polls.end(due + duration, true);
+        }
+        starts
+    }
+
+    #[test]
+    fn polls_are_frequent_for_a_second_after_a_node_has_started() {
+        let begin = Instant::now();
+        let mut polls = Polls::new(begin);
+        assert_eq!(starts(&mut polls, begin, ms(3000), ms(5)), [ms(0), ms(1000), ms(2000)]);
+        polls.on_nodes_changed(begin + ms(2300));
+        assert!(polls.next() < Some(begin + ms(2300)), "at once");
+        assert!(polls.start(begin + ms(2300)));
+        polls.end(begin + ms(2305), true);
+        let then = starts(&mut polls, begin, ms(5000), ms(5));
+        let often = (1..=10).map(|n| ms(2300 + n * 100));
+        assert_eq!(then, often.chain([ms(4300)]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nodes_that_come_and_go_cause_few_polls() {
+        for (duration, most) in [(ms(5), 100), (ms(300), 17), (ms(3000), 2)] {
+            let begin = Instant::now();
+            let mut polls = Polls::new(begin);
+            let (mut running, mut count) = (None, 0);
+            for now in (0..10_000).map(|n| begin + ms(n)) {
+                if running.is_some_and(|start: Instant| now >= start + duration) {
+                    running = None;
+                    polls.end(now, true);
+                }
+                polls.on_nodes_changed(now);
+                if polls.next().is_some_and(|due| due <= now) && polls.start(now) {
+                    (running, count) = (Some(now), count + 1);
+                }
+            }
+            assert!((1..=most).contains(&count), "{count} polls of {duration:?} in 10 s");
+        }
+    }
+
+    #[test]
+    fn a_poll_wanted_during_another_follows_it() {
+        let begin = Instant::now();
+        let mut polls = Polls::new(begin);
+        assert!(polls.start(begin) && !polls.start(begin + ms(1)));
+        polls.end(begin + ms(20), true);
+        assert_eq!(polls.next(), Some(begin + ms(20)));
+        // Unless lists are so long that polls keep the master busy.
+        assert!(polls.start(begin + ms(20)) && !polls.start(begin + ms(21)));
+        polls.end(begin + ms(1520), true);
+        assert_eq!(polls.next(), Some(begin + ms(3020)));
+    }
+}
