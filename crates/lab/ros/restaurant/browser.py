@@ -3,28 +3,36 @@
 
 Picks the table and the robot, presses Start, and waits until the page says that the robot is at the
 table and then back in the kitchen. Then holds the key that drives the robot DRIVEN forward. PICTURE.png
-gets the page while the robot serves. Standard output: `served`.
+gets the page while the robot serves, or when the wait for something was in vain. Standard output: `served`.
 """
 
 import sys
 
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 PATIENCE_S = 90
+# A robot is at a table for two seconds.
+LOOK_S = 0.2
 DRIVE_S = 1.5
 OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
            "--window-size=900,1050"]
 
 
+# In one step, since the page replaces these elements with each state.
+STATE_OF = """
+const name = [...document.querySelectorAll("#states dt")].find((it) => it.textContent === arguments[0]);
+return name ? name.nextElementSibling.textContent : "";
+"""
+
+
 def state_of(driver, robot):
     """Returns what the page says of a robot."""
-    names = driver.find_elements(By.CSS_SELECTOR, "#states dt")
-    texts = driver.find_elements(By.CSS_SELECTOR, "#states dd")
-    return dict(zip([it.text for it in names], [it.text for it in texts])).get(robot, "")
+    return driver.execute_script(STATE_OF, robot)
 
 
 def drive(driver, robot):
@@ -40,7 +48,7 @@ def main():
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     try:
         driver.get(url)
-        wait = WebDriverWait(driver, PATIENCE_S, ignored_exceptions=[Exception])
+        wait = WebDriverWait(driver, PATIENCE_S, LOOK_S)
         start = driver.find_element(By.ID, "start")
         wait.until(lambda _: start.is_enabled() and state_of(driver, robot))
         driver.find_element(By.CSS_SELECTOR, "input[name=tables][value='%s']" % table).click()
@@ -53,6 +61,9 @@ def main():
         if served < 1:
             sys.exit("the page counts %d orders served" % served)
         drive(driver, driven)
+    except TimeoutException:
+        driver.save_screenshot(picture)
+        sys.exit("the page said: " + driver.find_element(By.TAG_NAME, "body").text)
     finally:
         driver.quit()
     print("served", flush=True)

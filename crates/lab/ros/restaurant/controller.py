@@ -121,5 +121,6 @@ def main():
     print("written", flush=True)
 
 
-main()
-os._exit(0)
+if __name__ == "__main__":
+    main()
+    os._exit(0)

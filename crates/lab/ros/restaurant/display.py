@@ -15,5 +15,6 @@ def main():
     ros.spin()
 
 
-main()
-os._exit(0)
+if __name__ == "__main__":
+    main()
+    os._exit(0)

@@ -25,9 +25,8 @@ MAX_PACKET = 1 << 16
 
 
 class Driver:
-    def __init__(self, ros, robot, folder):
-        self.ros, self.robot = ros, robot
-        self.world = connect(os.path.join(folder, robot.name + "-wheels.sock"))
+    def __init__(self, ros, robot, world):
+        self.ros, self.robot, self.world = ros, robot, world
         name = "/" + robot.name
         self.odometry = ros.publisher(name + "/odom", Odometry)
         self.scans = ros.publisher(name + "/scan", LaserScan, depth=2)
@@ -44,13 +43,15 @@ class Driver:
     def read(self):
         """Publishes what the world says; the node ends with the world."""
         while packet := self.world.recv(MAX_PACKET):
-            said = json.loads(packet)
-            if "odom" in said:
-                self.publish_odometry(said)
-            else:
-                self.publish_scan(said)
+            self.take(json.loads(packet))
         print("the world has closed the connection", file=sys.stderr, flush=True)
         os._exit(1)
+
+    def take(self, said):
+        if "odom" in said:
+            self.publish_odometry(said)
+        else:
+            self.publish_scan(said)
 
     def publish_odometry(self, said):
         x, y, theta, v, w = said["odom"]
@@ -94,10 +95,12 @@ def connect(path):
 def main():
     kind, name, folder = sys.argv[1:4]
     ros = middleware.start(kind, name + "_driver")
-    driver = Driver(ros, arena.ROBOTS[name], folder)
+    world = connect(os.path.join(folder, name + "-wheels.sock"))
+    driver = Driver(ros, arena.ROBOTS[name], world)
     threading.Thread(target=driver.read, daemon=True).start()
     ros.spin()
 
 
-main()
-os._exit(0)
+if __name__ == "__main__":
+    main()
+    os._exit(0)

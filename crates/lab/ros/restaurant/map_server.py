@@ -9,13 +9,18 @@ from grid import Grid
 from nav_msgs.msg import OccupancyGrid
 
 
+def serve(ros, robot, path):
+    maps = ros.publisher("/%s/map" % robot, OccupancyGrid, depth=1, latched=True)
+    maps.publish(Grid.load(path).message(OccupancyGrid, ros.stamp()))
+
+
 def main():
     kind, robot, path = sys.argv[1:4]
     ros = middleware.start(kind, robot + "_map_server")
-    maps = ros.publisher("/%s/map" % robot, OccupancyGrid, depth=1, latched=True)
-    maps.publish(Grid.load(path).message(OccupancyGrid, ros.stamp()))
+    serve(ros, robot, path)
     ros.spin()
 
 
-main()
-os._exit(0)
+if __name__ == "__main__":
+    main()
+    os._exit(0)

@@ -51,5 +51,6 @@ def main():
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-main()
-os._exit(0)
+if __name__ == "__main__":
+    main()
+    os._exit(0)

@@ -97,5 +97,6 @@ def main():
     print("counts " + json.dumps(counts), flush=True)
 
 
-main()
-os._exit(0)
+if __name__ == "__main__":
+    main()
+    os._exit(0)

@@ -125,6 +125,8 @@ function driveByKeyboard(ros) {
   for (const name of Object.keys(ROBOTS)) {
     topics[name] = new ROSLIB.Topic({ ros, name: `/${name}/cmd_vel`, messageType: "geometry_msgs/Twist" });
   }
+  // So that whoever carries them knows them before a key is down.
+  ros.on("connection", () => Object.values(topics).forEach((topic) => topic.advertise()));
   let key = null;
   const command = ([speed, turn]) => {
     const robot = ROBOTS[chosen("driven")];
