@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds all fuzz targets once and runs each: run.sh SECONDS NOT_RUN [TARGET...]
+# Builds all fuzz targets once and runs each, as many at once as there are processors: run.sh SECONDS NOT_RUN [TARGET...]
 # Without a nightly toolchain it adds a line to the file NOT_RUN, which `make test` prints.
 set -eu
 
@@ -40,19 +40,6 @@ cargo "+$toolchain" fuzz --version >/dev/null 2>&1 ||
 cargo "+$toolchain" fuzz build --fuzz-dir fuzz --target-dir target/fuzz
 host=$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')
 
-for target in "$@"; do
-    echo "fuzz: $target for $seconds s"
-    corpus=target/fuzz/corpus/$target
-    artifacts=target/fuzz/artifacts/$target/
-    mkdir -p "$corpus" "$artifacts"
-    set -- "$corpus" "fuzz/seeds/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
-        -verbosity=0 -print_final_stats=1 -artifact_prefix="$artifacts"
-    dictionary=fuzz/dictionaries/$target.dict
-    [ ! -f "$dictionary" ] || set -- "$@" -dict="$dictionary"
-    "target/fuzz/$host/release/$target" "$@" 2>"$artifacts/log" || {
-        cat "$artifacts/log" >&2
-        echo "fuzz: $target failed; the input is in $artifacts" >&2
-        exit 1
-    }
-    sed -n 's/^stat::number_of_executed_units: *\(.*\)/  \1 inputs/p; s/^stat::peak_rss_mb: *\(.*\)/  \1 MB at most/p' "$artifacts/log"
-done
+# Each target keeps one processor busy.
+echo "fuzz: $# targets, each for $seconds s"
+printf '%s\n' "$@" | xargs -n 1 -P "$(nproc)" fuzz/one.sh "$host" "$seconds"

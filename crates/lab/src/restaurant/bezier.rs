@@ -101,7 +101,6 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// Drives once. Without Tautline, programs that fail are a result.
     fn drive(&mut self, controller: Controller, condition: Condition) -> Result<Drive> {
         self.number += 1;
         let mut drive = Drive {
@@ -118,12 +117,8 @@ impl Course<'_> {
             trouble: None,
             emulator: None,
         };
-        if let Err(error) = self.track(&mut drive) {
-            if self.plan.transport == Transport::Tautline {
-                return Err(error);
-            }
-            drive.trouble.get_or_insert(error.to_string());
-        }
+        let trouble = self.plan.trouble(self.track(&mut drive))?;
+        drive.trouble = drive.trouble.or(trouble);
         Ok(drive)
     }
 

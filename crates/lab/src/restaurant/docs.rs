@@ -3,6 +3,7 @@
 
 use super::report::Figures;
 use super::team::Transport;
+use super::{Part, Run};
 use crate::rig::output::About;
 use crate::rig::{docs_page, plot};
 use crate::setup::ros;
@@ -21,27 +22,22 @@ const BROWSER: &str = "restaurant-page.png";
 const PATHS: &str = "restaurant-paths.png";
 const STEPS: &str = "restaurant-steps.png";
 
-/// Draws what was measured into the report's folder. `runs` are the folders of the runs.
-pub fn draw(folder: &Path, runs: &[PathBuf], figures: &Figures) -> Result<()> {
-    let run = |part: &str| {
-        let is_part = |run: &&PathBuf| {
-            run.file_name().is_some_and(|it| it.to_string_lossy().starts_with(part))
-        };
-        runs.iter().find(is_part)
-    };
+/// Draws what was measured into the report's folder. The runs have their folders.
+pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result<()> {
+    let run = |part| runs.iter().find(|(run, _)| run.0 == part).map(|(_, folder)| folder);
     let file = |name: &str| ros::text(&folder.join(name));
-    if let Some(run) = run("orders") {
+    if let Some(run) = run(Part::Orders) {
         let truth = ros::text(&run.join("truth.jsonl"))?;
         plot::draw("restaurant.py", &["film", &truth, &file(FILM)?])?;
     }
-    if let Some(run) = run("page") {
+    if let Some(run) = run(Part::Page) {
         let picture = run.join("page.png");
         // Without an order, there is no picture.
         if picture.is_file() {
             std::fs::copy(picture, folder.join(BROWSER))?;
         }
     }
-    if let Some(run) = run("bezier") {
+    if let Some(run) = run(Part::Bezier) {
         let path: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(run.join(super::bezier::PATH))?)?;
         let data = json!({ "path": path, "drives": shown(figures) });
@@ -76,7 +72,7 @@ fn shown(figures: &Figures) -> Vec<serde_json::Value> {
 pub fn write(docs: &Path, folder: &Path, figures: &Figures, about: &About) -> Result<()> {
     let dated = |table: String| format!("{table}\n{}\n", about.line());
     let parts: Vec<_> =
-        figures.tables().into_iter().map(|(name, table)| (name, dated(table))).collect();
+        figures.sections().into_iter().map(|it| (it.name, dated(it.table))).collect();
     docs_page::fill(docs, PAGE, &parts)?;
     docs_page::keep(docs, PAGE, &folder.join("report.json"), &PARTS)?;
     for picture in [FILM, BROWSER, PATHS, STEPS] {

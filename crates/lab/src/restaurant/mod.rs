@@ -31,7 +31,7 @@ use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use condition::Condition;
 use faults::Fault;
-use report::Figures;
+use report::{Figures, Section};
 use stage::Plan;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ use team::{Team, Transport};
 /// Name of the case.
 const NAME: &str = "restaurant";
 /// Expected time of one order with both robots at work, and of the start of all programs.
-const ORDER: Duration = Duration::from_secs(9);
+const ORDER: Duration = Duration::from_secs(15);
 const START: Duration = Duration::from_secs(25);
 /// Expected time of a drive along the Bezier path, of a drive with a fault, and of the mapping run.
 const DRIVE: Duration = Duration::from_secs(15);
@@ -133,11 +133,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let output = Output { case: NAME, folder, as_json: arguments.json };
     let (figures, about) = (arguments.measure(&output.folder)?, About::now());
-    let (verdicts, void) = (figures.verdicts(), figures.void());
-    let words = text(&figures, &verdicts, &about) + &output.raw_line();
+    let (verdicts, sections) = (figures.verdicts(), figures.sections());
+    let words = text(&figures.skipped, &sections, &verdicts, &about) + &output.raw_line();
     let conclusion = output.conclude(&figures, verdicts, &words)?;
-    docs::draw(&output.folder, &arguments.folders(&output.folder), &figures)?;
-    if !void.is_empty() {
+    docs::draw(&output.folder, &arguments.runs_in(&output.folder), &figures)?;
+    if sections.iter().any(|section| section.is_void) {
         return Ok(Conclusion::Void.exit_code());
     }
     if let Some(docs) = &arguments.docs {
@@ -146,13 +146,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(conclusion.exit_code())
 }
 
-fn text(figures: &Figures, verdicts: &[Verdict], about: &About) -> String {
+fn text(notes: &[String], sections: &[Section], verdicts: &[Verdict], about: &About) -> String {
     let machine = about.machine.line(&about.kernel);
-    let tables = figures.tables().into_iter().map(|(name, table)| format!("\n{name}\n\n{table}"));
-    let notes = figures.skipped.iter().map(|note| format!("{note}\n"));
-    let late =
-        |part| format!("VOID: {part}: the radio's emulator was late; --docs is not written\n");
-    let parts: String = tables.chain(notes).chain(figures.void().into_iter().map(late)).collect();
+    let tables = sections.iter().map(|it| format!("\n{}\n\n{}", it.name, it.table));
+    let notes = notes.iter().map(|note| format!("{note}\n"));
+    let void = sections.iter().filter(|it| it.is_void).map(|it| {
+        format!("VOID: {}: the radio's emulator was late; --docs is not written\n", it.name)
+    });
+    let parts: String = tables.chain(notes).chain(void).collect();
     format!("\n{machine}\n{parts}\n{}", verdict_lines(verdicts))
 }
 
@@ -188,7 +189,7 @@ impl Arguments {
     }
 
     fn measure(&self, folder: &Path) -> Result<Figures> {
-        let runs = self.runs();
+        let runs = self.runs_in(folder);
         ensure!(
             !runs.is_empty(),
             "nothing to run: plain ROS 1 and plain ROS 2 form no team, and only orders, bezier and regulation have --transports plain"
@@ -196,10 +197,10 @@ impl Arguments {
         let tautline = self.tautline()?;
         let progress = Progress::new(self.stages());
         let mut figures = Figures { skipped: self.skipped(), ..Figures::default() };
-        for (run, of_run) in runs.into_iter().zip(self.folders(folder)) {
+        for ((part, team, transport), of_run) in runs {
             make_folder(&of_run)?;
-            let plan = self.plan(run.1, run.2, &tautline, &of_run);
-            self.measure_part(run.0, &plan, &mut figures, &progress)?;
+            let plan = self.plan(team, transport, &tautline, &of_run);
+            self.measure_part(part, &plan, &mut figures, &progress)?;
             // A later part may fail.
             let so_far = serde_json::to_string(&figures)?;
             std::fs::write(folder.join("figures.json"), so_far)?;
@@ -255,9 +256,9 @@ impl Arguments {
         by_default || self.only.contains(&part)
     }
 
-    /// Returns the folder of each run.
-    fn folders(&self, folder: &Path) -> Vec<PathBuf> {
-        self.runs().into_iter().map(|run| folder.join(name(run))).collect()
+    /// Returns the runs, each with its folder.
+    fn runs_in(&self, folder: &Path) -> Vec<(Run, PathBuf)> {
+        self.runs().into_iter().map(|run| (run, folder.join(name(run)))).collect()
     }
 
     /// Returns the runs. Plain ROS 1 and plain ROS 2 cannot be mixed, and only orders, path

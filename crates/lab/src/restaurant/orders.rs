@@ -89,8 +89,7 @@ impl Served {
     }
 }
 
-/// Runs `orders` orders on a stage with these settings, for at most that time. Without Tautline,
-/// programs that fail are a result.
+/// Runs `orders` orders on a stage with these settings, for at most that time.
 pub fn run(
     plan: &Plan<'_>,
     orders: u32,
@@ -109,12 +108,8 @@ pub fn run(
         trouble: None,
         emulator: None,
     };
-    if let Err(error) = serve(plan, &mut served, limit, progress) {
-        if plan.transport == Transport::Tautline {
-            return Err(error);
-        }
-        served.trouble.get_or_insert(error.to_string());
-    }
+    let trouble = plan.trouble(serve(plan, &mut served, limit, progress))?;
+    served.trouble = served.trouble.or(trouble);
     Ok(served)
 }
 

@@ -73,7 +73,6 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Vec<Steps>> {
     Ok(all)
 }
 
-/// Runs one case. Without Tautline, programs that fail are a result.
 fn run_case(
     stage: &mut Stage,
     plan: &Plan<'_>,
@@ -90,12 +89,7 @@ fn run_case(
         trouble: None,
         emulator: None,
     };
-    if let Err(error) = steps.take(stage, plan) {
-        if plan.transport == Transport::Tautline {
-            return Err(error);
-        }
-        steps.trouble = Some(error.to_string());
-    }
+    steps.trouble = plan.trouble(steps.take(stage, plan))?;
     Ok(steps)
 }
 

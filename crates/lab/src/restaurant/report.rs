@@ -51,10 +51,34 @@ pub struct Figures {
     pub faults: Vec<Outcome>,
 }
 
+/// A part that was run.
+pub struct Section {
+    /// Its name, also on the page of the documentation.
+    pub name: &'static str,
+    /// Its table, in Markdown.
+    pub table: String,
+    /// Whether the radio's emulator was late in one of its runs, so that it does not count.
+    pub is_void: bool,
+}
+
+impl Section {
+    fn of<T>(
+        name: &'static str,
+        rows: &[T],
+        columns: Vec<Column<T>>,
+        emulator: impl Fn(&T) -> Option<&Punctuality>,
+    ) -> Option<Self> {
+        let is_void = rows.iter().filter_map(emulator).any(|emulator| !emulator.counts);
+        (!rows.is_empty()).then(|| Self { name, table: table::markdown(rows, &columns), is_void })
+    }
+}
+
 /// Drives of one kind, one after the other.
 struct Drives<'f> {
     first: &'f Drive,
     all: Vec<&'f Drive>,
+    /// For a controller in the kitchen, the largest error over that of the robot's own.
+    ratio: Option<f64>,
 }
 
 impl Drives<'_> {
@@ -74,6 +98,11 @@ impl Drives<'_> {
     /// Returns the delays of all commands.
     fn commands(&self) -> Option<Delay> {
         delay(self.all.iter().flat_map(|it| it.command_ms.iter().copied()).collect())
+    }
+
+    /// Returns a lateness of the emulator for which a drive does not count.
+    fn late(&self) -> Option<&Punctuality> {
+        self.all.iter().filter_map(|it| it.emulator.as_ref()).find(|emulator| !emulator.counts)
     }
 
     /// Returns how many drives ended at the path's end, and without trouble.
@@ -97,41 +126,17 @@ impl Figures {
         (plan.transport == Transport::Plain).then(|| Duration::from_secs_f64(with.seconds))
     }
 
-    /// Returns the parts with a run in which the radio's emulator was late, so that it does not count.
-    pub fn void(&self) -> Vec<&'static str> {
-        let parts = [
-            ("orders", is_late(self.orders.iter().filter_map(|it| it.emulator.as_ref()))),
-            ("page", is_late(self.pages.iter().map(|it| &it.emulator))),
-            ("bezier", is_late(self.bezier.iter().filter_map(|it| it.emulator.as_ref()))),
-            ("regulation", is_late(self.regulation.iter().filter_map(|it| it.emulator.as_ref()))),
-            ("periods", is_late(self.periods.iter().map(|it| &it.emulator))),
-            ("faults", is_late(self.faults.iter().map(|it| &it.emulator))),
+    /// Returns the parts that were run.
+    pub fn sections(&self) -> Vec<Section> {
+        let all = [
+            Section::of("orders", &self.orders, order_columns(), |it| it.emulator.as_ref()),
+            Section::of("page", &self.pages, page_columns(), |it| Some(&it.emulator)),
+            Section::of("bezier", &self.drives(), drive_columns(), Drives::late),
+            Section::of("regulation", &self.regulation, step_columns(), |it| it.emulator.as_ref()),
+            Section::of("periods", &self.periods, period_columns(), |it| Some(&it.emulator)),
+            Section::of("faults", &self.faults, fault_columns(), |it| Some(&it.emulator)),
         ];
-        parts.into_iter().filter(|(_, late)| *late).map(|(part, _)| part).collect()
-    }
-
-    /// Returns the tables of the parts that were run, by name.
-    pub fn tables(&self) -> Vec<(&'static str, String)> {
-        let mut tables = Vec::new();
-        if !self.orders.is_empty() {
-            tables.push(("orders", table::markdown(&self.orders, &order_columns())));
-        }
-        if !self.pages.is_empty() {
-            tables.push(("page", table::markdown(&self.pages, &page_columns())));
-        }
-        if !self.bezier.is_empty() {
-            tables.push(("bezier", self.bezier_table(&self.drives())));
-        }
-        if !self.regulation.is_empty() {
-            tables.push(("regulation", table::markdown(&self.regulation, &step_columns())));
-        }
-        if !self.periods.is_empty() {
-            tables.push(("periods", table::markdown(&self.periods, &period_columns())));
-        }
-        if !self.faults.is_empty() {
-            tables.push(("faults", table::markdown(&self.faults, &fault_columns())));
-        }
-        tables
+        all.into_iter().flatten().collect()
     }
 
     /// Returns the drives by kind, in their order.
@@ -140,41 +145,12 @@ impl Figures {
         for drive in &self.bezier {
             match kinds.iter_mut().find(|it| Drives::key(it.first) == Drives::key(drive)) {
                 Some(kind) => kind.all.push(drive),
-                None => kinds.push(Drives { first: drive, all: vec![drive] }),
+                None => kinds.push(Drives { first: drive, all: vec![drive], ratio: None }),
             }
         }
+        let ratios: Vec<_> = kinds.iter().map(|kind| ratio(&kinds, kind)).collect();
+        kinds.iter_mut().zip(ratios).for_each(|(kind, ratio)| kind.ratio = ratio);
         kinds
-    }
-
-    fn bezier_table(&self, drives: &[Drives<'_>]) -> String {
-        let ratios: Vec<_> = drives.iter().map(|it| (it, self.ratio(drives, it))).collect();
-        table::markdown(
-            &ratios,
-            &[
-                column("robots", |(it, _): &(&Drives<'_>, Option<f64>)| word(it.first.team)),
-                column("transport", |(it, _)| word(it.first.transport)),
-                column("condition", |(it, _)| word(it.first.condition)),
-                column("controller", |(it, _)| it.first.controller.name().into()),
-                column("arrived", |(it, _)| format!("{} of {}", it.arrived(), it.all.len())),
-                column("largest error cm", |(it, _)| or_dash(it.largest_m().map(centi), 1)),
-                column("times the robot's own", |(_, ratio)| or_dash(*ratio, 2)),
-                column("rms cm", |(it, _)| or_dash(it.rms_m().map(centi), 1)),
-                column("commands lost %", |(it, _)| format!("{:.1}", it.lost_percent())),
-                column("command p50 ms", |(it, _)| or_dash(it.commands().map(|it| it.p50), 1)),
-                column("p99 ms", |(it, _)| or_dash(it.commands().map(|it| it.p99), 1)),
-                column("max ms", |(it, _)| or_dash(it.commands().map(|it| it.max), 1)),
-            ],
-        )
-    }
-
-    /// Returns the largest error of drives from the kitchen over that of the robot's own.
-    fn ratio(&self, all: &[Drives<'_>], drives: &Drives<'_>) -> Option<f64> {
-        let (team, transport, condition, controller) = Drives::key(drives.first);
-        let own = (team, transport, condition, Controller::Local);
-        let local = all.iter().find(|it| Drives::key(it.first) == own)?;
-        (controller == Controller::Kitchen)
-            .then(|| Some(drives.largest_m()? / local.largest_m()?))
-            .flatten()
     }
 
     /// Returns the targets, which are Tautline's.
@@ -200,7 +176,7 @@ impl Figures {
             let missing = (kind.all.len() - kind.arrived()) as f64;
             let mut verdicts = vec![
                 NONE.judge(format!("{name}: drives that did not arrive"), Some(missing), ""),
-                ERROR_RATIO.judge(what, self.ratio(&drives, kind), "times"),
+                ERROR_RATIO.judge(what, kind.ratio, "times"),
             ];
             if kind.first.condition == Condition::Cameras {
                 let p99 = kind.commands().map(|it| it.p99);
@@ -212,8 +188,13 @@ impl Figures {
     }
 }
 
-fn is_late<'p>(mut emulators: impl Iterator<Item = &'p Punctuality>) -> bool {
-    emulators.any(|emulator| !emulator.counts)
+/// Returns the largest error of drives from the kitchen over that of the robot's own.
+fn ratio(all: &[Drives<'_>], drives: &Drives<'_>) -> Option<f64> {
+    let (team, transport, condition, controller) = Drives::key(drives.first);
+    let own = (team, transport, condition, Controller::Local);
+    let local = all.iter().find(|it| Drives::key(it.first) == own)?;
+    let is_kitchen = controller == Controller::Kitchen;
+    is_kitchen.then(|| Some(drives.largest_m()? / local.largest_m()?)).flatten()
 }
 
 fn centi(metres: f64) -> f64 {
@@ -280,6 +261,23 @@ fn page_columns() -> Vec<Column<Order>> {
         column("robots", |it: &Order| word(it.team)),
         column("order of the browser served", |it| yes(it.trouble.is_none())),
         column("driven by its key, m", |it| format!("{:.2}", it.driven_m)),
+    ]
+}
+
+fn drive_columns<'f>() -> Vec<Column<Drives<'f>>> {
+    vec![
+        column("robots", |it: &Drives<'_>| word(it.first.team)),
+        column("transport", |it| word(it.first.transport)),
+        column("condition", |it| word(it.first.condition)),
+        column("controller", |it| it.first.controller.name().into()),
+        column("arrived", |it| format!("{} of {}", it.arrived(), it.all.len())),
+        column("largest error cm", |it| or_dash(it.largest_m().map(centi), 1)),
+        column("times the robot's own", |it| or_dash(it.ratio, 2)),
+        column("rms cm", |it| or_dash(it.rms_m().map(centi), 1)),
+        column("commands lost %", |it| format!("{:.1}", it.lost_percent())),
+        column("command p50 ms", |it| or_dash(it.commands().map(|it| it.p50), 1)),
+        column("p99 ms", |it| or_dash(it.commands().map(|it| it.p99), 1)),
+        column("max ms", |it| or_dash(it.commands().map(|it| it.max), 1)),
     ]
 }
 

@@ -61,6 +61,16 @@ pub struct Plan<'a> {
     pub folder: &'a Path,
 }
 
+impl Plan<'_> {
+    /// Returns why programs failed: without Tautline a result, with it an error.
+    pub fn trouble(&self, outcome: Result<()>) -> Result<Option<String>> {
+        match (outcome, self.transport) {
+            (Err(error), Transport::Plain) => Ok(Some(error.to_string())),
+            (outcome, _) => outcome.map(|()| None),
+        }
+    }
+}
+
 /// A running restaurant. Dropping it ends everything, in the order of the fields.
 pub struct Stage {
     /// Daemons of the kitchen and the robots; none without Tautline.
