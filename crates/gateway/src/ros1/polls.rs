@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The times at which the master is polled. The master tells of new nodes, since all of them publish
-//! one topic, but not of new topics and services. So it is polled every second, and more often for a
+//! The times at which the master is polled. The master reports new nodes, since all of them publish
+//! one topic, but not new topics and services. So it is polled every second, and more often for a
 //! second after a node has started: its first messages would be lost otherwise.
 
 use std::time::{Duration, Instant};

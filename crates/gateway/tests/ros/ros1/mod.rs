@@ -179,7 +179,7 @@ fn send_until_read(agent: &mut Agent, gateway: &Watched, topic: &str, fields: &V
     })
 }
 
-/// The topic of all nodes, which a gateway reads nothing of, but whose publishers the master tells it.
+/// The topic of all nodes, which a gateway reads nothing of, but whose publishers the master reports.
 const ALL_NODES: &str = "/rosout";
 
 /// What the master lists as published and subscribed by `node`.
@@ -197,7 +197,7 @@ fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn the_master_tells_of_new_nodes_also_after_their_topic_was_read() {
+fn the_master_reports_new_nodes_also_after_their_topic_was_read() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "nodes");
     let mut agent = start(&master.uri, "/nodes_agent");
