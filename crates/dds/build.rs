@@ -16,5 +16,7 @@ fn main() {
     for function in HOOKED {
         println!("cargo::rustc-link-arg=-Wl,--wrap={function}");
     }
-    println!("cargo::rerun-if-changed=build.rs");
+    // For each of these programs, relative to its own folder; a path that is not there would always
+    // count as changed.
+    println!("cargo::rerun-if-changed=../dds/build.rs");
 }
