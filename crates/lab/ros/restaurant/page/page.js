@@ -92,6 +92,8 @@ function drawRobot(name, { colour, radius }) {
   const { pose, plan, scan } = seen[name];
   if (!pose) return;
   const [x, y, theta] = pose;
+  // Where a robot without contact is, and where it drives, is only what it said last.
+  pen.globalAlpha = state.robots[name]?.present === false ? 0.3 : 1;
   if (scan) {
     pen.fillStyle = colour + "60";
     scan.ranges.forEach((range, index) => {
@@ -107,6 +109,7 @@ function drawRobot(name, { colour, radius }) {
   pen.fillStyle = colour;
   pen.fill();
   line([[x, y], [x + radius * Math.cos(theta), y + radius * Math.sin(theta)]], "#fff", 3);
+  pen.globalAlpha = 1;
 }
 
 function draw() {
