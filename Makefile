@@ -93,7 +93,7 @@ ORDERS ?= 6
 ROBOTS ?= 1+2
 TRANSPORTS ?= tautline
 DRIVES ?= 1
-CONDITIONS ?= idle,stress,cameras,everything
+CONDITIONS ?= idle,cameras,everything
 PORT ?= 9090
 RESTAURANT = target/release/tautline-lab restaurant --robots $(ROBOTS) --transports $(TRANSPORTS)
 restaurant: build
