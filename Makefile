@@ -27,7 +27,7 @@ help:
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md); the planner"
 	@echo "make study   the studies of scaling, DDS and real time (docs/explanation/study-*.md), under ten minutes; STUDY=full: as documented"
-	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, about ten minutes;"
+	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, about eight minutes;"
 	@echo "             ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain: longer, and without Tautline"
 	@echo "make restaurant-open  the same, open for your browser at http://127.0.0.1:9090/ until Ctrl+C; PORT=n"
 	@echo "make docs    the documentation as a site: target/docs-site/index.html"
