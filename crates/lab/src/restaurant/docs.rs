@@ -32,7 +32,7 @@ pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result
     }
     if let Some(run) = run(Part::Page) {
         let picture = run.join("page.png");
-        // Without an order, there is no picture.
+        // Without a browser, there is no picture.
         if picture.is_file() {
             std::fs::copy(picture, folder.join(BROWSER))?;
         }
