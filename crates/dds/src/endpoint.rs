@@ -10,6 +10,7 @@ use cyclors::*;
 use std::collections::HashMap;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Metadata of a sample.
 #[derive(Debug)]
@@ -197,13 +198,23 @@ impl RawWriter {
     }
     /// Writes bytes with their encapsulation header; returns the sample's number.
     pub fn write(&self, bytes: Bytes, related: Option<SampleId>) -> Result<i64> {
+        self.write_aged(bytes, related, Duration::ZERO)
+    }
+    /// Writes a sample that was published `age` ago: its lifespan counts from then.
+    pub fn write_aged(
+        &self,
+        bytes: Bytes,
+        related: Option<SampleId>,
+        age: Duration,
+    ) -> Result<i64> {
+        let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
         // Locked during the write, so that both counts have the same order.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         unsafe {
             let mut b = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
             b.related = related;
             b.writer.copy_from_slice(&self.guid[12..]);
-            b.set_timestamp(dds_time());
+            b.set_timestamp(dds_time().saturating_sub(age));
             check("write", dds_forwardcdr(self.entity, Blob::into_raw(b)))?;
         }
         // A refused sample has no number.

@@ -33,6 +33,7 @@ pub mod types;
 
 use bytes::Bytes;
 use rejections::Rejected;
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use threads::End;
@@ -68,6 +69,8 @@ pub struct Qos {
     pub lifespan: Option<Duration>,
     /// How publishers assert that they are alive.
     pub liveliness: Liveliness,
+    /// The classes of the publishers, if they differ; empty if all have that of this offer.
+    pub classes: Classes,
 }
 
 /// How publishers assert that they are alive.
@@ -94,7 +97,79 @@ impl Qos {
                 manual: self.liveliness.manual && other.liveliness.manual,
                 lease: longest(self.liveliness.lease, other.liveliness.lease),
             },
+            classes: self.all_classes().with(other.all_classes()).if_several(),
         }
+    }
+
+    /// The class of a publisher with exactly this offer.
+    pub const fn class(self) -> Class {
+        Class { transient_local: self.transient_local, reliable: self.reliable }
+    }
+
+    /// The classes of the publishers, at least one.
+    pub fn all_classes(self) -> Classes {
+        if self.classes == Classes::default() { self.class().into() } else { self.classes }
+    }
+}
+
+/// The two policies by which a subscriber of ROS 2 matches a publisher or not. A topic may have
+/// publishers of several classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Class {
+    /// Whether the last messages are kept for late joiners.
+    pub transient_local: bool,
+    /// Whether delivery is reliable.
+    pub reliable: bool,
+}
+
+impl Class {
+    const ALL: [Self; 4] = [
+        Self { transient_local: false, reliable: false },
+        Self { transient_local: false, reliable: true },
+        Self { transient_local: true, reliable: false },
+        Self { transient_local: true, reliable: true },
+    ];
+}
+
+/// A set of classes: bit n is the class `Class::ALL[n]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Classes(u8);
+
+impl From<Class> for Classes {
+    fn from(class: Class) -> Self {
+        Self(1 << (u8::from(class.transient_local) << 1 | u8::from(class.reliable)))
+    }
+}
+
+impl Classes {
+    /// The set with these bits; others are ignored.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits & 0xf)
+    }
+
+    /// The bits of the set.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The union of two sets.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether a class is in the set.
+    pub fn contains(self, class: Class) -> bool {
+        self.0 & Self::from(class).0 != 0
+    }
+
+    /// The classes of the set.
+    pub fn iter(self) -> impl Iterator<Item = Class> {
+        Class::ALL.into_iter().filter(move |class| self.contains(*class))
+    }
+
+    fn if_several(self) -> Self {
+        if self.0.count_ones() > 1 { self } else { Self::default() }
     }
 }
 
@@ -107,8 +182,47 @@ impl Default for Qos {
             deadline: None,
             lifespan: None,
             liveliness: Liveliness::default(),
+            classes: Classes::default(),
         }
     }
+}
+
+/// The publication of which a message is a copy: the policies of its publisher, and its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// How its publisher keeps it for late joiners; `None`: not at all.
+    pub kept: Option<Kept>,
+    /// Whether its publisher offers best-effort delivery.
+    pub best_effort: bool,
+    /// Time since its publication.
+    pub age: Duration,
+}
+
+impl Origin {
+    /// The class of its publisher.
+    pub const fn class(&self) -> Class {
+        Class { transient_local: self.kept.is_some(), reliable: !self.best_effort }
+    }
+}
+
+/// A message that its publisher keeps for late joiners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// Identifies the publication among those of its topic, also after a restart of this node.
+    pub identity: u64,
+    /// The number of messages that its publisher keeps, at least 1.
+    pub depth: u32,
+    /// Whether an earlier message with this identity was a copy of the same publication. In ROS 1
+    /// this holds for a message that was kept already when the publisher was connected: later ones
+    /// may repeat a content.
+    pub is_repeatable: bool,
+}
+
+/// A number that identifies a publication by its properties, the same after a restart.
+pub fn identity(properties: &(impl std::hash::Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    properties.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A publisher of one topic: distinguishes publishers, so that the latched messages of each are
@@ -189,6 +303,15 @@ pub enum Command {
         source: Source,
         /// The serialized message, without any length prefix.
         payload: Bytes,
+        /// The publication.
+        origin: Origin,
+    },
+    /// Forget the messages that are kept for late joiners of an advertised topic.
+    Forget {
+        /// Local name.
+        topic: String,
+        /// Their publisher; `None` means all.
+        source: Option<Source>,
     },
     /// Serve a service locally on behalf of a peer. A repetition replaces the type.
     Serve {
@@ -243,6 +366,8 @@ pub enum Event {
         source: Source,
         /// The serialized message, without any length prefix.
         payload: Bytes,
+        /// The publication.
+        origin: Origin,
         /// The time at which its last byte was read.
         received: Instant,
     },
@@ -252,6 +377,15 @@ pub enum Event {
         topic: String,
         /// The publisher that left.
         source: Source,
+    },
+    /// The number of messages that a local publisher keeps for late joiners has become known.
+    Depth {
+        /// Local name.
+        topic: String,
+        /// The publisher.
+        source: Source,
+        /// The number, at least 1.
+        depth: u32,
     },
     /// Whether an advertised topic has local subscribers (sent on change).
     Wanted {

@@ -24,7 +24,7 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{
     LocalForm, ServiceTranslator, TranslatedService, Translator, localize, localize_service,
 };
-use tautline_gateway::{CallId, Outcome, Service, Source, Topic};
+use tautline_gateway::{CallId, Origin, Outcome, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
 
 /// Maximum bytes of this robot's own topics that may be queued; more are dropped and counted.
@@ -111,10 +111,13 @@ pub(crate) struct Incoming {
     pub(crate) topic: String,
     pub(crate) source: Source,
     pub(crate) payload: Bytes,
+    pub(crate) origin: Origin,
     pub(crate) encoded: bool,
     pub(crate) translator: Option<Arc<Translator>>,
     /// The end of its lifespan.
     pub(crate) expires: Option<Instant>,
+    /// When it had the age in `origin`.
+    pub(crate) arrived: Instant,
 }
 
 impl Job {
@@ -348,6 +351,7 @@ mod tests {
             topic: "/x".into(),
             source: Source::here(0),
             payload: payload.into(),
+            origin: Origin::default(),
             encoded: false,
             published: Instant(0),
         }

@@ -77,6 +77,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
             topic: IMAGE.into(),
             source: Source::here(0),
             payload: payload.clone(),
+            origin: tautline_gateway::Origin::default(),
             received: Instant::now(),
         });
         std::thread::sleep(Duration::from_millis(50));

@@ -332,6 +332,7 @@ impl Running {
             topic: topic.into(),
             source: Source::here(0),
             payload: Bytes::copy_from_slice(&number.to_le_bytes()),
+            origin: tautline_gateway::Origin::default(),
             received: Instant::now(),
         });
     }

@@ -18,7 +18,7 @@ impl Instant {
     }
 
     /// This instant less `duration`, but not before the origin.
-    pub(crate) fn before(self, duration: Duration) -> Self {
+    pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 

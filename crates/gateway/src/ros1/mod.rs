@@ -12,6 +12,7 @@
 //! | which topics are offered | `discovery.rs` |
 //! | how a publisher is found, probed and connected to | `probes.rs`, `connection.rs` |
 //! | how messages are read | `subscription.rs` |
+//! | which messages a publisher repeats, and their age | `latched.rs` |
 //! | how messages reach local subscribers, queues, latching | `publication.rs` |
 //! | which definitions of local publishers are kept | `definitions.rs` |
 //! | which services are offered | `services.rs` |
@@ -34,6 +35,7 @@ mod discovery;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod header;
+mod latched;
 mod listeners;
 mod master;
 mod polls;

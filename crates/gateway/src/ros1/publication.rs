@@ -9,7 +9,7 @@ use super::shown;
 use super::xmlrpc::tune;
 use crate::lock::lock;
 use crate::log_limit::log_limited;
-use crate::{MAX_SOURCES, Source, Topic};
+use crate::{MAX_SOURCES, Origin, Source, Topic};
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -46,8 +46,15 @@ pub(super) struct Publication {
     pub subscribers: BTreeMap<u64, Subscriber>,
     /// Reported refusals of subscribers.
     reported: BTreeSet<String>,
-    /// The last message of each source, least recently updated first.
-    latched: Vec<(Source, Bytes)>,
+    /// The last messages of each source that keeps them, least recently updated first.
+    latched: Vec<(Source, VecDeque<Latched>)>,
+}
+
+/// A message for late joiners.
+struct Latched {
+    payload: Bytes,
+    /// The end of its lifespan.
+    expires: Option<Instant>,
 }
 
 /// One local subscriber; its connection closes when dropped.
@@ -77,30 +84,46 @@ impl Publication {
         }
     }
 
-    /// Queues `payload` for every subscriber and, if latched, for later ones.
-    pub fn publish(&mut self, source: Source, payload: Bytes) {
+    /// Queues `payload` for every subscriber and, if its publisher keeps it, for later ones.
+    pub fn publish(&mut self, source: Source, payload: Bytes, origin: &Origin) {
         for subscriber in self.subscribers.values() {
             let dropped = subscriber.queue.push(payload.clone());
             self.drops.fetch_add(dropped, Ordering::Relaxed);
         }
-        if self.topic.qos.transient_local {
-            self.latch(source, payload);
+        if let Some(kept) = origin.kept {
+            let left = self.topic.qos.lifespan.map(|it| it.saturating_sub(origin.age));
+            let expires = left.and_then(|it| Instant::now().checked_add(it));
+            self.latch(source, Latched { payload, expires }, kept.depth);
         }
     }
 
-    fn latch(&mut self, source: Source, payload: Bytes) {
-        self.latched.retain(|(kept, _)| *kept != source);
+    fn latch(&mut self, source: Source, message: Latched, depth: u32) {
+        let known = self.latched.iter().position(|(kept, _)| *kept == source);
+        let mut messages = known.map(|at| self.latched.remove(at).1).unwrap_or_default();
+        messages.push_back(message);
+        while messages.len() > depth.max(1) as usize {
+            messages.pop_front();
+        }
         if self.latched.len() >= MAX_SOURCES as usize {
             self.latched.remove(0);
         }
-        self.latched.push((source, payload));
+        self.latched.push((source, messages));
+    }
+
+    /// Forgets the messages kept of a source, or of all.
+    pub fn forget(&mut self, source: Option<Source>) {
+        self.latched.retain(|(kept, _)| source.is_some_and(|source| *kept != source));
+    }
+
+    /// The messages for a late joiner.
+    fn latched(&self, now: Instant) -> impl Iterator<Item = &Bytes> {
+        let messages = self.latched.iter().flat_map(|(_, messages)| messages);
+        let fresh = messages.filter(move |it| it.expires.is_none_or(|at| now <= at));
+        fresh.map(|it| &it.payload)
     }
 
     /// Replaces the description by a newer one of the same type.
     pub fn update(&mut self, topic: Topic) {
-        if !topic.qos.transient_local {
-            self.latched.clear();
-        }
         self.topic = topic;
     }
 
@@ -162,7 +185,7 @@ impl Publication {
         notes: mpsc::Sender<Note>,
     ) {
         let queue = Arc::new(Queue::default());
-        for (_, payload) in &self.latched {
+        for payload in self.latched(Instant::now()) {
             let dropped = queue.push(payload.clone());
             self.drops.fetch_add(dropped, Ordering::Relaxed);
         }
@@ -383,8 +406,8 @@ mod tests {
     use super::super::definitions::Definitions;
     use super::super::slots::SlotPool;
     use super::*;
-    use crate::Qos;
     use crate::types::installed::Installed;
+    use crate::{Kept, Qos};
 
     /// One end in `publication`; of the other nothing is read. Buffers are small.
     async fn silent(publication: &mut Publication, pool: &Arc<SlotPool>, id: u64) -> TcpStream {
@@ -422,7 +445,8 @@ mod tests {
                 publication.admit_subscriber(peer, "/new", later()).is_err(),
                 "no message waits"
             );
-            publication.publish(Source::at_peer(0, 0), vec![0; 1 << 20].into());
+            let source = Source::at_peer(0, 0);
+            publication.publish(source, vec![0; 1 << 20].into(), &Origin::default());
             assert!(
                 publication.admit_subscriber(peer, "/new", Instant::now()).is_err(),
                 "not for long"
@@ -478,14 +502,44 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_of_each_source_is_latched_up_to_a_limit() {
+    fn the_last_messages_of_each_source_are_latched_up_to_a_limit() {
         let mut publication = Publication::new(topic(), Arc::default());
-        publication.publish(Source::at_peer(0, 0), Bytes::from_static(b"old"));
+        let mut publish = |number, text: &'static str, depth| {
+            let kept = Some(Kept { identity: 0, depth, is_repeatable: false });
+            let payload = Bytes::from_static(text.as_bytes());
+            let origin = Origin { kept, ..Origin::default() };
+            publication.publish(Source::at_peer(0, number), payload, &origin);
+        };
+        publish(0, "old", 1);
         for number in 0..=MAX_SOURCES {
-            publication.publish(Source::at_peer(0, number), Bytes::from_static(b"new"));
+            publish(number, "new", 1);
         }
-        assert_eq!(publication.latched.len(), MAX_SOURCES as usize);
-        assert_eq!(publication.latched[0], (Source::at_peer(0, 1), Bytes::from_static(b"new")));
+        publish(1, "newer", 1);
+        publish(MAX_SOURCES, "newer", 2);
+        let latched = || publication.latched(Instant::now()).collect::<Vec<_>>();
+        assert_eq!(latched().len(), MAX_SOURCES as usize + 1);
+        let at_end = latched().len() - 3;
+        assert_eq!(latched()[at_end..], ["newer", "new", "newer"], "the last updated ones last");
+        publication.forget(Some(Source::at_peer(0, 1)));
+        let left = publication.latched(Instant::now()).count();
+        assert_eq!(left, MAX_SOURCES as usize);
+        publication.forget(None);
+        assert_eq!(publication.latched(Instant::now()).count(), 0);
+    }
+
+    #[test]
+    fn each_publisher_is_latched_by_its_own_policy_and_until_its_lifespan_ends() {
+        let lifespan = Some(Duration::from_secs(1000));
+        let topic = Topic { qos: Qos { lifespan, ..topic().qos }, ..topic() };
+        let mut publication = Publication::new(topic, Arc::default());
+        let kept = Some(Kept { identity: 0, depth: 1, is_repeatable: false });
+        let old = Origin { kept, age: Duration::from_secs(990), ..Origin::default() };
+        publication.publish(Source::at_peer(0, 0), Bytes::from_static(b"kept"), &old);
+        let volatile = Origin::default();
+        publication.publish(Source::at_peer(0, 1), Bytes::from_static(b"not kept"), &volatile);
+        let now = Instant::now();
+        assert!(publication.latched(now).eq([&Bytes::from_static(b"kept")]));
+        assert_eq!(publication.latched(now + Duration::from_secs(11)).count(), 0);
     }
 
     #[test]

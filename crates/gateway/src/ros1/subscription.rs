@@ -4,6 +4,7 @@
 use super::Note;
 use super::byte_budget::{ByteBudget, Reservation};
 use super::connection::{ConnectError, Description, Identity, TypeVersion};
+use super::latched::PublisherHistory;
 use super::shown;
 use crate::lock::lock;
 use crate::rejections::Reason;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncBufRead, AsyncReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -178,12 +179,13 @@ impl ReaderTask {
             match self.context.identity.open(&self.uri, &self.topic).await {
                 Ok((stream, found)) => {
                     let mismatch = self.mismatch(&found.version);
-                    self.report(ReaderNote::Connected(found)).await;
+                    self.report(ReaderNote::Connected(found.clone())).await;
                     if mismatch.is_some() {
                         break mismatch.map(Exclusion::OtherType);
                     }
                     let source = lease.get_or_insert_with(|| self.take_source()).source;
-                    let error = self.read_messages(stream, source).await;
+                    let publisher = PublisherHistory::new(&self.uri, &found);
+                    let error = self.read_messages(stream, source, &publisher).await;
                     tracing::debug!(topic = self.topic, uri = self.uri, %error, "publisher lost");
                     self.report(ReaderNote::Lost).await;
                     pause = FIRST_RETRY;
@@ -234,18 +236,24 @@ impl ReaderTask {
     }
 
     /// Reads until the connection breaks; returns the reason.
-    async fn read_messages(&self, stream: TcpStream, source: Source) -> io::Error {
+    async fn read_messages(
+        &self,
+        stream: TcpStream,
+        source: Source,
+        publisher: &PublisherHistory,
+    ) -> io::Error {
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
         let mut oversized = 0u64;
         loop {
             let reservation = self.context.incomplete.reservation();
             match read_message(&mut reader, self.context.max_message, reservation).await {
-                Ok(Incoming::Message(payload)) => self.context.events.emit(Event::Message {
-                    topic: self.topic.clone(),
-                    source,
-                    payload,
-                    received: Instant::now(),
-                }),
+                Ok(Incoming::Message(payload)) => {
+                    let received = Instant::now();
+                    let origin = publisher.origin(&payload, received, SystemTime::now());
+                    let topic = self.topic.clone();
+                    let message = Event::Message { topic, source, payload, origin, received };
+                    self.context.events.emit(message);
+                }
                 Ok(Incoming::Oversized(bytes)) => {
                     oversized += 1;
                     self.context.shared.rejections.add(&self.topic, Reason::TooLarge);

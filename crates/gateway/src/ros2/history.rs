@@ -4,15 +4,15 @@
 
 use super::names::{self, DdsTopic};
 use super::qos;
-use crate::Qos;
 use crate::lock::lock;
+use crate::{Class, Qos};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInfo};
 
 /// Time in which a new publisher sends its first messages.
-const START: Duration = Duration::from_secs(1);
+const START: Duration = Duration::from_millis(500);
 /// Time limit for kept messages, which take tens of milliseconds on one machine.
 const ARRIVAL: Duration = Duration::from_millis(500);
 /// Largest count for one publisher.
@@ -23,7 +23,7 @@ const MAX_COUNTS: usize = 256;
 /// Known depths and pending counts by topic.
 #[derive(Default)]
 pub struct Histories {
-    found: BTreeMap<String, u32>,
+    found: BTreeMap<String, HashMap<Guid, u32>>,
     pending: BTreeMap<String, Stage>,
 }
 
@@ -48,12 +48,25 @@ impl Stage {
 }
 
 impl Histories {
-    /// The known depth of a topic's publishers, at least 1.
+    /// The largest known depth of a topic's publishers, at least 1.
     pub fn depth(&self, topic: &str) -> u32 {
-        self.found.get(topic).copied().unwrap_or(1)
+        let depths = self.found.get(topic).into_iter().flat_map(HashMap::values);
+        depths.copied().max().unwrap_or(1)
     }
 
-    /// Schedules a count for a new transient local publisher of the topic.
+    /// The known depths of a topic's publishers.
+    pub fn depths(&self, topic: &str) -> impl Iterator<Item = (Guid, u32)> {
+        let depths = self.found.get(topic).into_iter().flatten();
+        depths.map(|(writer, depth)| (*writer, *depth))
+    }
+
+    /// Whether messages of the topic are about to be counted for the first time.
+    pub fn is_uncounted(&self, topic: &str) -> bool {
+        self.pending.contains_key(topic) && !self.found.contains_key(topic)
+    }
+
+    /// Schedules a count for a transient local publisher of the topic, which is new or has published
+    /// more messages than it was known to keep.
     pub fn schedule(&mut self, topic: &str, now: Instant) {
         if self.pending.len() < MAX_COUNTS {
             self.pending.entry(topic.into()).or_insert(Stage::Waiting(now + START));
@@ -87,8 +100,9 @@ impl Histories {
         each: &[Qos],
         participant: &Arc<Participant>,
     ) {
-        let local: Vec<Qos> = each.iter().copied().filter(|qos| qos.transient_local).collect();
-        match Count::start(topic, type_name, &qos::to_read(&local), participant) {
+        let reliable = each.iter().filter(|qos| qos.transient_local).all(|qos| qos.reliable);
+        let class = Class { transient_local: true, reliable };
+        match Count::start(topic, type_name, &qos::to_read(class), participant) {
             Ok(count) => drop(self.pending.insert(topic.into(), Stage::Counting(count))),
             Err(error) => {
                 tracing::warn!(topic, %error, "the messages kept by its publishers are not counted");
@@ -97,22 +111,29 @@ impl Histories {
         }
     }
 
-    /// Topics whose counts have ended with a larger depth.
+    /// Topics whose counts have ended.
     pub fn ended(&mut self, now: Instant) -> Vec<String> {
         let over =
             |_: &String, stage: &mut Stage| matches!(stage, Stage::Counting(it) if it.until <= now);
         let ended: Vec<_> = self.pending.extract_if(.., over).collect();
-        let mut grown = Vec::new();
+        let mut topics = Vec::new();
         for (topic, stage) in ended {
             let Stage::Counting(count) = stage else { continue };
-            let kept = lock(&count.kept);
-            let depth = kept.values().copied().max().unwrap_or(1);
-            if depth > self.depth(&topic) {
-                self.found.insert(topic.clone(), depth);
-                grown.push(topic);
+            let depths = self.found.entry(topic.clone()).or_default();
+            for (writer, count) in lock(&count.kept).iter() {
+                let depth = depths.entry(*writer).or_default();
+                *depth = (*depth).max(*count);
             }
+            topics.push(topic);
         }
-        grown
+        topics
+    }
+
+    /// A publisher of the topic has left.
+    pub fn forget_writer(&mut self, topic: &str, writer: &Guid) {
+        if let Some(depths) = self.found.get_mut(topic) {
+            depths.remove(writer);
+        }
     }
 }
 

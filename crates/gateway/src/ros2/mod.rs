@@ -44,7 +44,7 @@ use crate::rejections::Reason;
 use crate::shared::Shared;
 use crate::threads;
 use crate::types::installed::Installed;
-use crate::{Command, Event, Events, Gateway, GatewayStatus, Selector, Source};
+use crate::{Command, Event, Events, Gateway, GatewayStatus, Origin, Selector, Source};
 use actor::{Actor, Setup};
 use bytes::Bytes;
 use outbox::Outbox;
@@ -55,7 +55,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use subscription::TautlineWriters;
+use subscription::KnownWriters;
 use tautline_dds::{Discovery, Participant};
 
 pub use tautline_dds::{MAX_DOMAIN, Range};
@@ -113,15 +113,24 @@ enum Order {
     Discovered(Discovery),
     /// The size of GUIDs in the ROS graph has changed; at most one such order is queued.
     GidSizeChanged,
-    /// Our node has one more writer.
-    WriterAdded,
+    /// The writers of our node have changed.
+    WritersChanged,
+    /// The messages that the publishers of a topic keep are to be counted.
+    Count(String),
     Stop,
 }
 
 struct Outbound {
     publication: Arc<Publication>,
     source: Source,
-    payload: Bytes,
+    /// `None`: forget the messages that are kept of the source.
+    message: Option<(Bytes, Origin)>,
+}
+
+impl Outbound {
+    fn bytes(&self) -> usize {
+        self.message.as_ref().map_or(0, |(payload, _)| payload.len())
+    }
 }
 
 /// The publications by topic.
@@ -133,7 +142,7 @@ struct Context {
     participant: Arc<Participant>,
     shared: Arc<Shared>,
     events: Arc<dyn Events>,
-    tautline_writers: TautlineWriters,
+    writers: KnownWriters,
     tautline_name: Arc<str>,
     max_message: usize,
     /// Calls by local clients so far.
@@ -170,7 +179,7 @@ impl Ros2 {
             participant,
             shared: shared.clone(),
             events: events.clone(),
-            tautline_writers: TautlineWriters::default(),
+            writers: KnownWriters::default(),
             tautline_name: options.tautline_name.as_str().into(),
             max_message: options.max_message,
             calls: Arc::default(),
@@ -191,13 +200,19 @@ impl Ros2 {
         Ok(Self { orders, outbound, shared, publications, location, threads })
     }
 
-    fn publish(&self, topic: &str, source: Source, payload: Bytes) {
+    fn publish(&self, topic: &str, source: Source, message: Option<(Bytes, Origin)>) {
         let Some(publication) = lock(&self.publications).get(topic).cloned() else { return };
-        let bytes = payload.len();
-        if self.shared.admit(topic, bytes)
-            && self.outbound.send(Outbound { publication, source, payload }).is_err()
-        {
+        let message = Outbound { publication, source, message };
+        let bytes = message.bytes();
+        if self.shared.admit(topic, bytes) && self.outbound.send(message).is_err() {
             self.shared.backlog.release(bytes);
+        }
+    }
+
+    fn forget_all(&self, topic: &str) {
+        let publication = lock(&self.publications).get(topic).cloned();
+        if let Some(publication) = publication {
+            publication.forget(None);
         }
     }
 }
@@ -221,16 +236,18 @@ fn write(shared: &Shared, messages: &Receiver<Outbound>) {
         }
         let more = messages.try_iter().take(QUEUED_AT_ONCE);
         more.for_each(|message| enqueue(shared, &mut outbox, message));
-        if let Some(Outbound { publication, source, payload }) = outbox.next() {
-            shared.backlog.release(payload.len());
-            publication.write(source, payload);
+        let Some(next) = outbox.next() else { continue };
+        shared.backlog.release(next.bytes());
+        match next.message {
+            Some((payload, origin)) => next.publication.write(next.source, payload, &origin),
+            None => next.publication.forget(Some(next.source)),
         }
     }
 }
 
 fn enqueue(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
     let peer = message.source.peer;
-    let bytes = message.payload.len();
+    let bytes = message.bytes();
     // A watchdog's safe message follows the commands that arrived before it.
     let is_same = |queued: &Outbound| Arc::ptr_eq(&queued.publication, &message.publication);
     let behind = if peer.is_none() { outbox.last_with(is_same) } else { None };
@@ -239,7 +256,7 @@ fn enqueue(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
         None => Err(message),
     };
     if let Err(refused) = pushed.or_else(|message| outbox.push(peer, bytes, message)) {
-        shared.backlog.release(refused.payload.len());
+        shared.backlog.release(refused.bytes());
         shared.rejections.add(&refused.publication.topic.name, Reason::GatewayBehind);
     }
 }
@@ -247,9 +264,13 @@ fn enqueue(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
 impl Gateway for Ros2 {
     fn handle(&self, command: Command) {
         let order = match command {
-            Command::Publish { topic, source, payload } => {
-                return self.publish(&topic, source, payload);
+            Command::Publish { topic, source, payload, origin } => {
+                return self.publish(&topic, source, Some((payload, origin)));
             }
+            Command::Forget { topic, source: Some(source) } => {
+                return self.publish(&topic, source, None);
+            }
+            Command::Forget { topic, source: None } => return self.forget_all(&topic),
             other => {
                 let admitted = self.shared.backlog.admit_command(other);
                 admitted.map_or_else(|event| Order::Emit(*event), Order::Do)

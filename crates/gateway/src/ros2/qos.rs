@@ -2,7 +2,7 @@
 //! Quality of service: the policies of DDS, and those sent to the other robot.
 
 use super::history::MAX_DEPTH;
-use crate::{Liveliness, Qos};
+use crate::{Class, Classes, Liveliness, Qos};
 use std::time::Duration;
 use tautline_dds::{INFINITE, Qos as Dds};
 
@@ -12,6 +12,9 @@ const VOLATILE: u32 = 0;
 const TRANSIENT_LOCAL: u32 = 1;
 const AUTOMATIC: u32 = 0;
 const MANUAL_BY_TOPIC: u32 = 2;
+/// Numbers of policies (DDS 1.4, 2.3.3).
+const DURABILITY: u32 = 2;
+const RELIABILITY: u32 = 11;
 
 /// The offer of a writer. DDS does not announce its depth.
 pub fn offered(dds: &Dds) -> Qos {
@@ -25,19 +28,15 @@ pub fn offered(dds: &Dds) -> Qos {
             manual: dds.liveliness.kind == MANUAL_BY_TOPIC,
             lease: finite(dds.liveliness.lease),
         },
+        classes: Classes::default(),
     }
 }
 
-/// The policies of a reader that matches each of these writers: no more than the least offer.
-pub fn to_read<'a>(all: impl IntoIterator<Item = &'a Qos>) -> Dds {
-    let (mut reliable, mut transient_local) = (true, true);
-    for qos in all {
-        reliable &= qos.reliable;
-        transient_local &= qos.transient_local;
-    }
+/// The policies of a reader for publishers of a class. It also matches those of stronger classes.
+pub fn to_read(class: Class) -> Dds {
     Dds {
-        reliable,
-        durability: if transient_local { TRANSIENT_LOCAL } else { VOLATILE },
+        reliable: class.reliable,
+        durability: if class.transient_local { TRANSIENT_LOCAL } else { VOLATILE },
         // The gateway takes each message at once.
         keep_all: true,
         ignore_own: true,
@@ -77,13 +76,19 @@ fn nanoseconds(duration: Option<Duration>) -> i64 {
     duration.map_or(INFINITE, |it| it.as_nanos().try_into().unwrap_or(INFINITE))
 }
 
+/// Whether endpoints of one topic may differ in this policy, so that each matches a part of the
+/// others ([`Class`]).
+pub fn is_of_class(id: u32) -> bool {
+    matches!(id, DURABILITY | RELIABILITY)
+}
+
 /// ROS 2's name of a policy by which endpoints did not match (DDS 1.4, 2.3.3).
 pub fn policy(id: u32) -> &'static str {
     match id {
-        2 => "durability",
+        DURABILITY => "durability",
         4 => "deadline",
         8 => "liveliness",
-        11 => "reliability",
+        RELIABILITY => "reliability",
         23 => "data representation",
         _ => "a policy that ROS 2 does not have",
     }
@@ -96,15 +101,6 @@ mod tests {
     const SECOND: Option<Duration> = Some(Duration::from_secs(1));
 
     #[test]
-    fn a_reader_requests_the_least_offer() {
-        let strong = Qos { transient_local: true, ..Qos::default() };
-        let weak = Qos { reliable: false, ..Qos::default() };
-        assert!(to_read([&strong]).reliable && to_read([&strong]).durability == TRANSIENT_LOCAL);
-        let both = to_read([&strong, &weak]);
-        assert!(!both.reliable && both.durability == VOLATILE);
-    }
-
-    #[test]
     fn policies_survive_the_conversion_to_dds_and_back() {
         let qos = Qos {
             transient_local: true,
@@ -113,6 +109,7 @@ mod tests {
             deadline: SECOND,
             lifespan: SECOND,
             liveliness: Liveliness { manual: true, lease: SECOND },
+            classes: Classes::default(),
         };
         let dds = to_write(&qos, String::new());
         assert_eq!(dds.depth, 3);

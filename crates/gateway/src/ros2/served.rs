@@ -4,6 +4,7 @@
 use super::Context;
 use super::names::{self, DdsTopic, ServiceTypes};
 use super::pairing::Caller;
+use super::subscription::Writer;
 use crate::lock::lock;
 use crate::rejections::Reason;
 use crate::{CallId, Event, Service};
@@ -105,7 +106,7 @@ impl Receiver {
             return reject(Reason::CallerGone);
         };
         // The request is for a local server: other Tautline nodes do not call ours.
-        if self.context.tautline_writers.contains(&writer) {
+        if self.context.writers.get(&writer) == Some(Writer::OfTautline) {
             return;
         }
         if payload.len() > self.context.max_message {

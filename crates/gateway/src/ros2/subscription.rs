@@ -1,115 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics read from local publishers.
 
-use super::Context;
+use super::history::MAX_DEPTH;
 use super::names::{self, DdsTopic};
 use super::pairing::is_cdr;
-use super::qos;
+use super::{Context, Order, qos};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::rejections::Reason;
 use crate::sources::SourceNumbers;
-use crate::{Event, Source};
+use crate::{Class, Classes, Event, Kept, Origin, Source, identity};
 use bytes::Bytes;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, SampleInfo};
 
-/// Writers of Tautline nodes on this machine, whose messages are not carried. The discovery thread
-/// adds a writer before its first message can be read.
+/// The publishers of this machine. The discovery thread adds one before its first message can be
+/// read.
 #[derive(Clone, Default)]
-pub struct TautlineWriters(Arc<RwLock<HashSet<Guid>>>);
+pub struct KnownWriters(Arc<RwLock<HashMap<Guid, Writer>>>);
 
-/// Such writers tracked; further ones count as local publishers.
-pub const MAX_TAUTLINE_WRITERS: usize = 65_536;
+/// A publisher of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// It belongs to a Tautline node. Its messages are not carried.
+    OfTautline,
+    Local(Class),
+}
 
-impl TautlineWriters {
+/// Writers tracked; the messages of further ones are not read.
+pub const MAX_WRITERS: usize = 65_536;
+
+impl KnownWriters {
     pub fn on_event(&self, event: &Discovery) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Discovery::Writer(writer) if names::is_of_tautline(&writer.qos.user_data) => {
-                if all.len() < MAX_TAUTLINE_WRITERS || all.contains(&writer.guid) {
-                    all.insert(writer.guid);
+            Discovery::Writer(writer) => {
+                if all.len() >= MAX_WRITERS && !all.contains_key(&writer.guid) {
+                    log_limited!(warn, {}, "more than {MAX_WRITERS} publishers on this machine");
                     return;
                 }
-                log_limited!(warn, {}, "too many writers of Tautline nodes on this machine");
+                let known = match names::is_of_tautline(&writer.qos.user_data) {
+                    true => Writer::OfTautline,
+                    false => Writer::Local(qos::offered(&writer.qos).class()),
+                };
+                all.insert(writer.guid, known);
             }
             Discovery::WriterGone { guid } => drop(all.remove(guid)),
             _ => {}
         }
     }
 
-    pub fn contains(&self, writer: &Guid) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(writer)
+    pub fn get(&self, writer: &Guid) -> Option<Writer> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(writer).copied()
     }
 }
 
+/// A topic with one reader for each class of its publishers. A single reader with the least
+/// request would miss what publishers keep for late joiners.
 pub struct Subscription {
     /// As ROS 2 has it.
     pub type_name: String,
-    pub policies: Dds,
-    sources: Arc<Mutex<Sources>>,
-    pub reader: RawReader,
+    readers: BTreeMap<Class, RawReader>,
+    publishers: Arc<Mutex<Publishers>>,
 }
 
-/// Numbers of the publishers with messages so far.
+/// The publishers with messages so far, and known depths.
 #[derive(Default)]
-struct Sources {
+struct Publishers {
     numbers: SourceNumbers,
-    of: HashMap<Guid, Source>,
+    known: HashMap<Guid, Publisher>,
+    depths: HashMap<Guid, u32>,
 }
 
-impl Sources {
-    fn of(&mut self, writer: Guid) -> Source {
+#[derive(Clone, Copy)]
+struct Publisher {
+    source: Source,
+    /// Messages read so far.
+    messages: u32,
+}
+
+impl Publishers {
+    /// Counts a message of a writer; returns its source and depth, and whether its depth may be
+    /// larger than it is known to be.
+    fn on_message(&mut self, writer: Guid) -> (Source, u32, bool) {
         let numbers = &mut self.numbers;
-        *self.of.entry(writer).or_insert_with(|| numbers.take())
+        let publisher = self
+            .known
+            .entry(writer)
+            .or_insert_with(|| Publisher { source: numbers.take(), messages: 0 });
+        publisher.messages = publisher.messages.saturating_add(1);
+        let depth = self.depths.get(&writer).copied().unwrap_or(1);
+        let messages = publisher.messages;
+        let may_be_larger =
+            messages.is_power_of_two() && (depth + 1..=MAX_DEPTH).contains(&messages);
+        (publisher.source, depth, may_be_larger)
     }
 }
 
 impl Subscription {
-    /// Starts to read `topic` with a type (as ROS 2 has it).
-    pub fn new(
+    pub fn new(type_name: &str) -> Self {
+        let (readers, publishers) = (BTreeMap::new(), Arc::default());
+        Self { type_name: type_name.into(), readers, publishers }
+    }
+
+    /// Reads `topic` from publishers of these classes, and of no others. Returns whether that is a
+    /// change.
+    pub fn read(
+        &mut self,
         topic: &str,
-        type_name: &str,
-        policies: Dds,
+        classes: Classes,
         context: &Context,
-    ) -> Result<Self, DdsError> {
-        let sources = Arc::<Mutex<Sources>>::default();
-        let receiver =
-            Receiver { topic: topic.into(), sources: sources.clone(), context: context.clone() };
+        orders: &Sender<Order>,
+    ) -> Result<bool, DdsError> {
+        let before = self.readers.len();
+        self.readers.retain(|class, _| classes.contains(*class));
+        let mut is_changed = self.readers.len() != before;
+        for class in classes.iter() {
+            if !self.readers.contains_key(&class) {
+                let reader = self.reader(topic, class, context, orders.clone())?;
+                self.readers.insert(class, reader);
+                is_changed = true;
+            }
+        }
+        Ok(is_changed)
+    }
+
+    fn reader(
+        &self,
+        topic: &str,
+        class: Class,
+        context: &Context,
+        orders: Sender<Order>,
+    ) -> Result<RawReader, DdsError> {
+        let receiver = Receiver {
+            topic: topic.into(),
+            class,
+            created: SystemTime::now(),
+            publishers: self.publishers.clone(),
+            context: context.clone(),
+            orders,
+        };
         let user_data = names::endpoint_user_data("", &context.tautline_name).into_bytes();
-        let dds = Dds { user_data, ..policies.clone() };
+        let dds = Dds { user_data, ..qos::to_read(class) };
         let (name, shared) = (topic.to_owned(), context.shared.clone());
         let incompatible = move |policy, _| {
+            // Publishers of weaker classes are read by other readers.
+            if qos::is_of_class(policy) {
+                return;
+            }
             let text =
                 format!("a publisher of {name} is not read: {} differs", qos::policy(policy));
             shared.troubles.set(&name, "reading", text);
         };
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
-        let topic = DdsTopic::of(topic, type_name);
-        let reader = RawReader::new(&context.participant, topic.with(&dds), receive, incompatible)?;
-        Ok(Self { type_name: type_name.into(), policies, sources, reader })
+        let topic = DdsTopic::of(topic, &self.type_name);
+        RawReader::new(&context.participant, topic.with(&dds), receive, incompatible)
+    }
+
+    pub fn guids(&self) -> impl Iterator<Item = Guid> {
+        self.readers.values().map(|reader| reader.guid)
     }
 
     /// Removes a publisher that has left; returns its number if no other publisher has it.
     pub fn forget(&self, writer: Guid) -> Option<Source> {
-        let mut sources = lock(&self.sources);
-        let source = sources.of.remove(&writer)?;
-        sources.numbers.release(source).then_some(source)
+        let mut publishers = lock(&self.publishers);
+        publishers.depths.remove(&writer);
+        let source = publishers.known.remove(&writer)?.source;
+        publishers.numbers.release(source).then_some(source)
     }
 
-    /// Takes over the source numbers of another reader of the topic.
-    pub fn inherit(&mut self, before: &Self) {
-        std::mem::swap(&mut *lock(&self.sources), &mut *lock(&before.sources));
+    /// Sets the number of messages that a publisher keeps; returns its source if it is read already.
+    pub fn set_depth(&self, writer: Guid, depth: u32) -> Option<Source> {
+        let mut publishers = lock(&self.publishers);
+        let is_new = publishers.depths.insert(writer, depth) != Some(depth);
+        publishers.known.get(&writer).filter(|_| is_new).map(|publisher| publisher.source)
     }
 }
 
 /// Receives samples on Cyclone DDS's thread; does not block.
 struct Receiver {
     topic: String,
-    sources: Arc<Mutex<Sources>>,
+    class: Class,
+    /// When the reader was created: older samples are repeated for it.
+    created: SystemTime,
+    publishers: Arc<Mutex<Publishers>>,
     context: Context,
+    orders: Sender<Order>,
 }
 
 impl Receiver {
@@ -118,7 +197,8 @@ impl Receiver {
         let Some(writer) = info.writer else {
             return self.reject(Reason::PublisherGone);
         };
-        if self.context.tautline_writers.contains(&writer) {
+        // The reader also matches writers of stronger classes, which have a reader of their own.
+        if self.context.writers.get(&writer) != Some(Writer::Local(self.class)) {
             return;
         }
         if !is_cdr(&payload) {
@@ -127,9 +207,30 @@ impl Receiver {
         if payload.len() > self.context.max_message {
             return self.reject(Reason::TooLarge);
         }
-        let source = lock(&self.sources).of(writer);
+        let (source, depth, may_be_larger) = lock(&self.publishers).on_message(writer);
+        let origin = self.origin(writer, depth, info);
+        if origin.kept.is_some() && may_be_larger {
+            // Fails only while the gateway stops.
+            let _ = self.orders.send(Order::Count(self.topic.clone()));
+        }
         let topic = self.topic.clone();
-        self.context.events.emit(Event::Message { topic, source, payload, received });
+        self.context.events.emit(Event::Message { topic, source, payload, origin, received });
+    }
+
+    fn origin(&self, writer: Guid, depth: u32, info: &SampleInfo) -> Origin {
+        let best_effort = !self.class.reliable;
+        if !self.class.transient_local {
+            return Origin { best_effort, ..Origin::default() };
+        }
+        let published = u64::try_from(info.source_timestamp).unwrap_or(0);
+        let published = SystemTime::UNIX_EPOCH + Duration::from_nanos(published);
+        let age = match published < self.created {
+            true => published.elapsed().unwrap_or_default(),
+            false => Duration::ZERO,
+        };
+        // The writer numbers its samples, so the identity is certain.
+        let identity = identity(&(writer, info.seq));
+        Origin { kept: Some(Kept { identity, depth, is_repeatable: true }), best_effort, age }
     }
 
     fn reject(&self, reason: Reason) {
@@ -149,8 +250,8 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_tautline_nodes_are_tracked_until_they_leave_within_a_limit() {
-        let writers = TautlineWriters::default();
+    fn writers_are_tracked_until_they_leave_within_a_limit() {
+        let writers = KnownWriters::default();
         let writer = |number: usize, user_data: Vec<u8>| {
             Discovery::Writer(Endpoint {
                 guid: guid(number),
@@ -162,14 +263,26 @@ mod tests {
         };
         let ours = || names::endpoint_user_data("", "base").into_bytes();
         writers.on_event(&writer(0, Vec::new()));
-        assert!(!writers.contains(&guid(0)));
-        for number in 1..=MAX_TAUTLINE_WRITERS + 1 {
+        let class = Class { transient_local: false, reliable: true };
+        assert_eq!(writers.get(&guid(0)), Some(Writer::Local(class)));
+        for number in 1..=MAX_WRITERS {
             writers.on_event(&writer(number, ours()));
         }
-        assert!(writers.contains(&guid(1)) && writers.contains(&guid(MAX_TAUTLINE_WRITERS)));
-        assert!(!writers.contains(&guid(MAX_TAUTLINE_WRITERS + 1)));
+        assert_eq!(writers.get(&guid(1)), Some(Writer::OfTautline));
+        assert_eq!(writers.get(&guid(MAX_WRITERS)), None);
         writers.on_event(&Discovery::WriterGone { guid: guid(1) });
-        writers.on_event(&writer(MAX_TAUTLINE_WRITERS + 1, ours()));
-        assert!(!writers.contains(&guid(1)) && writers.contains(&guid(MAX_TAUTLINE_WRITERS + 1)));
+        writers.on_event(&writer(MAX_WRITERS, ours()));
+        assert!(writers.get(&guid(1)).is_none() && writers.get(&guid(MAX_WRITERS)).is_some());
+    }
+
+    #[test]
+    fn a_publisher_with_more_messages_than_its_known_depth_is_counted_again_seldom() {
+        let mut publishers = Publishers::default();
+        let counted = |publishers: &mut Publishers, writer| {
+            (1..=4000).filter(|_| publishers.on_message(writer).2).count()
+        };
+        assert_eq!(counted(&mut publishers, guid(1)), 9, "at 2, 4 ... 512");
+        publishers.depths.insert(guid(2), 100);
+        assert_eq!(counted(&mut publishers, guid(2)), 3, "at 128, 256, 512");
     }
 }

@@ -2,14 +2,17 @@
 //! Real nodes under orders for the tests, and a gateway to watch.
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Command as Process, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tautline_gateway::{
-    CallId, Command, Event, Events, Gateway, GatewayStatus, Outcome, Service, Source, Topic,
+    CallId, Command, Event, Events, Gateway, GatewayStatus, Kept, Origin, Outcome, Qos, Service,
+    Source, Topic,
 };
 
 /// How long anything may take before a test fails; ample, since machines may be busy.
@@ -156,13 +159,18 @@ impl Events for Recorder {
 pub struct Watched {
     gateway: Box<dyn Gateway>,
     recorder: Arc<Recorder>,
+    /// What the publishers of advertised topics offer.
+    advertised: Mutex<BTreeMap<String, Qos>>,
+    /// Messages published so far.
+    published: AtomicU64,
 }
 
 impl Watched {
     /// Starts a gateway by `start`, which gets where its events go.
     pub fn start<G: Gateway + 'static>(start: impl FnOnce(Arc<Recorder>) -> G) -> Self {
         let recorder = Arc::new(Recorder::default());
-        Self { gateway: Box::new(start(recorder.clone())), recorder }
+        let gateway = Box::new(start(recorder.clone()));
+        Self { gateway, recorder, advertised: Mutex::default(), published: AtomicU64::new(0) }
     }
 
     pub fn subscribe(&self, topic: &str) {
@@ -174,6 +182,7 @@ impl Watched {
     }
 
     pub fn advertise(&self, topic: &Topic) {
+        self.advertised.lock().unwrap().insert(topic.name.clone(), topic.qos);
         self.gateway.handle(Command::Advertise { topic: topic.clone() });
     }
 
@@ -181,9 +190,27 @@ impl Watched {
         self.gateway.handle(Command::Unadvertise { topic: topic.into() });
     }
 
+    /// Publishes a message of a publisher with exactly the offer of its topic.
     pub fn publish(&self, topic: &str, source: u32, payload: impl Into<bytes::Bytes>) {
+        let qos = self.advertised.lock().unwrap().get(topic).copied().unwrap_or_default();
+        self.publish_as(qos, topic, source, payload);
+    }
+
+    pub fn publish_as(&self, qos: Qos, topic: &str, source: u32, payload: impl Into<bytes::Bytes>) {
         let (source, payload) = (Source::at_peer(0, source), payload.into());
-        self.gateway.handle(Command::Publish { topic: topic.into(), source, payload });
+        let identity = self.published.fetch_add(1, Ordering::Relaxed);
+        let kept = Kept { identity, depth: qos.depth, is_repeatable: false };
+        let origin = Origin {
+            kept: qos.transient_local.then_some(kept),
+            best_effort: !qos.reliable,
+            age: Duration::ZERO,
+        };
+        self.gateway.handle(Command::Publish { topic: topic.into(), source, payload, origin });
+    }
+
+    pub fn forget(&self, topic: &str, source: Option<u32>) {
+        let source = source.map(|source| Source::at_peer(0, source));
+        self.gateway.handle(Command::Forget { topic: topic.into(), source });
     }
 
     pub fn reselect(&self) {

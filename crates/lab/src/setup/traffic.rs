@@ -249,6 +249,7 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
             topic: next.topic.clone(),
             source: Source::here(0),
             payload: payload.into(),
+            origin: tautline_gateway::Origin::default(),
             received: Instant::now(),
         });
     }

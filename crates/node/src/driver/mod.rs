@@ -125,6 +125,10 @@ pub(crate) struct Driver {
 /// Time since the start, including suspend: peers compare their clocks with it.
 struct Clock(Duration);
 
+/// The origin of [`Instant`] is this time before the start. A latched message may have been published
+/// before the daemon started, and its age counts from then.
+const OLDEST_MESSAGE: Duration = Duration::from_secs(30 * 24 * 3600);
+
 impl Clock {
     fn start() -> Self {
         Self(since_boot())
@@ -135,7 +139,8 @@ impl Clock {
     }
 
     fn now(&self) -> Instant {
-        Instant(u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let since_origin = OLDEST_MESSAGE + self.elapsed();
+        Instant(u64::try_from(since_origin.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events of the gateway: topics that local nodes publish, and their messages.
 
+use super::origin::{self, PRESENCE_SOURCE, Presence};
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::Job;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::mapping::{Compression, LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
@@ -11,6 +13,12 @@ use tautline_proto::{
     ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkSet, LinkUse,
     Message, OfferedQos, OfferedTopic, PeerId, Role, SendError,
 };
+
+/// Messages kept of one publisher, if its depth is less: the depth may turn out to be larger.
+const MIN_LATCHED: usize = 16;
+
+/// Time after which all local publishers of a topic have been read.
+const ALL_READ: Duration = Duration::from_secs(5);
 
 /// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
@@ -34,8 +42,18 @@ pub(crate) struct LocalTopic {
     unwanted_since: Option<Instant>,
     last_taken: Option<Instant>,
     pub(crate) rate_limited: u64,
-    /// The last messages of each publisher, for late joiners.
-    pub(super) latched: BTreeMap<Source, VecDeque<Outgoing>>,
+    /// The last messages of each publisher that keeps them for late joiners.
+    latched: BTreeMap<Source, VecDeque<Outgoing>>,
+    /// The newest of these of each publisher, if the rate does not allow it yet, in the order in
+    /// which it was the turn of the publishers.
+    held_back: VecDeque<Outgoing>,
+    /// The number of messages that each of these publishers keeps, where it is known to be above 1.
+    depths: BTreeMap<Source, u32>,
+    /// The time when all publishers have been read and the peers get their [`Presence`]; `None`
+    /// after that, or if the topic is not read.
+    presence_due: Option<Instant>,
+    /// Presence messages so far.
+    revision: u32,
     /// The state of its transforms, if it is a tf topic.
     pub(crate) transforms: Option<Transforms>,
 }
@@ -54,6 +72,10 @@ impl LocalTopic {
             last_taken: None,
             rate_limited: 0,
             latched: BTreeMap::new(),
+            held_back: VecDeque::new(),
+            depths: BTreeMap::new(),
+            presence_due: None,
+            revision: 0,
         }
     }
 
@@ -69,6 +91,11 @@ impl LocalTopic {
     /// Returns the channel on which the topic is advertised to a peer.
     fn channel_of(&self, peer: PeerId) -> Option<ChannelKey> {
         Some(ChannelKey { peer, channel: *self.channels.get(&peer)? })
+    }
+
+    /// Returns the channels of the peers that are subscribed.
+    fn wanting(&self) -> impl Iterator<Item = ChannelKey> {
+        self.wanted_by.iter().filter_map(|peer| self.channel_of(*peer))
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -95,22 +122,72 @@ impl LocalTopic {
     /// subscription gets them from the publishers again.
     pub(super) fn forget_latched(&mut self) {
         self.latched.clear();
+        self.held_back.clear();
+        self.depths.clear();
+        self.presence_due = None;
         if let Some(transforms) = &mut self.transforms {
             transforms.forget();
         }
     }
 
-    /// Keeps a message for late joiners: as many as the QoS depth, in [`MAX_LATCHED_BYTES`].
+    /// Starts to read the topic: its publishers repeat the messages that they keep.
+    pub(super) fn read_from(&mut self, now: Instant) {
+        self.presence_due = Some(now + ALL_READ);
+    }
+
+    /// The number of messages that a publisher keeps.
+    fn depth(&self, source: Source) -> u32 {
+        self.depths.get(&source).copied().unwrap_or(1)
+    }
+
+    /// Keeps a message for late joiners, in [`MAX_LATCHED_BYTES`].
     fn keep_latched(&mut self, message: Outgoing) {
+        let most = (2 * self.depth(message.source) as usize).max(MIN_LATCHED);
         let kept = self.latched.entry(message.source).or_default();
         kept.push_back(message);
         let bytes =
             |kept: &VecDeque<Outgoing>| kept.iter().map(|it| it.payload.len()).sum::<usize>();
-        while kept.len() > 1
-            && (kept.len() > self.topic.qos.depth as usize || bytes(kept) > MAX_LATCHED_BYTES)
-        {
+        while kept.len() > 1 && (kept.len() > most || bytes(kept) > MAX_LATCHED_BYTES) {
             kept.pop_front();
         }
+    }
+
+    /// Whether a message is a copy of one that is kept already: its publisher was connected again.
+    fn repeats_kept(&self, message: &Outgoing) -> bool {
+        let is_same = |kept: &Outgoing, identity| {
+            kept.origin.kept.is_some_and(|kept| kept.identity == identity)
+        };
+        let kept = message.origin.kept.filter(|kept| kept.is_repeatable);
+        kept.is_some_and(|new| {
+            let latched = self.latched.get(&message.source).into_iter().flatten();
+            let held_back = self.held_back.iter().filter(|it| it.source == message.source);
+            latched.chain(held_back).any(|kept| is_same(kept, new.identity))
+        })
+    }
+
+    /// Returns what a late joiner gets: of each publisher as many messages as it keeps.
+    pub(super) fn for_late_joiner(&self) -> Vec<Outgoing> {
+        let mut messages = Vec::new();
+        for (source, kept) in &self.latched {
+            let surplus = kept.len().saturating_sub(self.depth(*source) as usize);
+            messages.extend(kept.iter().skip(surplus).cloned().map(|mut message| {
+                if let Some(kept) = &mut message.origin.kept {
+                    kept.is_repeatable = true;
+                }
+                message
+            }));
+        }
+        messages
+    }
+
+    /// Returns the publishers with kept messages, unless some may not have been read yet.
+    pub(super) fn presence(&mut self) -> Option<Presence> {
+        if self.presence_due.is_some() {
+            return None;
+        }
+        self.revision += 1;
+        let bits = self.latched.keys().map(|source| 1u64.checked_shl(source.number).unwrap_or(0));
+        Some(Presence { revision: self.revision, sources: bits.fold(0, |all, bit| all | bit) })
     }
 
     /// Returns the time of the next message at one per `period`; `None` means now.
@@ -164,8 +241,14 @@ impl Topics {
             Event::Answered { call, outcome, .. } => self.answered(now, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),
-            Event::Message { topic, source, payload, .. } => {
-                let message = Outgoing { topic, source, payload, encoded: false, published: now };
+            Event::Depth { topic, source, depth } => {
+                if let Some(local) = self.local.get_mut(&topic) {
+                    local.depths.insert(source, depth);
+                }
+            }
+            Event::Message { topic, source, payload, origin, .. } => {
+                let (encoded, published) = (false, now.before(origin.age));
+                let message = Outgoing { topic, source, payload, origin, encoded, published };
                 self.local_message(now, message);
             }
         }
@@ -250,10 +333,15 @@ impl Topics {
         }
     }
 
-    /// Stops reading topics that no peer has subscribed to for [`LINGER`].
+    /// Stops reading topics that no peer has subscribed to for [`LINGER`], and reports which
+    /// publishers the others have.
     pub(super) fn stop_reading(&mut self, now: Instant) {
-        let mut unwanted = Vec::new();
+        let (mut unwanted, mut all_read) = (Vec::new(), Vec::new());
         for (name, local) in &mut self.local {
+            if local.presence_due.is_some_and(|at| now >= at) {
+                local.presence_due = None;
+                all_read.push(name.clone());
+            }
             if local.unwanted_since.is_some_and(|at| now.since(at) >= LINGER) {
                 local.unwanted_since = None;
                 local.forget_latched();
@@ -263,6 +351,28 @@ impl Topics {
         for topic in unwanted {
             self.gateway(Command::Unsubscribe { topic });
         }
+        for topic in all_read {
+            self.send_presence(now, &topic);
+        }
+    }
+
+    /// Reports to all subscribed peers which publishers of a topic keep messages.
+    fn send_presence(&mut self, now: Instant, topic: &str) {
+        let Some(local) = self.local.get_mut(topic) else { return };
+        let Some(presence) = local.presence() else { return };
+        for key in local.wanting().collect::<Vec<_>>() {
+            self.send_presence_to(now, key, topic, presence);
+        }
+    }
+
+    pub(super) fn send_presence_to(
+        &mut self,
+        now: Instant,
+        key: ChannelKey,
+        topic: &str,
+        presence: Presence,
+    ) {
+        self.send_payload(now, key, topic, (PRESENCE_SOURCE, presence.emit()), (false, now));
     }
 
     fn source_gone(&mut self, now: Instant, topic: &str, source: Source) {
@@ -270,7 +380,11 @@ impl Topics {
         if local.transforms.is_some() {
             return self.transforms_gone(now, topic, source);
         }
-        local.latched.remove(&source);
+        local.depths.remove(&source);
+        local.held_back.retain(|it| it.source != source);
+        if local.latched.remove(&source).is_some() {
+            self.send_presence(now, topic);
+        }
     }
 
     pub(super) fn local_message(&mut self, now: Instant, message: Outgoing) {
@@ -278,19 +392,72 @@ impl Topics {
         if local.transforms.is_some() {
             return self.local_transforms(now, message);
         }
-        // On a latched topic each publisher's last message counts, and it may be its only one.
-        let limit = local.treatment.period().filter(|_| !local.topic.qos.transient_local);
-        if limit.is_some_and(|period| !local.within(now, period)) {
-            local.rate_limited += 1;
+        if local.repeats_kept(&message) {
             return;
         }
-        self.forward(now, message);
+        if let Some(kept) = message.origin.kept {
+            local.depths.insert(message.source, kept.depth);
+        }
+        let Some(period) = local.treatment.period() else { return self.forward(now, message) };
+        // Messages that are held back have the next turn.
+        if local.held_back.is_empty() && local.within(now, period) {
+            return self.forward(now, message);
+        }
+        let before = local.held_back.iter().position(|it| it.source == message.source);
+        local.rate_limited += u64::from(before.is_some() || message.origin.kept.is_none());
+        // The last message of a publisher that keeps it counts, and it may be its only one.
+        match before {
+            Some(at) => local.held_back[at] = message,
+            None if message.origin.kept.is_some() && local.is_read() => {
+                local.held_back.push_back(message);
+                let due = local.next_within(period);
+                self.hold_back_until(due);
+            }
+            None => {}
+        }
+    }
+
+    /// Schedules [`Self::send_due`].
+    pub(super) fn hold_back_until(&mut self, due: Option<Instant>) {
+        self.next_held_back = [self.next_held_back, due].into_iter().flatten().min();
+    }
+
+    /// Sends the messages that are due and that the rate of their topic held back.
+    pub(super) fn send_due(&mut self, now: Instant) {
+        if self.next_held_back.is_none_or(|at| now < at) {
+            return;
+        }
+        self.next_held_back = None;
+        let waits = |local: &LocalTopic| local.transforms.is_some() || !local.held_back.is_empty();
+        let topics = self.local.iter().filter(|(_, local)| waits(local));
+        for topic in topics.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.send_merged(now, &topic);
+            self.send_held_back(now, &topic);
+        }
+    }
+
+    /// Sends one message of a topic, and schedules the next.
+    fn send_held_back(&mut self, now: Instant, topic: &str) {
+        let Some(local) = self.local.get_mut(topic).filter(|it| !it.held_back.is_empty()) else {
+            return;
+        };
+        // The limit may have been lifted since.
+        let period = local.treatment.period().unwrap_or(Duration::ZERO);
+        let message = match local.within(now, period) {
+            true => local.held_back.pop_front(),
+            false => None,
+        };
+        let due = local.next_within(period).filter(|_| !local.held_back.is_empty());
+        self.hold_back_until(due);
+        if let Some(message) = message {
+            self.forward(now, message);
+        }
     }
 
     /// Sends a message that passed the rate limit; on a compressed topic, through the codec.
     pub(super) fn forward(&mut self, now: Instant, message: Outgoing) {
         let Some(local) = self.local.get(&message.topic) else { return };
-        if !local.is_wanted() && !local.topic.qos.transient_local {
+        if !local.is_wanted() && message.origin.kept.is_none() {
             return;
         }
         match local.treatment.compression {
@@ -305,29 +472,40 @@ impl Topics {
         if !local.is_read() {
             return;
         }
-        if local.topic.qos.transient_local {
+        if message.origin.kept.is_some() {
             local.keep_latched(message.clone());
         }
-        let wanted_by = local.wanted_by.iter();
-        let key = |peer: &PeerId| local.channel_of(*peer);
-        for key in wanted_by.filter_map(key).collect::<Vec<_>>() {
+        for key in local.wanting().collect::<Vec<_>>() {
             self.send_to(now, key, &message);
         }
     }
 
     pub(super) fn send_to(&mut self, now: Instant, key: ChannelKey, message: &Outgoing) {
-        let copy = Message {
-            payload: message.payload.clone(),
-            published: message.published,
-            source: message.source.number,
-            encoded: message.encoded,
-        };
-        match self.endpoint.send(now, key.peer, key.channel, copy) {
+        let Some(local) = self.local.get(&message.topic) else { return };
+        let mut origin = message.origin;
+        if let Some(kept) = &mut origin.kept {
+            kept.depth = local.depth(message.source);
+        }
+        let is_usual = !(origin.best_effort && local.topic.qos.reliable);
+        let content = origin::emit(message.source.number, &origin, is_usual, &message.payload);
+        let (encoded, published) = (message.encoded, message.published);
+        self.send_payload(now, key, &message.topic, content, (encoded, published));
+    }
+
+    fn send_payload(
+        &mut self,
+        now: Instant,
+        key: ChannelKey,
+        topic: &str,
+        (source, payload): (u32, Bytes),
+        (encoded, published): (bool, Instant),
+    ) {
+        let message = Message { payload, published, source, encoded };
+        match self.endpoint.send(now, key.peer, key.channel, message) {
             // The peer has just unsubscribed; its event follows.
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
-                let (topic, here, name) =
-                    (&message.topic, self.endpoint.name(), self.peer_name(key.peer));
+                let (here, name) = (self.endpoint.name(), self.peer_name(key.peer));
                 let text = format!("{topic}: not sent from '{here}' to '{name}': {error}");
                 self.peer_notice(now, key.peer, &text);
             }
@@ -337,6 +515,11 @@ impl Topics {
     fn local_wanted(&mut self, now: Instant, topic: &str, wanted: bool) {
         let Some(publication) = self.publications.get_mut(topic) else { return };
         publication.wanted = wanted;
+        let lingers = !wanted && publication.topic.qos.transient_local;
+        publication.unwanted_since = lingers.then_some(now);
+        if lingers {
+            return;
+        }
         for key in self.offering(topic) {
             self.endpoint.want(now, key.peer, key.channel, wanted);
         }
@@ -381,6 +564,7 @@ pub(super) fn channel_config(
                 deadline: topic.qos.deadline,
                 manual_liveliness: topic.qos.liveliness.manual,
                 lease: topic.qos.liveliness.lease,
+                classes: topic.qos.classes.bits(),
             },
             role: Role::Topic,
             order: order(treatment, all_count),

@@ -4,6 +4,7 @@
 
 mod lines;
 mod local;
+mod origin;
 mod own;
 mod record;
 mod reload;
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
-use tautline_gateway::{Command, Source, tf};
+use tautline_gateway::{Command, Origin, Source, tf};
 use tautline_proto::{Endpoint, Instant, PeerId};
 pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
@@ -85,6 +86,7 @@ pub(crate) struct Outgoing {
     pub(crate) topic: String,
     pub(crate) source: Source,
     pub(crate) payload: Bytes,
+    pub(crate) origin: Origin,
     pub(crate) encoded: bool,
     pub(crate) published: Instant,
 }
@@ -127,8 +129,9 @@ pub(crate) struct Topics {
     orders: VecDeque<Order>,
     /// Which frames are sent on tf topics, and under which names.
     tf_rules: tf::Rules,
-    /// Lower bound of the time when a merged tf message is due; `None` if no transform is queued.
-    next_merged: Option<Instant>,
+    /// Lower bound of the time when a message is due that its topic's rate holds back; `None` if
+    /// there is none.
+    next_held_back: Option<Instant>,
     pub(crate) notices: Notices,
     pub(crate) recorder: Recorder,
 }
@@ -161,7 +164,7 @@ impl Topics {
             watchdogs: Watchdogs::new(&config.watchdogs),
             orders: VecDeque::new(),
             tf_rules: config.tf.clone(),
-            next_merged: None,
+            next_held_back: None,
             notices: Notices::default(),
             recorder: Recorder::default(),
         }
@@ -173,7 +176,7 @@ impl Topics {
 
     /// Returns the time at which [`Topics::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let timers = [self.next_merged, self.next_call_due(), self.watchdogs.poll_timeout()];
+        let timers = [self.next_held_back, self.next_call_due(), self.watchdogs.poll_timeout()];
         timers.into_iter().flatten().min()
     }
 
@@ -347,7 +350,7 @@ impl Topics {
         let Some(mut local) = self.local.remove(name) else { return };
         local.treatment = found;
         // Queued transforms may be due earlier now.
-        self.next_merged = self.next_merged.map(|_| now);
+        self.next_held_back = self.next_held_back.map(|_| now);
         for peer in local.channels.keys().copied().collect::<Vec<_>>() {
             self.offer(now, &mut local, peer);
         }

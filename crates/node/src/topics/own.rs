@@ -6,7 +6,7 @@ use super::remote::{Publication, is_same_type};
 use super::{Outgoing, Topics};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use tautline_gateway::{Command, MAX_SOURCES, Source, Topic};
+use tautline_gateway::{Command, MAX_SOURCES, Origin, Source, Topic};
 use tautline_proto::Instant;
 
 /// This node as a source, after the publishers of its ROS.
@@ -35,6 +35,7 @@ impl Topics {
                 from: BTreeSet::new(),
                 own: true,
                 wanted: false,
+                unwanted_since: None,
             };
             self.publications.insert(topic.name.clone(), publication);
             return self.gateway(Command::Advertise { topic });
@@ -81,12 +82,15 @@ impl Topics {
     pub(crate) fn send_own(&mut self, now: Instant, name: &str, payload: Bytes) {
         let topic = name.to_owned();
         if self.own_is_wanted_here(name) {
-            let (topic, payload) = (topic.clone(), payload.clone());
-            self.gateway(Command::Publish { topic, source: SOURCE, payload });
+            let (topic, payload, origin) = (topic.clone(), payload.clone(), Origin::default());
+            self.gateway(Command::Publish { topic, source: SOURCE, payload, origin });
         }
         if self.own_is_wanted_by_peers(name) {
-            let (source, encoded, published) = (SOURCE, false, now);
-            self.local_message(now, Outgoing { topic, source, payload, encoded, published });
+            let (source, origin, encoded, published) = (SOURCE, Origin::default(), false, now);
+            self.local_message(
+                now,
+                Outgoing { topic, source, payload, origin, encoded, published },
+            );
         }
     }
 }

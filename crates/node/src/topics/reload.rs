@@ -146,7 +146,7 @@ impl Topics {
         if local.treatment != treatment {
             local.treatment = treatment;
             // Queued transforms may be due earlier now.
-            self.next_merged = self.next_merged.map(|_| now);
+            self.next_held_back = self.next_held_back.map(|_| now);
         }
         for peer in self.endpoint.peers() {
             if self.is_topic_for(peer, name, &local.treatment) {

@@ -16,13 +16,13 @@ use crate::limits::HISTORY_DEPTH;
 use crate::notices;
 pub(super) use catalog::Catalog;
 pub(super) use held::Held;
-use kept::Kept;
+use kept::KeptMessages;
 pub(super) use publications::{Publication, is_same_type};
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tautline_gateway::types::translate::{Translator, dialect_of};
-use tautline_gateway::{Command, Liveliness, Qos, Topic};
+use tautline_gateway::{Classes, Command, Liveliness, Qos, Topic};
 use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Role};
 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
@@ -75,7 +75,7 @@ pub(super) struct RemoteTopic {
     /// may now belong to another topic.
     stale_since: Option<Instant>,
     /// Messages that this robot's ROS keeps for late joiners.
-    kept: Kept,
+    kept: KeptMessages,
     /// Bytes that this robot's ROS holds.
     held: Held,
     /// Messages dropped because this robot's ROS held too many bytes.
@@ -173,8 +173,9 @@ impl Topics {
 
     fn new_session(&mut self, now: Instant, peer: PeerId) {
         for remote in self.remote.of_peer_mut(peer) {
-            remote.stale_since.get_or_insert(now);
+            remote.stale_since = Some(now);
             remote.over_rate = OverRate::default();
+            remote.kept.new_session();
         }
         self.waiting.retain(|key, _| key.peer != peer);
         self.clear_interests(now, peer);
@@ -195,7 +196,12 @@ impl Topics {
         self.drop_notices_of_given_rights();
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.remote.iter();
-        let gone = remote.filter(|(_, r)| over(r.stale_since)).map(|(key, _)| key);
+        // A peer that said goodbye may only be restarting: what was delivered is known meanwhile.
+        let may_return = |key: ChannelKey, it: &RemoteTopic| {
+            self.absent.contains_key(&key.peer) && !it.kept.is_empty() && self.is_read_here(it)
+        };
+        let gone = remote.filter(|(key, it)| over(it.stale_since) && !may_return(*key, it));
+        let gone = gone.map(|(key, _)| key);
         for key in gone.take(WITHDRAWN_PER_SWEEP).collect::<Vec<_>>() {
             self.remote_withdrawn(now, key);
         }
@@ -208,6 +214,7 @@ impl Topics {
         self.drop_absent_peers(now);
         self.publish_all_returning(now);
         self.stop_reading(now);
+        self.forget_unwanted(now);
         self.sweep_rights(now);
         self.notices.sweep(now);
         self.recorder.sweep(now);
@@ -259,6 +266,7 @@ impl Topics {
                         manual: offered.qos.manual_liveliness,
                         lease: offered.qos.lease,
                     },
+                    classes: Classes::from_bits(offered.qos.classes),
                 },
             },
             offered_type: topic_type,
@@ -288,13 +296,13 @@ impl Topics {
         key: ChannelKey,
         offered_name: &str,
         local_name: Option<&str>,
-    ) -> (Kept, Held, u64) {
+    ) -> (KeptMessages, Held, u64) {
         let earlier = iter::once(key).chain(self.remote.offered_as(key.peer, offered_name));
         let is_same = |it: &RemoteTopic| Some(&*it.topic.name) == local_name;
         let earlier = earlier.filter(|other| self.remote.get(*other).is_some_and(is_same)).min();
         match earlier.and_then(|other| self.remote.get_mut(other)) {
             Some(it) => (std::mem::take(&mut it.kept), it.held.clone(), it.not_held),
-            None => (Kept::default(), self.held.entry(key.peer).or_default().beside(), 0),
+            None => (KeptMessages::default(), self.held.entry(key.peer).or_default().beside(), 0),
         }
     }
 
@@ -335,15 +343,18 @@ impl Topics {
         if !local.wanted_by(peer) {
             return;
         }
+        let topic = local.topic.name.clone();
         if !was_read {
-            let topic = local.topic.name.clone();
+            local.read_from(now);
             return self.gateway(Command::Subscribe { topic });
         }
-        let latched: Vec<_> = local.latched.values().flatten().cloned().collect();
-        for mut message in latched {
-            // To this peer, the message is as new as one published now: lifespan is for the stream.
-            message.published = now;
+        // Their ages count from their publication: what is past its lifespan is not sent.
+        let (latched, presence) = (local.for_late_joiner(), local.presence());
+        for message in latched {
             self.send_to(now, key, &message);
+        }
+        if let Some(presence) = presence {
+            self.send_presence_to(now, key, &topic, presence);
         }
     }
 

@@ -8,9 +8,9 @@ use super::{LocalTopic, Outgoing, Topics};
 use crate::quota::Cause;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use tautline_gateway::Source;
 use tautline_gateway::tf::{Encoding, MAX_TRANSFORMS, Merger, Rules};
 use tautline_gateway::types::transcode::TranscodeError;
+use tautline_gateway::{Kept, Origin, Source, identity};
 use tautline_proto::{Duration, Instant};
 
 /// Shortest time between messages of static transforms: those of publishers that start together
@@ -58,9 +58,11 @@ impl Transforms {
 
 impl LocalTopic {
     /// Returns the shortest time between two merged messages; `None` if messages are not merged.
-    fn merging_period(&self) -> Option<Duration> {
-        match self.topic.qos.transient_local {
+    fn merging_period(&self, is_kept: bool) -> Option<Duration> {
+        match is_kept {
             true => Some(STATIC_PERIOD),
+            // Merged messages are kept, and those of volatile publishers must not be.
+            false if self.topic.qos.transient_local => None,
             false => self.treatment.period(),
         }
     }
@@ -68,7 +70,8 @@ impl LocalTopic {
     /// Returns the part of a message that is sent immediately. The rest is queued to be merged, or
     /// is not sent. The error is for people.
     fn reduce(&mut self, rules: &Rules, message: Outgoing) -> Result<Option<Outgoing>, String> {
-        let merges = self.merging_period().is_some();
+        let is_kept = message.origin.kept.is_some();
+        let merges = self.merging_period(is_kept).is_some();
         if !merges && rules.change_nothing() {
             return Ok(Some(message));
         }
@@ -84,7 +87,7 @@ impl LocalTopic {
             let payload = payload.map_err(|error| transforms.unreadable(&error))?.into();
             return Ok(Some(Outgoing { payload, ..message }));
         }
-        let source = if self.topic.qos.transient_local { message.source } else { MERGED };
+        let source = if is_kept { message.source } else { MERGED };
         let waited = transforms.merger.has_news();
         let excess = transforms.merger.add(source, leaving);
         // Its content is in the queued message already, or in the last one sent.
@@ -98,18 +101,6 @@ impl LocalTopic {
 }
 
 impl Topics {
-    /// Sends the merged messages that are due.
-    pub(super) fn send_due(&mut self, now: Instant) {
-        if self.next_merged.is_none_or(|at| now < at) {
-            return;
-        }
-        self.next_merged = None;
-        let topics = self.local.iter().filter(|(_, local)| local.transforms.is_some());
-        for topic in topics.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.send_merged(now, &topic);
-        }
-    }
-
     /// Handles a message of a tf topic.
     pub(super) fn local_transforms(&mut self, now: Instant, message: Outgoing) {
         let topic = message.topic.clone();
@@ -133,24 +124,30 @@ impl Topics {
     }
 
     /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
-    fn send_merged(&mut self, now: Instant, topic: &str) {
+    pub(super) fn send_merged(&mut self, now: Instant, topic: &str) {
         let Some(local) = self.local.get_mut(topic) else { return };
         if !local.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
             return;
         }
         // The limit may have been lifted since.
-        let period = local.merging_period().unwrap_or(Duration::ZERO);
+        let keep = local.topic.qos.transient_local;
+        let period = local.merging_period(keep).unwrap_or(Duration::ZERO);
         if !local.within(now, period) {
             let due = local.next_within(period);
-            self.next_merged = [self.next_merged, due].into_iter().flatten().min();
-            return;
+            return self.hold_back_until(due);
         }
-        let keep = local.topic.qos.transient_local;
         match local.transforms.as_mut().map(|transforms| transforms.merged(keep)) {
             Some(Ok(payload)) => {
                 let topic = topic.to_owned();
+                let kept = keep.then(|| Kept {
+                    identity: identity(&payload),
+                    depth: 1,
+                    // The same transforms again are no news.
+                    is_repeatable: true,
+                });
+                let origin = Origin { kept, ..Origin::default() };
                 let (source, encoded, published) = (MERGED, false, now);
-                let message = Outgoing { topic, source, payload, encoded, published };
+                let message = Outgoing { topic, source, payload, origin, encoded, published };
                 self.forward(now, message);
             }
             Some(Err(trouble)) => self.trouble(now, topic, &trouble),

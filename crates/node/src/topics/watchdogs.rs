@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tautline_gateway::types::compose::{Fields, compose};
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::trust::certain_schema;
-use tautline_gateway::{Command, MAX_SOURCES, Source, Topic};
+use tautline_gateway::{Command, MAX_SOURCES, Origin, Source, Topic};
 use tautline_proto::{Duration, Instant};
 
 /// The source of safe messages.
@@ -276,7 +276,8 @@ impl Topics {
             Composition::Ready(_, message) => {
                 let (topic, payload) = (name.to_owned(), message.clone());
                 watchdog.published += 1;
-                let publish = Command::Publish { topic, source: SOURCE, payload };
+                let origin = Origin::default();
+                let publish = Command::Publish { topic, source: SOURCE, payload, origin };
                 self.orders.push_back(Order::Gateway(publish));
                 "its safe message was published"
             }

@@ -100,6 +100,7 @@ impl Running {
             topic: topic.into(),
             source: Source::here(0),
             payload: Bytes::from(vec![7; bytes]),
+            origin: tautline_gateway::Origin::default(),
             received: Instant::now(),
         });
     }

@@ -158,6 +158,8 @@ pub struct OfferedQos {
     pub manual_liveliness: bool,
     /// Longest time without an assertion of liveliness.
     pub lease: Option<Duration>,
+    /// The classes of the publishers if they differ, as a bit set; 0 if all are as stated above.
+    pub classes: u8,
 }
 
 impl Default for OfferedQos {
@@ -170,6 +172,7 @@ impl Default for OfferedQos {
             deadline: None,
             manual_liveliness: false,
             lease: None,
+            classes: 0,
         }
     }
 }
@@ -188,6 +191,7 @@ const RESPONSES: u8 = 8;
 const CALLS: u8 = 16;
 const ORDER_SENT: u8 = 32;
 const ORDER_NEWEST: u8 = 64;
+const CLASSES: u8 = 128;
 
 impl Control {
     /// Reads one message.
@@ -279,6 +283,9 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
         ORDER_NEWEST => DeliveryOrder::Newest,
         _ => DeliveryOrder::Sent { wait: read_order_wait(reader)? },
     };
+    if flags & CLASSES != 0 && !reader.is_empty() {
+        qos.classes = reader.u8()?;
+    }
     Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos, role, order })
 }
 
@@ -288,8 +295,15 @@ fn read_order_wait(reader: &mut Reader<'_>) -> Result<Duration, WireError> {
 }
 
 fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
-    let OfferedQos { transient_local, depth, reliable, deadline, manual_liveliness, lease } =
-        &topic.qos;
+    let OfferedQos {
+        transient_local,
+        depth,
+        reliable,
+        deadline,
+        manual_liveliness,
+        lease,
+        classes,
+    } = &topic.qos;
     out.push(topic.priority);
     put_varint(out, u64::from(topic.keep_last));
     put_time(out, topic.lifespan);
@@ -298,6 +312,7 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
         flag(transient_local, TRANSIENT_LOCAL)
             | flag(reliable, RELIABLE)
             | flag(manual_liveliness, MANUAL_LIVELINESS)
+            | flag(&(*classes != 0), CLASSES)
             | match topic.role {
                 Role::Topic => 0,
                 Role::Answers => RESPONSES,
@@ -317,6 +332,9 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
     put_time(out, *lease);
     if let DeliveryOrder::Sent { wait } = topic.order {
         put_time(out, Some(wait.min(MAX_ORDER_WAIT)));
+    }
+    if *classes != 0 {
+        out.push(*classes);
     }
 }
 

@@ -168,7 +168,10 @@ impl Actor {
             Command::Unsubscribe { topic } => self.unsubscribe(&topic),
             Command::Advertise { topic } => self.advertise(topic),
             Command::Unadvertise { topic } => self.unadvertise(&topic),
-            Command::Publish { topic, source, payload } => self.publish(&topic, source, payload),
+            Command::Publish { topic, source, payload, origin } => {
+                self.publish(&topic, source, payload, &origin);
+            }
+            Command::Forget { topic, source } => self.forget(&topic, source),
             Command::Serve { service } => self.serve(service),
             Command::Unserve { service } => self.unserve(&service),
             Command::Answer { call, outcome, .. } => self.answer(call, outcome),

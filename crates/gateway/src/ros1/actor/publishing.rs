@@ -6,7 +6,7 @@ use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::master::Role;
 use crate::ros1::publication::{Publication, refuse};
 use crate::ros1::shown;
-use crate::{Event, Source, Topic};
+use crate::{Event, Origin, Source, Topic};
 use bytes::Bytes;
 use std::time::Instant;
 
@@ -38,10 +38,16 @@ impl Actor {
         self.setup.shared.drops.release(topic);
     }
 
-    pub(super) fn publish(&mut self, topic: &str, source: Source, payload: Bytes) {
+    pub(super) fn publish(&mut self, topic: &str, source: Source, payload: Bytes, origin: &Origin) {
         self.setup.shared.backlog.release(payload.len());
         if let Some(publication) = self.publications.get_mut(topic) {
-            publication.publish(source, payload);
+            publication.publish(source, payload, origin);
+        }
+    }
+
+    pub(super) fn forget(&mut self, topic: &str, source: Option<Source>) {
+        if let Some(publication) = self.publications.get_mut(topic) {
+            publication.forget(source);
         }
     }
 

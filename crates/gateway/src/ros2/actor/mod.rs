@@ -10,7 +10,7 @@ use super::history::Histories;
 use super::names;
 use super::publication::Publication;
 use super::subscription::Subscription;
-use super::{Context, Order, Publications, Ros2Options, qos};
+use super::{Context, Order, Publications, Ros2Options};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::types::installed::{Cache, Installed};
@@ -72,10 +72,9 @@ impl Actor {
     /// Joins the graph and starts discovery.
     pub fn new(setup: Setup) -> Result<Self, DdsError> {
         let participant = &setup.context.participant;
-        let (tautline_writers, orders) =
-            (setup.context.tautline_writers.clone(), setup.orders.clone());
+        let (writers, orders) = (setup.context.writers.clone(), setup.orders.clone());
         participant.discover(move |event| {
-            tautline_writers.on_event(&event);
+            writers.on_event(&event);
             // Fails only while the gateway stops.
             let _ = orders.send(Order::Discovered(event));
         })?;
@@ -126,7 +125,8 @@ impl Actor {
                     Order::Do(command) => self.command(command, &mut changed),
                     Order::Discovered(event) => self.discovered(event, &mut changed),
                     Order::GidSizeChanged => self.update_gid_bytes(),
-                    Order::WriterAdded => self.graph_pace.changed = true,
+                    Order::WritersChanged => self.graph_pace.changed = true,
+                    Order::Count(topic) => self.histories.schedule(&topic, Instant::now()),
                     Order::Emit(event) => self.emit(event),
                     Order::Stop => return lock(&self.setup.publications).clear(),
                 }
@@ -143,8 +143,8 @@ impl Actor {
         }
     }
 
-    /// Starts and ends counts of kept messages. Topics with a larger depth are read again: then all
-    /// kept messages reach the peers, which now keep as many.
+    /// Starts and ends counts of kept messages. The node gets new depths; messages are not read
+    /// again.
     fn update_histories(&mut self) -> Changed {
         let now = Instant::now();
         for topic in self.histories.to_count(now) {
@@ -158,8 +158,11 @@ impl Actor {
         }
         let topics: BTreeSet<String> = self.histories.ended(now).into_iter().collect();
         for topic in &topics {
-            if let Some(slot) = self.subscribed.get_mut(topic) {
-                *slot = None;
+            let Some(Some(subscription)) = self.subscribed.get(topic) else { continue };
+            for (writer, depth) in self.histories.depths(topic) {
+                if let Some(source) = subscription.set_depth(writer, depth) {
+                    self.emit(Event::Depth { topic: topic.clone(), source, depth });
+                }
             }
         }
         Changed { topics, ..Changed::default() }
@@ -199,8 +202,8 @@ impl Actor {
             Unadvertise { topic } => {
                 self.unadvertise(&topic);
             }
-            // Does not reach the actor.
-            Publish { .. } => {}
+            // These do not reach the actor.
+            Publish { .. } | Forget { .. } => {}
             Serve { service } => self.serve(service),
             Unserve { service } => self.unserve(&service),
             Answer { service, call, outcome } => self.answer(service, call, outcome),
@@ -240,10 +243,11 @@ impl Actor {
                 self.histories.schedule(&topic, Instant::now());
             }
             let subscription = self.subscribed.get(&topic).and_then(Option::as_ref);
-            if let (Some(subscription), Discovery::WriterGone { guid }) = (subscription, &event)
-                && let Some(source) = subscription.forget(*guid)
-            {
-                self.emit(Event::SourceGone { topic: topic.clone(), source });
+            if let Discovery::WriterGone { guid } = &event {
+                self.histories.forget_writer(&topic, guid);
+                if let Some(source) = subscription.and_then(|it| it.forget(*guid)) {
+                    self.emit(Event::SourceGone { topic: topic.clone(), source });
+                }
             }
             changed.topics.insert(topic);
         }
@@ -299,6 +303,11 @@ impl Actor {
         };
         self.set_trouble(name, "types", others);
         if offer.united.transient_local {
+            // Peers get as many messages as their publishers keep only if that is known before.
+            let is_new = !self.offered.contains_key(name) && !names::has_known_depth(name);
+            if is_new && self.histories.is_uncounted(name) {
+                return;
+            }
             offer.united.depth = self.histories.depth(name);
         }
         let topic = self.topic(name, offer);
@@ -355,19 +364,16 @@ impl Actor {
             *slot = None;
             return;
         };
-        let policies = qos::to_read(&offer.each);
-        let before = slot.as_ref().filter(|before| before.type_name == offer.type_name);
-        if before.is_some_and(|before| before.policies == policies) {
-            return;
-        }
-        match Subscription::new(name, &offer.type_name, policies, &self.setup.context) {
-            Ok(mut new) => {
-                if let Some(before) = before {
-                    new.inherit(before);
-                }
-                *slot = Some(new);
-                self.graph_pace.changed = true;
+        if slot.as_ref().is_none_or(|before| before.type_name != offer.type_name) {
+            let new = slot.insert(Subscription::new(&offer.type_name));
+            for (writer, depth) in self.histories.depths(name) {
+                new.set_depth(writer, depth);
             }
+        }
+        let Some(subscription) = slot else { return };
+        let classes = offer.united.all_classes();
+        match subscription.read(name, classes, &self.setup.context, &self.setup.orders) {
+            Ok(is_changed) => self.graph_pace.changed |= is_changed,
             Err(error) => {
                 self.set_trouble(name, "reading", format!("{name} is not read: {error}"));
             }
@@ -407,12 +413,12 @@ impl Actor {
     fn publish(&mut self, name: &str) -> Result<(), DdsError> {
         let Some(advertised) = self.advertised.get(name) else { return Ok(()) };
         let known = lock(&self.setup.publications).get(name).cloned();
-        if known.is_some_and(|known| known.serves(&advertised.topic)) {
-            return Ok(());
+        if let Some(known) = known.filter(|known| known.serves(&advertised.topic)) {
+            return known.set_classes(advertised.topic.qos.all_classes());
         }
         let (topic, orders) = (advertised.topic.clone(), self.setup.orders.clone());
-        let on_writer = Box::new(move || drop(orders.send(Order::WriterAdded)));
-        let publication = Arc::new(Publication::new(topic, &self.setup.context, on_writer)?);
+        let on_change = Box::new(move || drop(orders.send(Order::WritersChanged)));
+        let publication = Arc::new(Publication::new(topic, &self.setup.context, on_change)?);
         let replaced = lock(&self.setup.publications).insert(name.into(), publication);
         // Deleted without the lock, which the writing of other topics needs.
         drop(replaced);
@@ -463,7 +469,7 @@ impl Actor {
         }
         let (namespace, name) = names::split_node_name(&self.setup.options.node_name);
         let subscriptions = self.subscribed.values().flatten();
-        let mut readers: Vec<Guid> = subscriptions.map(|it| it.reader.guid).collect();
+        let mut readers: Vec<Guid> = subscriptions.flat_map(|it| it.guids()).collect();
         let publications = lock(&self.setup.publications);
         let mut writers: Vec<Guid> = publications.values().flat_map(|it| it.guids()).collect();
         drop(publications);

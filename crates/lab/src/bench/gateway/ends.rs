@@ -219,7 +219,8 @@ fn gateway_writer(arguments: &Arguments) -> Result<Write1> {
     gateway.handle(Command::Advertise { topic });
     Ok(Box::new(move |payload| {
         let (topic, source) = (TOPIC.into(), Source::at_peer(0, 0));
-        gateway.handle(Command::Publish { topic, source, payload });
+        let origin = tautline_gateway::Origin::default();
+        gateway.handle(Command::Publish { topic, source, payload, origin });
         Ok(())
     }))
 }

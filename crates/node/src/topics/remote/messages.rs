@@ -2,57 +2,79 @@
 //! Messages of peers' topics, on their way to this robot's ROS.
 
 use super::super::Topics;
-use super::ChannelKey;
+use super::super::origin::{self, Content};
+use super::kept::Verdict;
+use super::{ChannelKey, RemoteTopic};
 use crate::codec::{Incoming, Job, decompressed_size};
-use crate::limits::{HELD_BYTES, LATCHED_BYTES};
-use bytes::Bytes;
-use tautline_gateway::{Command, Source};
-use tautline_proto::{Instant, Received};
+use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES};
+use tautline_gateway::{Command, Kept, Origin, Source};
+use tautline_proto::{Duration, Instant, Received};
 
-/// Bits of a publisher's number at a peer. They limit the publishers that a peer can name.
-const SOURCE_BITS: u32 = 0xff;
+/// Time for which a topic is still read after its last local subscriber has left, if messages are
+/// kept: those at hand then serve the next subscriber, and are not sent again.
+const UNWANTED_LINGER: Duration = Duration::from_secs(10);
 
 impl Topics {
     pub(super) fn remote_message(&mut self, now: Instant, key: ChannelKey, message: Received) {
         if !self.is_published(key) {
             return;
         }
+        let Some(remote) = self.remote.get(key) else { return };
+        let is_best_effort = !remote.topic.qos.reliable;
+        let (number, origin, payload) =
+            match origin::parse(message.source, is_best_effort, message.payload) {
+                Some(Content::Message { number, origin, payload }) => {
+                    (number, Origin { age: message.age, ..origin }, payload)
+                }
+                Some(Content::Presence(presence)) => {
+                    let gone = self.remote.get_mut(key).map(|it| it.kept.on_presence(presence));
+                    return self.forget_publishers(key, &gone.unwrap_or_default());
+                }
+                None => return,
+            };
         let bytes = match message.encoded {
-            true => decompressed_size(&message.payload, self.max_message),
-            false => message.payload.len(),
+            true => decompressed_size(&payload, self.max_message),
+            false => payload.len(),
         };
-        let source = Source::at_peer(key.peer.0, message.source & SOURCE_BITS);
-        if !self.within_rate(now, key, bytes) || !self.may_keep(now, key, source, bytes) {
+        if !self.within_rate(now, key, bytes) {
             return;
         }
+        let number = match origin.kept {
+            Some(kept) => match self.keep(now, key, number, kept, bytes) {
+                Some(number) => number,
+                None => return,
+            },
+            None => number,
+        };
+        let source = Source::at_peer(key.peer.0, number);
         let Some(remote) = self.remote.get_mut(key) else { return };
         remote.encoded |= message.encoded;
         let translator = remote.translation.translator();
-        if remote.encoded || translator.is_some() {
-            let topic = remote.topic.name.clone();
-            let lifespan = remote.topic.qos.lifespan;
-            let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
-            let (payload, encoded) = (message.payload, message.encoded);
-            let message = Incoming { key, topic, source, payload, encoded, translator, expires };
-            self.codec(Job::Decode(message));
-        } else {
-            self.publish_message(now, key, source, message.payload);
+        let topic = remote.topic.name.clone();
+        let lifespan = remote.topic.qos.lifespan;
+        let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
+        let (encoded, arrived) = (message.encoded, now);
+        let is_decoded = remote.encoded || translator.is_some();
+        let message =
+            Incoming { key, topic, source, payload, origin, encoded, translator, expires, arrived };
+        match is_decoded {
+            true => self.codec(Job::Decode(message)),
+            false => self.publish_message(now, message),
         }
     }
 
     /// Publishes a decompressed or translated message, unless it has expired or its topic is no
     /// longer published.
     pub(crate) fn decoded(&mut self, now: Instant, message: Incoming) {
-        let Incoming { key, topic, source, payload, expires, .. } = message;
-        let is_same = self.remote.get(key).is_some_and(|it| it.topic.name == topic);
-        if is_same && self.is_published(key) && expires.is_none_or(|at| now <= at) {
-            self.publish_message(now, key, source, payload);
+        let is_same = self.remote.get(message.key).is_some_and(|it| it.topic.name == message.topic);
+        if is_same && self.is_published(message.key) && message.expires.is_none_or(|at| now <= at) {
+            self.publish_message(now, message);
         }
     }
 
-    fn publish_message(&mut self, now: Instant, key: ChannelKey, source: Source, payload: Bytes) {
+    fn publish_message(&mut self, now: Instant, message: Incoming) {
+        let Incoming { key, topic, source, payload, origin, arrived, .. } = message;
         let Some(remote) = self.remote.get_mut(key) else { return };
-        let topic = remote.topic.name.clone();
         let Some(payload) = remote.held.hold(payload) else {
             remote.not_held += 1;
             let peer = self.peer_name(key.peer);
@@ -63,35 +85,73 @@ impl Topics {
             return self.peer_notice(now, key.peer, &text);
         };
         self.rearm(now, &topic);
-        self.gateway(Command::Publish { topic, source, payload });
+        let origin = Origin { age: origin.age + now.since(arrived), ..origin };
+        self.gateway(Command::Publish { topic, source, payload, origin });
     }
 
-    /// Whether a message of a latched topic fits into the bytes kept for its peer; if not, a notice
-    /// is added.
-    fn may_keep(&mut self, now: Instant, key: ChannelKey, source: Source, bytes: usize) -> bool {
-        let Some(remote) = self.remote.get(key) else { return false };
-        // Several topics may share the publication; its QoS applies.
-        let Some(publication) = self.publications.get(&remote.topic.name) else { return false };
-        let qos = publication.topic.qos;
-        if !qos.transient_local {
-            return true;
+    /// Counts a message that its publisher keeps, and returns the number of the publisher here;
+    /// `None` if the message was published before. If it does not fit into the bytes kept for its
+    /// peer, a notice is added, and it is dropped as well.
+    fn keep(
+        &mut self,
+        now: Instant,
+        key: ChannelKey,
+        theirs: u32,
+        kept: Kept,
+        bytes: usize,
+    ) -> Option<u32> {
+        let others: usize = self.remote.of_peer(key.peer).map(|(_, it)| it.kept.bytes()).sum();
+        let remote = self.remote.get_mut(key)?;
+        let Verdict::New(number) = remote.kept.judge(theirs, &kept) else { return None };
+        let depth = kept.depth.min(HISTORY_DEPTH);
+        let others = others - remote.kept.bytes();
+        if others + remote.kept.bytes_with(number, bytes, depth) <= LATCHED_BYTES {
+            remote.kept.add(number, (kept.identity, bytes), depth);
+            return Some(number);
         }
-        let own = remote.kept.bytes();
-        let of_peer = self.remote.of_peer(key.peer);
-        let others = of_peer.map(|(_, it)| it.kept.bytes()).sum::<usize>() - own;
-        let fits = others + remote.kept.bytes_with(source, bytes, qos.depth) <= LATCHED_BYTES;
-        if fits {
-            if let Some(remote) = self.remote.get_mut(key) {
-                remote.kept.add(source, bytes, qos.depth);
-            }
-            return true;
-        }
-        let (name, peer) = (&remote.topic.name, self.peer_name(key.peer));
+        let (name, peer) = (remote.topic.name.clone(), self.peer_name(key.peer));
         let text = format!(
             "{name}: a message of '{peer}' is dropped; allowed: {LATCHED_BYTES} bytes of all latched \
              topics of a peer, kept for late joiners"
         );
         self.peer_notice(now, key.peer, &text);
-        false
+        None
+    }
+
+    /// ROS on this robot no longer keeps the messages of these publishers.
+    fn forget_publishers(&mut self, key: ChannelKey, numbers: &[u32]) {
+        let Some(topic) = self.remote.get(key).map(|it| it.topic.name.clone()) else { return };
+        for number in numbers {
+            let source = Some(Source::at_peer(key.peer.0, *number));
+            self.gateway(Command::Forget { topic: topic.clone(), source });
+        }
+    }
+
+    /// Whether a local node subscribes to a peer's topic.
+    pub(super) fn is_read_here(&self, remote: &RemoteTopic) -> bool {
+        self.publications.get(&remote.topic.name).is_some_and(|it| it.wanted)
+    }
+
+    /// Ends the subscriptions to topics with kept messages that have had no local subscriber for
+    /// [`UNWANTED_LINGER`]. The messages may become outdated from now on, and are forgotten.
+    pub(super) fn forget_unwanted(&mut self, now: Instant) {
+        let mut topics = Vec::new();
+        for (name, publication) in &mut self.publications {
+            let is_over = |since: &mut Instant| now.since(*since) >= UNWANTED_LINGER;
+            if publication.unwanted_since.take_if(|since| is_over(since)).is_some() {
+                topics.push(name.clone());
+            }
+        }
+        for topic in topics {
+            for key in self.offering(&topic) {
+                self.endpoint.want(now, key.peer, key.channel, false);
+            }
+            for key in self.remote.named(&topic).map(|(key, _)| key).collect::<Vec<_>>() {
+                if let Some(remote) = self.remote.get_mut(key) {
+                    remote.kept = Default::default();
+                }
+            }
+            self.gateway(Command::Forget { topic, source: None });
+        }
     }
 }

@@ -17,7 +17,17 @@ pub(crate) struct Publication {
     pub(crate) from: BTreeSet<ChannelKey>,
     /// Whether this node itself publishes on it.
     pub(crate) own: bool,
+    /// Whether it has local subscribers.
     pub(crate) wanted: bool,
+    /// Time at which the last local subscriber left, while the topic is still read.
+    pub(crate) unwanted_since: Option<Instant>,
+}
+
+impl Publication {
+    /// Whether the topic is read from the peers.
+    fn is_read(&self) -> bool {
+        self.wanted || self.unwanted_since.is_some()
+    }
 }
 
 impl Topics {
@@ -66,17 +76,19 @@ impl Topics {
         }
         let own = known.is_some_and(|p| p.own);
         let wanted = known.is_some_and(|p| p.wanted);
+        let unwanted_since = known.and_then(|p| p.unwanted_since);
         let fresh = known.is_none_or(|p| p.topic != topic);
         let known = self.publications.remove(&topic.name);
         let mut from = known.map(|p| p.from).unwrap_or_default();
         from.insert(key);
-        let publication = Publication { topic: topic.clone(), from, own, wanted };
+        let publication = Publication { topic: topic.clone(), from, own, wanted, unwanted_since };
+        let is_read = publication.is_read();
         self.publications.insert(topic.name.clone(), publication);
         if fresh {
             self.watch(&topic);
             self.gateway(Command::Advertise { topic });
         }
-        self.endpoint.want(now, key.peer, key.channel, wanted);
+        self.endpoint.want(now, key.peer, key.channel, is_read);
     }
 
     /// Whether a topic may be published here. Its local type is certain only after translation.

@@ -130,8 +130,10 @@ fn one_latched_publisher_of_several_peers_makes_the_topic_latched() {
     world.says(0, Event::Offered(latched("/map")));
     world.says(1, Event::Offered(topic("/map", STRING)));
     let advertised: Vec<_> = world.sides[2].commands.clone();
-    assert_eq!(advertised.len(), 1, "{advertised:?}");
-    assert!(matches!(&advertised[0], Command::Advertise { topic } if topic.qos.transient_local));
+    assert_eq!(advertised.len(), 2, "{advertised:?}");
+    let Command::Advertise { topic } = &advertised[1] else { panic!("{advertised:?}") };
+    assert!(topic.qos.transient_local);
+    assert_eq!(topic.qos.all_classes().iter().count(), 2, "and volatile");
 }
 
 #[test]

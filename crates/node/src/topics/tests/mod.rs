@@ -3,6 +3,7 @@
 
 mod audit;
 mod incoming;
+mod kept;
 mod outgoing;
 mod own;
 mod recent;
@@ -23,7 +24,7 @@ use tautline_gateway::types::definition::Schema;
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{dialect_of, localize};
-use tautline_gateway::{Command, Event, Qos, Source, Topic};
+use tautline_gateway::{Command, Event, Kept, Origin, Qos, Source, Topic};
 use tautline_proto::{
     Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, SecretKey,
 };
@@ -84,7 +85,10 @@ fn short(command: &Command) -> String {
         Command::Unsubscribe { topic } => format!("unsubscribe {topic}"),
         Command::Advertise { topic } => format!("advertise {} {}", topic.name, topic.type_name),
         Command::Unadvertise { topic } => format!("unadvertise {topic}"),
-        Command::Publish { topic, source, payload } => {
+        Command::Forget { topic, source } => {
+            format!("forget {topic} {}", source.map_or("all".into(), |it| it.number.to_string()))
+        }
+        Command::Publish { topic, source, payload, .. } => {
             let text = String::from_utf8_lossy(payload);
             let from = match source.peer {
                 None => "here:".into(),
@@ -294,7 +298,16 @@ impl World {
     }
 
     fn publishes(&mut self, side: usize, topic: &str, source: u32, text: &str) {
-        self.says(side, message(topic, source, text.as_bytes()));
+        let message = self.message(side, topic, source, text.as_bytes());
+        self.says(side, message);
+    }
+
+    /// A message of a publisher with exactly the QoS of its topic.
+    fn message(&self, side: usize, topic: &str, source: u32, payload: &[u8]) -> Event {
+        let local = self.sides[side].topics.local.get(topic);
+        let qos = local.map(|local| local.topic.qos).filter(|qos| qos.transient_local);
+        let origin = qos.map(|qos| kept_origin(qos.depth, source, payload)).unwrap_or_default();
+        message_of(topic, source, payload, origin)
     }
 
     /// Returns the commands to a node's gateway since the last call.
@@ -319,10 +332,22 @@ impl World {
 }
 
 fn message(topic: &str, source: u32, payload: &[u8]) -> Event {
+    message_of(topic, source, payload, Origin::default())
+}
+
+/// The origin of a message whose publisher keeps `depth` of them.
+fn kept_origin(depth: u32, source: u32, payload: &[u8]) -> Origin {
+    let identity = tautline_gateway::identity(&(source, payload));
+    let kept = Some(Kept { identity, depth, is_repeatable: false });
+    Origin { kept, ..Origin::default() }
+}
+
+fn message_of(topic: &str, source: u32, payload: &[u8], origin: Origin) -> Event {
     Event::Message {
         topic: topic.into(),
         source: Source::here(source),
         payload: Bytes::copy_from_slice(payload),
+        origin,
         received: std::time::Instant::now(),
     }
 }

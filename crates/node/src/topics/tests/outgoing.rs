@@ -164,7 +164,7 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
     world.says(0, Event::Offered(latched("/map")));
     world.told(2);
     world.wants(2, "/map", true);
-    assert_eq!(world.told(2), ["publish /map 1 one", "publish /map 3 three"]);
+    assert_eq!(world.told(2), ["publish /map 0 one", "publish /map 1 three"]);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn as_many_messages_as_a_publisher_keeps_reach_a_peer_that_comes_late() {
     }
     world.told(2);
     world.wants(2, "/log", true);
-    assert_eq!(world.told(2), ["b", "c", "d"].map(|text| format!("publish /log 1 {text}")));
+    assert_eq!(world.told(2), ["b", "c", "d"].map(|text| format!("publish /log 0 {text}")));
 }
 
 #[test]
@@ -238,20 +238,20 @@ fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
     world.wants(1, "/map", true);
     world.publishes(0, "/map", 1, "one");
     world.wants(1, "/map", false);
-    world.run(LINGERED);
+    world.run(2 * LINGERED);
     world.told(2);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
     assert!(world.told(2).is_empty(), "its publisher says it again, if it still lives");
     world.publishes(0, "/map", 1, "two");
-    assert_eq!(world.told(2), ["publish /map 1 two"]);
+    assert_eq!(world.told(2), ["publish /map 0 two"]);
     // The same when the peers restart.
     world.restart(1);
     world.restart(2);
     world.run(LINGERED);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
-    assert!(!world.told(2).contains(&"publish /map 1 two".into()));
+    assert!(!world.told(2).contains(&"publish /map 0 two".into()));
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn nothing_is_read_for_a_peer_that_stays_away_until_it_is_back() {
 }
 
 #[test]
-fn the_rate_limit_leaves_latched_topics_alone() {
+fn a_rate_limit_delays_the_last_message_of_a_latched_publisher_and_loses_none_such() {
     let mut world = World::pair(
         "peers: { base: \"127.0.0.1\" }\ntopics: { /map: { rate: 1Hz } }",
         "peers: { robot: \"127.0.0.1\" }",
@@ -426,10 +426,15 @@ fn the_rate_limit_leaves_latched_topics_alone() {
     world.says(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
     world.told(1);
-    world.publishes(0, "/map", 0, "first");
-    world.publishes(0, "/map", 1, "second");
-    world.run(SECOND);
-    assert_eq!(world.told(1).len(), 2);
+    for number in 0..30 {
+        world.publishes(0, "/map", number % 2, &number.to_string());
+    }
+    let at_rate = world.told(1);
+    assert_eq!(at_rate.len(), 4, "one per second: {at_rate:?}");
+    world.run(5 * SECOND);
+    let last = [at_rate, world.told(1)].concat().split_off(3);
+    assert_eq!(last, ["publish /map 1 29", "publish /map 0 28"]);
+    assert_eq!(world.sides[0].topics.local["/map"].rate_limited, 25);
 }
 
 #[test]

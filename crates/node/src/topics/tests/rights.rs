@@ -324,6 +324,7 @@ fn a_compressed_message_counts_as_what_it_becomes() {
         let message = super::super::Outgoing {
             topic: "/packed".into(),
             source: Source::here(0),
+            origin: Default::default(),
             payload: text.into(),
             encoded: true,
             published: now,

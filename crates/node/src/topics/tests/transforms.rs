@@ -55,7 +55,7 @@ fn read(mut bytes: &[u8]) -> String {
 fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
     world.settle();
     let published = |command: Command| match command {
-        Command::Publish { topic: name, source, payload } if name == topic => {
+        Command::Publish { topic: name, source, payload, .. } if name == topic => {
             Some((source.number, read(&payload)))
         }
         _ => None,
@@ -65,8 +65,8 @@ fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
 
 /// Publishes a message and lets no time pass.
 fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
-    let side = &mut world.sides[0];
-    side.topics.on_local(world.now, message(topic, source, payload));
+    let message = world.message(0, topic, source, payload);
+    world.sides[0].topics.on_local(world.now, message);
 }
 
 /// A robot that advertises a tf topic, to which a base subscribes.
@@ -254,7 +254,7 @@ fn what_was_kept_is_forgotten_when_nobody_reads_the_topic_any_more() {
     let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     world.wants(1, "/tf_static", false);
-    world.run(LINGERED);
+    world.run(2 * LINGERED);
     // The message was read before the gateway unsubscribed.
     publish(&mut world, "/tf_static", 1, &tf("base>camera@1"));
     arrived(&mut world, 1, "/tf_static");

@@ -20,6 +20,7 @@ const QOS: Qos = Qos {
     deadline: None,
     lifespan: None,
     liveliness: tautline_gateway::Liveliness { manual: false, lease: None },
+    classes: tautline_gateway::Classes::from_bits(0),
 };
 const BEST_EFFORT: Qos = Qos { reliable: false, ..QOS };
 

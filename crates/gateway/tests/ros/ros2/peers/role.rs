@@ -90,6 +90,7 @@ fn gateway() {
                     topic: name,
                     source: Source::at_peer(0, 0),
                     payload: message(size).into(),
+                    origin: Default::default(),
                 }
             }
             other => panic!("no order '{other}'"),

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Latched messages of local publishers: what a publisher repeats when it is connected again, and
+//! when it was published.
+
+use super::connection::Description;
+use crate::types::definition::{Arity, Base};
+use crate::types::{Dialect, Schema};
+use crate::{Kept, Origin, identity};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Time in which a publisher sends its latched message after it was connected. A message that it
+/// publishes in this time is taken for the latched one: it is left out if it has the content of the
+/// one before.
+const REPEATED_WITHIN: Duration = Duration::from_secs(1);
+/// Offset of a header's time: after the sequence number.
+const STAMP_AT: usize = 4;
+/// Stamps before it (2001) are not of the time of day, but of a simulation.
+const FIRST_WALL_STAMP: Duration = Duration::from_secs(1_000_000_000);
+
+/// What is known of a connected publisher.
+pub(super) struct PublisherHistory {
+    uri: String,
+    connected: Instant,
+    latching: bool,
+    /// Whether its messages begin with a `std_msgs/Header`.
+    has_header: bool,
+}
+
+impl PublisherHistory {
+    /// Describes a publisher that has just been connected.
+    pub fn new(uri: &str, found: &Description) -> Self {
+        let has_header = found.latching && begins_with_header(found);
+        Self { uri: uri.into(), connected: Instant::now(), latching: found.latching, has_header }
+    }
+
+    /// The publication of a message that was received now.
+    pub fn origin(&self, payload: &[u8], received: Instant, wall: SystemTime) -> Origin {
+        if !self.latching {
+            return Origin::default();
+        }
+        let is_repeatable = received.saturating_duration_since(self.connected) < REPEATED_WITHIN;
+        let stamp = if self.has_header && is_repeatable { stamp(payload) } else { None };
+        let age = stamp
+            .and_then(|stamp| wall.duration_since(SystemTime::UNIX_EPOCH).ok()?.checked_sub(stamp));
+        let identity = identity(&(&self.uri, payload));
+        let kept = Some(Kept { identity, depth: 1, is_repeatable });
+        Origin { kept, best_effort: false, age: age.unwrap_or_default() }
+    }
+}
+
+fn begins_with_header(found: &Description) -> bool {
+    let parsed = Schema::parse(&found.version.name, &found.definition, Dialect::Ros1);
+    parsed.is_ok_and(|schema| {
+        let first = schema.root().fields.first().map(|field| (field.base, field.arity));
+        matches!(first, Some((Base::Struct(number), Arity::One))
+            if schema.structs[number].name == "std_msgs/Header")
+    })
+}
+
+/// The time in the header at the beginning of a message, since 1970.
+fn stamp(payload: &[u8]) -> Option<Duration> {
+    let (seconds, rest) = payload.get(STAMP_AT..)?.split_first_chunk()?;
+    let seconds = Duration::from_secs(u32::from_le_bytes(*seconds).into());
+    let nanoseconds = Duration::from_nanos(u32::from_le_bytes(*rest.first_chunk()?).into());
+    Some(seconds + nanoseconds).filter(|stamp| *stamp >= FIRST_WALL_STAMP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::connection::TypeVersion;
+    use super::*;
+
+    const POSE: &str = "Header header\nfloat64 x\n================================================================================\nMSG: std_msgs/Header\nuint32 seq\ntime stamp\nstring frame_id\n";
+
+    fn publisher(definition: &str, latching: bool) -> PublisherHistory {
+        let version = TypeVersion { name: "a/Pose".into(), md5: "11".into() };
+        let definition = definition.into();
+        PublisherHistory::new("http://a:1/", &Description { version, definition, latching })
+    }
+
+    fn message(seconds: u32) -> Vec<u8> {
+        [[7u32, seconds, 500_000_000, 0].map(u32::to_le_bytes).concat(), vec![0; 8]].concat()
+    }
+
+    #[test]
+    fn the_age_of_a_repeated_message_is_that_of_its_stamp() {
+        let (it, now) = (publisher(POSE, true), Instant::now());
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_015);
+        let origin = it.origin(&message(2_000_000_000), now, wall);
+        assert!(origin.kept.is_some_and(|kept| kept.is_repeatable));
+        assert_eq!(origin.age, Duration::from_millis(14_500));
+        let later = it.origin(&message(2_000_000_000), now + 2 * REPEATED_WITHIN, wall);
+        assert!(later.kept.is_some_and(|kept| !kept.is_repeatable) && later.age.is_zero());
+        assert_eq!(later.kept.map(|it| it.identity), origin.kept.map(|it| it.identity));
+        for unusable in [message(12), message(3_000_000_000), vec![1, 2, 3]] {
+            assert!(it.origin(&unusable, now, wall).age.is_zero(), "{unusable:?}");
+        }
+        let without = publisher("float64 x\n", true).origin(&message(2_000_000_000), now, wall);
+        assert!(without.age.is_zero());
+    }
+
+    #[test]
+    fn publications_differ_by_content_and_publisher_and_unlatched_ones_are_not_kept() {
+        let (it, now, wall) = (publisher(POSE, true), Instant::now(), SystemTime::now());
+        let identity = |of: &PublisherHistory, content| {
+            of.origin(content, now, wall).kept.map(|it| it.identity)
+        };
+        assert_eq!(identity(&it, b"a"), identity(&it, b"a"));
+        assert_ne!(identity(&it, b"a"), identity(&it, b"b"));
+        let other = PublisherHistory { uri: "http://a:2/".into(), ..publisher(POSE, true) };
+        assert_ne!(identity(&it, b"a"), identity(&other, b"a"));
+        assert_eq!(publisher(POSE, false).origin(b"a", now, wall), Origin::default());
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The publication header: what a peer needs to know about the publisher of a message, before the
+//! payload (spec/protocol.md, section 7.8). A message of a volatile publisher with the reliability
+//! that its topic offers has none.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tautline_gateway::{Kept, MAX_SOURCES, Origin};
+
+/// Added to the number of a source whose payloads begin with a publication header.
+const WITH_HEADER: u32 = 128;
+/// The source of presence messages.
+pub(super) const PRESENCE_SOURCE: u32 = 255;
+/// Bits of a publisher's number at a peer.
+const SOURCE_BITS: u32 = WITH_HEADER - 1;
+
+const KEPT: u8 = 1;
+const REPEATABLE: u8 = 2;
+const BEST_EFFORT: u8 = 4;
+const PRESENCE: u8 = 8;
+
+/// The publishers whose messages are kept for late joiners, by number. After it, the messages of
+/// others are no longer kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Presence {
+    /// Counts the presence messages of a session, so that an older one has no effect.
+    pub(super) revision: u32,
+    /// Bit n is the publisher with number n.
+    pub(super) sources: u64,
+}
+
+// Each publisher has a bit.
+const _: () = assert!(MAX_SOURCES <= u64::BITS);
+
+/// A received payload.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    Message { number: u32, origin: Origin, payload: Bytes },
+    Presence(Presence),
+}
+
+/// Returns source number and payload on the wire. `is_usual`: the publisher has the reliability that
+/// the offer of the topic states.
+pub(super) fn emit(number: u32, origin: &Origin, is_usual: bool, payload: &Bytes) -> (u32, Bytes) {
+    let mut flags = if is_usual || !origin.best_effort { 0 } else { BEST_EFFORT };
+    if let Some(kept) = &origin.kept {
+        flags |= KEPT | if kept.is_repeatable { REPEATABLE } else { 0 };
+    }
+    if flags == 0 {
+        return (number, payload.clone());
+    }
+    let mut out = BytesMut::with_capacity(13 + payload.len());
+    out.put_u8(flags);
+    if let Some(kept) = &origin.kept {
+        out.put_u64_le(kept.identity);
+        out.put_u32_le(kept.depth);
+    }
+    out.put_slice(payload);
+    (number | WITH_HEADER, out.freeze())
+}
+
+impl Presence {
+    /// Returns the payload on the wire.
+    pub(super) fn emit(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(13);
+        out.put_u8(PRESENCE);
+        out.put_u32_le(self.revision);
+        out.put_u64_le(self.sources);
+        out.freeze()
+    }
+}
+
+/// Reads a message of source `source`; `None` if its header is malformed. `is_best_effort`: the
+/// topic offers no reliable delivery.
+pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option<Content> {
+    let number = source & SOURCE_BITS;
+    if source & WITH_HEADER == 0 {
+        let origin = Origin { best_effort: is_best_effort, ..Origin::default() };
+        return Some(Content::Message { number, origin, payload });
+    }
+    let (flags, rest) = payload.split_first()?;
+    if flags & PRESENCE != 0 {
+        let (revision, rest) = rest.split_first_chunk()?;
+        let sources = u64::from_le_bytes(*rest.first_chunk()?);
+        return Some(Content::Presence(Presence {
+            revision: u32::from_le_bytes(*revision),
+            sources,
+        }));
+    }
+    let best_effort = is_best_effort || flags & BEST_EFFORT != 0;
+    let mut origin = Origin { best_effort, ..Origin::default() };
+    let mut header_bytes = 1;
+    if flags & KEPT != 0 {
+        let (identity, rest) = rest.split_first_chunk()?;
+        origin.kept = Some(Kept {
+            identity: u64::from_le_bytes(*identity),
+            depth: u32::from_le_bytes(*rest.first_chunk()?).max(1),
+            is_repeatable: flags & REPEATABLE != 0,
+        });
+        header_bytes += 12;
+    }
+    Some(Content::Message { number, origin, payload: payload.slice(header_bytes..) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn messages_are_read_as_written_and_plain_ones_cost_nothing() {
+        let payload = Bytes::from_static(b"scan");
+        let kept = |is_repeatable| Some(Kept { identity: u64::MAX - 1, depth: 300, is_repeatable });
+        for kept in [None, kept(false), kept(true)] {
+            for best_effort in [false, true] {
+                let origin = Origin { kept, best_effort, age: Duration::ZERO };
+                let (source, bytes) = emit(5, &origin, false, &payload);
+                let is_plain = origin == Origin::default();
+                assert_eq!((source == 5, bytes == payload), (is_plain, is_plain));
+                let message = Content::Message { number: 5, origin, payload: payload.clone() };
+                assert_eq!(parse(source, false, bytes), Some(message));
+            }
+        }
+        let presence = Presence { revision: 7, sources: 1 << 63 };
+        let read = parse(PRESENCE_SOURCE, false, presence.emit());
+        assert_eq!(read, Some(Content::Presence(presence)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_not(source: u32, best_effort: bool, bytes: Vec<u8>) {
+            parse(source, best_effort, bytes.into());
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages that publishers keep for late joiners: each subscriber gets each once, none that its
+//! publisher no longer keeps, and none past its lifespan.
+
+use super::*;
+
+const LINGERED: Duration = Duration::from_secs(11);
+const OUTAGE: Duration = Duration::from_secs(20);
+
+/// A robot whose `/map` the base reads.
+fn reading(rule: &str) -> World {
+    let robot = format!("peers: {{ base: 10.0.0.2 }}\ntopics: {{ /map: {{ {rule} }} }}");
+    let mut world = World::pair(&robot, "peers: { robot: 10.0.0.1 }");
+    world.says(0, Event::Offered(latched("/map")));
+    world.wants(1, "/map", true);
+    world.told(0);
+    world.told(1);
+    world
+}
+
+/// What a publisher repeats when it is connected.
+fn repeated(source: u32, text: &str, age: Duration) -> Event {
+    let mut origin = kept_origin(1, source, text.as_bytes());
+    origin.age = age;
+    if let Some(kept) = &mut origin.kept {
+        // The same publisher, whatever its number is now.
+        kept.identity = tautline_gateway::identity(text);
+        kept.is_repeatable = true;
+    }
+    message_of("/map", source, text.as_bytes(), origin)
+}
+
+fn published(world: &mut World) -> Vec<String> {
+    let told = world.told(1).into_iter();
+    told.filter_map(|it| it.strip_prefix("publish /map ").map(str::to_owned)).collect()
+}
+
+#[test]
+fn an_outage_or_a_restart_of_the_peer_repeats_nothing() {
+    let mut world = reading("");
+    world.says(0, repeated(3, "one", Duration::ZERO));
+    assert_eq!(published(&mut world), ["0 one"]);
+    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.run(OUTAGE);
+    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.run(OUTAGE);
+    assert!(published(&mut world).is_empty());
+    // Crashed: its publishers have other numbers when it is back.
+    world.restart(0);
+    world.run(2 * SECOND);
+    world.says(0, Event::Offered(latched("/map")));
+    world.run(2 * SECOND);
+    world.says(0, repeated(0, "one", Duration::from_secs(40)));
+    world.run(LINGERED);
+    assert_eq!(world.told(1), [] as [&str; 0], "neither published nor forgotten");
+    world.says(0, repeated(0, "two", Duration::ZERO));
+    assert_eq!(published(&mut world), ["0 two"], "of the same publisher");
+}
+
+#[test]
+fn a_peer_that_stops_and_starts_later_repeats_nothing() {
+    let mut world = reading("");
+    world.says(0, repeated(0, "one", Duration::ZERO));
+    assert_eq!(published(&mut world), ["0 one"]);
+    world.sides[0].topics.endpoint.close();
+    world.run(OUTAGE);
+    world.restart(0);
+    world.run(2 * SECOND);
+    world.says(0, Event::Offered(latched("/map")));
+    world.run(2 * SECOND);
+    world.says(0, repeated(0, "one", Duration::from_secs(20)));
+    world.run(LINGERED);
+    assert!(published(&mut world).is_empty());
+}
+
+#[test]
+fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_both() {
+    let mut world = reading("");
+    world.says(0, repeated(0, "one", Duration::ZERO));
+    assert_eq!(published(&mut world), ["0 one"]);
+    world.wants(1, "/map", false);
+    world.run(3 * SECOND);
+    world.wants(1, "/map", true);
+    world.run(SECOND);
+    assert_eq!(world.told(1), [] as [&str; 0], "ROS here has it");
+    world.wants(1, "/map", false);
+    world.run(LINGERED);
+    assert_eq!(world.told(1), ["forget /map all"], "it may become outdated from now on");
+    world.wants(1, "/map", true);
+    assert_eq!(published(&mut world), ["0 one"]);
+}
+
+#[test]
+fn a_message_past_its_lifespan_reaches_nobody() {
+    let mut world = reading("lifespan: 2s");
+    world.says(0, repeated(0, "fresh", SECOND));
+    assert_eq!(published(&mut world), ["0 fresh"]);
+    world.says(0, repeated(1, "old", 3 * SECOND));
+    world.run(SECOND);
+    assert!(published(&mut world).is_empty());
+    // A late joiner within and after the lifespan.
+    world.says(0, repeated(0, "next", Duration::ZERO));
+    assert_eq!(published(&mut world), ["0 next"]);
+    world.wants(1, "/map", false);
+    world.run(LINGERED);
+    world.wants(1, "/map", true);
+    world.run(SECOND);
+    assert!(published(&mut world).is_empty());
+}
+
+#[test]
+fn messages_of_a_publisher_that_left_are_forgotten_also_during_an_outage() {
+    let mut world = reading("");
+    for source in 0..3 {
+        world.says(0, repeated(source, &source.to_string(), Duration::ZERO));
+    }
+    world.run(LINGERED);
+    world.told(1);
+    let gone = |source| Event::SourceGone { topic: "/map".into(), source: Source::here(source) };
+    world.says(0, gone(1));
+    assert_eq!(world.told(1), ["forget /map 1"]);
+    // The peer is given up, but the topic is still read for it.
+    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.run(13 * SECOND);
+    world.says(0, gone(0));
+    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.run(OUTAGE);
+    assert_eq!(world.told(1), ["forget /map 0"]);
+    // One leaves while the peer is restarted.
+    world.restart(0);
+    world.run(2 * SECOND);
+    world.says(0, Event::Offered(latched("/map")));
+    world.run(LINGERED);
+    assert_eq!(world.told(1), ["forget /map 2"]);
+}
+
+#[test]
+fn each_publisher_is_kept_by_its_own_policy() {
+    let mut world = reading("");
+    world.says(0, repeated(0, "kept", Duration::ZERO));
+    world.says(0, message("/map", 1, b"not kept"));
+    let kept_of = |world: &World| {
+        let sent = world.sides[1].commands.iter().filter_map(|it| match it {
+            Command::Publish { origin, .. } => Some(origin.kept.is_some()),
+            _ => None,
+        });
+        sent.collect::<Vec<_>>()
+    };
+    assert_eq!(kept_of(&world), [true, false]);
+    published(&mut world);
+    world.wants(1, "/map", false);
+    world.run(LINGERED);
+    world.wants(1, "/map", true);
+    assert_eq!(published(&mut world), ["0 kept"]);
+}
