@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of raw samples.
 
-use crate::hooks;
 use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
 use crate::raw::{self, Blob, SampleId};
 use crate::{Guid, Qos, Result, check};
+use crate::{excluded, hooks};
 use bytes::Bytes;
 use cyclors::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -175,14 +175,24 @@ impl RawWriter {
     /// Creates it. `on_incompatible` gets the policy and the number of refused endpoints.
     pub fn new(
         p: &Arc<Participant>,
+        specification: Specification<'_>,
+        on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
+    ) -> Result<RawWriter> {
+        Self::excluding(p, specification, BTreeSet::new(), on_incompatible)
+    }
+    /// Creates one that sends nothing to the readers in `excluded`.
+    pub fn excluding(
+        p: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
+        excluded: BTreeSet<Guid>,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
         let l =
             listener(Callbacks { data: Box::new(|_| ()), incompatible: Box::new(on_incompatible) });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         unsafe {
-            let entity = check("writer", dds_create_writer(p.entity, t, qos.native().0, l.native))?;
+            let create = || dds_create_writer(p.entity, t, qos.native().0, l.native);
+            let entity = check("writer", excluded::excluding(excluded, create))?;
             let mut st = null();
             check("sertype", dds_get_entity_sertype(entity, &mut st))?;
             Ok(RawWriter {
@@ -240,5 +250,6 @@ impl Drop for RawWriter {
             dds_delete(self.entity);
             dds_delete(self.topic);
         }
+        excluded::forget(&self.guid);
     }
 }

@@ -8,6 +8,7 @@
 
 mod burst;
 mod endpoint;
+mod excluded;
 mod hooks;
 mod local;
 mod log;

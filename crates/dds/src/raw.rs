@@ -326,7 +326,12 @@ pub fn create_topic(participant: dds_entity_t, name: &str, type_name: &str) -> d
         let mut st = Box::into_raw(Box::new(std::mem::zeroed::<ddsi_sertype>()));
         let flags = DDSI_SERTYPE_FLAG_TOPICKIND_NO_KEY;
         let o = ops();
-        std::hint::black_box((hooks::hooks(), crate::local::hook(), crate::burst::hook()));
+        std::hint::black_box((
+            hooks::hooks(),
+            crate::excluded::hooks(),
+            crate::local::hook(),
+            crate::burst::hook(),
+        ));
         ddsi_sertype_init_flags(st, type_name.as_ptr(), &o.sertype, &o.serdata, flags);
         dds_create_topic_sertype(
             participant,

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod backlog;
+pub mod deliveries;
 mod drops;
 mod lock;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
@@ -216,6 +217,9 @@ pub struct Kept {
     /// this holds for a message that was kept already when the publisher was connected: later ones
     /// may repeat a content.
     pub is_repeatable: bool,
+    /// Whether the publisher, or the node that read it, repeats the message for a late joiner. A
+    /// volatile subscriber does not get it.
+    pub is_history: bool,
 }
 
 /// A number that identifies a publication by its properties, the same after a restart.

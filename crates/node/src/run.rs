@@ -114,6 +114,11 @@ fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
     Ok(gateway.unwrap_or_else(|| Box::new(NoGateway)))
 }
 
+/// The file with the latched messages that local subscribers have.
+fn deliveries(config: &Config) -> PathBuf {
+    config.state.join(format!("{}.latched", config.name))
+}
+
 type Started = Result<Option<Box<dyn Gateway>>, RunError>;
 
 #[cfg(feature = "ros1")]
@@ -127,6 +132,7 @@ fn start_ros1(ros1: &Ros1Config, config: &Config, node: &Node) -> Started {
         tautline_name: config.name.clone(),
         max_message: config.limits.max_message,
         installed: ros1.installed.clone(),
+        deliveries: Some(deliveries(config)),
     };
     let started = Ros1::start(options, node.selector(), node.events());
     started.map(|g| Some(Box::new(g) as _)).map_err(|error| RunError::Gateway(error.to_string()))
@@ -148,6 +154,7 @@ fn start_ros2(ros2: &Ros2Config, config: &Config, node: &Node) -> Started {
         tautline_name: config.name.clone(),
         max_message: config.limits.max_message,
         installed: Installed::new(ros2.definitions.clone()),
+        deliveries: Some(deliveries(config)),
     };
     let started = Ros2::start(options, node.selector(), node.events());
     started.map(|g| Some(Box::new(g) as _)).map_err(|error| RunError::Gateway(error.to_string()))

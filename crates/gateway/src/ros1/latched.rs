@@ -8,10 +8,13 @@ use crate::types::{Dialect, Schema};
 use crate::{Kept, Origin, identity};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time in which a publisher sends its latched message after it was connected. A message that it
-/// publishes in this time is taken for the latched one: it is left out if it has the content of the
-/// one before.
+/// Time in which a publisher sends its latched message after it was connected, also on a busy
+/// machine. A message that it publishes in this time is left out if it has the content of the one
+/// before.
 const REPEATED_WITHIN: Duration = Duration::from_secs(1);
+/// Time in which it usually does so. A message that it publishes in this time reaches no volatile
+/// subscriber of ROS 2.
+const HISTORY_WITHIN: Duration = Duration::from_millis(100);
 /// Offset of a header's time: after the sequence number.
 const STAMP_AT: usize = 4;
 /// Stamps before it (2001) are not of the time of day, but of a simulation.
@@ -38,12 +41,14 @@ impl PublisherHistory {
         if !self.latching {
             return Origin::default();
         }
-        let is_repeatable = received.saturating_duration_since(self.connected) < REPEATED_WITHIN;
+        let since = received.saturating_duration_since(self.connected);
+        let is_repeatable = since < REPEATED_WITHIN;
         let stamp = if self.has_header && is_repeatable { stamp(payload) } else { None };
         let age = stamp
             .and_then(|stamp| wall.duration_since(SystemTime::UNIX_EPOCH).ok()?.checked_sub(stamp));
         let identity = identity(&(&self.uri, payload));
-        let kept = Some(Kept { identity, depth: 1, is_repeatable });
+        let is_history = since < HISTORY_WITHIN;
+        let kept = Some(Kept { identity, depth: 1, is_repeatable, is_history });
         Origin { kept, best_effort: false, age: age.unwrap_or_default() }
     }
 }

@@ -64,6 +64,7 @@ use listeners::{Listeners, Names, Port, Ports};
 use master::OwnNode;
 use std::io;
 use std::net::Ipv6Addr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -93,6 +94,8 @@ pub struct Ros1Options {
     pub max_message: usize,
     /// The source of service definitions, which ROS 1 does not transmit.
     pub installed: Installed,
+    /// The file that keeps over restarts which subscribers have which latched messages.
+    pub deliveries: Option<PathBuf>,
 }
 
 /// Why the gateway could not start. An absent master is no error.

@@ -7,6 +7,7 @@ use super::connection::Identity;
 use super::header::{Header, TAUTLINE_FIELD};
 use super::shown;
 use super::xmlrpc::tune;
+use crate::deliveries::{self, Deliveries};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::{MAX_SOURCES, Origin, Source, Topic};
@@ -48,10 +49,13 @@ pub(super) struct Publication {
     reported: BTreeSet<String>,
     /// The last messages of each source that keeps them, least recently updated first.
     latched: Vec<(Source, VecDeque<Latched>)>,
+    /// Which subscribers have which messages.
+    deliveries: Deliveries,
 }
 
 /// A message for late joiners.
 struct Latched {
+    identity: u64,
     payload: Bytes,
     /// The end of its lifespan.
     expires: Option<Instant>,
@@ -61,6 +65,9 @@ struct Latched {
 pub(super) struct Subscriber {
     pub caller: String,
     address: IpAddr,
+    /// Identifies its process; `None` until the master has told its address. Latched messages wait
+    /// for that.
+    identity: Option<deliveries::Subscriber>,
     queue: Arc<Queue>,
     task: JoinHandle<()>,
 }
@@ -72,7 +79,7 @@ impl Drop for Subscriber {
 }
 
 impl Publication {
-    pub fn new(topic: Topic, drops: Arc<AtomicU64>) -> Self {
+    pub fn new(topic: Topic, drops: Arc<AtomicU64>, deliveries: Deliveries) -> Self {
         Self {
             topic,
             conflict: None,
@@ -81,19 +88,50 @@ impl Publication {
             subscribers: BTreeMap::new(),
             reported: BTreeSet::new(),
             latched: Vec::new(),
+            deliveries,
         }
     }
 
     /// Queues `payload` for every subscriber and, if its publisher keeps it, for later ones.
     pub fn publish(&mut self, source: Source, payload: Bytes, origin: &Origin) {
+        let Some(kept) = origin.kept else {
+            for subscriber in self.subscribers.values() {
+                self.send(subscriber, &payload);
+            }
+            return;
+        };
+        let (topic, identity) = (&self.topic.name, kept.identity);
+        let mut new = Vec::new();
         for subscriber in self.subscribers.values() {
-            let dropped = subscriber.queue.push(payload.clone());
-            self.drops.fetch_add(dropped, Ordering::Relaxed);
+            let Some(id) = subscriber.identity else { continue };
+            if !kept.is_repeatable || !self.deliveries.has(topic, identity, id) {
+                self.send(subscriber, &payload);
+                new.push(id);
+            }
         }
-        if let Some(kept) = origin.kept {
-            let left = self.topic.qos.lifespan.map(|it| it.saturating_sub(origin.age));
-            let expires = left.and_then(|it| Instant::now().checked_add(it));
-            self.latch(source, Latched { payload, expires }, kept.depth);
+        self.deliveries.add(topic, identity, new);
+        let left = self.topic.qos.lifespan.map(|it| it.saturating_sub(origin.age));
+        let expires = left.and_then(|it| Instant::now().checked_add(it));
+        self.latch(source, Latched { identity, payload, expires }, kept.depth);
+    }
+
+    fn send(&self, subscriber: &Subscriber, payload: &Bytes) {
+        let dropped = subscriber.queue.push(payload.clone());
+        self.drops.fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    /// A subscriber's process is known: it gets the latched messages that it does not have.
+    pub fn identified(&mut self, id: u64, identity: deliveries::Subscriber) {
+        let Some(subscriber) = self.subscribers.get_mut(&id) else { return };
+        if subscriber.identity.replace(identity).is_some() {
+            return;
+        }
+        let subscriber = &self.subscribers[&id];
+        for message in self.latched(Instant::now()) {
+            if !self.deliveries.has(&self.topic.name, message.identity, identity) {
+                self.send(subscriber, &message.payload);
+                self.deliveries.add(&self.topic.name, message.identity, [identity]);
+            }
         }
     }
 
@@ -115,11 +153,17 @@ impl Publication {
         self.latched.retain(|(kept, _)| source.is_some_and(|source| *kept != source));
     }
 
+    /// A subscriber has left: it gets the latched messages again if it comes again.
+    pub fn forget_deliveries(&self, subscriber: &Subscriber) {
+        if let Some(identity) = subscriber.identity {
+            self.deliveries.forget(&self.topic.name, identity);
+        }
+    }
+
     /// The messages for a late joiner.
-    fn latched(&self, now: Instant) -> impl Iterator<Item = &Bytes> {
+    fn latched(&self, now: Instant) -> impl Iterator<Item = &Latched> {
         let messages = self.latched.iter().flat_map(|(_, messages)| messages);
-        let fresh = messages.filter(move |it| it.expires.is_none_or(|at| now <= at));
-        fresh.map(|it| &it.payload)
+        messages.filter(move |it| it.expires.is_none_or(|at| now <= at))
     }
 
     /// Replaces the description by a newer one of the same type.
@@ -185,10 +229,6 @@ impl Publication {
         notes: mpsc::Sender<Note>,
     ) {
         let queue = Arc::new(Queue::default());
-        for payload in self.latched(Instant::now()) {
-            let dropped = queue.push(payload.clone());
-            self.drops.fetch_add(dropped, Ordering::Relaxed);
-        }
         let reply = self.header(identity).encode();
         let (reader, topic) = (queue.clone(), self.topic.name.clone());
         let address = ScopedAddress::of_peer(connection.peer).address;
@@ -200,7 +240,8 @@ impl Publication {
             // Fails only while the gateway stops.
             let _ = notes.send(Note::SubscriberLeft { topic, id }).await;
         });
-        self.subscribers.insert(id, Subscriber { caller: shown(caller), address, queue, task });
+        let (caller, identity) = (shown(caller), None);
+        self.subscribers.insert(id, Subscriber { caller, address, identity, queue, task });
     }
 
     fn header(&self, identity: &Identity) -> Header {
@@ -434,7 +475,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let work = async {
             let (most, peer) = (MAX_SUBSCRIBERS as u64, "127.0.0.1:9".parse().unwrap());
-            let mut publication = Publication::new(topic(), Arc::default());
+            let mut publication = new_publication(topic());
             let pool = SlotPool::new(2 * MAX_SUBSCRIBERS, 1);
             let mut far = Vec::new();
             for id in 0..most {
@@ -467,6 +508,10 @@ mod tests {
         runtime.block_on(async { timeout(Duration::from_secs(300), work).await.expect("an end") });
     }
 
+    fn new_publication(topic: Topic) -> Publication {
+        Publication::new(topic, Arc::default(), Deliveries::default())
+    }
+
     fn topic() -> Topic {
         Topic {
             name: "/scan".into(),
@@ -478,7 +523,7 @@ mod tests {
     }
 
     fn refusal_of(topic: Topic, header: &Header) -> Option<String> {
-        Publication::new(topic, Arc::default()).refusal(header)
+        new_publication(topic).refusal(header)
     }
 
     #[test]
@@ -503,9 +548,9 @@ mod tests {
 
     #[test]
     fn the_last_messages_of_each_source_are_latched_up_to_a_limit() {
-        let mut publication = Publication::new(topic(), Arc::default());
+        let mut publication = new_publication(topic());
         let mut publish = |number, text: &'static str, depth| {
-            let kept = Some(Kept { identity: 0, depth, is_repeatable: false });
+            let kept = Some(Kept { identity: 0, depth, is_repeatable: false, is_history: false });
             let payload = Bytes::from_static(text.as_bytes());
             let origin = Origin { kept, ..Origin::default() };
             publication.publish(Source::at_peer(0, number), payload, &origin);
@@ -516,7 +561,9 @@ mod tests {
         }
         publish(1, "newer", 1);
         publish(MAX_SOURCES, "newer", 2);
-        let latched = || publication.latched(Instant::now()).collect::<Vec<_>>();
+        let latched = || -> Vec<_> {
+            publication.latched(Instant::now()).map(|it| it.payload.clone()).collect()
+        };
         assert_eq!(latched().len(), MAX_SOURCES as usize + 1);
         let at_end = latched().len() - 3;
         assert_eq!(latched()[at_end..], ["newer", "new", "newer"], "the last updated ones last");
@@ -531,14 +578,14 @@ mod tests {
     fn each_publisher_is_latched_by_its_own_policy_and_until_its_lifespan_ends() {
         let lifespan = Some(Duration::from_secs(1000));
         let topic = Topic { qos: Qos { lifespan, ..topic().qos }, ..topic() };
-        let mut publication = Publication::new(topic, Arc::default());
-        let kept = Some(Kept { identity: 0, depth: 1, is_repeatable: false });
+        let mut publication = new_publication(topic);
+        let kept = Some(Kept { identity: 0, depth: 1, is_repeatable: false, is_history: false });
         let old = Origin { kept, age: Duration::from_secs(990), ..Origin::default() };
         publication.publish(Source::at_peer(0, 0), Bytes::from_static(b"kept"), &old);
         let volatile = Origin::default();
         publication.publish(Source::at_peer(0, 1), Bytes::from_static(b"not kept"), &volatile);
         let now = Instant::now();
-        assert!(publication.latched(now).eq([&Bytes::from_static(b"kept")]));
+        assert!(publication.latched(now).map(|it| &it.payload[..]).eq([b"kept"]));
         assert_eq!(publication.latched(now + Duration::from_secs(11)).count(), 0);
     }
 

@@ -12,7 +12,7 @@
 //! | endpoints of the domain | `endpoints.rs` |
 //! | which topics are offered and wanted, with which quality of service | `discovery.rs` |
 //! | how messages are read | `subscription.rs` |
-//! | how messages reach local subscribers | `publication.rs` |
+//! | how messages reach local subscribers | `publication.rs`, `readers.rs` |
 //! | which peer's message is written next | `outbox.rs` |
 //! | how many messages late joiners get | `history.rs` |
 //! | our node in the ROS graph | `graph.rs` |
@@ -35,10 +35,12 @@ mod outbox;
 mod pairing;
 mod publication;
 mod qos;
+mod readers;
 mod served;
 mod servers;
 mod subscription;
 
+use crate::deliveries::Deliveries;
 use crate::lock::lock;
 use crate::rejections::Reason;
 use crate::shared::Shared;
@@ -49,8 +51,10 @@ use actor::{Actor, Setup};
 use bytes::Bytes;
 use outbox::Outbox;
 use publication::Publication;
+use readers::KnownReaders;
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -75,6 +79,8 @@ pub struct Ros2Options {
     pub max_message: usize,
     /// The source of type definitions.
     pub installed: Installed,
+    /// The file that keeps over restarts which subscribers have which latched messages.
+    pub deliveries: Option<PathBuf>,
 }
 
 /// Why the gateway cannot start.
@@ -143,6 +149,8 @@ struct Context {
     shared: Arc<Shared>,
     events: Arc<dyn Events>,
     writers: KnownWriters,
+    readers: KnownReaders,
+    deliveries: Deliveries,
     tautline_name: Arc<str>,
     max_message: usize,
     /// Calls by local clients so far.
@@ -180,6 +188,8 @@ impl Ros2 {
             shared: shared.clone(),
             events: events.clone(),
             writers: KnownWriters::default(),
+            readers: KnownReaders::default(),
+            deliveries: Deliveries::open(options.deliveries.clone()),
             tautline_name: options.tautline_name.as_str().into(),
             max_message: options.max_message,
             calls: Arc::default(),

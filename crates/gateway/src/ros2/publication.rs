@@ -6,13 +6,15 @@ use super::names::{self, DdsTopic};
 use super::qos;
 use crate::lock::lock;
 use crate::log_limit::log_limited;
-use crate::{Class, Classes, MAX_SOURCES, Origin, Qos, Source, Topic};
+use crate::{Class, Classes, Kept, MAX_SOURCES, Origin, Qos, Source, Topic};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tautline_dds::{DdsError, Guid, Qos as Dds, RawWriter};
+
+/// Writers of the transient local publishers of a topic.
+const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
 
 /// A topic with its writers: each publisher is read by the subscribers that match its own class.
 ///
@@ -35,14 +37,40 @@ struct Writers {
     /// The writer of each volatile class, and one of each transient local class for the next
     /// publisher of the class: subscribers see it before the first message.
     of_class: BTreeMap<Class, Arc<RawWriter>>,
-    of_source: BTreeMap<Source, SourceWriter>,
+    /// Those of transient local publishers, oldest first.
+    of_source: BTreeMap<Source, Vec<SourceWriter>>,
 }
 
-/// The writer of a transient local publisher.
+/// A writer of a transient local publisher. There are several only while the older ones have
+/// messages that late joiners need, and that another set of subscribers has already.
 struct SourceWriter {
     writer: Arc<RawWriter>,
     class: Class,
     depth: u32,
+    /// Subscribers that have its messages already, and do not get them from it.
+    excluded: BTreeSet<Guid>,
+    /// Identities of the messages that it keeps, oldest first.
+    kept: VecDeque<u64>,
+}
+
+/// What a writer must be like for a message.
+struct Needed {
+    class: Class,
+    depth: u32,
+    excluded: BTreeSet<Guid>,
+}
+
+impl SourceWriter {
+    fn fits(&self, needed: &Needed) -> bool {
+        let Needed { class, depth, excluded } = needed;
+        self.class == *class && self.depth >= *depth && self.excluded == *excluded
+    }
+}
+
+impl Writers {
+    fn has_class(&self, class: Class) -> bool {
+        self.of_source.values().flatten().any(|it| it.class == class)
+    }
 }
 
 impl Publication {
@@ -76,8 +104,10 @@ impl Publication {
         }
         writers.classes = classes;
         writers.of_class.retain(|class, _| classes.contains(*class));
-        let gone = writers.of_source.extract_if(.., |_, it| !classes.contains(it.class));
-        let gone: Vec<_> = gone.collect();
+        let of_gone = |_: &Source, it: &mut Vec<SourceWriter>| {
+            it.iter().all(|it| !classes.contains(it.class))
+        };
+        let gone: Vec<_> = writers.of_source.extract_if(.., of_gone).collect();
         let added = self.add_class_writers(&mut writers);
         drop(writers);
         // Deleted without the lock, which the writing of messages needs.
@@ -88,15 +118,16 @@ impl Publication {
 
     pub fn guids(&self) -> Vec<Guid> {
         let writers = lock(&self.writers);
-        let of_source = writers.of_source.values().map(|it| &it.writer);
+        let of_source = writers.of_source.values().flatten().map(|it| &it.writer);
         writers.of_class.values().chain(of_source).map(|writer| writer.guid).collect()
     }
 
     /// Writes a message; counts a drop if it does not fit.
     pub fn write(&self, source: Source, payload: Bytes, origin: &Origin) {
-        let age = if origin.kept.is_some() { origin.age } else { Duration::ZERO };
-        let writer = self.writer_of(source, origin);
-        let written = writer.and_then(|to| to.write_aged(payload, None, age));
+        let written = match origin.kept {
+            Some(kept) => self.write_kept(source, payload, origin, kept),
+            None => self.volatile_writer(origin.class()).and_then(|to| to.write(payload, None)),
+        };
         if let Err(error) = written {
             self.drops.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(topic = self.topic.name, %error, "not written");
@@ -121,46 +152,115 @@ impl Publication {
         (self.on_change)();
     }
 
-    fn writer_of(&self, source: Source, origin: &Origin) -> Result<Arc<RawWriter>, DdsError> {
-        let class = origin.class();
+    /// A subscriber of the topic was found. It gets what the writers keep.
+    pub fn on_reader(&self, reader: Guid) {
+        let writers = lock(&self.writers);
+        for writer in writers.of_source.values().flatten() {
+            if writer.excluded.contains(&reader) {
+                continue;
+            }
+            for identity in &writer.kept {
+                let reader = [u128::from_be_bytes(reader)];
+                self.context.deliveries.add(&self.topic.name, *identity, reader);
+            }
+        }
+    }
+
+    fn volatile_writer(&self, class: Class) -> Result<Arc<RawWriter>, DdsError> {
         let mut writers = lock(&self.writers);
-        let Some(kept) = origin.kept else {
-            writers.classes = writers.classes.with(class.into());
-            self.add_class_writers(&mut writers)?;
-            return Ok(writers.of_class[&class].clone());
-        };
-        let depth = kept.depth;
-        let fits = |it: &SourceWriter| it.class == class && it.depth >= depth;
-        if let Some(known) = writers.of_source.get(&source).filter(|it| fits(it)) {
-            return Ok(known.writer.clone());
+        writers.classes = writers.classes.with(class.into());
+        self.add_class_writers(&mut writers)?;
+        Ok(writers.of_class[&class].clone())
+    }
+
+    fn write_kept(
+        &self,
+        source: Source,
+        payload: Bytes,
+        origin: &Origin,
+        kept: Kept,
+    ) -> Result<i64, DdsError> {
+        let (topic, deliveries) = (&self.topic.name, &self.context.deliveries);
+        let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
+        let mut excluded = BTreeSet::<Guid>::new();
+        if kept.is_repeatable {
+            let have_it = deliveries.subscribers(topic, kept.identity);
+            excluded.extend(have_it.into_iter().map(u128::to_be_bytes));
         }
-        // Its depth is larger than was known. What the new writer does not have is missing for late
-        // joiners; written again, it would reach the others twice.
-        let replaced = writers.of_source.remove(&source);
-        if writers.of_source.len() >= MAX_SOURCES as usize
-            && let Some(shared) = writers.of_source.values().find(|it| fits(it))
-        {
-            return Ok(shared.writer.clone());
+        if kept.is_history {
+            excluded.extend(readers.iter().filter(|(_, joins_late)| !**joins_late).map(|it| it.0));
         }
-        let waiting = writers.of_class.remove(&class);
-        let writer = match waiting.filter(|_| depth <= self.topic.qos.depth) {
-            Some(waiting) => waiting,
-            None => Arc::new(self.writer(class, depth, writers.classes)?),
+        let now_have_it = readers.keys().map(|it| u128::from_be_bytes(*it));
+        deliveries.add(topic, kept.identity, now_have_it);
+        let needed = Needed { class: origin.class(), depth: kept.depth.max(1), excluded };
+        let writer = self.writer_of(source, needed, kept.identity)?;
+        writer.write_aged(payload, None, origin.age)
+    }
+
+    /// The writer of a transient local publisher for a message.
+    fn writer_of(
+        &self,
+        source: Source,
+        needed: Needed,
+        identity: u64,
+    ) -> Result<Arc<RawWriter>, DdsError> {
+        let mut all = lock(&self.writers);
+        let fits = |of: &Vec<SourceWriter>| of.iter().any(|it| it.fits(&needed));
+        let known = all.of_source.get(&source).is_some_and(fits);
+        if !known {
+            self.add_source_writer(&mut all, source, &needed)?;
+        }
+        let of = all.of_source.entry(source).or_default();
+        let Some(at) = of.iter().rposition(|it| it.fits(&needed)) else {
+            return Err(DdsError { what: "writer", reason: "is missing".into(), full: false });
         };
-        let depth = depth.max(self.topic.qos.depth);
-        writers.of_source.insert(source, SourceWriter { writer: writer.clone(), class, depth });
-        drop(writers);
-        drop(replaced);
-        (self.on_change)();
+        let chosen = &mut of[at];
+        chosen.kept.push_back(identity);
+        if chosen.kept.len() > chosen.depth as usize {
+            chosen.kept.pop_front();
+        }
+        let writer = chosen.writer.clone();
+        // Its messages alone are as many as the publisher keeps.
+        let is_enough = chosen.kept.len() >= needed.depth as usize;
+        let outdated: Vec<_> = if is_enough { of.drain(..at).collect() } else { Vec::new() };
+        drop(all);
+        if !known || !outdated.is_empty() {
+            drop(outdated);
+            (self.on_change)();
+        }
         Ok(writer)
+    }
+
+    fn add_source_writer(
+        &self,
+        all: &mut Writers,
+        source: Source,
+        needed: &Needed,
+    ) -> Result<(), DdsError> {
+        let Needed { class, depth, excluded } = needed;
+        if all.of_source.values().map(Vec::len).sum::<usize>() >= MAX_SOURCE_WRITERS {
+            // Late joiners lose the messages of one publisher.
+            all.of_source.pop_first();
+        }
+        let usable = excluded.is_empty() && *depth <= self.topic.qos.depth;
+        let waiting = all.of_class.remove(class).filter(|_| usable);
+        let depth = (*depth).max(self.topic.qos.depth);
+        let writer = match waiting {
+            Some(waiting) => waiting,
+            None => Arc::new(self.writer(*class, depth, all.classes, excluded.clone())?),
+        };
+        let (class, excluded, kept) = (*class, excluded.clone(), VecDeque::new());
+        let new = SourceWriter { writer, class, depth, excluded, kept };
+        all.of_source.entry(source).or_default().push(new);
+        Ok(())
     }
 
     /// Creates the missing writers of classes without a publisher of their own.
     fn add_class_writers(&self, writers: &mut Writers) -> Result<(), DdsError> {
         for class in writers.classes.iter() {
-            let has_publisher = writers.of_source.values().any(|it| it.class == class);
-            if !has_publisher && !writers.of_class.contains_key(&class) {
-                let writer = self.writer(class, self.topic.qos.depth, writers.classes)?;
+            if !writers.has_class(class) && !writers.of_class.contains_key(&class) {
+                let (depth, classes) = (self.topic.qos.depth, writers.classes);
+                let writer = self.writer(class, depth, classes, BTreeSet::new())?;
                 writers.of_class.insert(class, Arc::new(writer));
                 (self.on_change)();
             }
@@ -174,7 +274,13 @@ impl Publication {
         qos::to_write(&Qos { transient_local, reliable, depth, ..topic.qos }, user_data)
     }
 
-    fn writer(&self, class: Class, depth: u32, all: Classes) -> Result<RawWriter, DdsError> {
+    fn writer(
+        &self,
+        class: Class,
+        depth: u32,
+        all: Classes,
+        excluded: BTreeSet<Guid>,
+    ) -> Result<RawWriter, DdsError> {
         let (name, shared) = (self.topic.name.clone(), self.context.shared.clone());
         let has_several_classes = all != class.into();
         let incompatible = move |policy, count| {
@@ -192,6 +298,7 @@ impl Publication {
         };
         let dds = self.policies(&self.topic, class, depth);
         let topic = DdsTopic::of(&self.topic.name, &self.topic.type_name);
-        RawWriter::new(&self.context.participant, topic.with(&dds), incompatible)
+        let specification = topic.with(&dds);
+        RawWriter::excluding(&self.context.participant, specification, excluded, incompatible)
     }
 }

@@ -224,13 +224,15 @@ impl Receiver {
         }
         let published = u64::try_from(info.source_timestamp).unwrap_or(0);
         let published = SystemTime::UNIX_EPOCH + Duration::from_nanos(published);
-        let age = match published < self.created {
+        let is_history = published < self.created;
+        let age = match is_history {
             true => published.elapsed().unwrap_or_default(),
             false => Duration::ZERO,
         };
         // The writer numbers its samples, so the identity is certain.
         let identity = identity(&(writer, info.seq));
-        Origin { kept: Some(Kept { identity, depth, is_repeatable: true }), best_effort, age }
+        let kept = Kept { identity, depth, is_repeatable: true, is_history };
+        Origin { kept: Some(kept), best_effort, age }
     }
 
     fn reject(&self, reason: Reason) {

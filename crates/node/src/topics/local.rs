@@ -17,9 +17,6 @@ use tautline_proto::{
 /// Messages kept of one publisher, if its depth is less: the depth may turn out to be larger.
 const MIN_LATCHED: usize = 16;
 
-/// Time after which all local publishers of a topic have been read.
-const ALL_READ: Duration = Duration::from_secs(5);
-
 /// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
@@ -49,9 +46,6 @@ pub(crate) struct LocalTopic {
     held_back: VecDeque<Outgoing>,
     /// The number of messages that each of these publishers keeps, where it is known to be above 1.
     depths: BTreeMap<Source, u32>,
-    /// The time when all publishers have been read and the peers get their [`Presence`]; `None`
-    /// after that, or if the topic is not read.
-    presence_due: Option<Instant>,
     /// Presence messages so far.
     revision: u32,
     /// The state of its transforms, if it is a tf topic.
@@ -74,7 +68,6 @@ impl LocalTopic {
             latched: BTreeMap::new(),
             held_back: VecDeque::new(),
             depths: BTreeMap::new(),
-            presence_due: None,
             revision: 0,
         }
     }
@@ -124,15 +117,9 @@ impl LocalTopic {
         self.latched.clear();
         self.held_back.clear();
         self.depths.clear();
-        self.presence_due = None;
         if let Some(transforms) = &mut self.transforms {
             transforms.forget();
         }
-    }
-
-    /// Starts to read the topic: its publishers repeat the messages that they keep.
-    pub(super) fn read_from(&mut self, now: Instant) {
-        self.presence_due = Some(now + ALL_READ);
     }
 
     /// The number of messages that a publisher keeps.
@@ -173,6 +160,7 @@ impl LocalTopic {
             messages.extend(kept.iter().skip(surplus).cloned().map(|mut message| {
                 if let Some(kept) = &mut message.origin.kept {
                     kept.is_repeatable = true;
+                    kept.is_history = true;
                 }
                 message
             }));
@@ -180,14 +168,11 @@ impl LocalTopic {
         messages
     }
 
-    /// Returns the publishers with kept messages, unless some may not have been read yet.
-    pub(super) fn presence(&mut self) -> Option<Presence> {
-        if self.presence_due.is_some() {
-            return None;
-        }
+    /// Returns the publishers with kept messages.
+    pub(super) fn presence(&mut self) -> Presence {
         self.revision += 1;
         let bits = self.latched.keys().map(|source| 1u64.checked_shl(source.number).unwrap_or(0));
-        Some(Presence { revision: self.revision, sources: bits.fold(0, |all, bit| all | bit) })
+        Presence { revision: self.revision, sources: bits.fold(0, |all, bit| all | bit) }
     }
 
     /// Returns the time of the next message at one per `period`; `None` means now.
@@ -333,15 +318,10 @@ impl Topics {
         }
     }
 
-    /// Stops reading topics that no peer has subscribed to for [`LINGER`], and reports which
-    /// publishers the others have.
+    /// Stops reading topics that no peer has subscribed to for [`LINGER`].
     pub(super) fn stop_reading(&mut self, now: Instant) {
-        let (mut unwanted, mut all_read) = (Vec::new(), Vec::new());
+        let mut unwanted = Vec::new();
         for (name, local) in &mut self.local {
-            if local.presence_due.is_some_and(|at| now >= at) {
-                local.presence_due = None;
-                all_read.push(name.clone());
-            }
             if local.unwanted_since.is_some_and(|at| now.since(at) >= LINGER) {
                 local.unwanted_since = None;
                 local.forget_latched();
@@ -351,15 +331,12 @@ impl Topics {
         for topic in unwanted {
             self.gateway(Command::Unsubscribe { topic });
         }
-        for topic in all_read {
-            self.send_presence(now, &topic);
-        }
     }
 
     /// Reports to all subscribed peers which publishers of a topic keep messages.
     fn send_presence(&mut self, now: Instant, topic: &str) {
         let Some(local) = self.local.get_mut(topic) else { return };
-        let Some(presence) = local.presence() else { return };
+        let presence = local.presence();
         for key in local.wanting().collect::<Vec<_>>() {
             self.send_presence_to(now, key, topic, presence);
         }

@@ -17,6 +17,7 @@ const KEPT: u8 = 1;
 const REPEATABLE: u8 = 2;
 const BEST_EFFORT: u8 = 4;
 const PRESENCE: u8 = 8;
+const HISTORY: u8 = 16;
 
 /// The publishers whose messages are kept for late joiners, by number. After it, the messages of
 /// others are no longer kept.
@@ -43,7 +44,9 @@ pub(super) enum Content {
 pub(super) fn emit(number: u32, origin: &Origin, is_usual: bool, payload: &Bytes) -> (u32, Bytes) {
     let mut flags = if is_usual || !origin.best_effort { 0 } else { BEST_EFFORT };
     if let Some(kept) = &origin.kept {
-        flags |= KEPT | if kept.is_repeatable { REPEATABLE } else { 0 };
+        flags |= KEPT;
+        flags |= if kept.is_repeatable { REPEATABLE } else { 0 };
+        flags |= if kept.is_history { HISTORY } else { 0 };
     }
     if flags == 0 {
         return (number, payload.clone());
@@ -95,6 +98,7 @@ pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option
             identity: u64::from_le_bytes(*identity),
             depth: u32::from_le_bytes(*rest.first_chunk()?).max(1),
             is_repeatable: flags & REPEATABLE != 0,
+            is_history: flags & HISTORY != 0,
         });
         header_bytes += 12;
     }
@@ -109,7 +113,10 @@ mod tests {
     #[test]
     fn messages_are_read_as_written_and_plain_ones_cost_nothing() {
         let payload = Bytes::from_static(b"scan");
-        let kept = |is_repeatable| Some(Kept { identity: u64::MAX - 1, depth: 300, is_repeatable });
+        let kept = |is_repeatable| {
+            let is_history = is_repeatable;
+            Some(Kept { identity: u64::MAX - 1, depth: 300, is_repeatable, is_history })
+        };
         for kept in [None, kept(false), kept(true)] {
             for best_effort in [false, true] {
                 let origin = Origin { kept, best_effort, age: Duration::ZERO };

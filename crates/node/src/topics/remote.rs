@@ -172,10 +172,10 @@ impl Topics {
     }
 
     fn new_session(&mut self, now: Instant, peer: PeerId) {
+        self.forget_kept(peer);
         for remote in self.remote.of_peer_mut(peer) {
-            remote.stale_since = Some(now);
+            remote.stale_since.get_or_insert(now);
             remote.over_rate = OverRate::default();
-            remote.kept.new_session();
         }
         self.waiting.retain(|key, _| key.peer != peer);
         self.clear_interests(now, peer);
@@ -196,12 +196,7 @@ impl Topics {
         self.drop_notices_of_given_rights();
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.remote.iter();
-        // A peer that said goodbye may only be restarting: what was delivered is known meanwhile.
-        let may_return = |key: ChannelKey, it: &RemoteTopic| {
-            self.absent.contains_key(&key.peer) && !it.kept.is_empty() && self.is_read_here(it)
-        };
-        let gone = remote.filter(|(key, it)| over(it.stale_since) && !may_return(*key, it));
-        let gone = gone.map(|(key, _)| key);
+        let gone = remote.filter(|(_, r)| over(r.stale_since)).map(|(key, _)| key);
         for key in gone.take(WITHDRAWN_PER_SWEEP).collect::<Vec<_>>() {
             self.remote_withdrawn(now, key);
         }
@@ -344,17 +339,15 @@ impl Topics {
             return;
         }
         let topic = local.topic.name.clone();
-        if !was_read {
-            local.read_from(now);
-            return self.gateway(Command::Subscribe { topic });
-        }
         // Their ages count from their publication: what is past its lifespan is not sent.
         let (latched, presence) = (local.for_late_joiner(), local.presence());
+        // After an outage, publishers may have left or have other numbers.
+        self.send_presence_to(now, key, &topic, presence);
         for message in latched {
             self.send_to(now, key, &message);
         }
-        if let Some(presence) = presence {
-            self.send_presence_to(now, key, &topic, presence);
+        if !was_read {
+            self.gateway(Command::Subscribe { topic });
         }
     }
 

@@ -144,6 +144,7 @@ impl Topics {
                     depth: 1,
                     // The same transforms again are no news.
                     is_repeatable: true,
+                    is_history: false,
                 });
                 let origin = Origin { kept, ..Origin::default() };
                 let (source, encoded, published) = (MERGED, false, now);

@@ -21,6 +21,7 @@ use super::slave::ApiCall;
 use super::subscription::{INCOMPLETE_BYTES, MAX_READERS, ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
 use super::{Order, Ros1Options};
+use crate::deliveries::{Deliveries, Subscriber};
 use crate::shared::Shared;
 use crate::{Command, Event, Events, Selector};
 use dxr::Value;
@@ -77,6 +78,12 @@ pub(super) enum Note {
         topic: String,
         id: u64,
     },
+    /// The process of a subscriber is known.
+    Identified {
+        topic: String,
+        id: u64,
+        identity: Subscriber,
+    },
     Service(ServiceNote),
     Api(ApiCall, oneshot::Sender<Value>),
 }
@@ -97,6 +104,7 @@ pub(super) struct Actor {
     readers: Arc<Semaphore>,
     incomplete: Arc<ByteBudget>,
     publications: BTreeMap<String, Publication>,
+    deliveries: Deliveries,
     services: ServiceState,
     registrations: Registrations,
     notes: mpsc::Sender<Note>,
@@ -120,6 +128,7 @@ impl Actor {
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             incomplete: ByteBudget::new(INCOMPLETE_BYTES, setup.options.max_message),
             publications: BTreeMap::new(),
+            deliveries: Deliveries::open(setup.options.deliveries.clone()),
             services: ServiceState::new(&setup.options, setup.selector.clone()),
             registrations: Registrations::default(),
             notes,
@@ -214,6 +223,7 @@ impl Actor {
             }
             Note::Connected(connection, header) => self.add_subscriber(connection, &header),
             Note::SubscriberLeft { topic, id } => self.subscriber_left(&topic, id),
+            Note::Identified { topic, id, identity } => self.identified(&topic, id, identity),
             Note::Api(call, reply) => {
                 // The caller may have left.
                 let _ = reply.send(self.api(call));

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics published to local subscribers.
 
-use super::{Actor, Admitted};
+use super::{Actor, Admitted, Note};
+use crate::deliveries::Subscriber;
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::master::Role;
 use crate::ros1::publication::{Publication, refuse};
 use crate::ros1::shown;
-use crate::{Event, Origin, Source, Topic};
+use crate::{Event, Origin, Source, Topic, identity};
 use bytes::Bytes;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// Time limit of the master to tell the address of a subscriber, which gets no latched messages
+/// before.
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Actor {
     pub(super) fn advertise(&mut self, topic: Topic) {
@@ -24,7 +30,7 @@ impl Actor {
         }
         let drops = self.setup.shared.drops.count(&name);
         self.add_registration(Role::Publisher, &name);
-        self.publications.insert(name, Publication::new(topic, drops));
+        self.publications.insert(name, Publication::new(topic, drops, self.deliveries.clone()));
         self.poll();
     }
 
@@ -81,12 +87,37 @@ impl Actor {
         if publication.subscribers.len() == 1 {
             self.emit(Event::Wanted { topic: name.into(), wanted: true });
         }
+        self.identify(id, name, caller);
+    }
+
+    /// Asks the master for the address of a subscriber's process: another process may have its name
+    /// later.
+    fn identify(&self, id: u64, topic: &str, caller: &str) {
+        let (master, caller) = (self.prober.master.clone(), caller.to_owned());
+        let topic = topic.to_owned();
+        self.spawn(async move {
+            let uri = match timeout(IDENTIFY_TIMEOUT, master.lookup_node(&caller)).await {
+                Ok(Ok(uri)) => Some(uri),
+                // The master is away, or does not know it. It counts as a new process.
+                Ok(Err(_)) | Err(_) => None,
+            };
+            let unknown = uri.is_none().then(|| (std::process::id(), id));
+            let identity = identity(&(caller, uri, unknown)).into();
+            Note::Identified { topic, id, identity }
+        });
+    }
+
+    pub(super) fn identified(&mut self, topic: &str, id: u64, identity: Subscriber) {
+        if let Some(publication) = self.publications.get_mut(topic) {
+            publication.identified(id, identity);
+        }
     }
 
     pub(super) fn subscriber_left(&mut self, topic: &str, id: u64) {
         let Some(publication) = self.publications.get_mut(topic) else { return };
-        let left = publication.subscribers.remove(&id).is_some();
-        if left && publication.subscribers.is_empty() {
+        let Some(left) = publication.subscribers.remove(&id) else { return };
+        publication.forget_deliveries(&left);
+        if publication.subscribers.is_empty() {
             self.emit(Event::Wanted { topic: topic.into(), wanted: false });
         }
     }

@@ -72,9 +72,11 @@ impl Actor {
     /// Joins the graph and starts discovery.
     pub fn new(setup: Setup) -> Result<Self, DdsError> {
         let participant = &setup.context.participant;
-        let (writers, orders) = (setup.context.writers.clone(), setup.orders.clone());
+        let (writers, readers) = (setup.context.writers.clone(), setup.context.readers.clone());
+        let orders = setup.orders.clone();
         participant.discover(move |event| {
             writers.on_event(&event);
+            readers.on_event(&event);
             // Fails only while the gateway stops.
             let _ = orders.send(Order::Discovered(event));
         })?;
@@ -238,6 +240,10 @@ impl Actor {
         if let Discovery::WriterGone { guid } = event {
             self.services.forget(guid);
         }
+        let new_reader = match &event {
+            Discovery::Reader(reader) => Some(reader.guid),
+            _ => None,
+        };
         if let Some(topic) = self.topic_endpoints.on_event(&event) {
             if is_kept && (self.setup.selector)(Named::Topic(&topic)) {
                 self.histories.schedule(&topic, Instant::now());
@@ -248,6 +254,14 @@ impl Actor {
                 if let Some(source) = subscription.and_then(|it| it.forget(*guid)) {
                     self.emit(Event::SourceGone { topic: topic.clone(), source });
                 }
+            }
+            if let Discovery::ReaderGone { guid } = &event {
+                self.setup.context.deliveries.forget(&topic, u128::from_be_bytes(*guid));
+            }
+            if let (Some(reader), Some(publication)) =
+                (new_reader, lock(&self.setup.publications).get(&topic).cloned())
+            {
+                publication.on_reader(reader);
             }
             changed.topics.insert(topic);
         }

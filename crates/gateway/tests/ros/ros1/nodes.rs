@@ -143,6 +143,7 @@ pub fn watch_selecting(
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
         installed: Installed::of_ros1("", ""),
+        deliveries: None,
     };
     let selector = move |named: Named<'_>| match named {
         Named::Topic(name) | Named::Service(name) => selector(name),

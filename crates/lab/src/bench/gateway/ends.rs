@@ -241,6 +241,7 @@ fn gateway_to_ros1(master: &str, events: Arc<dyn Events>) -> Result<Ros1> {
         tautline_name: "end".into(),
         max_message: MAX_MESSAGE,
         installed: Installed::new(Vec::new()),
+        deliveries: None,
     };
     Ok(Ros1::start(options, Arc::new(|_| true), events)?)
 }
@@ -253,6 +254,7 @@ fn gateway_to_ros2(events: Arc<dyn Events>) -> Result<Ros2> {
         tautline_name: "end".into(),
         max_message: MAX_MESSAGE,
         installed: Installed::new(Vec::new()),
+        deliveries: None,
     };
     Ok(Ros2::start(options, Arc::new(|_| true), events)?)
 }

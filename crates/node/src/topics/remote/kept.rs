@@ -1,38 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The messages of a peer's topic that this robot's ROS keeps for late joiners: of each publisher as
-//! many as it keeps itself. A peer repeats them after an outage or a restart; they are known then.
+//! many as it keeps itself.
 
 use super::super::origin::Presence;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::Kept;
 
-/// Publishers of one topic of a peer whose messages are kept; further ones share the last number.
-const MAX_PUBLISHERS: u32 = 256;
-
-/// What happens to a message that its publisher keeps.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It is published for the publisher with this number.
-    New(u32),
-    /// It was published before.
-    Repeated,
-}
-
-/// Publishers have numbers of this node's choice, which continue over sessions of the peer.
+/// Publishers have the numbers of the peer's current session.
 #[derive(Debug, Default)]
 pub(super) struct KeptMessages {
-    publishers: BTreeMap<u32, Publisher>,
-    /// The numbers here by the numbers that the peer uses in its current session.
-    numbers: BTreeMap<u32, u32>,
+    /// Identities and lengths of the messages of each publisher, oldest first.
+    publishers: BTreeMap<u32, VecDeque<(u64, usize)>>,
     /// The revision of the last presence message.
     revision: u32,
     bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Publisher {
-    /// Identities and lengths, oldest first.
-    messages: VecDeque<(u64, usize)>,
 }
 
 impl KeptMessages {
@@ -40,48 +21,29 @@ impl KeptMessages {
         self.bytes
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.publishers.is_empty()
+    /// The publishers with messages.
+    pub(super) fn publishers(&self) -> Vec<u32> {
+        self.publishers.keys().copied().collect()
     }
 
-    /// The peer has a new session, in which its publishers may have other numbers.
-    pub(super) fn new_session(&mut self) {
-        self.numbers.clear();
-        self.revision = 0;
-    }
-
-    /// Judges a message of the publisher with the peer's number `theirs`.
-    pub(super) fn judge(&mut self, theirs: u32, kept: &Kept) -> Verdict {
-        let has = |it: &Publisher| it.messages.iter().any(|(known, _)| *known == kept.identity);
-        if kept.is_repeatable {
-            let known = self.publishers.iter().find(|(_, it)| has(it)).map(|(number, _)| *number);
-            if let Some(number) = known {
-                self.numbers.entry(theirs).or_insert(number);
-                return Verdict::Repeated;
-            }
-        }
-        if let Some(known) = self.numbers.get(&theirs) {
-            return Verdict::New(*known);
-        }
-        let free = (0..MAX_PUBLISHERS).find(|number| !self.publishers.contains_key(number));
-        let number = free.unwrap_or(MAX_PUBLISHERS - 1);
-        self.numbers.insert(theirs, number);
-        Verdict::New(number)
+    /// Whether a message repeats one that is kept.
+    pub(super) fn has(&self, number: u32, kept: &Kept) -> bool {
+        let mut messages = self.publishers.get(&number).into_iter().flatten();
+        kept.is_repeatable && messages.any(|(identity, _)| *identity == kept.identity)
     }
 
     /// Returns the bytes that would be kept after another message of `len` bytes.
     pub(super) fn bytes_with(&self, number: u32, len: usize, depth: u32) -> usize {
         let known = self.publishers.get(&number);
-        let surplus =
-            known.map_or(0, |it| (it.messages.len() + 1).saturating_sub(depth.max(1) as usize));
-        let oldest = known.into_iter().flat_map(|it| &it.messages).take(surplus);
+        let surplus = known.map_or(0, |it| (it.len() + 1).saturating_sub(depth.max(1) as usize));
+        let oldest = known.into_iter().flatten().take(surplus);
         self.bytes - oldest.map(|(_, bytes)| bytes).sum::<usize>() + len
     }
 
     /// Counts another published message.
     pub(super) fn add(&mut self, number: u32, (identity, len): (u64, usize), depth: u32) {
         self.bytes = self.bytes_with(number, len, depth);
-        let messages = &mut self.publishers.entry(number).or_default().messages;
+        let messages = self.publishers.entry(number).or_default();
         messages.push_back((identity, len));
         while messages.len() > depth.max(1) as usize {
             messages.pop_front();
@@ -95,12 +57,10 @@ impl KeptMessages {
         }
         self.revision = presence.revision;
         let is_present =
-            |theirs: u32| presence.sources.checked_shr(theirs).is_some_and(|bits| bits & 1 == 1);
-        self.numbers.retain(|theirs, _| is_present(*theirs));
-        let present: BTreeSet<u32> = self.numbers.values().copied().collect();
-        let gone = self.publishers.extract_if(.., |number, _| !present.contains(number));
-        let gone: Vec<(u32, Publisher)> = gone.collect();
-        let bytes = gone.iter().flat_map(|(_, it)| &it.messages).map(|(_, bytes)| bytes);
+            |number: u32| presence.sources.checked_shr(number).is_some_and(|bits| bits & 1 == 1);
+        let gone = self.publishers.extract_if(.., |number, _| !is_present(*number));
+        let gone: Vec<(u32, VecDeque<_>)> = gone.collect();
+        let bytes = gone.iter().flat_map(|(_, messages)| messages).map(|(_, bytes)| bytes);
         self.bytes -= bytes.sum::<usize>();
         gone.into_iter().map(|(number, _)| number).collect()
     }
@@ -109,10 +69,6 @@ impl KeptMessages {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn kept(identity: u64, is_repeatable: bool) -> Kept {
-        Kept { identity, depth: 1, is_repeatable }
-    }
 
     #[test]
     fn the_last_messages_of_each_publisher_count() {
@@ -128,34 +84,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_published_is_known_in_the_next_session_under_another_number() {
+    fn a_message_is_repeated_only_where_its_identity_is_certain() {
         let mut known = KeptMessages::default();
-        assert_eq!(known.judge(3, &kept(30, false)), Verdict::New(0));
-        known.add(0, (30, 1), 1);
-        assert_eq!(known.judge(3, &kept(30, false)), Verdict::New(0), "published again");
-        assert_eq!(known.judge(3, &kept(30, true)), Verdict::Repeated);
-        known.new_session();
-        assert_eq!(known.judge(7, &kept(30, true)), Verdict::Repeated);
-        assert_eq!(known.judge(7, &kept(31, false)), Verdict::New(0));
-        assert_eq!(known.judge(3, &kept(32, true)), Verdict::New(1), "another publisher");
+        known.add(3, (30, 1), 1);
+        let kept =
+            |identity, is_repeatable| Kept { identity, depth: 1, is_repeatable, is_history: false };
+        assert!(known.has(3, &kept(30, true)) && !known.has(3, &kept(30, false)));
+        assert!(!known.has(3, &kept(31, true)) && !known.has(4, &kept(30, true)));
     }
 
     #[test]
     fn messages_of_publishers_that_left_are_forgotten() {
         let mut known = KeptMessages::default();
-        for theirs in [0, 5] {
-            let Verdict::New(number) = known.judge(theirs, &kept(theirs.into(), false)) else {
-                panic!("{theirs}")
-            };
-            known.add(number, (theirs.into(), 100), 1);
-        }
+        known.add(0, (0, 100), 1);
+        known.add(5, (5, 100), 1);
         let presence = |revision, sources| Presence { revision, sources };
         assert_eq!(known.on_presence(presence(1, 0b10_0001)), [0; 0]);
         assert_eq!(known.on_presence(presence(3, 0b10_0000)), [0]);
         assert_eq!(known.on_presence(presence(2, 0)), [0; 0], "an older one");
-        assert_eq!(known.bytes(), 100);
-        known.new_session();
-        assert_eq!(known.on_presence(presence(1, u64::MAX)), [1], "not confirmed in this session");
-        assert!(known.is_empty() && known.bytes() == 0);
+        assert_eq!((known.bytes(), known.publishers()), (100, vec![5]));
     }
 }

@@ -3,12 +3,11 @@
 
 use super::super::Topics;
 use super::super::origin::{self, Content};
-use super::kept::Verdict;
-use super::{ChannelKey, RemoteTopic};
+use super::ChannelKey;
 use crate::codec::{Incoming, Job, decompressed_size};
 use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES};
 use tautline_gateway::{Command, Kept, Origin, Source};
-use tautline_proto::{Duration, Instant, Received};
+use tautline_proto::{Duration, Instant, PeerId, Received};
 
 /// Time for which a topic is still read after its last local subscriber has left, if messages are
 /// kept: those at hand then serve the next subscriber, and are not sent again.
@@ -39,13 +38,9 @@ impl Topics {
         if !self.within_rate(now, key, bytes) {
             return;
         }
-        let number = match origin.kept {
-            Some(kept) => match self.keep(now, key, number, kept, bytes) {
-                Some(number) => number,
-                None => return,
-            },
-            None => number,
-        };
+        if origin.kept.is_some_and(|kept| !self.keep(now, key, number, kept, bytes)) {
+            return;
+        }
         let source = Source::at_peer(key.peer.0, number);
         let Some(remote) = self.remote.get_mut(key) else { return };
         remote.encoded |= message.encoded;
@@ -89,25 +84,26 @@ impl Topics {
         self.gateway(Command::Publish { topic, source, payload, origin });
     }
 
-    /// Counts a message that its publisher keeps, and returns the number of the publisher here;
-    /// `None` if the message was published before. If it does not fit into the bytes kept for its
-    /// peer, a notice is added, and it is dropped as well.
+    /// Counts a message that its publisher keeps; `false` if it is kept here already, or does not
+    /// fit into the bytes kept for its peer, for which a notice is added.
     fn keep(
         &mut self,
         now: Instant,
         key: ChannelKey,
-        theirs: u32,
+        number: u32,
         kept: Kept,
         bytes: usize,
-    ) -> Option<u32> {
+    ) -> bool {
         let others: usize = self.remote.of_peer(key.peer).map(|(_, it)| it.kept.bytes()).sum();
-        let remote = self.remote.get_mut(key)?;
-        let Verdict::New(number) = remote.kept.judge(theirs, &kept) else { return None };
+        let Some(remote) = self.remote.get_mut(key) else { return false };
+        if remote.kept.has(number, &kept) {
+            return false;
+        }
         let depth = kept.depth.min(HISTORY_DEPTH);
         let others = others - remote.kept.bytes();
         if others + remote.kept.bytes_with(number, bytes, depth) <= LATCHED_BYTES {
             remote.kept.add(number, (kept.identity, bytes), depth);
-            return Some(number);
+            return true;
         }
         let (name, peer) = (remote.topic.name.clone(), self.peer_name(key.peer));
         let text = format!(
@@ -115,7 +111,16 @@ impl Topics {
              topics of a peer, kept for late joiners"
         );
         self.peer_notice(now, key.peer, &text);
-        None
+        false
+    }
+
+    /// A peer has a new session, and repeats what its publishers keep now. What they kept before may
+    /// be outdated.
+    pub(super) fn forget_kept(&mut self, peer: PeerId) {
+        for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
+            let kept = self.remote.get_mut(key).map(|it| std::mem::take(&mut it.kept));
+            self.forget_publishers(key, &kept.map(|it| it.publishers()).unwrap_or_default());
+        }
     }
 
     /// ROS on this robot no longer keeps the messages of these publishers.
@@ -125,11 +130,6 @@ impl Topics {
             let source = Some(Source::at_peer(key.peer.0, *number));
             self.gateway(Command::Forget { topic: topic.clone(), source });
         }
-    }
-
-    /// Whether a local node subscribes to a peer's topic.
-    pub(super) fn is_read_here(&self, remote: &RemoteTopic) -> bool {
-        self.publications.get(&remote.topic.name).is_some_and(|it| it.wanted)
     }
 
     /// Ends the subscriptions to topics with kept messages that have had no local subscriber for

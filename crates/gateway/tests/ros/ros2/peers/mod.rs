@@ -139,6 +139,7 @@ fn options(domain: u32, range: Range, name: &str) -> Ros2Options {
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
         installed: Installed::new(vec![installation("kilted")]),
+        deliveries: None,
     }
 }
 

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writers that send nothing to some readers, which have their samples already. A transient local
+//! writer of DDS sends what it keeps to every new reader; after a restart all readers are new to it.
+//!
+//! Cyclone DDS 11.0.1 matches writers and readers in `ddsi_endpoint_match.c`. The hooks note which
+//! two are being matched, and refuse the pair. The reader still discovers the writer, and waits for
+//! samples of it, but gets none.
+
+use crate::Guid;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Offset of the GUID in `struct ddsi_entity_common`, after the kind.
+const GUID_AT: usize = 4;
+
+unsafe extern "C" {
+    fn __real_ddsi_match_writer_with_proxy_readers(writer: *mut c_void, now: i64);
+    fn __real_ddsi_match_proxy_reader_with_writers(reader: *mut c_void, now: i64);
+    fn __real_ddsi_entidx_enum_next_max(it: *mut c_void, max: *const c_void) -> *mut c_void;
+    fn __real_ddsi_qos_match_p(
+        domain: *mut c_void,
+        reader: *const c_void,
+        writer: *const c_void,
+        reason: *mut u32,
+        reader_types: *const c_void,
+        writer_types: *const c_void,
+        reader_lookup: *mut bool,
+        writer_lookup: *mut bool,
+    ) -> bool;
+}
+
+/// The excluded readers by writer. A writer is removed when it is dropped.
+fn excluded() -> MutexGuard<'static, HashMap<Guid, BTreeSet<Guid>>> {
+    static EXCLUDED: OnceLock<Mutex<HashMap<Guid, BTreeSet<Guid>>>> = OnceLock::new();
+    EXCLUDED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writers with excluded readers, so that matching costs nothing without them.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Set while this thread creates a writer: the readers to exclude.
+    static CREATING: RefCell<Option<BTreeSet<Guid>>> = const { RefCell::new(None) };
+    /// The endpoint that this thread matches with all others.
+    static ONE: Cell<Option<Guid>> = const { Cell::new(None) };
+    /// The endpoint that it is matched with.
+    static OTHER: Cell<Option<Guid>> = const { Cell::new(None) };
+}
+
+/// Creates a writer that sends nothing to these readers.
+pub fn excluding<T>(readers: BTreeSet<Guid>, create: impl FnOnce() -> T) -> T {
+    CREATING.replace(Some(readers));
+    let created = create();
+    CREATING.take();
+    created
+}
+
+/// A writer no longer exists.
+pub fn forget(writer: &Guid) {
+    let mut all = excluded();
+    all.remove(writer);
+    COUNT.store(all.len(), Ordering::SeqCst);
+}
+
+/// # Safety
+/// `entity` must point to a live entity of Cyclone DDS.
+unsafe fn guid_of_entity(entity: *const c_void) -> Guid {
+    // Cyclone DDS keeps the parts of a GUID in native byte order.
+    let words = entity.cast::<u8>().add(GUID_AT).cast::<[u32; 4]>().read_unaligned();
+    let mut guid = Guid::default();
+    for (bytes, word) in guid.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_be_bytes());
+    }
+    guid
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_match_writer_with_proxy_readers(writer: *mut c_void, now: i64) {
+    let guid = guid_of_entity(writer);
+    if let Some(readers) = CREATING.take().filter(|readers| !readers.is_empty()) {
+        let mut all = excluded();
+        all.insert(guid, readers);
+        COUNT.store(all.len(), Ordering::SeqCst);
+    }
+    ONE.set(Some(guid));
+    __real_ddsi_match_writer_with_proxy_readers(writer, now);
+    ONE.set(None);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_match_proxy_reader_with_writers(reader: *mut c_void, now: i64) {
+    ONE.set(Some(guid_of_entity(reader)));
+    __real_ddsi_match_proxy_reader_with_writers(reader, now);
+    ONE.set(None);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_entidx_enum_next_max(
+    it: *mut c_void,
+    max: *const c_void,
+) -> *mut c_void {
+    let entity = __real_ddsi_entidx_enum_next_max(it, max);
+    OTHER.set((!entity.is_null()).then(|| guid_of_entity(entity)));
+    entity
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_qos_match_p(
+    domain: *mut c_void,
+    reader: *const c_void,
+    writer: *const c_void,
+    reason: *mut u32,
+    reader_types: *const c_void,
+    writer_types: *const c_void,
+    reader_lookup: *mut bool,
+    writer_lookup: *mut bool,
+) -> bool {
+    let matches = __real_ddsi_qos_match_p(
+        domain,
+        reader,
+        writer,
+        reason,
+        reader_types,
+        writer_types,
+        reader_lookup,
+        writer_lookup,
+    );
+    if matches && COUNT.load(Ordering::SeqCst) > 0 && is_excluded_pair() {
+        // No policy is to blame, so nothing is reported.
+        if !reason.is_null() {
+            *reason = 0;
+        }
+        return false;
+    }
+    matches
+}
+
+/// Whether the two endpoints that this thread matches are a writer and one of its excluded readers.
+fn is_excluded_pair() -> bool {
+    let (Some(one), Some(other)) = (ONE.get(), OTHER.get()) else { return false };
+    let all = excluded();
+    [(one, other), (other, one)]
+        .iter()
+        .any(|(writer, reader)| all.get(writer).is_some_and(|readers| readers.contains(reader)))
+}
+
+/// References the functions of this file for the linker.
+pub fn hooks() -> [*const (); 4] {
+    [
+        __wrap_ddsi_match_writer_with_proxy_readers as *const (),
+        __wrap_ddsi_match_proxy_reader_with_writers as *const (),
+        __wrap_ddsi_entidx_enum_next_max as *const (),
+        __wrap_ddsi_qos_match_p as *const (),
+    ]
+}

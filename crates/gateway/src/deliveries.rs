@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which local subscribers have which messages that publishers keep for late joiners. Such a message
+//! may come again, after an outage or a restart of a peer or of this node: each subscriber gets it
+//! once. A file keeps this knowledge over a restart of this node.
+
+use crate::lock::lock;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{fs, io};
+
+/// Identifies a subscriber while its process lives.
+pub type Subscriber = u128;
+
+/// Topics with such messages; those of further ones may reach a subscriber twice.
+const MAX_TOPICS: usize = 4096;
+/// Messages of one topic, the newest ones.
+const MAX_MESSAGES: usize = 1024;
+/// Messages of all topics; further ones are not remembered.
+const MAX_ALL_MESSAGES: usize = 65_536;
+/// Subscribers of one message; further ones are not remembered.
+const MAX_SUBSCRIBERS: usize = 256;
+/// Largest file that is read.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Time in which changes share one write of the file. What a killed process did not write may
+/// reach its subscribers twice.
+const SAVE_AFTER: Duration = Duration::from_millis(100);
+
+/// The knowledge, shared by the parts of a gateway.
+#[derive(Clone, Default)]
+pub struct Deliveries {
+    known: Arc<Known>,
+    _saver: Option<Arc<Saver>>,
+}
+
+#[derive(Default)]
+struct Known {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The messages of each topic, oldest first.
+    topics: BTreeMap<String, VecDeque<Delivery>>,
+    messages: usize,
+    is_unsaved: bool,
+    is_closed: bool,
+}
+
+struct Delivery {
+    identity: u64,
+    subscribers: BTreeSet<Subscriber>,
+}
+
+impl Deliveries {
+    /// Reads the file at `path`, if there is one, and writes it after changes. Without a path,
+    /// nothing is kept over a restart.
+    pub fn open(path: Option<PathBuf>) -> Self {
+        let known = Arc::<Known>::default();
+        let Some(path) = path else { return Self { known, _saver: None } };
+        match read(&path) {
+            Ok(text) => lock(&known.state).read(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "latched messages may arrive twice");
+            }
+        }
+        let saver = Saver::start(known.clone(), path);
+        Self { known, _saver: saver.map(Arc::new) }
+    }
+
+    /// Whether any message of a topic was delivered.
+    pub fn knows(&self, topic: &str) -> bool {
+        lock(&self.known.state).topics.contains_key(topic)
+    }
+
+    /// The subscribers that have a message.
+    pub fn subscribers(&self, topic: &str, identity: u64) -> BTreeSet<Subscriber> {
+        let state = lock(&self.known.state);
+        state.delivery(topic, identity).map(|it| it.subscribers.clone()).unwrap_or_default()
+    }
+
+    /// Whether a subscriber has a message.
+    pub fn has(&self, topic: &str, identity: u64, subscriber: Subscriber) -> bool {
+        let state = lock(&self.known.state);
+        state.delivery(topic, identity).is_some_and(|it| it.subscribers.contains(&subscriber))
+    }
+
+    /// A subscriber of a topic has left. If it comes again, it gets all messages.
+    pub fn forget(&self, topic: &str, subscriber: Subscriber) {
+        let mut state = lock(&self.known.state);
+        let Some(messages) = state.topics.get_mut(topic) else { return };
+        let mut had_any = false;
+        for message in messages {
+            had_any |= message.subscribers.remove(&subscriber);
+        }
+        state.is_unsaved |= had_any;
+        drop(state);
+        self.known.changed.notify_one();
+    }
+
+    /// Subscribers now have a message.
+    pub fn add(
+        &self,
+        topic: &str,
+        identity: u64,
+        subscribers: impl IntoIterator<Item = Subscriber>,
+    ) {
+        lock(&self.known.state).add(topic, identity, subscribers);
+        self.known.changed.notify_one();
+    }
+}
+
+impl State {
+    fn delivery(&self, topic: &str, identity: u64) -> Option<&Delivery> {
+        self.topics.get(topic)?.iter().rev().find(|it| it.identity == identity)
+    }
+
+    fn add(
+        &mut self,
+        topic: &str,
+        identity: u64,
+        subscribers: impl IntoIterator<Item = Subscriber>,
+    ) {
+        if !self.topics.contains_key(topic) {
+            if self.topics.len() >= MAX_TOPICS {
+                return;
+            }
+            self.topics.insert(topic.to_owned(), VecDeque::new());
+        }
+        let Some(messages) = self.topics.get_mut(topic) else { return };
+        let at = match messages.iter().rposition(|it| it.identity == identity) {
+            Some(at) => at,
+            None => {
+                if messages.len() >= MAX_MESSAGES {
+                    messages.pop_front();
+                    self.messages -= 1;
+                }
+                if self.messages >= MAX_ALL_MESSAGES {
+                    return;
+                }
+                self.messages += 1;
+                messages.push_back(Delivery { identity, subscribers: BTreeSet::new() });
+                messages.len() - 1
+            }
+        };
+        let known = &mut messages[at].subscribers;
+        let room = MAX_SUBSCRIBERS.saturating_sub(known.len());
+        known.extend(subscribers.into_iter().take(room));
+        self.is_unsaved = true;
+    }
+
+    /// The content of the file: a line for each message, with its topic, its identity and its
+    /// subscribers, in hexadecimal digits.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (topic, messages) in &self.topics {
+            // No name of ROS has one.
+            if topic.contains(char::is_whitespace) {
+                continue;
+            }
+            for Delivery { identity, subscribers } in messages {
+                let _ = write!(text, "{topic} {identity:x}");
+                for subscriber in subscribers {
+                    let _ = write!(text, " {subscriber:x}");
+                }
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    /// Reads the content of a file; other lines are ignored.
+    fn read(&mut self, text: &str) {
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let (Some(topic), Some(identity)) = (words.next(), words.next()) else { continue };
+            let Ok(identity) = u64::from_str_radix(identity, 16) else { continue };
+            let subscribers = words.filter_map(|it| Subscriber::from_str_radix(it, 16).ok());
+            self.add(topic, identity, subscribers);
+        }
+        self.is_unsaved = false;
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let bytes = fs::metadata(path)?.len();
+    if bytes > MAX_FILE_BYTES {
+        let text = format!("{bytes} bytes; allowed: {MAX_FILE_BYTES}");
+        return Err(io::Error::other(text));
+    }
+    fs::read_to_string(path)
+}
+
+/// The thread that writes the file; the last changes are written when it is dropped.
+struct Saver {
+    known: Arc<Known>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Saver {
+    fn start(known: Arc<Known>, path: PathBuf) -> Option<Self> {
+        let shared = known.clone();
+        let work = move || save_changes(&shared, &path);
+        match std::thread::Builder::new().name("latched".into()).spawn(work) {
+            Ok(thread) => Some(Self { known, thread: Some(thread) }),
+            Err(error) => {
+                tracing::warn!(%error, "after a restart, latched messages may arrive twice");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        lock(&self.known.state).is_closed = true;
+        self.known.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn save_changes(known: &Known, path: &Path) {
+    let mut has_failed = false;
+    loop {
+        let waits = |state: &mut State| !state.is_unsaved && !state.is_closed;
+        let state = lock(&known.state);
+        let mut state =
+            known.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        if !state.is_closed {
+            // Changes that follow shortly are saved with these.
+            drop(state);
+            std::thread::sleep(SAVE_AFTER);
+            state = lock(&known.state);
+        }
+        let is_last = state.is_closed;
+        if std::mem::take(&mut state.is_unsaved) {
+            let text = state.text();
+            drop(state);
+            if let Err(error) = save(path, &text)
+                && !std::mem::replace(&mut has_failed, true)
+            {
+                let path = path.display();
+                tracing::warn!(%path, %error, "after a restart, latched messages may arrive twice");
+            }
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+fn save(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deliveries_survive_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/robot.latched");
+        let first = Deliveries::open(Some(path.clone()));
+        first.add("/map", 7, [1, u128::MAX]);
+        first.add("/map", 7, [2]);
+        first.add("/goal", 7, []);
+        drop(first);
+        let second = Deliveries::open(Some(path.clone()));
+        assert_eq!(second.subscribers("/map", 7), [1, 2, u128::MAX].into());
+        assert!(second.has("/map", 7, 2) && !second.has("/map", 8, 2));
+        assert!(second.knows("/goal") && !second.knows("/scan"));
+        second.add("/scan", 1, [5]);
+        // Another one saw the change without an end of this one.
+        let other = || Deliveries::open(Some(path.clone())).knows("/scan");
+        let start = std::time::Instant::now();
+        while !other() {
+            assert!(start.elapsed() < Duration::from_secs(40), "never saved");
+            std::thread::sleep(SAVE_AFTER);
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let known = Deliveries::open(None);
+        for identity in 0..2 * MAX_MESSAGES as u64 {
+            known.add("/log", identity, 0..2 * MAX_SUBSCRIBERS as u128);
+        }
+        let last = 2 * MAX_MESSAGES as u64 - 1;
+        assert_eq!(known.subscribers("/log", last).len(), MAX_SUBSCRIBERS);
+        assert!(!known.has("/log", 0, 0) && known.has("/log", MAX_MESSAGES as u64, 0));
+        for topic in 0..2 * MAX_TOPICS {
+            known.add(&format!("/t{topic}"), 1, [1]);
+        }
+        assert_eq!(lock(&known.known.state).topics.len(), MAX_TOPICS);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_file_is_read(text: String) {
+            State::default().read(&text);
+        }
+    }
+}
