@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of raw samples.
 
+use crate::excluded::{self, Excluded};
+use crate::hooks;
 use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
 use crate::raw::{self, Blob, SampleId};
 use crate::{Guid, Qos, Result, check};
-use crate::{excluded, hooks};
 use bytes::Bytes;
 use cyclors::*;
 use std::collections::{BTreeSet, HashMap};
@@ -192,6 +193,8 @@ impl RawWriter {
         let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         unsafe {
             let create = || dds_create_writer(p.entity, t, qos.native().0, l.native);
+            let volatile = qos.late_joiners_only;
+            let excluded = Excluded { readers: excluded, volatile };
             let entity = check("writer", excluded::excluding(excluded, create))?;
             let mut st = null();
             check("sertype", dds_get_entity_sertype(entity, &mut st))?;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writers that send nothing to some readers, which have their samples already. A transient local
-//! writer of DDS sends what it keeps to every new reader; after a restart all readers are new to it.
+//! Writers that send nothing to some readers: to those that have their samples already, and to
+//! volatile ones. A transient local writer of DDS sends what it keeps to every new reader. After a
+//! restart all readers are new to it, and a volatile reader of Fast DDS takes what it gets.
 //!
 //! Cyclone DDS 11.0.1 matches writers and readers in `ddsi_endpoint_match.c`. The hooks note which
 //! two are being matched, and refuse the pair. The reader still discovers the writer, and waits for
 //! samples of it, but gets none.
 
 use crate::Guid;
+use cyclors::{dds_durability_kind_DDS_DURABILITY_VOLATILE, dds_qget_durability, dds_qos_t};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_void;
@@ -32,9 +34,17 @@ unsafe extern "C" {
     ) -> bool;
 }
 
+/// The readers to which a writer sends nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Excluded {
+    pub readers: BTreeSet<Guid>,
+    /// All volatile readers.
+    pub volatile: bool,
+}
+
 /// The excluded readers by writer. A writer is removed when it is dropped.
-fn excluded() -> MutexGuard<'static, HashMap<Guid, BTreeSet<Guid>>> {
-    static EXCLUDED: OnceLock<Mutex<HashMap<Guid, BTreeSet<Guid>>>> = OnceLock::new();
+fn excluded() -> MutexGuard<'static, HashMap<Guid, Excluded>> {
+    static EXCLUDED: OnceLock<Mutex<HashMap<Guid, Excluded>>> = OnceLock::new();
     EXCLUDED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -43,7 +53,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Set while this thread creates a writer: the readers to exclude.
-    static CREATING: RefCell<Option<BTreeSet<Guid>>> = const { RefCell::new(None) };
+    static CREATING: RefCell<Option<Excluded>> = const { RefCell::new(None) };
     /// The endpoint that this thread matches with all others.
     static ONE: Cell<Option<Guid>> = const { Cell::new(None) };
     /// The endpoint that it is matched with.
@@ -51,7 +61,7 @@ thread_local! {
 }
 
 /// Creates a writer that sends nothing to these readers.
-pub fn excluding<T>(readers: BTreeSet<Guid>, create: impl FnOnce() -> T) -> T {
+pub fn excluding<T>(readers: Excluded, create: impl FnOnce() -> T) -> T {
     CREATING.replace(Some(readers));
     let created = create();
     CREATING.take();
@@ -80,7 +90,7 @@ unsafe fn guid_of_entity(entity: *const c_void) -> Guid {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_match_writer_with_proxy_readers(writer: *mut c_void, now: i64) {
     let guid = guid_of_entity(writer);
-    if let Some(readers) = CREATING.take().filter(|readers| !readers.is_empty()) {
+    if let Some(readers) = CREATING.take().filter(|it| it.volatile || !it.readers.is_empty()) {
         let mut all = excluded();
         all.insert(guid, readers);
         COUNT.store(all.len(), Ordering::SeqCst);
@@ -128,7 +138,7 @@ unsafe extern "C" fn __wrap_ddsi_qos_match_p(
         reader_lookup,
         writer_lookup,
     );
-    if matches && COUNT.load(Ordering::SeqCst) > 0 && is_excluded_pair() {
+    if matches && COUNT.load(Ordering::SeqCst) > 0 && is_excluded_pair(is_volatile(reader)) {
         // No policy is to blame, so nothing is reported.
         if !reason.is_null() {
             *reason = 0;
@@ -138,13 +148,21 @@ unsafe extern "C" fn __wrap_ddsi_qos_match_p(
     matches
 }
 
+/// Whether a reader's policies are volatile.
+unsafe fn is_volatile(policies: *const c_void) -> bool {
+    let mut durability = 0;
+    dds_qget_durability(policies.cast::<dds_qos_t>(), &mut durability);
+    durability == dds_durability_kind_DDS_DURABILITY_VOLATILE
+}
+
 /// Whether the two endpoints that this thread matches are a writer and one of its excluded readers.
-fn is_excluded_pair() -> bool {
+fn is_excluded_pair(is_volatile: bool) -> bool {
     let (Some(one), Some(other)) = (ONE.get(), OTHER.get()) else { return false };
     let all = excluded();
-    [(one, other), (other, one)]
-        .iter()
-        .any(|(writer, reader)| all.get(writer).is_some_and(|readers| readers.contains(reader)))
+    [(one, other), (other, one)].iter().any(|(writer, reader)| {
+        all.get(writer)
+            .is_some_and(|it| (it.volatile && is_volatile) || it.readers.contains(reader))
+    })
 }
 
 /// References the functions of this file for the linker.

@@ -32,6 +32,9 @@ pub struct Qos {
     /// For a volatile reader: receive the samples since the writer matched the reader, not only
     /// those since the reader matched the writer. Not announced.
     pub miss_nothing: bool,
+    /// For a transient local writer: match only readers that ask for kept messages. A volatile reader
+    /// of Fast DDS would get them as well. Not announced.
+    pub late_joiners_only: bool,
     /// Match no endpoint of the same participant.
     pub ignore_own: bool,
     /// For a reliable writer, in nanoseconds: how long a write waits for space. With 0 it fails at
@@ -67,6 +70,7 @@ impl Default for Qos {
             user_data: vec![],
             representation: vec![0],
             miss_nothing: false,
+            late_joiners_only: false,
             ignore_own: false,
             max_blocking_time: 100_000_000,
         }

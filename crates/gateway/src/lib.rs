@@ -72,6 +72,8 @@ pub struct Qos {
     pub liveliness: Liveliness,
     /// The classes of the publishers, if they differ; empty if all have that of this offer.
     pub classes: Classes,
+    /// Publishers that keep messages for late joiners; 0 and 1 mean one, if there are any.
+    pub keeping: u8,
 }
 
 /// How publishers assert that they are alive.
@@ -99,7 +101,16 @@ impl Qos {
                 lease: longest(self.liveliness.lease, other.liveliness.lease),
             },
             classes: self.all_classes().with(other.all_classes()).if_several(),
+            keeping: self.keeping.max(other.keeping),
         }
+    }
+
+    /// The combined offer of all publishers of a topic on this robot, at least one.
+    pub fn of_all(each: &[Self]) -> Option<Self> {
+        let keeping = each.iter().filter(|qos| qos.transient_local).count();
+        let united = each.iter().copied().reduce(Self::united)?;
+        let keeping = keeping.min(MAX_SOURCES as usize) as u8;
+        Some(Self { keeping: if keeping > 1 { keeping } else { 0 }, ..united })
     }
 
     /// The class of a publisher with exactly this offer.
@@ -169,6 +180,11 @@ impl Classes {
         Class::ALL.into_iter().filter(move |class| self.contains(*class))
     }
 
+    /// Whether publishers keep messages for late joiners.
+    pub fn keep_messages(self) -> bool {
+        self.iter().any(|class| class.transient_local)
+    }
+
     fn if_several(self) -> Self {
         if self.0.count_ones() > 1 { self } else { Self::default() }
     }
@@ -184,6 +200,7 @@ impl Default for Qos {
             lifespan: None,
             liveliness: Liveliness::default(),
             classes: Classes::default(),
+            keeping: 0,
         }
     }
 }

@@ -426,13 +426,15 @@ fn apply_check(publisher: &mut Publisher, topic: &str, result: &Checked, now: In
 fn select_offer(name: &str, current: Option<&Topic>, known: &[&Description]) -> Option<Topic> {
     let is_current = |found: &&&Description| current.is_some_and(|topic| found.is_of(topic));
     let chosen = known.iter().find(is_current).or(known.first())?;
-    let latching = known.iter().any(|it| it.version == chosen.version && it.latching);
+    let same_type = known.iter().filter(|it| it.version == chosen.version);
+    let each: Vec<Qos> =
+        same_type.map(|it| Qos { transient_local: it.latching, ..Qos::default() }).collect();
     Some(Topic {
         name: name.into(),
         type_name: chosen.version.name.clone(),
         type_hash: chosen.version.md5.clone(),
         definition: chosen.definition.clone(),
-        qos: Qos { transient_local: latching, ..Qos::default() },
+        qos: Qos::of_all(&each)?,
     })
 }
 

@@ -110,6 +110,10 @@ impl Publication {
             }
         }
         self.deliveries.add(topic, identity, new);
+        // DDS sends no history with best effort.
+        if origin.best_effort {
+            return;
+        }
         let left = self.topic.qos.lifespan.map(|it| it.saturating_sub(origin.age));
         let expires = left.and_then(|it| Instant::now().checked_add(it));
         self.latch(source, Latched { identity, payload, expires }, kept.depth);

@@ -51,7 +51,7 @@ impl Endpoints {
         Some(Offer {
             type_name: names::ros_type(dds_type)?,
             hash: hashes.max().cloned().unwrap_or_default(),
-            united: each.iter().copied().reduce(Qos::united)?,
+            united: Qos::of_all(&each)?,
             each,
             other_types: other_types.map(|other| (*other).into()).collect(),
         })

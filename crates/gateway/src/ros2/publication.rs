@@ -20,7 +20,8 @@ const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
 ///
 /// All volatile publishers of a class share a writer. A transient local publisher has its own, since
 /// a writer keeps the last messages: with a common writer, those of one publisher would replace those
-/// of another, and would remain when their publisher leaves.
+/// of another, and would remain when their publisher leaves. Volatile subscribers get its messages
+/// from a volatile writer, since they must not get what is kept.
 pub struct Publication {
     pub topic: Topic,
     context: Context,
@@ -34,9 +35,15 @@ pub struct Publication {
 struct Writers {
     /// The classes of the publishers.
     classes: Classes,
-    /// The writer of each volatile class, and one of each transient local class for the next
-    /// publisher of the class: subscribers see it before the first message.
-    of_class: BTreeMap<Class, Arc<RawWriter>>,
+    /// Publishers that keep messages.
+    keeping: usize,
+    /// Whether a volatile subscriber was found.
+    has_volatile_reader: bool,
+    /// The writer of each volatile class.
+    volatile: BTreeMap<Class, Arc<RawWriter>>,
+    /// Writers for transient local publishers without a message so far: subscribers see them before
+    /// the first message.
+    waiting: Vec<(Class, Arc<RawWriter>)>,
     /// Those of transient local publishers, oldest first.
     of_source: BTreeMap<Source, Vec<SourceWriter>>,
 }
@@ -68,8 +75,25 @@ impl SourceWriter {
 }
 
 impl Writers {
-    fn has_class(&self, class: Class) -> bool {
-        self.of_source.values().flatten().any(|it| it.class == class)
+    /// The volatile classes that need a writer.
+    fn volatile_classes(&self) -> BTreeSet<Class> {
+        let all = self.classes.iter();
+        let all = all.filter(|class| self.has_volatile_reader || !class.transient_local);
+        all.map(|class| Class { transient_local: false, ..class }).collect()
+    }
+
+    /// The transient local classes, each once for a publisher of it that has no message so far.
+    fn classes_waiting(&self) -> Vec<Class> {
+        let kept = self.classes.iter().filter(|class| class.transient_local);
+        let mut missing = Vec::new();
+        for class in kept {
+            let of_class = |of: &&Vec<SourceWriter>| of.iter().any(|it| it.class == class);
+            let known = self.of_source.values().filter(of_class).count();
+            // The number of publishers is that of all classes; one of a weaker class is enough.
+            let expected = if class.reliable { self.keeping.max(1) } else { 1 };
+            missing.extend(std::iter::repeat_n(class, expected.saturating_sub(known)));
+        }
+        missing
     }
 }
 
@@ -82,12 +106,14 @@ impl Publication {
         let drops = context.shared.drops.count(&topic.name);
         let writers = Mutex::default();
         let new = Self { topic, context: context.clone(), drops, writers, on_change };
-        new.set_classes(new.topic.qos.all_classes())?;
+        let readers = context.readers.of(&DdsTopic::of(&new.topic.name, &new.topic.type_name).name);
+        lock(&new.writers).has_volatile_reader = readers.values().any(|joins_late| !joins_late);
+        new.follow(&new.topic.qos)?;
         Ok(new)
     }
 
     /// Whether the publication also serves a new description of its topic, after
-    /// [`Self::set_classes`]. The depth of a writer is that of its publisher.
+    /// [`Self::follow`]. The depth of a writer is that of its publisher.
     pub fn serves(&self, topic: &Topic) -> bool {
         let policies = |topic: &Topic| {
             let class = Class { transient_local: false, reliable: true };
@@ -96,37 +122,44 @@ impl Publication {
         self.topic.type_name == topic.type_name && policies(&self.topic) == policies(topic)
     }
 
-    /// Adds and deletes writers for the classes of the publishers. Other writers continue.
-    pub fn set_classes(&self, classes: Classes) -> Result<(), DdsError> {
+    /// Adds and deletes writers for the publishers of the topic. Other writers continue.
+    pub fn follow(&self, qos: &Qos) -> Result<(), DdsError> {
         let mut writers = lock(&self.writers);
-        if writers.classes == classes {
+        let (classes, keeping) = (qos.all_classes(), usize::from(qos.keeping));
+        if (writers.classes, writers.keeping) == (classes, keeping) {
             return Ok(());
         }
         writers.classes = classes;
-        writers.of_class.retain(|class, _| classes.contains(*class));
+        writers.keeping = keeping;
         let of_gone = |_: &Source, it: &mut Vec<SourceWriter>| {
             it.iter().all(|it| !classes.contains(it.class))
         };
         let gone: Vec<_> = writers.of_source.extract_if(.., of_gone).collect();
-        let added = self.add_class_writers(&mut writers);
+        let changed = self.add_missing(&mut writers);
         drop(writers);
         // Deleted without the lock, which the writing of messages needs.
         drop(gone);
+        changed.map(|outdated| self.report(outdated))
+    }
+
+    fn report(&self, outdated: Vec<Arc<RawWriter>>) {
+        drop(outdated);
         (self.on_change)();
-        added
     }
 
     pub fn guids(&self) -> Vec<Guid> {
         let writers = lock(&self.writers);
         let of_source = writers.of_source.values().flatten().map(|it| &it.writer);
-        writers.of_class.values().chain(of_source).map(|writer| writer.guid).collect()
+        let waiting = writers.waiting.iter().map(|(_, writer)| writer);
+        let all = writers.volatile.values().chain(waiting).chain(of_source);
+        all.map(|writer| writer.guid).collect()
     }
 
     /// Writes a message; counts a drop if it does not fit.
     pub fn write(&self, source: Source, payload: Bytes, origin: &Origin) {
         let written = match origin.kept {
             Some(kept) => self.write_kept(source, payload, origin, kept),
-            None => self.volatile_writer(origin.class()).and_then(|to| to.write(payload, None)),
+            None => self.write_volatile(origin.class(), payload),
         };
         if let Err(error) = written {
             self.drops.fetch_add(1, Ordering::Relaxed);
@@ -144,17 +177,33 @@ impl Publication {
         if gone.is_empty() {
             return;
         }
-        if let Err(error) = self.add_class_writers(&mut writers) {
-            tracing::warn!(topic = self.topic.name, %error, "no publisher for the next message");
-        }
+        let changed = self.add_missing(&mut writers);
         drop(writers);
         drop(gone);
-        (self.on_change)();
+        self.settled(changed);
+    }
+
+    fn settled(&self, changed: Result<Vec<Arc<RawWriter>>, DdsError>) {
+        match changed {
+            Ok(outdated) => self.report(outdated),
+            Err(error) => {
+                tracing::warn!(topic = self.topic.name, %error, "no publisher for some messages");
+            }
+        }
     }
 
     /// A subscriber of the topic was found. It gets what the writers keep.
-    pub fn on_reader(&self, reader: Guid) {
-        let writers = lock(&self.writers);
+    pub fn on_reader(&self, reader: Guid, joins_late: bool) {
+        let mut writers = lock(&self.writers);
+        if !joins_late {
+            let is_first = !std::mem::replace(&mut writers.has_volatile_reader, true);
+            if is_first && writers.classes.keep_messages() {
+                let changed = self.add_missing(&mut writers);
+                drop(writers);
+                self.settled(changed);
+            }
+            return;
+        }
         for writer in writers.of_source.values().flatten() {
             if writer.excluded.contains(&reader) {
                 continue;
@@ -166,11 +215,17 @@ impl Publication {
         }
     }
 
-    fn volatile_writer(&self, class: Class) -> Result<Arc<RawWriter>, DdsError> {
+    fn write_volatile(&self, class: Class, payload: Bytes) -> Result<i64, DdsError> {
         let mut writers = lock(&self.writers);
-        writers.classes = writers.classes.with(class.into());
-        self.add_class_writers(&mut writers)?;
-        Ok(writers.of_class[&class].clone())
+        if !writers.volatile.contains_key(&class) {
+            writers.classes = writers.classes.with(class.into());
+            let changed = self.add_missing(&mut writers)?;
+            self.report(changed);
+        }
+        let writer = writers.volatile.get(&class).cloned();
+        drop(writers);
+        let missing = || DdsError { what: "writer", reason: "is missing".into(), full: false };
+        writer.ok_or_else(missing)?.write(payload, None)
     }
 
     fn write_kept(
@@ -181,17 +236,21 @@ impl Publication {
         kept: Kept,
     ) -> Result<i64, DdsError> {
         let (topic, deliveries) = (&self.topic.name, &self.context.deliveries);
-        let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
         let mut excluded = BTreeSet::<Guid>::new();
         if kept.is_repeatable {
             let have_it = deliveries.subscribers(topic, kept.identity);
             excluded.extend(have_it.into_iter().map(u128::to_be_bytes));
         }
-        if kept.is_history {
-            excluded.extend(readers.iter().filter(|(_, joins_late)| !**joins_late).map(|it| it.0));
-        }
-        let now_have_it = readers.keys().map(|it| u128::from_be_bytes(*it));
+        let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
+        let late_joiners = readers.iter().filter(|(_, joins_late)| **joins_late);
+        let now_have_it = late_joiners.map(|(reader, _)| u128::from_be_bytes(*reader));
         deliveries.add(topic, kept.identity, now_have_it);
+        // To those that have it, nothing is new; to a volatile subscriber, no history is.
+        let is_new = excluded.is_empty() && !kept.is_history;
+        if is_new && readers.values().any(|joins_late| !joins_late) {
+            let class = Class { transient_local: false, ..origin.class() };
+            self.write_volatile(class, payload.clone())?;
+        }
         let needed = Needed { class: origin.class(), depth: kept.depth.max(1), excluded };
         let writer = self.writer_of(source, needed, kept.identity)?;
         writer.write_aged(payload, None, origin.age)
@@ -243,7 +302,8 @@ impl Publication {
             all.of_source.pop_first();
         }
         let usable = excluded.is_empty() && *depth <= self.topic.qos.depth;
-        let waiting = all.of_class.remove(class).filter(|_| usable);
+        let waiting = all.waiting.iter().position(|(of, _)| of == class);
+        let waiting = waiting.map(|at| all.waiting.remove(at).1).filter(|_| usable);
         let depth = (*depth).max(self.topic.qos.depth);
         let writer = match waiting {
             Some(waiting) => waiting,
@@ -255,17 +315,28 @@ impl Publication {
         Ok(())
     }
 
-    /// Creates the missing writers of classes without a publisher of their own.
-    fn add_class_writers(&self, writers: &mut Writers) -> Result<(), DdsError> {
-        for class in writers.classes.iter() {
-            if !writers.has_class(class) && !writers.of_class.contains_key(&class) {
-                let (depth, classes) = (self.topic.qos.depth, writers.classes);
-                let writer = self.writer(class, depth, classes, BTreeSet::new())?;
-                writers.of_class.insert(class, Arc::new(writer));
-                (self.on_change)();
+    /// Creates the missing writers; returns those that are no longer needed.
+    fn add_missing(&self, writers: &mut Writers) -> Result<Vec<Arc<RawWriter>>, DdsError> {
+        let (needed, depth) = (writers.volatile_classes(), self.topic.qos.depth);
+        let outdated = writers.volatile.extract_if(.., |class, _| !needed.contains(class));
+        let mut outdated: Vec<_> = outdated.map(|(_, writer)| writer).collect();
+        for class in needed {
+            if !writers.volatile.contains_key(&class) {
+                let writer = self.writer(class, depth, writers.classes, BTreeSet::new())?;
+                writers.volatile.insert(class, Arc::new(writer));
             }
         }
-        Ok(())
+        let mut before = std::mem::take(&mut writers.waiting);
+        for class in writers.classes_waiting() {
+            let known = before.iter().position(|(of, _)| *of == class);
+            let writer = match known {
+                Some(at) => before.remove(at).1,
+                None => Arc::new(self.writer(class, depth, writers.classes, BTreeSet::new())?),
+            };
+            writers.waiting.push((class, writer));
+        }
+        outdated.extend(before.into_iter().map(|(_, writer)| writer));
+        Ok(outdated)
     }
 
     fn policies(&self, topic: &Topic, class: Class, depth: u32) -> Dds {

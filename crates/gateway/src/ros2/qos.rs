@@ -29,6 +29,7 @@ pub fn offered(dds: &Dds) -> Qos {
             lease: finite(dds.liveliness.lease),
         },
         classes: Classes::default(),
+        keeping: 0,
     }
 }
 
@@ -59,6 +60,7 @@ pub fn to_write(qos: &Qos, user_data: String) -> Dds {
         },
         user_data: user_data.into_bytes(),
         ignore_own: true,
+        late_joiners_only: qos.transient_local,
         // The writing thread serves all peers, so it does not wait for space. (With keep last, a
         // writer of Cyclone DDS 11.0.1 waits only beyond 2 GB.) Failed writes count as drops.
         max_blocking_time: 0,
@@ -110,6 +112,7 @@ mod tests {
             lifespan: SECOND,
             liveliness: Liveliness { manual: true, lease: SECOND },
             classes: Classes::default(),
+            keeping: 0,
         };
         let dds = to_write(&qos, String::new());
         assert_eq!(dds.depth, 3);

@@ -449,7 +449,8 @@ impl Topics {
         if !local.is_read() {
             return;
         }
-        if message.origin.kept.is_some() {
+        // DDS sends no history with best effort.
+        if message.origin.kept.is_some() && !message.origin.best_effort {
             local.keep_latched(message.clone());
         }
         for key in local.wanting().collect::<Vec<_>>() {
@@ -542,6 +543,7 @@ pub(super) fn channel_config(
                 manual_liveliness: topic.qos.liveliness.manual,
                 lease: topic.qos.liveliness.lease,
                 classes: topic.qos.classes.bits(),
+                keeping: topic.qos.keeping,
             },
             role: Role::Topic,
             order: order(treatment, all_count),

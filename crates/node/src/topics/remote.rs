@@ -262,6 +262,7 @@ impl Topics {
                         lease: offered.qos.lease,
                     },
                     classes: Classes::from_bits(offered.qos.classes),
+                    keeping: offered.qos.keeping,
                 },
             },
             offered_type: topic_type,

@@ -160,6 +160,8 @@ pub struct OfferedQos {
     pub lease: Option<Duration>,
     /// The classes of the publishers if they differ, as a bit set; 0 if all are as stated above.
     pub classes: u8,
+    /// Publishers that keep messages for late joiners; 0 and 1 mean one, if there are any.
+    pub keeping: u8,
 }
 
 impl Default for OfferedQos {
@@ -173,6 +175,7 @@ impl Default for OfferedQos {
             manual_liveliness: false,
             lease: None,
             classes: 0,
+            keeping: 0,
         }
     }
 }
@@ -285,6 +288,7 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
     };
     if flags & CLASSES != 0 && !reader.is_empty() {
         qos.classes = reader.u8()?;
+        qos.keeping = reader.u8()?;
     }
     Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos, role, order })
 }
@@ -303,7 +307,9 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
         manual_liveliness,
         lease,
         classes,
+        keeping,
     } = &topic.qos;
+    let has_classes = *classes != 0 || *keeping != 0;
     out.push(topic.priority);
     put_varint(out, u64::from(topic.keep_last));
     put_time(out, topic.lifespan);
@@ -312,7 +318,7 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
         flag(transient_local, TRANSIENT_LOCAL)
             | flag(reliable, RELIABLE)
             | flag(manual_liveliness, MANUAL_LIVELINESS)
-            | flag(&(*classes != 0), CLASSES)
+            | flag(&has_classes, CLASSES)
             | match topic.role {
                 Role::Topic => 0,
                 Role::Answers => RESPONSES,
@@ -333,8 +339,8 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
     if let DeliveryOrder::Sent { wait } = topic.order {
         put_time(out, Some(wait.min(MAX_ORDER_WAIT)));
     }
-    if *classes != 0 {
-        out.push(*classes);
+    if has_classes {
+        out.extend([*classes, *keeping]);
     }
 }
 

@@ -10,7 +10,7 @@ use super::history::Histories;
 use super::names;
 use super::publication::Publication;
 use super::subscription::Subscription;
-use super::{Context, Order, Publications, Ros2Options};
+use super::{Context, Order, Publications, Ros2Options, qos};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::types::installed::{Cache, Installed};
@@ -241,7 +241,9 @@ impl Actor {
             self.services.forget(guid);
         }
         let new_reader = match &event {
-            Discovery::Reader(reader) => Some(reader.guid),
+            Discovery::Reader(reader) => {
+                Some((reader.guid, qos::offered(&reader.qos).transient_local))
+            }
             _ => None,
         };
         if let Some(topic) = self.topic_endpoints.on_event(&event) {
@@ -258,10 +260,10 @@ impl Actor {
             if let Discovery::ReaderGone { guid } = &event {
                 self.setup.context.deliveries.forget(&topic, u128::from_be_bytes(*guid));
             }
-            if let (Some(reader), Some(publication)) =
+            if let (Some((reader, joins_late)), Some(publication)) =
                 (new_reader, lock(&self.setup.publications).get(&topic).cloned())
             {
-                publication.on_reader(reader);
+                publication.on_reader(reader, joins_late);
             }
             changed.topics.insert(topic);
         }
@@ -428,7 +430,7 @@ impl Actor {
         let Some(advertised) = self.advertised.get(name) else { return Ok(()) };
         let known = lock(&self.setup.publications).get(name).cloned();
         if let Some(known) = known.filter(|known| known.serves(&advertised.topic)) {
-            return known.set_classes(advertised.topic.qos.all_classes());
+            return known.follow(&advertised.topic.qos);
         }
         let (topic, orders) = (advertised.topic.clone(), self.setup.orders.clone());
         let on_change = Box::new(move || drop(orders.send(Order::WritersChanged)));

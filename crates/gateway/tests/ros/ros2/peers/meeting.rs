@@ -21,6 +21,7 @@ const QOS: Qos = Qos {
     lifespan: None,
     liveliness: tautline_gateway::Liveliness { manual: false, lease: None },
     classes: tautline_gateway::Classes::from_bits(0),
+    keeping: 0,
 };
 const BEST_EFFORT: Qos = Qos { reliable: false, ..QOS };
 
