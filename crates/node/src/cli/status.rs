@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
-    TopicReport, WaitingReport, WatchdogReport, link_state, up_or_down,
+    TopicReport, UncheckedReport, WaitingReport, WatchdogReport, link_state, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -94,6 +94,10 @@ pub fn in_words(status: &Status) -> String {
         let header = ["PEER", "WANTS TO", "NAME", "TYPE", "LINE TO ADD UNDER peers.PEER"];
         section(&mut text, "Not allowed by the file", header, status.waiting.iter().map(waiting));
         status.to_allow_all.iter().for_each(|it| text.push_str(&to_allow_all(it)));
+    }
+    if !status.unchecked.is_empty() {
+        let header = ["PEER", "NAME", "TYPE", "WHY"];
+        section(&mut text, "Messages not checked", header, status.unchecked.iter().map(unchecked));
     }
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
@@ -241,6 +245,11 @@ fn budgets(links: &[LinkReport]) -> String {
 
 fn waiting(it: &WaitingReport) -> [String; 5] {
     [&it.peer, &it.act, &it.name, &it.type_name, &it.line].map(Clone::clone)
+}
+
+fn unchecked(it: &UncheckedReport) -> [String; 4] {
+    let peer = it.peer.as_deref().unwrap_or("any");
+    [peer, &it.name, &it.type_name, &it.why].map(str::to_owned)
 }
 
 fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {

@@ -49,6 +49,16 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.at
     }
 
+    /// Bytes read so far.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Passes over bytes.
+    pub fn skip(&mut self, count: u64) -> Result<(), TranscodeError> {
+        self.take(usize::try_from(count).unwrap_or(usize::MAX)).map(|_| ())
+    }
+
     fn take(&mut self, count: usize) -> Result<&'a [u8], TranscodeError> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {

@@ -22,7 +22,10 @@ impl Topics {
             false => message.payload.len(),
         };
         let source = Source::at_peer(key.peer.0, message.source & SOURCE_BITS);
-        if !self.within_rate(now, key, bytes) || !self.may_keep(now, key, source, bytes) {
+        if !self.within_rate(now, key, bytes)
+            || !self.is_of_its_type(now, key, &message)
+            || !self.may_keep(now, key, source, bytes)
+        {
             return;
         }
         let Some(remote) = self.remote.get_mut(key) else { return };
@@ -32,9 +35,18 @@ impl Topics {
             let topic = remote.topic.name.clone();
             let lifespan = remote.topic.qos.lifespan;
             let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
-            let (payload, encoded) = (message.payload, message.encoded);
-            let message = Incoming { key, topic, source, payload, encoded, translator, expires };
-            self.codec(Job::Decode(message));
+            let Received { payload, encoded, .. } = message;
+            let checker = remote.checked.checker();
+            self.codec(Job::Decode(Incoming {
+                key,
+                topic,
+                source,
+                payload,
+                encoded,
+                translator,
+                checker,
+                expires,
+            }));
         } else {
             self.publish_message(now, key, source, message.payload);
         }
