@@ -187,12 +187,14 @@ fn messages_are_checked_by_what_local_nodes_read_them_with() {
     assert!(matches!(check, Check::By(_)) && !passes(&check, &[0; 2]));
     assert!(matches!(check_of_topic(&topic("a/A", "", ""), &none), Check::Impossible));
     assert!(matches!(check_of_topic(&topic("a/A", "", ""), &installed), Check::By(_)));
-    // Nodes of another version do not connect in ROS 1. In ROS 2 they do.
+    // A peer may have another version. Its messages are those of its own.
     let newer = format!("{text}uint8 y\n{part}");
     let check = check_of_topic(&topic("a/A", &hash(&newer, "a/A"), &newer), &installed);
     assert!(matches!(check, Check::ByTheirs(_)) && passes(&check, &[1, 2]));
     let check = check_of_topic(&topic("a/msg/A", &hash(&newer, "a/msg/A"), &newer), &installed);
-    assert!(matches!(check, Check::By(_)) && passes(&check, &cdr(&[1])));
+    assert!(matches!(check, Check::ByTheirs(_)) && passes(&check, &cdr(&[1, 2])));
+    let unknown = topic("a/msg/A", "RIHS01_other", "");
+    assert!(matches!(check_of_topic(&unknown, &installed), Check::Impossible));
 }
 
 #[test]

@@ -261,10 +261,10 @@ pub enum Check<T> {
     /// By a definition that local nodes share: the installed one, or one whose hash determines the
     /// layout.
     By(Arc<T>),
-    /// By the peer's own definition, whose hash leaves the layout open. A peer that lies about both
-    /// is not noticed.
+    /// By the peer's own definition. Local nodes may read by another one of the same hash, or of the
+    /// same name.
     ByTheirs(Arc<T>),
-    /// Not at all: no definition is known.
+    /// Not at all: no definition of this version is known.
     Impossible,
     /// Messages are translated, which checks them.
     InTranslation,
@@ -287,20 +287,23 @@ impl<T> Check<T> {
 
 /// How to check messages of a topic that is published here. Its definition must be trusted.
 ///
-/// The installed version takes precedence, since local nodes read by it: in ROS 1 if it has the
-/// topic's md5, because other nodes refuse the connection, and in ROS 2 always, because nodes match
-/// types by name.
+/// Local nodes read by the installed version if the topic has its hash, or none. Nodes of another
+/// version refuse the connection in ROS 1; in ROS 2 they do not.
 pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
     let parse = |text: &str| Schema::parse(name, text, dialect).ok();
     let own = installed.definition(name, dialect).ok().and_then(|text| parse(&text));
-    let is_read_by = |own: &Schema| is_version(dialect, &topic.type_hash, || type_hash(own));
-    if let Some(own) = own.filter(is_read_by) {
-        return Check::new(Checker::new(&own), true);
+    let is_offered = |own: &Schema| is_version(&topic.type_hash, || type_hash(own));
+    if let Some(own) = own.as_ref().filter(|own| is_offered(own)) {
+        return Check::new(Checker::new(own), true);
     }
     match parse(&topic.definition).filter(|_| !topic.definition.is_empty()) {
-        Some(theirs) => Check::new(Checker::new(&theirs), !leaves_layout_open(&theirs)),
+        Some(theirs) => {
+            let is_read_by_others = dialect == Dialect::Ros2 && own.is_some();
+            let is_certain = !is_read_by_others && !leaves_layout_open(&theirs);
+            Check::new(Checker::new(&theirs), is_certain)
+        }
         None => Check::Impossible,
     }
 }
@@ -312,10 +315,10 @@ pub fn check_of_service(service: &Service, installed: &Installed) -> Check<Servi
     let dialect = dialect_of(name);
     let parse = |text: &str| parts(name, text, dialect).ok();
     let own = installed.service(name, dialect).ok().and_then(|text| parse(&text));
-    let is_read_by = |[request, response]: &[Schema; 2]| {
-        is_version(dialect, &service.type_hash, || service_type_hash(request, response))
+    let is_offered = |[request, response]: &[Schema; 2]| {
+        is_version(&service.type_hash, || service_type_hash(request, response))
     };
-    if let Some(own) = own.filter(is_read_by) {
+    if let Some(own) = own.filter(is_offered) {
         return Check::new(ServiceChecker::new(&own), true);
     }
     match parse(&service.definition) {
@@ -327,6 +330,6 @@ pub fn check_of_service(service: &Service, installed: &Installed) -> Check<Servi
     }
 }
 
-fn is_version(dialect: Dialect, offered: &str, own: impl FnOnce() -> String) -> bool {
-    dialect == Dialect::Ros2 || offered.is_empty() || offered == own()
+fn is_version(offered: &str, own: impl FnOnce() -> String) -> bool {
+    offered.is_empty() || offered == own()
 }

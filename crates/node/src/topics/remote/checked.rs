@@ -54,8 +54,12 @@ impl Checked {
 pub(in crate::topics) fn doubt<T>(check: &Check<T>) -> Option<&'static str> {
     match check {
         Check::By(_) | Check::InTranslation => None,
-        Check::ByTheirs(_) => Some("checked against the peer's own definition: not installed here"),
-        Check::Impossible => Some("passed as they are: no definition is installed or was sent"),
+        Check::ByTheirs(_) => {
+            Some("checked against the peer's own definition only: not installed here")
+        }
+        Check::Impossible => {
+            Some("passed as they are: not installed here, and no definition was sent")
+        }
     }
 }
 

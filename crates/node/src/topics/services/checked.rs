@@ -8,7 +8,7 @@ use tautline_gateway::Outcome;
 use tautline_proto::{Instant, PeerId};
 
 /// Why calls of peers to a service of this robot are not checked.
-const NOT_INSTALLED: &str = "passed as they are: no definition is installed";
+const NOT_INSTALLED: &str = "passed as they are: not installed here";
 
 impl Topics {
     /// Returns why a peer's call is not passed to the local server, if it is malformed.

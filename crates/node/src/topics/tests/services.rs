@@ -203,9 +203,7 @@ fn a_call_or_response_that_is_not_of_its_type_is_an_error_at_the_caller() {
 #[test]
 fn services_without_a_definition_are_listed_as_not_checked() {
     let world = serving();
-    for (side, peer, words) in
-        [(0, None, "no definition is installed"), (1, Some(ONLY_PEER), "sent")]
-    {
+    for (side, peer, words) in [(0, None, "not installed"), (1, Some(ONLY_PEER), "sent")] {
         let all: Vec<_> = world.sides[side].topics.unchecked().collect();
         assert_eq!((all.len(), all[0].peer, all[0].name), (1, peer, "/switch"));
         assert!(all[0].doubt.contains(words), "{all:?}");
