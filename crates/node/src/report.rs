@@ -40,7 +40,7 @@ pub(crate) struct Reporter {
 pub(crate) struct Refused {
     /// The data plane's queue of inputs was full.
     pub(crate) inlet_full: u64,
-    /// The codec's queue was full, or the message could not be read.
+    /// The codec's queue was full, or a fault in this program ended a job.
     pub(crate) codec_behind: u64,
     /// The peer had used up its part of the data plane's time.
     pub(crate) over_time: u64,

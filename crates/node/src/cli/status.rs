@@ -95,10 +95,7 @@ pub fn in_words(status: &Status) -> String {
         section(&mut text, "Not allowed by the file", header, status.waiting.iter().map(waiting));
         status.to_allow_all.iter().for_each(|it| text.push_str(&to_allow_all(it)));
     }
-    if !status.unchecked.is_empty() {
-        let header = ["PEER", "NAME", "TYPE", "WHY"];
-        section(&mut text, "Messages not checked", header, status.unchecked.iter().map(unchecked));
-    }
+    text.push_str(&not_checked(&status.unchecked));
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
         let _ = write!(text, "\nPackets refused: {refused}\n");
@@ -247,9 +244,18 @@ fn waiting(it: &WaitingReport) -> [String; 5] {
     [&it.peer, &it.act, &it.name, &it.type_name, &it.line].map(Clone::clone)
 }
 
-fn unchecked(it: &UncheckedReport) -> [String; 4] {
-    let peer = it.peer.as_deref().unwrap_or("any");
-    [peer, &it.name, &it.type_name, &it.why].map(str::to_owned)
+/// Formats what is not checked against its type; empty if there is nothing.
+fn not_checked(unchecked: &[UncheckedReport]) -> String {
+    let row = |it: &UncheckedReport| {
+        let peer = it.peer.as_deref().unwrap_or("any");
+        [peer, &it.name, &it.type_name, &it.why].map(str::to_owned)
+    };
+    let mut text = String::new();
+    if !unchecked.is_empty() {
+        let header = ["PEER", "NAME", "TYPE", "WHY"];
+        section(&mut text, "Messages not checked", header, unchecked.iter().map(row));
+    }
+    text
 }
 
 fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
