@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tautline_gateway::observations::{OBSERVATIONS, is_observation};
 use tautline_gateway::ros2::graph::{GidBytes, Node, write};
+use tautline_gateway::types::check::Checker;
 use tautline_gateway::types::compose::compose;
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
@@ -18,6 +19,8 @@ use tautline_gateway::types::{Dialect, Transcoder, derive};
 const MESSAGES: u64 = 1000;
 /// Of these, the number decoded by rosbags in Python.
 const DECODED: u64 = 20;
+/// Of these, the number that is also cut at every length.
+const CUT: u64 = 2;
 /// Elements of an unbounded sequence, at most.
 const ELEMENTS: u64 = 3;
 /// Bytes that are ample for a message without elements.
@@ -249,6 +252,7 @@ fn random_messages_come_back_unchanged_and_others_read_the_same() {
             _ => ELEMENTS,
         });
         let elements = bounds.min().unwrap_or(ELEMENTS).min(ELEMENTS);
+        let checkers = [Checker::new(&ros1), Checker::new(&ros2)];
         let lossless = !transcoder.one_sided().iter().any(|field| field.contains("ROS 1 only"));
         for seed in 0..MESSAGES {
             let mut message = Vec::new();
@@ -260,6 +264,14 @@ fn random_messages_come_back_unchanged_and_others_read_the_same() {
                 !lossless || back == message,
                 "{name}, seed {seed}: {message:?} became {back:?}"
             );
+            for (checker, bytes) in checkers.iter().zip([&message, &cdr]) {
+                checker.check(bytes).unwrap_or_else(|error| panic!("{name}, seed {seed}: {error}"));
+                let cuts = if seed < CUT { bytes.len() } else { 0 };
+                for length in 0..cuts {
+                    let cut = checker.check(&bytes[..length]);
+                    assert!(cut.is_err(), "{name}, seed {seed}: {length} of {bytes:?}");
+                }
+            }
             if seed < DECODED {
                 for piece in [name.as_bytes(), &message, &cdr] {
                     records.extend_from_slice(&(piece.len() as u32).to_le_bytes());

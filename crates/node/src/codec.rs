@@ -15,14 +15,16 @@ use crate::node::{Inlet, Input};
 use crate::topics::{ChannelKey, Outgoing, SafeMessage, safe_message};
 use bytes::Bytes;
 use queue::{Capacity, Owner, Queue};
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tautline_gateway::types::Dialect;
+use tautline_gateway::types::check::Checker;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{
-    LocalForm, ServiceTranslator, TranslatedService, Translator, localize, localize_service,
+    LocalForm, LocalService, ServiceTranslator, Translator, localize, localize_service,
 };
 use tautline_gateway::{CallId, Origin, Outcome, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
@@ -46,7 +48,7 @@ pub(crate) enum Job {
         key: ChannelKey,
         topic: Topic,
     },
-    /// The same for a service of the other ROS.
+    /// The same for a service.
     LocalizeService {
         key: ChannelKey,
         service: Service,
@@ -63,9 +65,9 @@ pub(crate) enum Job {
 pub(crate) enum Done {
     Compressed(Outgoing),
     Decoded(Incoming),
-    /// A message from a peer cannot be read.
+    /// A message from a peer cannot be read, or is not of its type.
     Unreadable {
-        peer: PeerId,
+        key: ChannelKey,
         topic: String,
         reason: String,
     },
@@ -77,7 +79,7 @@ pub(crate) enum Done {
     ServiceLocalized {
         key: ChannelKey,
         foreign: Service,
-        found: Box<Result<TranslatedService, String>>,
+        found: Box<Result<LocalService, String>>,
     },
     Composed {
         topic: Topic,
@@ -114,6 +116,8 @@ pub(crate) struct Incoming {
     pub(crate) origin: Origin,
     pub(crate) encoded: bool,
     pub(crate) translator: Option<Arc<Translator>>,
+    /// For a message that is not translated.
+    pub(crate) checker: Option<Arc<Checker>>,
     /// The end of its lifespan.
     pub(crate) expires: Option<Instant>,
     /// When it had the age in `origin`.
@@ -158,7 +162,7 @@ impl Done {
 pub(crate) struct Codec {
     jobs: Arc<Queue<Job>>,
     jobs_about_types: Arc<Queue<Job>>,
-    /// Messages dropped because the worker was behind, or because they could not be read.
+    /// Jobs dropped because the worker was behind, or because of a fault in this program.
     pub(crate) dropped: Arc<AtomicU64>,
 }
 
@@ -227,22 +231,17 @@ impl Worker {
             Job::Compress(message) => {
                 Done::Compressed(self.contained(|| Ok(compressed(message))).ok()?)
             }
-            Job::Decode(message) => {
-                let decoded = || self.decoded(&message).inspect_err(|_| self.count_failure());
-                match self.contained(decoded) {
-                    Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
-                    Err(reason) => {
-                        Done::Unreadable { peer: message.key.peer, topic: message.topic, reason }
-                    }
-                }
-            }
+            Job::Decode(message) => match self.contained(|| self.decoded(&message)) {
+                Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
+                Err(reason) => Done::Unreadable { key: message.key, topic: message.topic, reason },
+            },
             Job::Localize { key, topic: foreign } => {
                 let found = Box::new(self.contained(|| self.localized(&foreign)));
                 Done::Localized { key, foreign, found }
             }
             Job::LocalizeService { key, service: foreign } => {
-                let (dialect, installed) = self.ros.as_ref()?;
-                let localize = || localize_service(&foreign, *dialect, installed);
+                let (own, installed) = self.types();
+                let localize = || localize_service(&foreign, own, &installed);
                 let found = Box::new(self.contained(localize));
                 Done::ServiceLocalized { key, foreign, found }
             }
@@ -275,25 +274,29 @@ impl Worker {
     }
 
     fn localized(&self, topic: &Topic) -> Result<LocalForm, String> {
+        let (own, installed) = self.types();
+        localize(topic, own, &installed)
+    }
+
+    fn types(&self) -> (Option<Dialect>, Cow<'_, Installed>) {
         match &self.ros {
-            Some((dialect, installed)) => localize(topic, Some(*dialect), installed),
-            None => localize(topic, None, &Installed::default()),
+            Some((dialect, installed)) => (Some(*dialect), Cow::Borrowed(installed)),
+            None => (None, Cow::default()),
         }
     }
 
     fn decoded(&self, message: &Incoming) -> Result<Bytes, String> {
         let payload = match message.encoded {
             true => decompress(&message.payload, self.max_message)
-                .map_err(|error| format!("a compressed message cannot be read: {error}"))?,
+                .map_err(|error| format!("it is compressed and cannot be read: {error}"))?,
             false => message.payload.clone(),
         };
-        match &message.translator {
-            Some(translator) => translator
-                .translate(&payload)
-                .map(Bytes::from)
-                .map_err(|error| format!("a message does not match its type: {error}")),
-            None => Ok(payload),
-        }
+        let checked = match (&message.translator, &message.checker) {
+            (Some(translator), _) => translator.translate(&payload).map(Bytes::from),
+            (None, Some(checker)) => checker.check(&payload).map(|()| payload),
+            (None, None) => Ok(payload),
+        };
+        checked.map_err(|error| format!("it does not match its type: {error}"))
     }
 }
 

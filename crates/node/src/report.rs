@@ -7,9 +7,10 @@ use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, LinkUseReport,
-    PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
+    PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport, UncheckedReport,
+    WaitingReport,
 };
-use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Waiting};
+use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Unchecked, Waiting};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(crate) struct Reporter {
 pub(crate) struct Refused {
     /// The data plane's queue of inputs was full.
     pub(crate) inlet_full: u64,
-    /// The codec's queue was full, or the message could not be read.
+    /// The codec's queue was full, or a fault in this program ended a job.
     pub(crate) codec_behind: u64,
     /// The peer had used up its part of the data plane's time.
     pub(crate) over_time: u64,
@@ -107,6 +108,7 @@ impl Reporter {
             plan: self.plan.clone(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(topics),
+            unchecked: topics.unchecked().map(|it| unchecked(endpoint, it)).collect(),
             packets_refused: packets_refused(topics, refused),
             notices: still_true(topics.notices.texts(), endpoint),
         }
@@ -311,10 +313,13 @@ fn incoming(
     let topics = lately.topics;
     let peer = topics.endpoint.peer(key.peer);
     let (topic, _, stats) = topics.endpoint.channel_in(key.peer, key.channel)?;
-    let IncomingState { name, wanted, over_rate, not_held } = topics.incoming(key)?;
+    let IncomingState { name, wanted, over_rate, not_held, malformed } = topics.incoming(key)?;
     let mut dropped = drops(&stats.dropped);
     if over_rate.messages > 0 {
         dropped.insert("over_rate".into(), over_rate.messages);
+    }
+    if malformed > 0 {
+        dropped.insert("malformed".into(), malformed);
     }
     let in_gateway = slow_subscribers.iter().find(|(topic, _)| topic == name);
     let slow = in_gateway.map_or(0, |(_, count)| *count) + not_held;
@@ -329,7 +334,7 @@ fn incoming(
         priority: topic.priority,
         rate_hz: None,
         wanted,
-        messages: stats.delivered.saturating_sub(over_rate.messages),
+        messages: stats.delivered.saturating_sub(over_rate.messages + malformed),
         bytes: stats.bytes.saturating_sub(over_rate.bytes),
         delivered: stats.delivered,
         queued: 0,
@@ -351,6 +356,15 @@ fn waiting(endpoint: &Endpoint, peer: PeerId, it: &Waiting) -> WaitingReport {
         name: it.name.clone(),
         type_name: it.type_name.clone(),
         line: it.line.clone(),
+    }
+}
+
+fn unchecked(endpoint: &Endpoint, it: Unchecked<'_>) -> UncheckedReport {
+    UncheckedReport {
+        peer: it.peer.map(|peer| endpoint.peer(peer).name.to_owned()),
+        name: it.name.into(),
+        type_name: it.type_name.into(),
+        why: it.doubt.into(),
     }
 }
 
@@ -380,6 +394,7 @@ fn packets_refused(topics: &Topics, refused: &Refused) -> BTreeMap<String, u64> 
         ("codec_behind", refused.codec_behind),
         ("over_time", refused.over_time),
         ("calls_over_rate", topics.calls_over_rate),
+        ("calls_malformed", topics.calls_malformed),
     ];
     let by_node = by_node.into_iter().filter(|(_, count)| *count > 0);
     by_protocol.chain(by_node).map(|(reason, count)| (reason.into(), count)).collect()

@@ -43,6 +43,9 @@ pub struct Status {
     /// For each peer with requests, the lines that allow all of them.
     #[serde(default)]
     pub to_allow_all: Vec<LinesReport>,
+    /// Topics and services whose messages no shared definition checks.
+    #[serde(default)]
+    pub unchecked: Vec<UncheckedReport>,
     /// Packets that were refused, by reason.
     pub packets_refused: BTreeMap<String, u64>,
     /// Recent notices for people, newest last.
@@ -172,7 +175,7 @@ pub struct TopicReport {
     pub recovered_packets: u64,
     /// Messages dropped, by reason: expired, superseded, thinned, overflow, lost, peer_gone,
     /// refused, late, ...
-    /// In: over_rate (more than peers.NAME.max_rate).
+    /// In: over_rate (more than peers.NAME.max_rate), malformed (not of the topic's type).
     /// Messages of tf before they were accepted: malformed, no_named_frame, no_room (for some of
     /// its transforms).
     pub dropped: BTreeMap<String, u64>,
@@ -185,6 +188,19 @@ pub struct TopicReport {
     /// In: largest error of those delays, in milliseconds, once the clocks of both ends are
     /// compared; until then, half a round trip is taken for the delay of the path.
     pub delay_bound_ms: Option<f64>,
+}
+
+/// A topic or service of which this node cannot say that local nodes can read its messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncheckedReport {
+    /// The peer that sends the messages; none for calls of any peer to a service of this robot.
+    pub peer: Option<String>,
+    /// Local name.
+    pub name: String,
+    /// Type name.
+    pub type_name: String,
+    /// Which definition is missing.
+    pub why: String,
 }
 
 /// How a topic uses several links.

@@ -320,9 +320,9 @@ impl Running {
     fn offer(&self, name: &str) {
         self.events.emit(Event::Offered(Topic {
             name: name.into(),
-            type_name: "std_msgs/String".into(),
-            type_hash: "992ce8a1687cec8c8bd883ec73ca41d1".into(),
-            definition: "string data".into(),
+            type_name: "std_msgs/UInt64".into(),
+            type_hash: "1b2a79973e8bf53d7b53acb71299cb57".into(),
+            definition: "uint64 data".into(),
             qos: Qos::default(),
         }));
     }

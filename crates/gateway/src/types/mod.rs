@@ -5,11 +5,13 @@
 //! text of a definition ─▶ definition::Schema ─▶ hash: md5 (ROS 1), RIHS01 (ROS 2) ─▶ trust
 //!                               │
 //!                               ├─ two of them ─▶ transcode::Transcoder: bytes to bytes
+//!                               ├─ one of them ─▶ check::Checker: whether bytes are of the type
 //!                               └─ with values in YAML ─▶ compose: bytes
 //! ```
 //! Only `installed` has I/O: it reads `.msg` and `.srv` files. Definitions come from peers, and are
 //! untrusted until parsed.
 
+pub mod check;
 pub mod compose;
 pub mod definition;
 pub mod derive;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics and services of one ROS in the other: their types there, and the conversion of messages.
 
+use super::check::{Check, Checker, ServiceChecker, check_of_service, check_of_topic};
 use super::definition::{BETWEEN, check_size, is_between, separates, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
 use super::installed::{Installed, Missing};
@@ -75,6 +76,8 @@ pub struct LocalForm {
     pub topic: Topic,
     /// `Some` if the peer has the other ROS.
     pub translator: Option<Translator>,
+    /// How its messages are checked.
+    pub check: Check<Checker>,
     /// Why the peer's definition is not used.
     pub untrusted: Option<Untrusted>,
 }
@@ -89,28 +92,54 @@ pub fn localize(
     let (definition, untrusted) = split(trusted_definition(offered, installed));
     let topic = Topic { definition, ..offered.clone() };
     match own.filter(|own| *own != dialect_of(&topic.type_name)) {
-        None => Ok(LocalForm { topic, translator: None, untrusted }),
+        None => {
+            let check = check_of_topic(&topic, installed);
+            Ok(LocalForm { topic, translator: None, check, untrusted })
+        }
         Some(own) => match translate(&topic, own, installed) {
             Ok(Translated { mut topic, translator, is_certain }) => {
                 if !is_certain {
                     topic.definition = "".into();
                 }
-                Ok(LocalForm { topic, translator: Some(translator), untrusted })
+                let (translator, check) = (Some(translator), Check::InTranslation);
+                Ok(LocalForm { topic, translator, check, untrusted })
             }
             Err(error) => Err(with_reason(error, untrusted)),
         },
     }
 }
 
-/// As [`localize`], for a peer's service of the other ROS.
+/// A peer's service in the local ROS.
+#[derive(Debug)]
+pub struct LocalService {
+    /// The service here. Without a definition if the peer has the same ROS, where nodes need none.
+    pub service: Service,
+    /// `Some` if the peer has the other ROS.
+    pub translator: Option<ServiceTranslator>,
+    /// How its responses are checked.
+    pub check: Check<ServiceChecker>,
+}
+
+/// As [`localize`], for a peer's service.
 pub fn localize_service(
     offered: &Service,
-    own: Dialect,
+    own: Option<Dialect>,
     installed: &Installed,
-) -> Result<TranslatedService, String> {
+) -> Result<LocalService, String> {
     let (definition, untrusted) = split(trusted_service(offered, installed));
     let service = Service { definition, ..offered.clone() };
-    translate_service(&service, own, installed).map_err(|error| with_reason(error, untrusted))
+    let Some(own) = own.filter(|own| *own != dialect_of(&service.type_name)) else {
+        let check = check_of_service(&service, installed);
+        let service = Service { definition: "".into(), ..service };
+        return Ok(LocalService { service, translator: None, check });
+    };
+    match translate_service(&service, own, installed) {
+        Ok(TranslatedService { service, translator }) => {
+            let (translator, check) = (Some(translator), Check::InTranslation);
+            Ok(LocalService { service, translator, check })
+        }
+        Err(error) => Err(with_reason(error, untrusted)),
+    }
 }
 
 /// A topic in the other ROS.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
-    TopicReport, WaitingReport, WatchdogReport, link_state, up_or_down,
+    TopicReport, UncheckedReport, WaitingReport, WatchdogReport, link_state, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -95,6 +95,7 @@ pub fn in_words(status: &Status) -> String {
         section(&mut text, "Not allowed by the file", header, status.waiting.iter().map(waiting));
         status.to_allow_all.iter().for_each(|it| text.push_str(&to_allow_all(it)));
     }
+    text.push_str(&not_checked(&status.unchecked));
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
         let _ = write!(text, "\nPackets refused: {refused}\n");
@@ -241,6 +242,20 @@ fn budgets(links: &[LinkReport]) -> String {
 
 fn waiting(it: &WaitingReport) -> [String; 5] {
     [&it.peer, &it.act, &it.name, &it.type_name, &it.line].map(Clone::clone)
+}
+
+/// Formats what is not checked against its type; empty if there is nothing.
+fn not_checked(unchecked: &[UncheckedReport]) -> String {
+    let row = |it: &UncheckedReport| {
+        let peer = it.peer.as_deref().unwrap_or("any");
+        [peer, &it.name, &it.type_name, &it.why].map(str::to_owned)
+    };
+    let mut text = String::new();
+    if !unchecked.is_empty() {
+        let header = ["PEER", "NAME", "TYPE", "WHY"];
+        section(&mut text, "Messages not checked", header, unchecked.iter().map(row));
+    }
+    text
 }
 
 fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {

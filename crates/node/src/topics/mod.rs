@@ -27,7 +27,7 @@ use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
 use remote::{Absence, Catalog, Held, Publication};
-pub(crate) use remote::{ChannelKey, IncomingState};
+pub(crate) use remote::{ChannelKey, IncomingState, Unchecked};
 use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -109,6 +109,8 @@ pub(crate) struct Topics {
     waiting: BTreeMap<ChannelKey, Waiting>,
     /// Calls and responses of peers that were dropped above their rate.
     pub(crate) calls_over_rate: u64,
+    /// Calls and responses of peers that were dropped because they are not of their type.
+    pub(crate) calls_malformed: u64,
     max_message: usize,
     service_rules: Vec<ServiceRule>,
     services: Services,
@@ -150,6 +152,7 @@ impl Topics {
             rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
             waiting: BTreeMap::new(),
             calls_over_rate: 0,
+            calls_malformed: 0,
             max_message: config.limits.max_message,
             service_rules: config.services.clone(),
             services: Services::default(),
@@ -192,8 +195,8 @@ impl Topics {
         match done {
             Done::Compressed(message) => self.send(now, message),
             Done::Decoded(message) => self.decoded(now, message),
-            Done::Unreadable { peer, topic, reason } => {
-                self.peer_notice(now, peer, &format!("{topic}: {reason}"));
+            Done::Unreadable { key, topic, reason } => {
+                self.drop_malformed(now, key, &topic, &reason);
             }
             Done::Localized { key, foreign, found } => self.localized(now, key, &foreign, *found),
             Done::ServiceLocalized { key, foreign, found } => {

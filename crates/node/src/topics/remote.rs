@@ -3,6 +3,7 @@
 
 mod absent;
 mod catalog;
+mod checked;
 mod examined;
 mod held;
 mod kept;
@@ -15,6 +16,9 @@ use super::{Topics, Translation};
 use crate::limits::HISTORY_DEPTH;
 use crate::notices;
 pub(super) use catalog::Catalog;
+use checked::Checked;
+pub(crate) use checked::Unchecked;
+pub(super) use checked::{Told, doubt};
 pub(super) use held::Held;
 use kept::KeptMessages;
 pub(super) use publications::{Publication, is_same_type};
@@ -67,6 +71,7 @@ pub(super) struct RemoteTopic {
     translation: Translation<Translator>,
     /// Whether its local form is still unknown. Messages continue as before, if there were any.
     awaits_local_form: bool,
+    checked: Checked,
     /// Whether a message came compressed: then all pass through the codec, to stay in order.
     encoded: bool,
     /// Messages dropped above the rate, in this session of the peer.
@@ -91,6 +96,8 @@ pub(crate) struct IncomingState<'a> {
     pub(crate) over_rate: OverRate,
     /// Messages dropped because local subscribers are slow.
     pub(crate) not_held: u64,
+    /// Messages dropped because they are not of their type.
+    pub(crate) malformed: u64,
 }
 
 impl Topics {
@@ -168,7 +175,9 @@ impl Topics {
         let remote = self.remote.get(key)?;
         let name = remote.topic.name.as_str();
         let wanted = self.is_published(key) && self.publications[name].wanted;
-        Some(IncomingState { name, wanted, over_rate: remote.over_rate, not_held: remote.not_held })
+        let RemoteTopic { over_rate, not_held, .. } = *remote;
+        let malformed = remote.checked.malformed;
+        Some(IncomingState { name, wanted, over_rate, not_held, malformed })
     }
 
     fn new_session(&mut self, now: Instant, peer: PeerId) {
@@ -224,6 +233,7 @@ impl Topics {
     ) {
         let foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
         let over_rate = self.remote.get(key).map(|it| it.over_rate).unwrap_or_default();
+        let checked = self.checked_before(key, &offered);
         let accepted = self.accepted_name(key.peer, Act::Publish, &offered);
         let local_name = accepted.as_deref().ok();
         let (kept, held, not_held) = self.counters_of_earlier(key, &offered.name, local_name);
@@ -267,6 +277,7 @@ impl Topics {
             },
             offered_type: topic_type,
             offered_name: offered.name,
+            checked,
             encoded: false,
             over_rate,
             stale_since: None,

@@ -20,8 +20,9 @@ impl Layout {
     pub const CDR: Self = Self { max_alignment: 8, terminator: 1 };
 
     fn padding(self, at: usize, size: usize) -> usize {
+        // All alignments are powers of two.
         let alignment = size.min(self.max_alignment);
-        at.next_multiple_of(alignment) - at
+        at.wrapping_neg() & (alignment - 1)
     }
 }
 
@@ -47,6 +48,16 @@ impl<'a> Reader<'a> {
     /// Bytes not yet read.
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
+    }
+
+    /// Bytes read so far.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Passes over bytes.
+    pub fn skip(&mut self, count: u64) -> Result<(), TranscodeError> {
+        self.take(usize::try_from(count).unwrap_or(usize::MAX)).map(|_| ())
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], TranscodeError> {
@@ -79,8 +90,11 @@ impl<'a> Reader<'a> {
     }
 
     fn number(&mut self) -> Result<usize, TranscodeError> {
-        let bytes = self.numbers(4, 1)?;
-        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+        self.align(4)?;
+        let bytes = self.take(4)?.try_into().unwrap_or_default();
+        let number =
+            if self.swapped { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
+        Ok(number as usize)
     }
 
     /// The number of the elements that follow.

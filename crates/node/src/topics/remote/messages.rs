@@ -35,7 +35,8 @@ impl Topics {
             true => decompressed_size(&payload, self.max_message),
             false => payload.len(),
         };
-        if !self.within_rate(now, key, bytes) {
+        let message = Received { payload, ..message };
+        if !self.within_rate(now, key, bytes) || !self.is_of_its_type(now, key, &message) {
             return;
         }
         if origin.kept.is_some_and(|kept| !self.keep(now, key, number, kept, bytes)) {
@@ -48,10 +49,21 @@ impl Topics {
         let topic = remote.topic.name.clone();
         let lifespan = remote.topic.qos.lifespan;
         let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
-        let (encoded, arrived) = (message.encoded, now);
+        let Received { payload, encoded, .. } = message;
+        let (checker, arrived) = (remote.checked.checker(), now);
         let is_decoded = remote.encoded || translator.is_some();
-        let message =
-            Incoming { key, topic, source, payload, origin, encoded, translator, expires, arrived };
+        let message = Incoming {
+            key,
+            topic,
+            source,
+            payload,
+            origin,
+            encoded,
+            translator,
+            checker,
+            expires,
+            arrived,
+        };
         match is_decoded {
             true => self.codec(Job::Decode(message)),
             false => self.publish_message(now, message),

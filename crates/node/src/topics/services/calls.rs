@@ -255,7 +255,7 @@ impl Topics {
             && self.services.pending.get(&call).is_some_and(|pending| pending.key == key)
             && let Some(Pending { service, .. }) = self.services.pending.remove(&call)
         {
-            match (outcome(&rest), translator) {
+            match (self.checked_outcome(now, key, outcome(&rest)), translator) {
                 (Ok(payload), Some(translator)) => self.codec(Job::TranslateCall(ForeignCall {
                     peer: key.peer,
                     service,
@@ -284,16 +284,18 @@ impl Topics {
         let full = self.services.serving_of(peer) >= MAX_SERVING_PER_PEER;
         let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
         self.services.serving.insert(call, serving);
-        if full && self.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
-            // A peer that does not take its queued responses gets no more.
-            self.services.serving.remove(&call);
-            return;
-        }
-        if full {
-            let reason = format!(
-                "{MAX_SERVING_PER_PEER} calls to '{}' are under way already",
-                self.endpoint.name()
-            );
+        let refusal = if full {
+            let here = self.endpoint.name();
+            Some(format!("{MAX_SERVING_PER_PEER} calls to '{here}' are under way already"))
+        } else {
+            self.malformed_call(now, peer, &service, &request)
+        };
+        if let Some(reason) = refusal {
+            if self.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
+                // A peer that does not take its queued responses gets no more.
+                self.services.serving.remove(&call);
+                return;
+            }
             return self.answered(now, call, &Err(reason));
         }
         self.gateway(Command::Call { service, call, request, patience });

@@ -6,9 +6,10 @@
 //! packets are repeated. Its caller stops waiting at the service's timeout.
 
 mod calls;
+mod checked;
 mod reload;
 
-use super::remote::REOFFER_GRACE;
+use super::remote::{REOFFER_GRACE, Told};
 use super::rights::{Right, TypeOf};
 use super::waiting::Act;
 use super::{ChannelKey, Order, Topics, Translation};
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use tautline_gateway::mapping::{
     RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, is_result, service_treatment,
 };
-use tautline_gateway::types::translate::{ServiceTranslator, TranslatedService, dialect_of};
+use tautline_gateway::types::check::{Check, ServiceChecker};
+use tautline_gateway::types::translate::{LocalService as LocalForm, ServiceTranslator};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
     ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkUse, OfferedQos,
@@ -50,6 +52,9 @@ struct LocalService {
     service: Service,
     treatment: ServiceTreatment,
     answers: BTreeMap<PeerId, ChannelId>,
+    /// For requests of peers.
+    checker: Option<ServiceChecker>,
+    told: Told,
 }
 
 #[derive(Debug)]
@@ -60,6 +65,9 @@ struct RemoteService {
     /// The service as served here; the same where both robots use the same ROS.
     service: Service,
     translation: Translation<ServiceTranslator>,
+    /// How responses are checked.
+    check: Check<ServiceChecker>,
+    told: Told,
     priority: u8,
     timeout: Duration,
     /// Our channel of calls to the peer.
@@ -71,12 +79,14 @@ struct RemoteService {
 }
 
 impl RemoteService {
-    fn new(offered_name: String, foreign: Service, is_foreign: bool) -> Self {
+    fn new(offered_name: String, foreign: Service) -> Self {
         Self {
             offered_name,
             service: foreign.clone(),
             foreign,
-            translation: if is_foreign { Translation::Requested } else { Translation::None },
+            translation: Translation::Requested,
+            check: Check::Impossible,
+            told: Told::default(),
             priority: 0,
             timeout: SERVICE_TIMEOUT,
             calls: None,
@@ -118,9 +128,11 @@ impl Topics {
         let name = service.name.clone();
         let known = self.services.local.remove(&name);
         let mut local = LocalService {
+            checker: ServiceChecker::of_own(&service),
             service,
             treatment,
             answers: known.map(|known| known.answers).unwrap_or_default(),
+            told: Told::default(),
         };
         for peer in self.endpoint.peers() {
             if !self.is_for(peer, &name, local.treatment.to.as_deref()) {
@@ -179,9 +191,6 @@ impl Topics {
         if offered.role == Role::Calls {
             return self.calls_offered(now, key, &offered.name);
         }
-        let is_foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
-        // Between robots of the same ROS, calls pass as bytes.
-        let definition = if is_foreign { definition } else { "".into() };
         let definition = self.within_budget(now, key, &offered.name, definition);
         let accepted = self.accepted_name(key.peer, Act::Serve, &offered);
         let service = accepted.as_ref().ok().map(|name| Service {
@@ -201,7 +210,7 @@ impl Topics {
             timeout: self.patience(&service.name, advertised),
             refused: None,
             stale_since: None,
-            ..known.unwrap_or_else(|| RemoteService::new(offered.name, service, is_foreign))
+            ..known.unwrap_or_else(|| RemoteService::new(offered.name, service))
         };
         self.offer_calls(now, key.peer, &mut remote);
         self.endpoint.want(now, key.peer, key.channel, true);
@@ -263,14 +272,16 @@ impl Topics {
         now: Instant,
         key: ChannelKey,
         foreign: &Service,
-        found: Result<TranslatedService, String>,
+        found: Result<LocalForm, String>,
     ) {
         let remote = self.services.remote.get_mut(&key);
         let Some(remote) = remote.filter(|remote| remote.foreign == *foreign) else { return };
         match found {
-            Ok(TranslatedService { service, translator }) => {
+            Ok(LocalForm { service, translator, check }) => {
+                let by = |translator| Translation::By(Arc::new(translator));
                 remote.service = service;
-                remote.translation = Translation::By(Arc::new(translator));
+                remote.translation = translator.map_or(Translation::None, by);
+                remote.check = check;
                 self.serve_if_allowed(now, key);
             }
             Err(reason) => {

@@ -2,6 +2,7 @@
 //! The exchange between real protocol endpoints, in virtual time.
 
 mod audit;
+mod checked;
 mod incoming;
 mod kept;
 mod outgoing;

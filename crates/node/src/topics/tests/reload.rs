@@ -178,20 +178,21 @@ fn watchdogs_come_change_and_go_while_they_watch() {
         |watchdogs: &str| format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ {watchdogs} }}");
     let mut world = World::pair(&robot(""), BASE);
     let numbers = defined("/x", "x/Numbers", "string a\nuint8 b\n");
+    let go = "\u{2}\0\0\0go\u{1}";
     world.says(1, Event::Offered(numbers));
     world.wants(0, "/x", true);
     world.reload(0, &robot("/x: 10s"));
-    world.publishes(1, "/x", 0, "go");
+    world.publishes(1, "/x", 0, go);
     world.told(0);
     // The shorter time applies to a message that has already arrived.
     world.reload(0, &robot("/x: { after: 1s, message: { b: 7 } }"));
     world.run(2 * SECOND);
     let safe = "publish /x here:65 \0\0\0\0\u{7}";
     assert_eq!(world.told(0), [safe]);
-    world.publishes(1, "/x", 0, "go");
+    world.publishes(1, "/x", 0, go);
     world.reload(0, &robot(""));
     world.run(5 * SECOND);
-    assert_eq!(world.told(0), ["publish /x 0 go"], "nobody watches any more");
+    assert_eq!(world.told(0), [format!("publish /x 0 {go}")], "nobody watches any more");
     assert_eq!(world.sides[0].topics.watchdogs.reports().count(), 0);
 }
 

@@ -14,8 +14,14 @@ fn service(name: &str) -> Service {
         name: name.into(),
         type_name: "std_srvs/SetBool".into(),
         type_hash: "09fb03525b03e7ea1fd3992bafd87e16".into(),
-        definition: "bool data\n---\nbool success\nstring message\n".into(),
+        // Without a definition, any bytes pass.
+        definition: "".into(),
     }
+}
+
+fn defined_service(name: &str) -> Service {
+    let definition = "bool data\n---\nbool success\nstring message\n".into();
+    Service { definition, ..service(name) }
 }
 
 fn called(call: u64, request: &'static str) -> Event {
@@ -165,7 +171,42 @@ fn of_ros2() -> Service {
         type_name: "std_srvs/srv/SetBool".into(),
         // The hash of std_srvs/srv/SetBool_Request in ROS 2.
         type_hash: "RIHS01_c62fbb99d94e1b25e8ef9e109f9581956bb1b3361a45a4e5810c36a90d29932e".into(),
-        ..service("/switch")
+        ..defined_service("/switch")
+    }
+}
+
+#[test]
+fn a_call_or_response_that_is_not_of_its_type_is_an_error_at_the_caller() {
+    let mut world = World::pair(SERVER, CLIENT);
+    world.says(0, Event::ServiceOffered(defined_service("/switch")));
+    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.says(1, called(7, "\u{1}"));
+    world.says(1, called(8, "two"));
+    assert_eq!(dealings(&mut world, 0), ["call /switch 1 \u{1} 2s"]);
+    let reason = "the request does not match std_srvs/SetBool: 2 bytes are left over at the end";
+    assert_eq!(dealings(&mut world, 1), [format!("fail /switch 8 /switch: {reason}")]);
+    assert!(world.noticed(0, &["'base' sent a malformed message: /switch", reason]));
+    world.says(0, answered(1, Ok("\u{1}\u{9}\0\0\0ok")));
+    let told = dealings(&mut world, 1);
+    let reason =
+        "the response does not match std_srvs/SetBool: message: 9 bytes wanted, 2 are left";
+    assert_eq!(told, [format!("fail /switch 7 /switch: {reason}")]);
+    assert!(world.noticed(1, &["'robot' sent a malformed message: /switch", reason]));
+    world.says(1, called(9, "\u{1}"));
+    world.says(0, answered(3, Ok("\u{1}\u{2}\0\0\0ok")));
+    assert_eq!(dealings(&mut world, 1), ["answer /switch 9 \u{1}\u{2}\0\0\0ok"]);
+    let malformed = [0, 1].map(|side| world.sides[side].topics.calls_malformed);
+    assert_eq!(malformed, [1, 1]);
+    assert!(world.sides.iter().all(|side| side.topics.unchecked().next().is_none()));
+}
+
+#[test]
+fn services_without_a_definition_are_listed_as_not_checked() {
+    let world = serving();
+    for (side, peer, words) in [(0, None, "not installed"), (1, Some(ONLY_PEER), "sent")] {
+        let all: Vec<_> = world.sides[side].topics.unchecked().collect();
+        assert_eq!((all.len(), all[0].peer, all[0].name), (1, peer, "/switch"));
+        assert!(all[0].doubt.contains(words), "{all:?}");
     }
 }
 

@@ -5,6 +5,8 @@ use super::*;
 use crate::status::WatchdogReport;
 
 const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
+/// A message of the type of [`numbers`].
+const HELLO: &str = "\u{5}\0\0\0hello\u{1}";
 const SHORT: Duration = Duration::from_millis(50);
 
 /// A type of a text and a whole number.
@@ -23,7 +25,7 @@ fn guarded(watchdog: &str) -> World {
 }
 
 fn hello() -> String {
-    "publish /x 0 hello".into()
+    format!("publish /x 0 {HELLO}")
 }
 
 fn safe(message: &str) -> String {
@@ -48,7 +50,7 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
     assert!(world.told(0).is_empty(), "nothing has come yet");
     assert_eq!(report(&world), ("asleep".into(), 0));
     for _ in 0..30 {
-        world.publishes(1, "/x", 0, "hello");
+        world.publishes(1, "/x", 0, HELLO);
     }
     assert_eq!(world.told(0), vec![hello(); 30], "while messages come");
     assert_eq!(report(&world), ("armed".into(), 0));
@@ -60,7 +62,7 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
     assert!(world.noticed(0, &["/x", "no message from peers for 1s", "was published"]));
     world.run(60 * SECOND);
     assert!(world.told(0).is_empty());
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.run(60 * SECOND);
     assert_eq!(world.told(0), [hello(), zeros()]);
     assert_eq!(report(&world), ("silent".into(), 2));
@@ -69,14 +71,14 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
 #[test]
 fn it_is_repeated_where_the_file_says_so_until_messages_come_again() {
     let mut world = guarded("{ after: 1s, repeat: 250ms, message: { b: 7, a: hi } }");
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.run(SECOND + Duration::from_millis(800));
     let expected = safe("\u{2}\0\0\0hi\u{7}");
     let mut told = vec![hello()];
     // After a silence of 1, 1.25, 1.5 and 1.75 s, of which 0.1 s had passed.
     told.resize(5, expected.clone());
     assert_eq!(world.told(0), told);
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     assert_eq!(world.told(0).last(), Some(&hello()));
     world.run(Duration::from_millis(800));
     assert!(world.told(0).is_empty());
@@ -90,7 +92,7 @@ fn a_peer_out_of_reach_and_messages_that_are_too_old_are_silence() {
     let mut world = World::pair(robot, base);
     world.says(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.told(0);
     world.sides[0].deaf = true;
     for _ in 0..20 {
@@ -102,7 +104,7 @@ fn a_peer_out_of_reach_and_messages_that_are_too_old_are_silence() {
 #[test]
 fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
     let mut world = guarded("1s");
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.says(1, Event::Withdrawn { topic: "/x".into() });
     world.run(3 * SECOND);
     assert_eq!(world.told(0), [hello(), zeros()]);
@@ -112,7 +114,7 @@ fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
     world.says(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
     assert_eq!(world.told(0), ["advertise /x x/Numbers"]);
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.run(3 * SECOND);
     assert_eq!(world.told(0), [hello(), zeros()]);
 }
@@ -120,10 +122,10 @@ fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
 #[test]
 fn a_publisher_that_comes_back_goes_on_in_the_same_publication() {
     let mut world = guarded("1s");
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.says(1, Event::Withdrawn { topic: "/x".into() });
     world.says(1, Event::Offered(numbers("/x")));
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     assert_eq!(world.told(0), [hello(), hello()], "wanted all the time");
 }
 
@@ -137,7 +139,7 @@ fn a_topic_that_was_never_heard_is_given_up_at_once() {
 #[test]
 fn where_nobody_listens_nothing_is_published() {
     let mut world = guarded("1s");
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.wants(0, "/x", false);
     world.run(5 * SECOND);
     assert_eq!(world.told(0), [hello()]);
@@ -154,9 +156,9 @@ fn one_of_two_peers_is_enough() {
         world.says(side, Event::Offered(numbers("/x")));
     }
     world.wants(0, "/x", true);
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     for _ in 0..20 {
-        world.publishes(2, "/x", 0, "hello");
+        world.publishes(2, "/x", 0, HELLO);
     }
     assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND);
@@ -172,7 +174,7 @@ fn a_message_that_does_not_fit_the_type_is_told_and_zeros_are_published() {
         let mut world = guarded(&format!("{{ after: 1s, message: {message} }}"));
         let words = ["watchdogs./x.message", "x/Numbers", words, "zero instead"];
         assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-        world.publishes(1, "/x", 0, "hello");
+        world.publishes(1, "/x", 0, HELLO);
         world.run(SECOND);
         assert_eq!(world.told(0), [hello(), zeros()]);
     }
@@ -186,7 +188,7 @@ fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
     let words =
         ["watchdogs./x", "the safe message cannot be composed", "x/Numbers is not installed"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     world.run(SECOND);
     assert_eq!(world.told(0), ["advertise /x x/Numbers".into(), hello()]);
     assert!(world.noticed(0, &["/x", "no message from peers for 1s", "no safe message"]));
@@ -215,7 +217,7 @@ fn of_a_definition_whose_hash_leaves_the_layout_open_no_message_is_made() {
         ["watchdogs./x", "the safe message cannot be composed", "geometry_msgs/Twist", "install"];
     assert!(world.noticed(0, &words), "at once: {:?}", world.notices(0));
     world.wants(0, "/x", true);
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, &"\0".repeat(8));
     world.told(0);
     world.run(2 * SECOND);
     assert!(world.told(0).is_empty(), "8 bytes instead of 48");
@@ -239,7 +241,7 @@ fn a_false_definition_sent_first_by_a_refused_peer_does_not_change_the_message()
     world.says(2, Event::Offered(false_twist()));
     world.wants(0, "/x", true);
     assert_eq!(world.told(0), ["advertise /x geometry_msgs/Twist"]);
-    world.publishes(2, "/x", 0, "hello");
+    world.publishes(2, "/x", 0, &"\0".repeat(48));
     world.run(2 * SECOND);
     let zeros = safe(&"\0".repeat(48));
     assert_eq!(world.told(0).last(), Some(&zeros));
@@ -248,7 +250,7 @@ fn a_false_definition_sent_first_by_a_refused_peer_does_not_change_the_message()
 #[test]
 fn a_topic_that_becomes_another_gets_its_safe_message_first() {
     let mut world = guarded("1s");
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     let other = defined("/x", "x/Other", "uint16 c\n");
     world.says(1, Event::Offered(other));
     world.run(2 * SECOND);
@@ -260,7 +262,7 @@ fn a_topic_that_becomes_another_gets_its_safe_message_first() {
 #[test]
 fn a_safe_message_that_is_made_late_is_published_at_once() {
     let mut world = guarded("1s");
-    world.publishes(1, "/x", 0, "hello");
+    world.publishes(1, "/x", 0, HELLO);
     let Side { topics, .. } = &mut world.sides[0];
     let (now, asked) = (world.now, numbers("/x"));
     let other = Topic { type_name: "x/Other".into(), ..asked.clone() };

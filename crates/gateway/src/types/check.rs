@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checks whether bytes can be a message of a type, before local nodes read them.
+//!
+//! rospy ends a subscriber at a message that it cannot read, and roscpp reserves the length that a
+//! message claims. A [`Checker`] therefore follows a message by its type and compares each length
+//! with the bytes that are left. It reads lengths and the ends of texts only:
+//!
+//! - Parts whose sizes the type determines are one step. Arrays and sequences of them too, however
+//!   many elements they have.
+//! - Every other element takes at least the four bytes of a length. The time of a check is thus
+//!   bounded by the size of the message, whatever lengths it claims.
+//!
+//! Values that ROS accepts pass: any byte as `bool`, and text that is not UTF-8.
+
+mod spans;
+
+use super::definition::{Arity, Base, Dialect, Schema};
+use super::hash::{service_type_hash, type_hash};
+use super::installed::Installed;
+use super::transcode::cursor::{Layout, Reader};
+use super::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, each};
+use super::translate::{dialect_of, parts};
+use super::trust::leaves_layout_open;
+use crate::{Service, Topic};
+use spans::Span;
+use std::sync::Arc;
+
+/// Bytes of a unit of wide text: Fast DDS 2 and Cyclone DDS write `wchar_t`, others UTF-16, and the
+/// length may count bytes.
+const UNIT_BYTES: [usize; 3] = [4, 2, 1];
+
+/// Checks messages of one type.
+#[derive(Debug)]
+pub struct Checker {
+    dialect: Dialect,
+    root: Shape,
+    /// Types whose size depends on the message.
+    varied: Vec<Varied>,
+    has_wide_text: bool,
+}
+
+/// The bytes of a type.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    /// The type determines the size.
+    Fixed(Span),
+    /// The number in [`Checker::varied`].
+    Varied(usize),
+}
+
+#[derive(Debug, Default)]
+struct Varied {
+    steps: Vec<Step>,
+    /// Fields of fixed size behind the last step.
+    after: Span,
+}
+
+/// A field whose size depends on the message.
+#[derive(Debug)]
+struct Step {
+    /// Fields of fixed size in front of it.
+    before: Span,
+    name: String,
+    arity: Arity,
+    element: Element,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Element {
+    Fixed(Span),
+    Text(Option<u32>),
+    WideText(Option<u32>),
+    Struct(usize),
+}
+
+impl Checker {
+    /// For the type that a definition describes.
+    pub fn new(schema: &Schema) -> Self {
+        let mut compiler =
+            Compiler { schema, shapes: vec![None; schema.structs.len()], varied: Vec::new() };
+        let root = compiler.shape(0);
+        let wide = |step: &Step| matches!(step.element, Element::WideText(_));
+        let has_wide_text = compiler.varied.iter().flat_map(|it| &it.steps).any(wide);
+        Self { dialect: schema.dialect, root, varied: compiler.varied, has_wide_text }
+    }
+
+    /// Checks one message: ROS 1's serialization, or CDR with its encapsulation.
+    pub fn check(&self, message: &[u8]) -> Result<(), TranscodeError> {
+        let widths = if self.has_wide_text { &UNIT_BYTES[..] } else { &UNIT_BYTES[..1] };
+        let (first, others) = widths.split_first().unwrap_or((&1, &[]));
+        let found = self.check_with(message, *first);
+        if others.iter().any(|width| found.is_err() && self.check_with(message, *width).is_ok()) {
+            return Ok(());
+        }
+        found
+    }
+
+    fn check_with(&self, message: &[u8], unit_bytes: usize) -> Result<(), TranscodeError> {
+        let (from, padding) = match self.dialect {
+            Dialect::Ros1 => (Reader::new(message, Layout::ROS1), 0),
+            Dialect::Ros2 => (cdr_reader(message)?, MAX_PADDING),
+        };
+        let mut walk = Walk { varied: &self.varied, from, unit_bytes };
+        match self.root {
+            Shape::Fixed(span) => walk.skip(span)?,
+            Shape::Varied(number) => walk.all_of(number)?,
+        }
+        at_end(&walk.from, padding)
+    }
+}
+
+/// One message on its way through a [`Checker`].
+struct Walk<'a> {
+    varied: &'a [Varied],
+    from: Reader<'a>,
+    unit_bytes: usize,
+}
+
+impl Walk<'_> {
+    fn skip(&mut self, span: Span) -> Result<(), TranscodeError> {
+        self.from.skip(span.bytes_at(self.from.position()))
+    }
+
+    fn all_of(&mut self, number: usize) -> Result<(), TranscodeError> {
+        let varied = self.varied;
+        for step in &varied[number].steps {
+            self.skip(step.before)?;
+            self.field(step).map_err(|error| error.within(&step.name))?;
+        }
+        self.skip(varied[number].after)
+    }
+
+    fn field(&mut self, step: &Step) -> Result<(), TranscodeError> {
+        let count = match step.arity {
+            Arity::One => 1,
+            Arity::Array(count) => count as usize,
+            Arity::Sequence(bound) => {
+                let count = self.from.length()?;
+                within(bound, count, "elements")?;
+                count
+            }
+        };
+        match step.element {
+            Element::Fixed(span) => {
+                let bytes = span.repeated_at(self.from.position(), count as u64);
+                self.from.skip(bytes)
+            }
+            Element::Text(bound) => {
+                each(count, |_| within(bound, self.from.text()?.len(), "bytes of text"))
+            }
+            Element::WideText(bound) => each(count, |_| {
+                let length = self.from.length()?;
+                if self.unit_bytes > 1 {
+                    within(bound, length, "units of text")?;
+                }
+                self.from.skip(length.saturating_mul(self.unit_bytes) as u64)
+            }),
+            Element::Struct(number) => each(count, |_| self.all_of(number)),
+        }
+    }
+}
+
+fn within(bound: Option<u32>, found: usize, what: &str) -> Result<(), TranscodeError> {
+    match bound.filter(|bound| found > *bound as usize) {
+        Some(bound) => {
+            Err(TranscodeError::new(format!("{found} {what}; allowed: at most {bound}")))
+        }
+        None => Ok(()),
+    }
+}
+
+struct Compiler<'a> {
+    schema: &'a Schema,
+    shapes: Vec<Option<Shape>>,
+    varied: Vec<Varied>,
+}
+
+impl Compiler<'_> {
+    /// The shape of a type, each determined once: definitions may nest exponentially.
+    fn shape(&mut self, number: usize) -> Shape {
+        if let Some(shape) = self.shapes[number] {
+            return shape;
+        }
+        let mut varied = Varied::default();
+        let schema = self.schema;
+        for field in &schema.structs[number].fields {
+            let element = self.element(field.base);
+            match (element, field.arity) {
+                (_, Arity::Array(0)) => {}
+                (Element::Fixed(span), Arity::One) => varied.after = varied.after.then(span),
+                (Element::Fixed(span), Arity::Array(count)) => {
+                    varied.after = varied.after.then(span.repeated(count.into()));
+                }
+                (element, arity) => {
+                    let before = std::mem::take(&mut varied.after);
+                    let name = field.name.clone();
+                    varied.steps.push(Step { before, name, arity, element });
+                }
+            }
+        }
+        let shape = match &varied.steps[..] {
+            [] => Shape::Fixed(varied.after),
+            // A chain of types around one value is one step.
+            [Step { before, arity: Arity::One, element: Element::Struct(inner), .. }]
+                if before.is_empty() && varied.after.is_empty() =>
+            {
+                Shape::Varied(*inner)
+            }
+            _ => {
+                self.varied.push(varied);
+                Shape::Varied(self.varied.len() - 1)
+            }
+        };
+        self.shapes[number] = Some(shape);
+        shape
+    }
+
+    fn element(&mut self, base: Base) -> Element {
+        match base {
+            Base::Primitive(primitive) => {
+                let size = primitive.bytes();
+                Element::Fixed(match self.schema.dialect {
+                    Dialect::Ros1 => Span::unaligned(size),
+                    Dialect::Ros2 => Span::aligned(size),
+                })
+            }
+            Base::String(bound) => Element::Text(bound),
+            Base::WString(bound) => Element::WideText(bound),
+            Base::Struct(number) => match self.shape(number) {
+                Shape::Fixed(span) => Element::Fixed(span),
+                Shape::Varied(number) => Element::Struct(number),
+            },
+        }
+    }
+}
+
+/// Checks the calls of one service.
+#[derive(Debug)]
+pub struct ServiceChecker {
+    /// For requests.
+    pub request: Checker,
+    /// For responses.
+    pub response: Checker,
+}
+
+impl ServiceChecker {
+    fn new([request, response]: &[Schema; 2]) -> Self {
+        Self { request: Checker::new(request), response: Checker::new(response) }
+    }
+
+    /// For a service of this robot, by its definition; `None` if that is unknown or invalid.
+    pub fn of_own(service: &Service) -> Option<Self> {
+        let (name, text) = (&service.type_name, &service.definition);
+        parts(name, text, dialect_of(name)).ok().map(|parts| Self::new(&parts))
+    }
+}
+
+/// How messages of a peer's topic, or calls of its service, are checked.
+#[derive(Debug, Clone)]
+pub enum Check<T> {
+    /// By a definition that local nodes share: the installed one, or one whose hash determines the
+    /// layout.
+    By(Arc<T>),
+    /// By the peer's own definition. Local nodes may read by another one of the same hash, or of the
+    /// same name.
+    ByTheirs(Arc<T>),
+    /// Not at all: no definition of this version is known.
+    Impossible,
+    /// Messages are translated, which checks them.
+    InTranslation,
+}
+
+impl<T> Check<T> {
+    fn new(checker: T, is_certain: bool) -> Self {
+        let checker = Arc::new(checker);
+        if is_certain { Self::By(checker) } else { Self::ByTheirs(checker) }
+    }
+
+    /// The checker, if there is one.
+    pub fn checker(&self) -> Option<&Arc<T>> {
+        match self {
+            Self::By(checker) | Self::ByTheirs(checker) => Some(checker),
+            Self::Impossible | Self::InTranslation => None,
+        }
+    }
+}
+
+/// How to check messages of a topic that is published here. Its definition must be trusted.
+///
+/// Local nodes read by the installed version if the topic has its hash, or none. Nodes of another
+/// version refuse the connection in ROS 1; in ROS 2 they do not.
+pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
+    let name = &topic.type_name;
+    let dialect = dialect_of(name);
+    let parse = |text: &str| Schema::parse(name, text, dialect).ok();
+    let own = installed.definition(name, dialect).ok().and_then(|text| parse(&text));
+    let is_offered = |own: &Schema| is_version(&topic.type_hash, || type_hash(own));
+    if let Some(own) = own.as_ref().filter(|own| is_offered(own)) {
+        return Check::new(Checker::new(own), true);
+    }
+    match parse(&topic.definition).filter(|_| !topic.definition.is_empty()) {
+        Some(theirs) => {
+            let is_read_by_others = dialect == Dialect::Ros2 && own.is_some();
+            let is_certain = !is_read_by_others && !leaves_layout_open(&theirs);
+            Check::new(Checker::new(&theirs), is_certain)
+        }
+        None => Check::Impossible,
+    }
+}
+
+/// As [`check_of_topic`], for a peer's service that is served here. In ROS 2 no hash covers the
+/// response.
+pub fn check_of_service(service: &Service, installed: &Installed) -> Check<ServiceChecker> {
+    let name = &service.type_name;
+    let dialect = dialect_of(name);
+    let parse = |text: &str| parts(name, text, dialect).ok();
+    let own = installed.service(name, dialect).ok().and_then(|text| parse(&text));
+    let is_offered = |[request, response]: &[Schema; 2]| {
+        is_version(&service.type_hash, || service_type_hash(request, response))
+    };
+    if let Some(own) = own.filter(is_offered) {
+        return Check::new(ServiceChecker::new(&own), true);
+    }
+    match parse(&service.definition) {
+        Some(theirs) => {
+            let is_certain = dialect == Dialect::Ros1 && !theirs.iter().any(leaves_layout_open);
+            Check::new(ServiceChecker::new(&theirs), is_certain)
+        }
+        None => Check::Impossible,
+    }
+}
+
+fn is_version(offered: &str, own: impl FnOnce() -> String) -> bool {
+    offered.is_empty() || offered == own()
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The check of peers' messages before they are published. A message that cannot be of its topic's
+//! type would end the topic's rospy subscribers, also for the messages of other peers.
+//!
+//! Most messages are checked on the data plane. The time of a check is charged to the peer and is
+//! far below the time of receiving the message. Compressed messages are checked by the codec, and
+//! translation checks the messages that it reads.
+
+use super::super::Topics;
+use super::ChannelKey;
+use std::sync::Arc;
+use tautline_gateway::types::check::{Check, Checker};
+use tautline_proto::{Duration, Instant, OfferedTopic, PeerId, Received};
+
+/// Time without notices about malformed messages of a topic after one of them.
+const TOLD_AGAIN: Duration = Duration::from_secs(30);
+
+/// When a person was told last: the next time is due after a while.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::topics) struct Told(Option<Instant>);
+
+impl Told {
+    pub(in crate::topics) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
+/// The check of one topic of a peer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Checked {
+    checker: Option<Arc<Checker>>,
+    /// Which definition is missing for a check that a lying peer cannot evade.
+    doubt: Option<&'static str>,
+    /// Messages dropped because they are not of their type.
+    pub(super) malformed: u64,
+    told: Told,
+}
+
+impl Checked {
+    pub(super) fn set(&mut self, check: Check<Checker>) {
+        (self.checker, self.doubt) = (check.checker().cloned(), doubt(&check));
+    }
+
+    pub(super) fn checker(&self) -> Option<Arc<Checker>> {
+        self.checker.clone()
+    }
+}
+
+/// Returns which definition is missing for a check.
+pub(in crate::topics) fn doubt<T>(check: &Check<T>) -> Option<&'static str> {
+    match check {
+        Check::By(_) | Check::InTranslation => None,
+        Check::ByTheirs(_) => {
+            Some("checked against the peer's own definition only: not installed here")
+        }
+        Check::Impossible => {
+            Some("passed as they are: not installed here, and no definition was sent")
+        }
+    }
+}
+
+/// A topic or service whose messages are not checked against a shared definition.
+#[derive(Debug)]
+pub(crate) struct Unchecked<'a> {
+    /// `None`: any peer.
+    pub(crate) peer: Option<PeerId>,
+    pub(crate) name: &'a str,
+    pub(crate) type_name: &'a str,
+    pub(crate) doubt: &'static str,
+}
+
+impl Topics {
+    /// Returns the check of a topic that is advertised again under its number.
+    pub(super) fn checked_before(&self, key: ChannelKey, offered: &OfferedTopic) -> Checked {
+        let known = self.remote.get(key).filter(|it| it.offered_name == offered.name);
+        known.map(|it| it.checked.clone()).unwrap_or_default()
+    }
+
+    /// Whether a message can be of its topic's type; if not, it is counted and reported. The codec
+    /// checks the messages that it is given.
+    pub(super) fn is_of_its_type(
+        &mut self,
+        now: Instant,
+        key: ChannelKey,
+        message: &Received,
+    ) -> bool {
+        let Some(remote) = self.remote.get(key) else { return false };
+        let is_for_codec =
+            message.encoded || remote.encoded || remote.translation.translator().is_some();
+        let Some(checker) = remote.checked.checker.as_ref().filter(|_| !is_for_codec) else {
+            return true;
+        };
+        let Err(error) = checker.check(&message.payload) else { return true };
+        let (topic, type_name) = (remote.topic.name.clone(), &remote.topic.type_name);
+        let reason = format!("it does not match {type_name}: {error}");
+        self.drop_malformed(now, key, &topic, &reason);
+        false
+    }
+
+    /// Counts a message that is not of its type, and reports some.
+    pub(crate) fn drop_malformed(
+        &mut self,
+        now: Instant,
+        key: ChannelKey,
+        topic: &str,
+        reason: &str,
+    ) {
+        let remote = self.remote.get_mut(key).filter(|it| it.topic.name == topic);
+        let Some(checked) = remote.map(|it| &mut it.checked) else { return };
+        checked.malformed += 1;
+        if checked.told.is_due(now) {
+            let peer = self.peer_name(key.peer);
+            let text = format!("{topic}: a message of '{peer}' is dropped (malformed): {reason}");
+            self.peer_notice(now, key.peer, &text);
+        }
+    }
+
+    /// Returns the topics and services whose messages no shared definition checks.
+    pub(crate) fn unchecked(&self) -> impl Iterator<Item = Unchecked<'_>> {
+        let topics = self.remote.iter().filter(|(key, _)| self.is_published(*key));
+        let topics = topics.filter_map(|(key, remote)| {
+            let (peer, topic) = (Some(key.peer), &remote.topic);
+            let (name, type_name) = (topic.name.as_str(), topic.type_name.as_str());
+            Some(Unchecked { peer, name, type_name, doubt: remote.checked.doubt? })
+        });
+        topics.chain(self.unchecked_services())
+    }
+}
