@@ -349,6 +349,12 @@ impl Random {
         }
     }
 
+    fn time(&mut self, seconds: u32, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&seconds.to_le_bytes());
+        let nanoseconds = (self.next() % 1_000_000_000) as u32;
+        bytes.extend_from_slice(&nanoseconds.to_le_bytes());
+    }
+
     fn value(&mut self, schema: &Schema, base: Base, bytes: &mut Vec<u8>) {
         match base {
             Base::Primitive(Primitive::Bool) => bytes.push((self.next() & 1) as u8),
@@ -358,6 +364,15 @@ impl Random {
             }
             Base::Primitive(Primitive::Float64) => {
                 bytes.extend_from_slice(&(self.next() as i64 as f64).to_le_bytes());
+            }
+            // Instants that both hold, as both normalise them.
+            Base::Primitive(Primitive::Time) => {
+                let seconds = (self.next() as u32) >> 1;
+                self.time(seconds, bytes);
+            }
+            Base::Primitive(Primitive::Duration) => {
+                let seconds = self.next() as u32;
+                self.time(seconds, bytes);
             }
             Base::Primitive(primitive) => {
                 bytes.extend_from_slice(&self.next().to_le_bytes()[..primitive.bytes()]);

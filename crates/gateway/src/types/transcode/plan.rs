@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pairs the fields of two definitions of a type.
 
+use super::time::TimeKind;
 use crate::types::definition::{Arity, Base, DUMMY_FIELD, Field, Primitive, Schema, Struct};
 use std::collections::HashMap;
 
@@ -35,6 +36,8 @@ pub enum Kind {
     Text(Option<u32>),
     /// ROS 2 only.
     WideText,
+    /// A time that both sides have.
+    Time(TimeKind),
     /// The number of its steps in the plan.
     Struct(usize),
 }
@@ -84,7 +87,7 @@ enum Pair {
     Both(usize, usize),
     Ros1(usize),
     Ros2(usize),
-    /// ROS 1's time or duration.
+    /// ROS 1's time or duration, in a field that ROS 2 lacks.
     Time,
 }
 
@@ -169,10 +172,7 @@ impl Pairing<'_> {
                 number(a)
             }
             (Base::Primitive(a), Base::Struct(two)) => {
-                if !is_time(a, &self.ros2.structs[two].name) {
-                    return Err(mismatch());
-                }
-                Kind::Struct(self.pair(Pair::Time)?)
+                Kind::Time(time(a, &self.ros2.structs[two]).ok_or_else(mismatch)?)
             }
             (Base::String(_), Base::String(bound)) => Kind::Text(bound),
             (Base::Struct(a), Base::Struct(b)) => Kind::Struct(self.pair(Pair::Both(a, b))?),
@@ -246,10 +246,15 @@ fn class(primitive: Primitive) -> Primitive {
     }
 }
 
-fn is_time(primitive: Primitive, name: &str) -> bool {
-    match primitive {
-        Primitive::Time => name == "builtin_interfaces/Time",
-        Primitive::Duration => name == "builtin_interfaces/Duration",
-        _ => false,
-    }
+/// The time that a primitive type of ROS 1 and a type of ROS 2 have in common.
+fn time(ros1: Primitive, ros2: &Struct) -> Option<TimeKind> {
+    let (kind, name) = match ros1 {
+        Primitive::Time => (TimeKind::Instant, "builtin_interfaces/Time"),
+        Primitive::Duration => (TimeKind::Duration, "builtin_interfaces/Duration"),
+        _ => return None,
+    };
+    let parts = ros2.fields.iter().map(|field| (field.base, field.arity));
+    let [sec, nanosec] = [Primitive::Int32, Primitive::UInt32].map(Base::Primitive);
+    let expected = [(sec, Arity::One), (nanosec, Arity::One)];
+    (ros2.name == name && parts.eq(expected)).then_some(kind)
 }
