@@ -11,6 +11,7 @@
 //! untrusted until parsed.
 
 pub mod compose;
+mod constants;
 pub mod definition;
 pub mod derive;
 pub mod hash;

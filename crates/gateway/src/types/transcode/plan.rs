@@ -3,7 +3,7 @@
 
 use super::time::TimeKind;
 use crate::types::definition::{Arity, Base, DUMMY_FIELD, Field, Primitive, Schema, Struct};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// ROS 1's sequence number in a header, which ROS 2 has removed.
 const SEQUENCE_NUMBER: (&str, &str) = ("std_msgs/Header", "seq");
@@ -122,9 +122,10 @@ impl Pairing<'_> {
     fn both(&mut self, one: &Struct, two: &Struct) -> Result<Vec<Step>, Mismatch> {
         let mut steps = Vec::new();
         let mut rest = two.fields.as_slice();
+        let names: HashSet<&str> = one.fields.iter().map(|field| field.name.as_str()).collect();
         for field in &one.fields {
-            let Some(at) = position(rest, &field.name) else {
-                if let Some(other) = position(&two.fields, &field.name) {
+            let Some(at) = position(rest, &field.name, &names) else {
+                if let Some(other) = position(&two.fields, &field.name, &names) {
                     let other = &two.fields[other].name;
                     let problem = format!("comes after '{other}' in ROS 2, before in ROS 1");
                     return Err(Mismatch {
@@ -220,11 +221,14 @@ impl Pairing<'_> {
 }
 
 /// The field of that name, else one that differs in case and underscores only
-/// (`sensor_msgs/CameraInfo`: `K` in ROS 1, `k` in ROS 2).
-fn position(fields: &[Field], name: &str) -> Option<usize> {
+/// (`sensor_msgs/CameraInfo`: `K` in ROS 1, `k` in ROS 2), and that has none of the names on the
+/// other side.
+fn position(fields: &[Field], name: &str, others: &HashSet<&str>) -> Option<usize> {
     let plain = |name: &str| name.replace('_', "").to_ascii_lowercase();
+    let similar =
+        |field: &Field| plain(&field.name) == plain(name) && !others.contains(field.name.as_str());
     let exact = fields.iter().position(|field| field.name == name);
-    exact.or_else(|| fields.iter().position(|field| plain(&field.name) == plain(name)))
+    exact.or_else(|| fields.iter().position(similar))
 }
 
 fn word(name: &str) -> Step {
