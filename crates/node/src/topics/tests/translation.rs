@@ -57,3 +57,39 @@ fn robots_of_both_kinds_may_publish_one_topic() {
     assert!(told.iter().any(|line| line.ends_with("\u{2}\0\0\0a\0")), "{told:?}");
     assert!(told.iter().any(|line| line.ends_with("cdr as it is")), "{told:?}");
 }
+
+#[test]
+fn a_name_that_ros_2_does_not_have_waits_for_a_rename_which_works() {
+    let mut world = World::pair(ROS1, ROS2);
+    for (name, proposal) in
+        [("/camera-1/image", "/camera_1/image"), ("/lidar/bottom/1_2v", "/lidar/bottom/n1_2v")]
+    {
+        world.says(0, Event::Offered(text(name, "std_msgs/String")));
+        assert!(world.told(1).is_empty(), "{name}");
+        let line = format!("remap: {{ {name}: {proposal} }}");
+        let here = [name, "needs another name at 'base'", "under peers.robot: ", &line];
+        assert!(world.noticed(1, &here), "{:?}", world.notices(1));
+        let there = [name, "'base' refuses", "under peers.robot: ", &line];
+        assert!(world.noticed(0, &there), "{:?}", world.notices(0));
+    }
+    let renamed = ROS2.replace(
+        "robot: 10.0.0.1",
+        "robot: { address: 10.0.0.1, accept: \"/**\", remap: { /camera-1/image: /camera_1/image } }",
+    );
+    world.reload(1, &renamed);
+    assert_eq!(world.told(1), ["advertise /camera_1/image std_msgs/msg/String"]);
+    world.wants(1, "/camera_1/image", true);
+    assert_eq!(world.told(0), ["subscribe /camera-1/image"]);
+    world.run(5 * SECOND);
+    assert!(!world.noticed(1, &["/camera-1/image"]), "{:?}", world.notices(1));
+    assert!(!world.noticed(0, &["/camera-1/image"]), "{:?}", world.notices(0));
+}
+
+#[test]
+fn between_robots_of_ros_1_the_names_of_rospy_are_carried() {
+    let mut world = World::pair(ROS1, "peers: { robot: 10.0.0.1 }");
+    for name in ["/camera-1/image", "/lidar/bottom/1_2v", "/left.camera"] {
+        world.says(0, Event::Offered(text(name, "std_msgs/String")));
+        assert_eq!(world.told(1), [format!("advertise {name} std_msgs/String")]);
+    }
+}
