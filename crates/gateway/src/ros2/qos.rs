@@ -77,14 +77,20 @@ fn nanoseconds(duration: Option<Duration>) -> i64 {
     duration.map_or(INFINITE, |it| it.as_nanos().try_into().unwrap_or(INFINITE))
 }
 
-/// ROS 2's name of a policy by which endpoints did not match (DDS 1.4, 2.3.3).
+/// The name of a policy by which endpoints did not match, as Cyclone DDS numbers them
+/// (`dds_qos_policy_id`). ROS 2 has the default of all policies that are not its own.
 pub fn policy(id: u32) -> &'static str {
     match id {
         2 => "durability",
+        3 => "presentation",
         4 => "deadline",
+        5 => "latency budget",
+        6 => "ownership",
         8 => "liveliness",
         11 => "reliability",
-        23 => "data representation",
+        12 => "destination order",
+        24 => "type consistency",
+        25 => "data representation (ROS 2 has XCDR1, not XCDR2)",
         _ => "a policy that ROS 2 does not have",
     }
 }
