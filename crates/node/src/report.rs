@@ -6,8 +6,9 @@ use crate::driver::BudgetReports;
 use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
-    ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, LinkUseReport,
-    PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
+    ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport, LinkReport,
+    LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport,
+    WaitingReport,
 };
 use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
@@ -107,6 +108,7 @@ impl Reporter {
             plan: self.plan.clone(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(topics),
+            one_sided: endpoint.peers().flat_map(|peer| one_sided(topics, peer)).collect(),
             packets_refused: packets_refused(topics, refused),
             notices: still_true(topics.notices.texts(), endpoint),
         }
@@ -352,6 +354,12 @@ fn waiting(endpoint: &Endpoint, peer: PeerId, it: &Waiting) -> WaitingReport {
         type_name: it.type_name.clone(),
         line: it.line.clone(),
     }
+}
+
+fn one_sided(topics: &Topics, peer: PeerId) -> Vec<FieldReport> {
+    let name = topics.endpoint.peer(peer).name;
+    let fields = topics.one_sided_fields(peer).into_iter();
+    fields.map(|field| FieldReport { peer: name.into(), field: notices::plain(field) }).collect()
 }
 
 fn lines_to_allow_all(topics: &Topics) -> Vec<LinesReport> {

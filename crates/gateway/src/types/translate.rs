@@ -63,6 +63,11 @@ impl ServiceTranslator {
         self.request.translate(message)
     }
 
+    /// Fields that only one side has.
+    pub fn one_sided(&self) -> impl Iterator<Item = &String> {
+        self.request.one_sided().iter().chain(self.response.one_sided())
+    }
+
     /// Converts a response of the peer.
     pub fn response(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         self.response.translate(message)
@@ -281,7 +286,8 @@ fn undefined(type_name: &str, error: &Missing) -> String {
     )
 }
 
-fn renamed(name: &str, to: Dialect) -> String {
+/// The name of a type in ROS `to`; both are short.
+pub(super) fn renamed(name: &str, to: Dialect) -> String {
     let pair = RENAMED.iter().find(|(ros1, _)| to == Dialect::Ros2 && *ros1 == name);
     pair.map_or(name, |(_, ros2)| ros2).to_owned()
 }

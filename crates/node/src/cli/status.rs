@@ -95,6 +95,10 @@ pub fn in_words(status: &Status) -> String {
         section(&mut text, "Not allowed by the file", header, status.waiting.iter().map(waiting));
         status.to_allow_all.iter().for_each(|it| text.push_str(&to_allow_all(it)));
     }
+    if !status.one_sided.is_empty() {
+        let rows = status.one_sided.iter().map(|it| [it.peer.clone(), it.field.clone()]);
+        section(&mut text, "Fields that only one ROS has", ["PEER", "FIELD"], rows);
+    }
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
         let _ = write!(text, "\nPackets refused: {refused}\n");
@@ -245,7 +249,7 @@ fn waiting(it: &WaitingReport) -> [String; 5] {
 
 fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
     format!(
-        "\n  To allow all requests of '{peer}', replace 'accept' and 'call' under peers.{peer}; omit \
+        "\n  To allow all requests of '{peer}', replace these keys under peers.{peer}; omit \
          unwanted lines:\n{lines}"
     )
 }

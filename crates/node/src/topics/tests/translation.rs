@@ -2,6 +2,8 @@
 //! Robots of ROS 1 and of ROS 2 in one team.
 
 use super::*;
+use tautline_gateway::Service;
+use tautline_gateway::types::trust::service_hash;
 
 const ROS1: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 const ROS2: &str = "ros2: true\npeers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
@@ -37,6 +39,32 @@ fn what_has_no_counterpart_is_refused_to_the_sender_with_its_field() {
     world.run(SECOND);
     let notices = format!("{:?}", world.sides[1].topics.notices);
     assert!(notices.contains("a/Wide.label") && notices.contains("/w"), "{notices}");
+}
+
+#[test]
+fn fields_that_one_side_lacks_are_listed_once_for_topics_and_services() {
+    let mut world = World::pair(&format!("{ROS1}\nservices: {{ \"/**\": {{}} }}"), ROS2);
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, file) in [("msg", "Mark"), ("srv", "Set")] {
+        let path = folder.path().join("share/a").join(kind);
+        std::fs::create_dir_all(&path).unwrap();
+        let text = if kind == "msg" { "int8 x\nint8 added\n" } else { "int8 x\n---\nint8 y\n" };
+        std::fs::write(path.join(format!("{file}.{kind}")), text).unwrap();
+    }
+    world.installed = Installed::new(vec![folder.path().into()]);
+    for name in ["/one", "/two"] {
+        world.says(0, Event::Offered(defined(name, "a/Mark", "int8 x\nint8 removed\n")));
+    }
+    let text = "int8 x\nint8 z\n---\nint8 y\n";
+    let type_hash = service_hash("a/Set", text, dialect_of("a/Set")).unwrap();
+    let (name, type_name, definition) = ("/set".into(), "a/Set".into(), text.into());
+    world.says(0, Event::ServiceOffered(Service { name, type_name, type_hash, definition }));
+    world.run(SECOND);
+    let found: Vec<&str> = world.sides[1].topics.one_sided_fields(ONLY_PEER).into_iter().collect();
+    let expected =
+        ["a/Mark.added, ROS 2 only", "a/Mark.removed, ROS 1 only", "a/Set_Request.z, ROS 1 only"];
+    assert_eq!(found, expected);
+    assert!(world.sides[0].topics.one_sided_fields(ONLY_PEER).is_empty());
 }
 
 #[test]
