@@ -55,7 +55,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(message) = compose(&schema, &fields, LIMIT) else { return };
     assert!(message.len() <= LIMIT + 4, "{} bytes", message.len());
     if dialect == Dialect::Ros1 {
-        let transcoder = Transcoder::new(&schema, &to_ros2(&schema)).expect("its own counterpart");
+        // Two fields may have one name there.
+        let Ok(ros2) = to_ros2(&schema) else { return };
+        let transcoder = Transcoder::new(&schema, &ros2).expect("its own counterpart");
         transcoder.to_ros2(&message).expect("a message of its type");
     }
 });

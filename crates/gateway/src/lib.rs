@@ -17,6 +17,7 @@ mod lock;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod log_limit;
 pub mod mapping;
+mod names;
 pub mod networks;
 pub mod observations;
 pub mod plain;

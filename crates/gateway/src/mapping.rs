@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules from the names of topics and services to their treatment. Pure.
 
+pub use crate::names::{NameError, check_local_name, check_name, check_peer_name, plain_name};
+use crate::names::{check, check_levels, is_of_peers};
 use crate::types::definition::short_name;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -330,64 +332,10 @@ pub fn is_type(allowed: &str, name: &str, found: &str) -> bool {
     action_of(name).is_some() && (own || shared.contains(&&*found))
 }
 
-/// Why a name or pattern is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    /// Names of topics are absolute.
-    #[error("'{0}' does not start with '/'")]
-    NotAbsolute(String),
-    /// A character that is invalid in a ROS name.
-    #[error("'{name}' has '{found}'; a level of a name is letters, digits and '_'{also}")]
-    Character {
-        /// The whole text.
-        name: String,
-        /// The first invalid character.
-        found: char,
-        /// Further characters allowed here.
-        also: &'static str,
-    },
-    /// tf2 refuses absolute names of frames.
-    #[error("'{0}' starts with '/', which names of frames do not")]
-    Absolute(String),
-    /// An empty level, as in `//` or a trailing `/`.
-    #[error("'{0}' has an empty level")]
-    EmptyLevel(String),
-}
-
-/// Checks that `name` is an absolute ROS name such as `/robot1/scan`.
-pub fn check_name(name: &str) -> Result<(), NameError> {
-    check(name, "", |_| false)
-}
-
-fn check(name: &str, also: &'static str, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
-    match name.strip_prefix('/') {
-        Some(levels) => check_levels(name, levels, also, allowed),
-        None => Err(NameError::NotAbsolute(name.into())),
-    }
-}
-
-fn check_levels(
-    name: &str,
-    levels: &str,
-    also: &'static str,
-    allowed: impl Fn(char) -> bool,
-) -> Result<(), NameError> {
-    for level in levels.split('/') {
-        if level.is_empty() {
-            return Err(NameError::EmptyLevel(name.into()));
-        }
-        let odd = level.chars().find(|&c| !(c.is_ascii_alphanumeric() || c == '_' || allowed(c)));
-        if let Some(found) = odd {
-            return Err(NameError::Character { name: name.into(), found, also });
-        }
-    }
-    Ok(())
-}
-
 impl Pattern {
     /// Parses a name or pattern; a name matches only itself.
     pub fn new(text: &str) -> Result<Self, NameError> {
-        check(text, ", or '*' and '**' in a pattern", |c| c == '*')?;
+        check(text, ", '-' and '.', or '*' and '**' in a pattern", |c| c == '*' || is_of_peers(c))?;
         Ok(Self(text.into()))
     }
 
@@ -462,10 +410,24 @@ pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment
 }
 
 impl NameMap {
-    /// The local name of a peer's topic or service.
+    /// The local name of a peer's topic or service. A rename of an action of ROS 2 applies to its
+    /// parts.
     pub fn local_name(&self, theirs: &str) -> String {
-        let renamed = self.remap.get(theirs).map_or(theirs, String::as_str);
-        format!("{}{renamed}", self.prefix)
+        let prefix = &self.prefix;
+        if let Some(renamed) = self.remap.get(theirs) {
+            return format!("{prefix}{renamed}");
+        }
+        let action = action_of(theirs);
+        match action.and_then(|action| Some((action, self.remap.get(action)?))) {
+            Some((action, renamed)) => format!("{prefix}{renamed}{}", &theirs[action.len()..]),
+            None => format!("{prefix}{theirs}"),
+        }
+    }
+
+    /// Whether the file gives this topic, service or action of the peer another name.
+    pub fn renames(&self, theirs: &str) -> bool {
+        let action = action_of(theirs);
+        self.remap.contains_key(theirs) || action.is_some_and(|it| self.remap.contains_key(it))
     }
 
     /// The decision of `accept` on a name at the peer; `fits` tests an allowed type against the
@@ -506,6 +468,7 @@ mod tests {
         assert!(!pattern("/camera/**").matches("/camera"));
         assert!(pattern("/diag*").matches("/diagnostics"));
         assert!(pattern("/**").matches("/x"));
+        assert!(pattern("/camera-1/*").matches("/camera-1/image.raw"));
     }
 
     #[test]
@@ -555,6 +518,10 @@ mod tests {
         };
         assert_eq!(map.local_name("/scan"), "/robot1/front/scan");
         assert_eq!(map.local_name("/tf_static"), "/robot1/tf_static");
+        let map = NameMap { remap: [("/go-1".into(), "/go".into())].into(), ..map };
+        assert_eq!(map.local_name("/go-1/_action/send_goal"), "/robot1/go/_action/send_goal");
+        assert_eq!(map.local_name("/go-1/other"), "/robot1/go-1/other");
+        assert!(map.renames("/go-1/_action/status") && !map.renames("/go"));
     }
 
     #[test]

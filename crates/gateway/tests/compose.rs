@@ -37,7 +37,7 @@ fn a_twist_of_nothing_is_48_zeros_and_of_one_number_that_number_in_its_place() {
     let mut expected = zeros;
     expected[40..].copy_from_slice(&(-0.5_f64).to_le_bytes());
     assert_eq!(compose(&twist(), &creep, LIMIT).unwrap(), expected);
-    let there = compose(&derive::to_ros2(&twist()), &creep, LIMIT).unwrap();
+    let there = compose(&derive::to_ros2(&twist()).unwrap(), &creep, LIMIT).unwrap();
     assert_eq!(there, [&[0, 1, 0, 0], &*expected].concat());
 }
 

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use tautline_gateway::types::compose::{Written, compose};
 use tautline_gateway::types::definition::{MAX_DEPTH, Schema};
-use tautline_gateway::types::{Dialect, Transcoder};
+use tautline_gateway::types::{Dialect, Transcoder, derive};
 
 const BAR: &str =
     "================================================================================";
@@ -39,6 +39,10 @@ fn a_definition_that_makes_no_sense_names_type_line_and_reason() {
         ("time stamp", Ros2, "'time' is no primitive type"),
         ("wstring a", Ros1, "'wstring' is no primitive type"),
         ("int32 a 5", Ros1, "' 5' follows the name 'a'"),
+        ("int32 _a", Ros1, "the name '_a' does not start with a letter"),
+        ("a/B X=1", Ros1, "'a/B' is no type of a constant"),
+        ("int8[] X=1", Ros2, "'int8[]' is no type of a constant"),
+        ("Header[] h", Ros1, "no definition of a/Header follows"),
     ] {
         let error = refused(text, dialect);
         assert!(error.contains(reason), "{text:?}: {error}");
@@ -50,6 +54,62 @@ fn the_value_of_a_constant_is_the_text_after_its_name() {
     let schema = Schema::parse("a/A", "string<=5 NAME=\"a=b\"\nint8 x", Dialect::Ros2).unwrap();
     assert_eq!(schema.root().constants, ["string<=5 NAME=\"a=b\""]);
     assert_eq!(Schema::parse("a/A", &schema.text(), Dialect::Ros2).unwrap(), schema);
+}
+
+#[test]
+fn the_comment_behind_a_text_is_a_part_of_it_in_ros_1_only() {
+    let constants = |dialect| {
+        let text = "string A=b # c\nint8 D=1 # e\nint8 x";
+        Schema::parse("a/A", text, dialect).unwrap().root().constants.clone()
+    };
+    assert_eq!(constants(Dialect::Ros1), ["string A=b # c", "int8 D=1"]);
+    assert_eq!(constants(Dialect::Ros2), ["string A=b", "int8 D=1"]);
+}
+
+#[test]
+fn fields_that_would_have_one_name_in_ros_2_are_refused_with_both() {
+    for (text, both) in
+        [("int8 fooBar\nint8 foo_bar", ["foo_bar", "'fooBar'"]), ("int8 K\nint8 k", ["k", "'K'"])]
+    {
+        let error = derive::to_ros2(&ros1(text)).unwrap_err().to_string();
+        assert!(error.contains(&format!("a/A.{}", both[0])) && error.contains(both[1]), "{error}");
+    }
+    // Each has its own field where ROS 2 has an installed type.
+    let two = Transcoder::new(&ros1("int8 fooBar\nint8 foo_bar"), &ros2("int8 foo_bar")).unwrap();
+    assert_eq!(two.one_sided(), ["a/A.fooBar, ROS 1 only"]);
+    assert_eq!(two.to_ros2(&[1, 2]).unwrap(), [0, 1, 0, 0, 2]);
+}
+
+#[test]
+fn a_time_beyond_a_side_is_refused_with_the_field_unless_that_side_lacks_it() {
+    let parts = format!(
+        "\n{BAR}\nMSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n{BAR}\n\
+         MSG: builtin_interfaces/Duration\nint32 sec\nuint32 nanosec"
+    );
+    let there = "builtin_interfaces/Time[] at\nbuiltin_interfaces/Duration d";
+    let transcoder =
+        Transcoder::new(&ros1("time[] at\nduration d"), &ros2(&format!("{there}{parts}"))).unwrap();
+    let words = |all: &[i64]| -> Vec<u8> {
+        all.iter().flat_map(|word| (*word as u32).to_le_bytes()).collect()
+    };
+    let sent = words(&[1, 1, 4_000_000_000, -1, -500_000_000]);
+    let cdr = transcoder.to_ros2(&sent).unwrap();
+    assert_eq!(cdr[4..], words(&[1, 5, 0, -2, 500_000_000]));
+    assert_eq!(transcoder.to_ros1(&cdr).unwrap(), words(&[1, 5, 0, -2, 500_000_000]));
+    let late = transcoder.to_ros2(&words(&[2, 0, 0, 3_000_000_000, 7, 0, 0])).unwrap_err();
+    assert!(late.to_string().starts_with("at[1]: the time 3000000000 s + 7 ns"), "{late}");
+    let early = [&[0, 1, 0, 0][..], &words(&[1, -1, 0, 0, 0])].concat();
+    let early = transcoder.to_ros1(&early).unwrap_err().to_string();
+    assert!(early.contains("the time -1 s + 0 ns is beyond the range of ROS 1"), "{early}");
+    // A field that ROS 2 lacks is read and left out.
+    let without = Transcoder::new(&ros1("time at\nint8 x"), &ros2("int8 x")).unwrap();
+    let sent = [words(&[3_000_000_000, 0]), vec![5]].concat();
+    assert_eq!(without.to_ros2(&sent).unwrap(), [0, 1, 0, 0, 5]);
+    // Another type of that name is no time.
+    let odd = "builtin_interfaces/Time at".to_owned()
+        + &parts.replacen("nanosec", "nanosec\nint8 more", 1);
+    let error = Transcoder::new(&ros1("time at"), &ros2(&odd)).unwrap_err().to_string();
+    assert!(error.contains("'time' in ROS 1, 'builtin_interfaces/Time' in ROS 2"), "{error}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tautline_gateway::types::compose::compose;
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::trust::service_hash;
 use tautline_gateway::types::{Dialect, Transcoder, derive};
 
 /// Messages of each type that go there and back.
@@ -30,19 +31,18 @@ fn oracle(mode: &str, input: &[u8]) -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = here.join("../../target/ros2/kilted/bin/python");
     assert!(python.exists(), "{} is missing: run make ros2", python.display());
-    let mut oracle = Command::new(python)
-        .arg(here.join("tests/types/oracle.py"))
-        .arg(mode)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    answer(Command::new(python).arg(here.join("tests/types/oracle.py")).arg(mode), input)
+}
+
+/// The output of a program with this input.
+fn answer(program: &mut Command, input: &[u8]) -> String {
+    let mut oracle = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = oracle.stdin.take().unwrap();
     let input = input.to_vec();
     let feeder = std::thread::spawn(move || stdin.write_all(&input));
     let output = oracle.wait_with_output().unwrap();
     feeder.join().unwrap().unwrap();
-    assert!(output.status.success(), "{mode}");
+    assert!(output.status.success(), "{program:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -195,11 +195,50 @@ fn a_services_definition_has_both_parts_and_all_that_they_need() {
 }
 
 #[test]
+fn installed_files_are_read_as_the_tools_of_ros_1_read_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    let write = |file: &str, bytes: &[u8]| {
+        let file = scratch.path().join("share/a").join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    };
+    write("msg/Latin.msg", b"# 90\xb0\r\nint8 x # \xe9\r\na/Old old");
+    write("msg/Old.msg", b"int8 a\rint8 b # line ends of old Macs\r");
+    write("msg/Empty.msg", b"");
+    write("msg/Mark.msg", b"string DEGREES=\xb0\nint8 x\n");
+    let installed = Installed::new(vec![scratch.path().into()]);
+    let hash = |name: &str, text: &str| {
+        Schema::parse(name, text, Dialect::Ros1).map(|schema| type_hash(&schema))
+    };
+    let plain = format!("int8 x\na/Old old\n{}\nMSG: a/Old\nint8 a\nint8 b\n", "=".repeat(80));
+    let latin = installed.definition("a/Latin", Dialect::Ros1).unwrap();
+    assert_eq!(hash("a/Latin", &latin), hash("a/Latin", &plain));
+    assert_eq!(installed.definition("a/Empty", Dialect::Ros1).unwrap(), "\n");
+    // A hash over other bytes than the file's would be of another version.
+    let error = installed.definition("a/Mark", Dialect::Ros1).unwrap_err().to_string();
+    assert!(error.contains("line 1: the value of 'DEGREES' is not UTF-8"), "{error}");
+
+    write("srv/Plain.srv", b"int8 a\n---\nint8 b\n");
+    let of_service = |name: &str, dialect| {
+        let text = installed.service(name, dialect).unwrap();
+        service_hash("a/Plain", &text, dialect).unwrap()
+    };
+    let plain = of_service("a/Plain", Dialect::Ros1);
+    for (number, bar) in ["----", "--- # c", "---\r", "---\u{b0}"].iter().enumerate() {
+        let name = format!("S{number}");
+        let text = format!("# \u{e9}\nint8 a\n{bar}\nint8 b\n---\n");
+        let latin: Vec<u8> = text.chars().map(|it| it as u8).collect();
+        write(&format!("srv/{name}.srv"), &latin);
+        assert_eq!(of_service(&format!("a/{name}"), Dialect::Ros1), plain, "{bar}");
+    }
+}
+
+#[test]
 fn a_definition_derived_from_the_other_side_has_the_other_sides_hash() {
     let (mut same, mut others) = (0, Vec::new());
     for Type { name, ros1, ros2, line } in types() {
         let (Some(ros1), Some(ros2)) = (ros1, ros2) else { continue };
-        let there = type_hash(&derive::to_ros2(&ros1)) == rihs01_of(&line);
+        let there = type_hash(&derive::to_ros2(&ros1).unwrap()) == rihs01_of(&line);
         let back = derive::to_ros1(&ros2).unwrap();
         let back = type_hash(&back) == line["md5"].as_str().unwrap();
         if there && back {
@@ -220,6 +259,50 @@ fn written_text_is_read_as_the_same_type() {
             assert_eq!(type_hash(&again), type_hash(&schema), "{name}");
         }
     }
+}
+
+/// Types of ROS 2 that genpy reads only if they are written for ROS 1.
+const ODD_TYPES: &[(&str, &str)] = &[
+    ("a/Empty", ""),
+    ("a/Nested", "a/None first\na/None second\na/Last last\n"),
+    (
+        "a/Constants",
+        "bool YES=true\nbool NO=False\nint32 HEX=0x1F\nbyte BYTE=200\nchar CHAR=200\n\
+         string TEXT=\"it's\" # said\nwstring WIDE='w'\nstring SPACES=\" a \"\n\
+         float64 REAL=1e-3\nint8 number 5 # default\nstring text \"a = b\"\n",
+    ),
+    ("a/Bounded", "string<=5 a\nint32[<=3] b\nstring<=5[<=2] c\nuint8[4] d\nbool[] e [true]\n"),
+    ("a/Times", "builtin_interfaces/Time[2] a\nbuiltin_interfaces/Duration[<=2] b\n"),
+];
+const PARTS: &str = "MSG: a/None\n=SEP=\nMSG: a/Last\nint8 x\n=SEP=\n\
+     MSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n=SEP=\n\
+     MSG: builtin_interfaces/Duration\nint32 sec\nuint32 nanosec\n";
+
+#[test]
+fn genpy_reads_the_definition_that_ros_1_gets_of_every_type() {
+    let parts = format!("\n=SEP=\n{PARTS}").replace("=SEP=", &"=".repeat(80));
+    let odd = ODD_TYPES.iter().map(|(name, text)| {
+        let text = format!("{text}{parts}");
+        ((*name).to_owned(), Schema::parse(name, &text, Dialect::Ros2).unwrap())
+    });
+    let all = types().into_iter().filter_map(|it| Some((it.name.replace("/msg", ""), it.ros2?)));
+    let (mut input, mut expected) = (Vec::new(), Vec::new());
+    for (name, ros2) in all.chain(odd) {
+        // Wide text has no counterpart.
+        let Ok(ros1) = derive::to_ros1(&ros2) else { continue };
+        serde_json::to_writer(&mut input, &(&name, ros1.text())).unwrap();
+        input.push(b'\n');
+        expected.push((name, type_hash(&ros1)));
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/types/genpy_reads.py");
+    let said = answer(Command::new("/usr/bin/python3").arg(script).arg(scratch.path()), &input);
+    let said: Vec<String> = said.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(said.len(), expected.len());
+    for ((name, md5), said) in expected.iter().zip(said) {
+        assert_eq!(*md5, said, "{name}");
+    }
+    assert!(expected.len() > 100, "{}", expected.len());
 }
 
 #[test]
@@ -361,6 +444,12 @@ impl Random {
         }
     }
 
+    fn time(&mut self, seconds: u32, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&seconds.to_le_bytes());
+        let nanoseconds = (self.next() % 1_000_000_000) as u32;
+        bytes.extend_from_slice(&nanoseconds.to_le_bytes());
+    }
+
     fn value(&mut self, schema: &Schema, base: Base, bytes: &mut Vec<u8>) {
         match base {
             Base::Primitive(Primitive::Bool) => bytes.push((self.next() & 1) as u8),
@@ -370,6 +459,15 @@ impl Random {
             }
             Base::Primitive(Primitive::Float64) => {
                 bytes.extend_from_slice(&(self.next() as i64 as f64).to_le_bytes());
+            }
+            // Instants that both hold, as both normalise them.
+            Base::Primitive(Primitive::Time) => {
+                let seconds = (self.next() as u32) >> 1;
+                self.time(seconds, bytes);
+            }
+            Base::Primitive(Primitive::Duration) => {
+                let seconds = self.next() as u32;
+                self.time(seconds, bytes);
             }
             Base::Primitive(primitive) => {
                 bytes.extend_from_slice(&self.next().to_le_bytes()[..primitive.bytes()]);

@@ -47,6 +47,9 @@ tautline_proto::limits! {
     /// Bytes of the definitions of all types of a peer's topics and services; further definitions
     /// are ignored.
     pub const DEFINITIONS_IN_USE_BYTES: usize = 4 << 20;
+    /// Fields of a peer's types that only one ROS has and that `status` lists, before repetitions
+    /// are removed.
+    pub const MAX_ONE_SIDED: usize = 256;
     /// Messages of a peer that are queued for decompression or translation.
     pub const MAX_CODEC_JOBS_PER_PEER: usize = 16;
     /// Bytes of these messages as they arrived; a single message may be larger.

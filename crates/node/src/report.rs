@@ -6,9 +6,9 @@ use crate::driver::BudgetReports;
 use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
-    ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, LinkUseReport,
-    PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport, UncheckedReport,
-    WaitingReport,
+    ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport, LinkReport,
+    LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport,
+    UncheckedReport, WaitingReport,
 };
 use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Unchecked, Waiting};
 use std::collections::BTreeMap;
@@ -109,6 +109,7 @@ impl Reporter {
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(topics),
             unchecked: topics.unchecked().map(|it| unchecked(endpoint, it)).collect(),
+            one_sided: endpoint.peers().flat_map(|peer| one_sided(topics, peer)).collect(),
             packets_refused: packets_refused(topics, refused),
             notices: still_true(topics.notices.texts(), endpoint),
         }
@@ -366,6 +367,12 @@ fn unchecked(endpoint: &Endpoint, it: Unchecked<'_>) -> UncheckedReport {
         type_name: it.type_name.into(),
         why: it.doubt.into(),
     }
+}
+
+fn one_sided(topics: &Topics, peer: PeerId) -> Vec<FieldReport> {
+    let name = topics.endpoint.peer(peer).name;
+    let fields = topics.one_sided_fields(peer).into_iter();
+    fields.map(|field| FieldReport { peer: name.into(), field: notices::plain(field) }).collect()
 }
 
 fn lines_to_allow_all(topics: &Topics) -> Vec<LinesReport> {

@@ -46,6 +46,10 @@ pub struct Status {
     /// Topics and services whose messages no shared definition checks.
     #[serde(default)]
     pub unchecked: Vec<UncheckedReport>,
+    /// Fields of translated topics and services that only one ROS has: empty where the sender lacks
+    /// them, lost where the receiver does.
+    #[serde(default)]
+    pub one_sided: Vec<FieldReport>,
     /// Packets that were refused, by reason.
     pub packets_refused: BTreeMap<String, u64>,
     /// Recent notices for people, newest last.
@@ -530,6 +534,16 @@ pub struct WaitingReport {
     pub type_name: String,
     /// The line to be added under peers.NAME.
     pub line: String,
+}
+
+/// A field that only one ROS has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldReport {
+    /// The other node.
+    pub peer: String,
+    /// The type, the field, and the ROS that has it
+    /// (`visualization_msgs/Marker.texture, ROS 2 only`).
+    pub field: String,
 }
 
 /// The lines of a peer's entry in the file that allow all of its requests.

@@ -26,12 +26,16 @@ impl Place {
     }
 
     fn tautline(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
         command.args(arguments).current_dir(self.path()).env("XDG_RUNTIME_DIR", self.path());
         for variable in ["ROS_MASTER_URI", "ROS_HOSTNAME", "ROS_IP", "TAUTLINE_LOG"] {
             command.env_remove(variable);
         }
-        command.output().unwrap()
+        command
     }
 
     fn daemon(&self, name: &str) -> (ControlServer, std::sync::Arc<FakeNode>) {
@@ -193,6 +197,35 @@ fn check_names_peers_and_services_without_rights() {
         warnings[1].contains("services./reboot: no peer may call it: add 'call: /reboot'"),
         "{text}"
     );
+}
+
+#[test]
+fn check_lists_fields_that_only_one_ros_has_where_both_types_are_installed() {
+    let place = Place::new();
+    for (ros, text) in [("one", "int8 x\nint8 removed\n"), ("two", "int8 x\nint8 added\n")] {
+        let folder = place.path().join(ros).join("share/a/msg");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("Mark.msg"), text).unwrap();
+    }
+    let [one, two] = ["one", "two"].map(|ros| place.path().join(ros));
+    for ros in
+        ["ros1: true".to_owned(), format!("ros2: {{ definitions: [\"{}\"] }}", two.display())]
+    {
+        let peers = "peers: { b: { address: b, accept: { /mark: a/Mark, /again: a/Mark } } }";
+        place.file("robot.yaml", &format!("name: robot\nsecurity: none\n{ros}\n{peers}\n"));
+        let check = |json: &[&str]| {
+            let arguments = [&["check", "robot.yaml"], json].concat();
+            let mut command = place.command(&arguments);
+            command.env("CMAKE_PREFIX_PATH", &one).env("AMENT_PREFIX_PATH", &two);
+            command.output().unwrap()
+        };
+        let text = out(&check(&[]));
+        let end = "\nFields of accepted types that only one ROS has\n  a/Mark.added, ROS 2 only\n  \
+                   a/Mark.removed, ROS 1 only\n";
+        assert!(text.ends_with(end), "{text}");
+        let listed = &json(&check(&["--json"]))["one_sided"];
+        assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
+    }
 }
 
 #[test]

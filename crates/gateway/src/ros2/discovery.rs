@@ -6,7 +6,7 @@ use super::endpoints::{Endpoints, Known, Role};
 use super::names;
 use crate::Qos;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Endpoints tracked; later ones are counted and ignored.
 const MAX_ENDPOINTS: usize = 16_384;
@@ -31,14 +31,14 @@ impl Endpoints {
         Self::new(false, MAX_ENDPOINTS)
     }
 
-    fn all(&self, topic: &str, role: Role) -> impl Iterator<Item = &Known> {
+    fn each(&self, topic: &str, role: Role) -> impl Iterator<Item = &Known> {
         self.of(topic, role).map(|(_, known)| known)
     }
 
     /// The offer of a topic. Of several types it has the one with most publishers.
     pub fn topic_offer(&self, topic: &str) -> Option<Offer> {
         let mut types = BTreeMap::<&str, Vec<&Known>>::new();
-        for writer in self.all(topic, Role::Publisher) {
+        for writer in self.each(topic, Role::Publisher) {
             types.entry(&writer.type_name).or_default().push(writer);
         }
         let (dds_type, writers) = types
@@ -59,13 +59,36 @@ impl Endpoints {
 
     /// Whether a topic has a subscriber of this type (as DDS has it).
     pub fn is_wanted(&self, topic: &str, dds_type: &str) -> bool {
-        self.all(topic, Role::Subscriber).any(|reader| reader.type_name == dds_type)
+        self.each(topic, Role::Subscriber).any(|reader| reader.type_name == dds_type)
+    }
+
+    /// What is wrong with local publishers, if the topic may be sent, and subscribers, if peers
+    /// publish it, whose types have a key; empty: nothing.
+    pub fn key_trouble(&self, topic: &str, is_sent: bool, is_published: bool) -> String {
+        let types = |role, applies: bool| {
+            let keyed = self.keyed(topic, role).filter(|_| applies);
+            let name = |it: &Known| names::ros_type(&it.type_name).unwrap_or(it.type_name.clone());
+            let all: BTreeSet<String> = keyed.map(name).collect();
+            all.into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let has_key = "has a key (@key), and messages with keys are not carried";
+        let of_publishers = match types(Role::Publisher, is_sent) {
+            all if all.is_empty() => None,
+            all => Some(format!("{topic} of type {all} is not sent: its type {has_key}")),
+        };
+        let of_subscribers = match types(Role::Subscriber, is_published) {
+            all if all.is_empty() => None,
+            all => Some(format!(
+                "subscribers of {topic} with type {all} get nothing from peers: their type {has_key}"
+            )),
+        };
+        of_publishers.into_iter().chain(of_subscribers).collect::<Vec<_>>().join("; ")
     }
 
     /// The worst conflict of the topic's endpoints with a publisher of this type (as DDS has it)
     /// and hash.
     pub fn topic_conflict(&self, topic: &str, dds_type: &str, hash: &str) -> Option<Conflict> {
-        let all = self.all(topic, Role::Publisher).chain(self.all(topic, Role::Subscriber));
+        let all = self.each(topic, Role::Publisher).chain(self.each(topic, Role::Subscriber));
         let conflicts = all.filter_map(|other| {
             let name = names::ros_type(&other.type_name).unwrap_or_else(|| other.type_name.clone());
             Conflict::with(name, &other.hash, other.type_name == dds_type, hash)
@@ -120,10 +143,21 @@ mod tests {
         let mut tautline = endpoint(1, "rt/scan", SCAN);
         tautline.qos.user_data = names::endpoint_user_data("", "base").into_bytes();
         let keyed = Endpoint { keyless: false, ..endpoint(2, "rt/scan", SCAN) };
-        for other in [tautline, keyed, endpoint(3, "Square", "ShapeType")] {
+        for other in [tautline, endpoint(3, "Square", "ShapeType")] {
             assert_eq!(domain.on_event(&Discovery::Writer(other)), None);
         }
+        assert_eq!(domain.on_event(&Discovery::Writer(keyed.clone())), topic("/scan"));
         assert_eq!(domain.topic_offer("/scan"), None);
+        let trouble = domain.key_trouble("/scan", true, false);
+        assert!(trouble.starts_with("/scan of type sensor_msgs/msg/LaserScan is not sent: its"));
+        assert_eq!(domain.key_trouble("/scan", false, true), "");
+        domain.on_event(&Discovery::WriterGone { guid: keyed.guid });
+        domain.on_event(&Discovery::Reader(keyed));
+        assert!(!domain.is_wanted("/scan", SCAN));
+        let trouble = domain.key_trouble("/scan", true, true);
+        assert!(
+            trouble.starts_with("subscribers of /scan with type sensor_msgs/msg/LaserScan get")
+        );
         domain.on_event(&Discovery::Writer(endpoint(4, "rt/odd", "HelloWorld")));
         assert_eq!(domain.topic_offer("/odd"), None, "no type of ROS 2");
     }

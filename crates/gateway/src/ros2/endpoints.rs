@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of the domain, by the topic or service that they belong to. Pure.
 //!
+//! Endpoints of types with a key are known only to be named in a trouble.
+//!
 //! Endpoints of Tautline, ours and those of other nodes on this machine, have a mark in their user
 //! data and are ignored: what Tautline publishes, Tautline does not carry.
 
@@ -25,6 +27,8 @@ pub enum Role {
 pub struct Known {
     name: String,
     role: Role,
+    /// Whether its type has a key (`@key`), with which DDS tells instances apart.
+    keyed: bool,
     /// As DDS has it.
     pub type_name: String,
     /// `RIHS01_...`; empty if it is not announced.
@@ -67,7 +71,12 @@ impl Endpoints {
             (Meaning::Reply(name), false) => (name, Role::ReplyReader),
         };
         let is_of_topic = matches!(role, Role::Publisher | Role::Subscriber);
-        if is_of_topic == self.of_services || !names::is_foreign_ros(endpoint) {
+        if is_of_topic == self.of_services || names::is_of_tautline(&endpoint.qos.user_data) {
+            return None;
+        }
+        let keyed = !endpoint.keyless;
+        // Types of services have no keys in ROS 2.
+        if keyed && !is_of_topic {
             return None;
         }
         if self.known.len() >= self.limit && !self.known.contains_key(&endpoint.guid) {
@@ -78,6 +87,7 @@ impl Endpoints {
         let known = Known {
             name: name.clone(),
             role,
+            keyed,
             type_name: endpoint.type_name.clone(),
             hash: names::type_hash(&endpoint.qos.user_data).unwrap_or_default().to_owned(),
             qos: qos::offered(&endpoint.qos),
@@ -102,6 +112,23 @@ impl Endpoints {
     }
 
     pub fn of<'a>(
+        &'a self,
+        name: &str,
+        role: Role,
+    ) -> impl Iterator<Item = (&'a Guid, &'a Known)> + use<'a> {
+        self.all(name, role).filter(|(_, known)| !known.keyed)
+    }
+
+    /// Endpoints of types with a key, which no endpoint of ours matches.
+    pub fn keyed<'a>(
+        &'a self,
+        name: &str,
+        role: Role,
+    ) -> impl Iterator<Item = &'a Known> + use<'a> {
+        self.all(name, role).map(|(_, known)| known).filter(|known| known.keyed)
+    }
+
+    fn all<'a>(
         &'a self,
         name: &str,
         role: Role,

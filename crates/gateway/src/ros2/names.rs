@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Names of ROS 2 and of DDS (design.ros2.org, "Topic and Service name mapping to DDS").
 
-use tautline_dds::{Endpoint, Qos as Dds, Specification};
+use tautline_dds::{Qos as Dds, Specification};
 
 /// The ROS 2 meaning of a DDS topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,12 +145,6 @@ pub fn participant_user_data(tautline_name: &str) -> String {
 /// Whether an endpoint is a Tautline node's: ours or another one on this machine.
 pub fn is_of_tautline(user_data: &[u8]) -> bool {
     pairs(user_data).is_some_and(|mut all| all.any(|pair| pair.starts_with(MARK_KEY)))
-}
-
-/// Whether an endpoint belongs to a ROS 2 program other than Tautline. ROS 2 has no keys: an
-/// endpoint with a key belongs to another kind of program that uses a name of ROS 2.
-pub fn is_foreign_ros(endpoint: &Endpoint) -> bool {
-    endpoint.keyless && !is_of_tautline(&endpoint.qos.user_data)
 }
 
 fn pairs(user_data: &[u8]) -> Option<impl Iterator<Item = &str>> {

@@ -84,14 +84,20 @@ pub fn is_of_class(id: u32) -> bool {
     matches!(id, DURABILITY | RELIABILITY)
 }
 
-/// ROS 2's name of a policy by which endpoints did not match (DDS 1.4, 2.3.3).
+/// The name of a policy by which endpoints did not match, as Cyclone DDS numbers them
+/// (`dds_qos_policy_id`). ROS 2 has the default of all policies that are not its own.
 pub fn policy(id: u32) -> &'static str {
     match id {
         DURABILITY => "durability",
+        3 => "presentation",
         4 => "deadline",
+        5 => "latency budget",
+        6 => "ownership",
         8 => "liveliness",
         RELIABILITY => "reliability",
-        23 => "data representation",
+        12 => "destination order",
+        24 => "type consistency",
+        25 => "data representation (ROS 2 has XCDR1, not XCDR2)",
         _ => "a policy that ROS 2 does not have",
     }
 }

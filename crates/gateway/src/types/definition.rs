@@ -222,7 +222,8 @@ impl Schema {
     }
 
     /// The definition as text that [`Schema::parse`] reads, without comments, default values and
-    /// types that the message does not contain.
+    /// types that the message does not contain. It is not empty: an empty text stands for a missing
+    /// definition.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for number in contained(&self.structs) {
@@ -230,10 +231,15 @@ impl Schema {
             if number > 0 {
                 text.push_str(&format!("{}\nMSG: {}\n", separator(), part.name));
             }
+            let start = text.len();
             let fields = part.fields.iter().filter(|field| field.name != DUMMY_FIELD);
             let fields = fields.map(|field| format!("{} {}", field.written, field.name));
             for line in part.constants.iter().cloned().chain(fields) {
                 text.push_str(&line);
+                text.push('\n');
+            }
+            if text.len() == start {
+                // genpy needs a line between the title and the next separator.
                 text.push('\n');
             }
         }
@@ -337,9 +343,10 @@ pub fn separates(line: &str) -> bool {
     bar.len() >= SEPARATOR_BYTES && bar.bytes().all(|byte| byte == b'=')
 }
 
-/// Whether a line is [`BETWEEN`].
+/// Whether a line separates a service's request and response: it begins with [`BETWEEN`], as in
+/// genmsg. In ROS 2, it is [`BETWEEN`].
 pub fn is_between(line: &str) -> bool {
-    line.trim_end() == BETWEEN
+    line.starts_with(BETWEEN)
 }
 
 /// One type's text.
@@ -424,7 +431,11 @@ impl Parser<'_> {
             return Err(format!("'{rest}' is no name; allowed: letters, digits and '_'"));
         }
         if more.trim_start().starts_with('=') {
-            return Ok(Some(Declared::Constant(constant(written, name, line, bare))));
+            let source = if self.dialect == Dialect::Ros1 { line } else { bare };
+            return constant(written, name, source, bare).map(|it| Some(Declared::Constant(it)));
+        }
+        if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            return Err(format!("the name '{name}' does not start with a letter"));
         }
         if !more.is_empty() && self.dialect == Dialect::Ros1 {
             return Err(format!("'{more}' follows the name '{name}'; allowed: '=' or a comment"));
@@ -443,6 +454,9 @@ impl Parser<'_> {
                 (element, self.arity(size)?)
             }
         };
+        // Only the plain word is short for `std_msgs/Header`, not `Header[]` (genmsg).
+        let is_header = self.dialect == Dialect::Ros1 && written == "Header";
+        let element = if is_header { "std_msgs/Header" } else { element };
         Ok((self.base(owner, element)?, arity))
     }
 
@@ -479,10 +493,9 @@ impl Parser<'_> {
             _ => {}
         }
         let package = owner.split('/').next().unwrap_or_default();
-        let name = match element {
-            "Header" if self.dialect == Dialect::Ros1 => "std_msgs/Header".to_owned(),
-            _ if element.contains('/') => short_name(element),
-            _ => format!("{package}/{element}"),
+        let name = match element.contains('/') {
+            true => short_name(element),
+            false => format!("{package}/{element}"),
         };
         (self.number)(&name).map(Base::Struct).ok_or_else(|| {
             format!("'{element}' is no primitive type, and no definition of {name} follows")
@@ -490,11 +503,21 @@ impl Parser<'_> {
     }
 }
 
-/// In the form of ROS 1's md5. A string's value is the whole rest of the line, with comments.
-fn constant(written: &str, name: &str, line: &str, bare: &str) -> String {
-    let source = if written == "string" { line.trim_start() } else { bare };
+/// In the form of ROS 1's md5. The value of ROS 1's string is the whole rest of the line, with
+/// comments: `line`. `bare` is the line without comments.
+fn constant(written: &str, name: &str, line: &str, bare: &str) -> Result<String, String> {
+    let element = written.split("<=").next().unwrap_or_default();
+    let is_text = matches!(element, "string" | "wstring");
+    // Neither ROS has constants of times; the name of ROS 1's is a type of its own in ROS 2.
+    if !is_text && Primitive::named(element, Dialect::Ros2).is_none() {
+        return Err(format!("'{written}' is no type of a constant; allowed: numbers and text"));
+    }
+    let source = if is_text { line.trim_start() } else { bare };
     // The type itself may contain a '=': `string<=5 NAME="a"`.
     let source = source.strip_prefix(written).unwrap_or(source);
     let value = source.split_once('=').map_or("", |(_, value)| value.trim());
-    format!("{written} {name}={value}")
+    if value.contains(char::REPLACEMENT_CHARACTER) {
+        return Err(format!("the value of '{name}' is not UTF-8, so the type's hash is unknown"));
+    }
+    Ok(format!("{written} {name}={value}"))
 }

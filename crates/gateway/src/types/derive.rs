@@ -4,9 +4,11 @@
 //! For types with equal fields that both ROS ship, the result has the md5 and RIHS01 of the
 //! original.
 
+use super::constants::converted;
 use super::definition::{
     Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct, contained,
 };
+use std::collections::HashMap;
 
 const HEADER: &str = "std_msgs/Header";
 const TIME: &str = "builtin_interfaces/Time";
@@ -16,21 +18,24 @@ const DURATION: &str = "builtin_interfaces/Duration";
 const IN_CAPITALS: &[(&str, &[&str])] =
     &[("sensor_msgs/CameraInfo", &["d", "k", "r", "p"]), ("stereo_msgs/DisparityImage", &["t"])];
 
-/// A field that ROS 1 cannot express.
+/// A field that the other ROS cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: ROS 1 has no '{written}'")]
+#[error("{field}: {problem}")]
 pub struct NoCounterpart {
     /// The type and field.
     pub field: String,
-    /// The field's type.
-    pub written: String,
+    /// What the other ROS lacks.
+    pub problem: String,
 }
 
-/// A ROS 1 definition by ROS 2's rules: no `seq`, no `time`, names in lower case.
-pub fn to_ros2(ros1: &Schema) -> Schema {
+/// A ROS 1 definition by ROS 2's rules: no `seq`, no `time`, names in lower case. Refused if two
+/// fields then have one name.
+pub fn to_ros2(ros1: &Schema) -> Result<Schema, NoCounterpart> {
     let mut structs = ros1.structs.clone();
     let (time, duration) = (structs.len(), structs.len() + 1);
     for part in &mut structs {
+        check_names(part)?;
+        convert_constants(part, Dialect::Ros2);
         let header = part.name == HEADER;
         part.fields.retain(|field| !(header && field.name == "seq"));
         for field in &mut part.fields {
@@ -57,13 +62,14 @@ pub fn to_ros2(ros1: &Schema) -> Schema {
         let (name, fields) = (name.to_owned(), vec![sec, nanosec]);
         structs.push(Struct { name, fields, constants: Vec::new() });
     }
-    Schema { dialect: Dialect::Ros2, structs: needed(&structs) }
+    Ok(Schema { dialect: Dialect::Ros2, structs: needed(&structs) })
 }
 
 /// A ROS 2 definition by ROS 1's rules: `seq`, `time` and `duration`, no bounds.
 pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
     let mut structs = ros2.structs.clone();
     for part in &mut structs {
+        convert_constants(part, Dialect::Ros1);
         part.fields.retain(|field| field.name != DUMMY_FIELD);
         for field in &mut part.fields {
             let (base, word) = match field.base {
@@ -74,9 +80,9 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
                 },
                 Base::String(_) => (Base::String(None), Some("string")),
                 Base::WString(_) => {
-                    let (field, written) =
-                        (format!("{}.{}", part.name, field.name), field.written.clone());
-                    return Err(NoCounterpart { field, written });
+                    let problem = format!("ROS 1 has no '{}'", field.written);
+                    let field = format!("{}.{}", part.name, field.name);
+                    return Err(NoCounterpart { field, problem });
                 }
                 Base::Primitive(_) => (field.base, None),
             };
@@ -98,6 +104,26 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
         }
     }
     Ok(Schema { dialect: Dialect::Ros1, structs: needed(&structs) })
+}
+
+/// Checks that all fields of a ROS 1 type have different names in ROS 2.
+fn check_names(ros1: &Struct) -> Result<(), NoCounterpart> {
+    let mut names = HashMap::new();
+    for field in &ros1.fields {
+        let name = snake_case(&field.name);
+        if let Some(first) = names.insert(name.clone(), &field.name) {
+            let problem =
+                format!("it and '{first}' would both be '{name}' in ROS 2; rename one of the two");
+            let field = format!("{}.{}", ros1.name, field.name);
+            return Err(NoCounterpart { field, problem });
+        }
+    }
+    Ok(())
+}
+
+fn convert_constants(part: &mut Struct, to: Dialect) {
+    let constants = std::mem::take(&mut part.constants);
+    part.constants = constants.iter().filter_map(|it| converted(it, to)).collect();
 }
 
 fn plain(name: &str, base: Base, written: &str) -> Field {

@@ -88,10 +88,10 @@ impl Installed {
         let module = Path::new("lib/python3/dist-packages").join(package);
         let module = module.join(MESSAGE).join(format!("_{own}.py"));
         let file = self.roots.iter().map(|root| root.join(&module)).find(|file| file.is_file())?;
-        let code = std::fs::read_to_string(file).ok()?;
+        let code = text_of(&std::fs::read(file).ok()?);
         let (_, text) = code.split_once("_full_text = \"\"\"")?;
         let (text, _) = text.split_once("\"\"\"")?;
-        Some(text.to_owned())
+        Some(non_empty(text.to_owned()))
     }
 
     /// The definition of a service type: request, a line `---`, response, then the types that they
@@ -121,7 +121,7 @@ impl Installed {
                 return Err(Missing::Unusable { file, problem });
             }
         }
-        Ok(text)
+        Ok(non_empty(text))
     }
 
     fn read(&self, name: &str, kind: &str) -> Result<(String, PathBuf), Missing> {
@@ -135,8 +135,8 @@ impl Installed {
         let Some(file) = file.filter(|_| is_plain(package) && is_plain(own)) else {
             return Err(Missing::NoFile { file: below, roots: self.roots.clone() });
         };
-        match std::fs::read_to_string(&file) {
-            Ok(text) => Ok((text, file)),
+        match std::fs::read(&file) {
+            Ok(bytes) => Ok((text_of(&bytes), file)),
             Err(error) => Err(Missing::Unusable { file, problem: error.to_string() }),
         }
     }
@@ -174,6 +174,17 @@ impl Cache {
         }
         definition
     }
+}
+
+/// A file's text as ROS's tools read it, which take any line end. Bytes that are not UTF-8 occur in
+/// comments (Latin-1); [`Schema::parse`](super::Schema::parse) refuses them in constants.
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n")
+}
+
+/// The definition of an empty type; an empty text would be a missing one.
+fn non_empty(text: String) -> String {
+    if text.is_empty() { "\n".into() } else { text }
 }
 
 fn is_plain(part: &str) -> bool {

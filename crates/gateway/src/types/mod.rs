@@ -13,6 +13,7 @@
 
 pub mod check;
 pub mod compose;
+mod constants;
 pub mod definition;
 pub mod derive;
 pub mod hash;

@@ -7,15 +7,17 @@
 //! definitions once; then each message is one pass over its bytes.
 //!
 //! What differs between the two: ROS 1's `Header.seq` has no counterpart (0 on the way back),
-//! `time` and `duration` are structs, an empty struct has one byte, names of a few fields
+//! `time` and `duration` are structs of another range, an empty struct has one byte, names of a few fields
 //! differ in case, and newer definitions have fields that older ones lack.
 
 pub(crate) mod cursor;
 mod plan;
+mod time;
 
 use super::definition::{Arity, Schema};
 use cursor::{Layout, Reader, Writer};
 use plan::{Kind, Plan, Side, Step};
+use time::TIME_BYTES;
 
 pub use plan::Mismatch;
 
@@ -166,6 +168,12 @@ impl Transcoder {
                 to.text(text)
             }),
             Kind::WideText => each(count, |_| from.wide_text().and_then(|it| to.wide_text(&it))),
+            Kind::Time(kind) => each(count, |_| {
+                let read = from.numbers(4, 2)?;
+                // Two numbers of four bytes.
+                let found = <[u8; TIME_BYTES]>::try_from(&*read).unwrap_or_default();
+                to.numbers(4, &kind.convert(side, found)?)
+            }),
             Kind::Struct(number) => each(count, |_| self.walk(side, number, from, to)),
         }
     }
@@ -182,6 +190,7 @@ impl Transcoder {
             Kind::Bool => to.zeros(1, count),
             Kind::Text(_) => each(count, |_| to.text(&[])),
             Kind::WideText => each(count, |_| to.wide_text(&[])),
+            Kind::Time(_) => to.zeros(4, count.saturating_mul(2)),
             Kind::Struct(number) => each(count, |_| {
                 let steps = self.plan.steps(number);
                 to.spend(steps.len())?;

@@ -6,7 +6,9 @@ use super::definition::{BETWEEN, check_size, is_between, separates, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
 use super::installed::{Installed, Missing};
 use super::transcode::{Mismatch, TranscodeError};
-use super::trust::{Untrusted, leaves_layout_open, trusted_definition, trusted_service};
+use super::trust::{
+    Untrusted, leaves_layout_open, peers_schema, trusted_definition, trusted_service,
+};
 use super::{Dialect, Schema, Transcoder, derive};
 use crate::{Service, Topic};
 use std::sync::Arc;
@@ -60,6 +62,11 @@ impl ServiceTranslator {
     /// Converts a request of this robot.
     pub fn request(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         self.request.translate(message)
+    }
+
+    /// Fields that only one side has.
+    pub fn one_sided(&self) -> impl Iterator<Item = &String> {
+        self.request.one_sided().iter().chain(self.response.one_sided())
     }
 
     /// Converts a response of the peer.
@@ -228,12 +235,15 @@ pub(super) fn parts(
     let bar = bar.ok_or_else(missing)?;
     let (request, rest) = (&lines[..bar], &lines[bar + 1..]);
     let first = rest.iter().position(|line| separates(line));
-    let shared = &rest[first.unwrap_or(rest.len())..];
+    let (response, shared) = rest.split_at(first.unwrap_or(rest.len()));
+    // genmsg ignores further such lines.
+    let response = response.iter().filter(|line| !is_between(line)).copied();
+    let response: Vec<&str> = response.chain(shared.iter().copied()).collect();
     let request = [request, shared].concat().join("\n");
     let parse = |part: &str, text: &str| {
         Schema::parse(&format!("{name}_{part}"), text, dialect).map_err(|error| error.to_string())
     };
-    Ok([parse("Request", &request)?, parse("Response", &rest.join("\n"))?])
+    Ok([parse("Request", &request)?, parse("Response", &response.join("\n"))?])
 }
 
 /// The topic in ROS `to`, and the conversion of its messages. A type that is not `installed` is
@@ -268,9 +278,8 @@ pub fn translate(topic: &Topic, to: Dialect, installed: &Installed) -> Result<Tr
 /// offered hash.
 fn foreign(topic: &Topic, own: &Result<Schema, String>) -> Result<Schema, String> {
     let dialect = dialect_of(&topic.type_name);
-    if !topic.definition.is_empty() {
-        let parsed = Schema::parse(&topic.type_name, &topic.definition, dialect);
-        return parsed.map_err(|error| error.to_string());
+    if let Some(schema) = peers_schema(topic)? {
+        return Ok(schema);
     }
     let foreign = derived(own.as_ref().map_err(Clone::clone)?, dialect)?;
     check_hash(&topic.type_name, &type_hash(&foreign), &topic.type_hash)?;
@@ -289,9 +298,10 @@ fn check_hash(type_name: &str, ours: &str, theirs: &str) -> Result<(), String> {
 
 fn derived(foreign: &Schema, to: Dialect) -> Result<Schema, String> {
     match to {
-        Dialect::Ros2 => Ok(derive::to_ros2(foreign)),
-        Dialect::Ros1 => derive::to_ros1(foreign).map_err(|error| error.to_string()),
+        Dialect::Ros2 => derive::to_ros2(foreign),
+        Dialect::Ros1 => derive::to_ros1(foreign),
     }
+    .map_err(|error| error.to_string())
 }
 
 fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
@@ -305,7 +315,8 @@ fn undefined(type_name: &str, error: &Missing) -> String {
     )
 }
 
-fn renamed(name: &str, to: Dialect) -> String {
+/// The name of a type in ROS `to`; both are short.
+pub(super) fn renamed(name: &str, to: Dialect) -> String {
     let pair = RENAMED.iter().find(|(ros1, _)| to == Dialect::Ros2 && *ros1 == name);
     pair.map_or(name, |(_, ros2)| ros2).to_owned()
 }
@@ -343,6 +354,25 @@ mod tests {
         let cdr = forth.translate(message).unwrap();
         assert_eq!(cdr, b"\0\x01\0\0\x03\0\0\0hi\0");
         assert_eq!(back.translate(&cdr).unwrap(), message);
+    }
+
+    #[test]
+    fn an_empty_message_needs_no_text() {
+        let none = Installed::default();
+        let md5 = "d41d8cd98f00b204e9800998ecf8427e";
+        // As rospy sends it.
+        let empty = Topic { type_hash: md5.into(), ..topic("std_msgs/Empty", "") };
+        let there = translate(&empty, Dialect::Ros2, &none).unwrap();
+        assert_eq!(there.translator.translate(b"").unwrap(), b"\0\x01\0\0\0");
+        assert_eq!(&*there.topic.definition, "\n");
+        for definition in ["", "\n"] {
+            let topic = Topic { definition: definition.into(), ..there.topic.clone() };
+            let back = translate(&topic, Dialect::Ros1, &none).unwrap();
+            assert_eq!(back.topic.type_hash, md5);
+            assert_eq!(back.translator.translate(b"\0\x01\0\0\0").unwrap(), b"");
+        }
+        let other = Topic { type_hash: STRING_MD5.into(), ..empty };
+        translate(&other, Dialect::Ros2, &none).unwrap_err();
     }
 
     #[test]

@@ -86,6 +86,18 @@ pub fn service_hash(type_name: &str, text: &str, dialect: Dialect) -> Result<Str
     Ok(service_type_hash(&request, &response))
 }
 
+/// The type that a topic's definition describes; `None` without one. An empty text is the definition
+/// of an empty message if that has the topic's hash; publishers of ROS 1 send it. The error is for a
+/// person.
+pub(super) fn peers_schema(topic: &Topic) -> Result<Option<Schema>, String> {
+    let name = &topic.type_name;
+    let parsed = Schema::parse(name, &topic.definition, dialect_of(name));
+    match topic.definition.is_empty() {
+        true => Ok(parsed.ok().filter(|empty| type_hash(empty) == topic.type_hash)),
+        false => parsed.map(Some).map_err(|error| error.to_string()),
+    }
+}
+
 fn check_hash(type_name: &str, offered: &str, found: String) -> Result<(), Untrusted> {
     match offered {
         "" => Err(Untrusted::NoHash(type_name.into())),
@@ -120,13 +132,12 @@ pub fn certain_schema(topic: &Topic, installed: &Installed) -> Result<Schema, St
         }
         Err(missing) => missing,
     };
-    if topic.definition.is_empty() {
+    let Some(schema) = peers_schema(topic)? else {
         return Err(format!(
             "{name} is not installed here ({missing}), and no definition with its hash came with \
              it; install the package of {name} here"
         ));
-    }
-    let schema = parse(&topic.definition)?;
+    };
     if leaves_layout_open(&schema) {
         return Err(format!(
             "{name} is not installed here ({missing}), and the md5 of ROS 1 does not cover which \

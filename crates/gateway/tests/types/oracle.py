@@ -57,11 +57,12 @@ def differences(one, two, path):
         for index, (a, b) in enumerate(zip(one, two)):
             yield from differences(a, b, f"{path}[{index}]")
     elif isinstance(one, numpy.ndarray):
-        # ROS 1's byte is signed, ROS 2's is not.
+        # As below.
         if one.tobytes() != two.tobytes():
             yield f"{path}: {one} and {two}"
     elif isinstance(one, int) and isinstance(two, int):
-        if (one - two) % (1 << 8) and (one - two) % (1 << 32):
+        # ROS 1's byte is signed, ROS 2's is not.
+        if one - two not in (0, -1 << 8):
             yield f"{path}: {one} and {two}"
     elif one != two:
         yield f"{path}: {one!r} and {two!r}"

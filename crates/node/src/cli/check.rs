@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline check`.
 
-use super::{Failure, output, rights, words};
+use super::{Failure, fields, output, rights, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tautline_gateway::types::compose::Written;
 use tautline_node::config::kind::pacing_word;
 use tautline_node::config::{
     self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU,
-    PeerConfig, Ros2Config, Security, WatchdogConfig,
+    PeerConfig, Ros2Config, Security, Surroundings, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
 use tautline_proto::{Marking, PublicKey, Rate};
@@ -51,8 +51,11 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
 
 fn explain(arguments: &Arguments, checked: &Checked) -> Result<(), Failure> {
     let (file, config) = (arguments.file.display(), &checked.config);
+    let one_sided = fields::one_sided(config, &Surroundings::of(&arguments.file));
     if arguments.json {
-        return output::print_json(&as_json(checked));
+        let mut json = as_json(checked);
+        json["one_sided"] = json!(one_sided);
+        return output::print_json(&json);
     }
     let warnings = checked.warnings.iter().map(|warning| format!("warning: {file}:{warning}\n"));
     let warnings: String = warnings.collect();
@@ -60,7 +63,12 @@ fn explain(arguments: &Arguments, checked: &Checked) -> Result<(), Failure> {
         Some(Err(error)) => format!("{file} is valid, but cannot be run yet: {error}"),
         _ => format!("{file} is valid."),
     };
-    output::print(&format!("{warnings}{verdict}\n\n{}", in_words(config)))
+    let mut text = format!("{warnings}{verdict}\n\n{}", in_words(config));
+    if !one_sided.is_empty() {
+        let _ = write!(text, "\nFields of accepted types that only one ROS has\n");
+        one_sided.iter().for_each(|field| text.push_str(&format!("  {field}\n")));
+    }
+    output::print(&text)
 }
 
 fn error_as_json(error: &ConfigError) -> Json {

@@ -3,6 +3,7 @@
 
 mod audit;
 mod check;
+mod fields;
 mod find;
 mod init;
 mod keygen;

@@ -96,6 +96,10 @@ pub fn in_words(status: &Status) -> String {
         status.to_allow_all.iter().for_each(|it| text.push_str(&to_allow_all(it)));
     }
     text.push_str(&not_checked(&status.unchecked));
+    if !status.one_sided.is_empty() {
+        let rows = status.one_sided.iter().map(|it| [it.peer.clone(), it.field.clone()]);
+        section(&mut text, "Fields that only one ROS has", ["PEER", "FIELD"], rows);
+    }
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
         let _ = write!(text, "\nPackets refused: {refused}\n");
@@ -260,7 +264,7 @@ fn not_checked(unchecked: &[UncheckedReport]) -> String {
 
 fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
     format!(
-        "\n  To allow all requests of '{peer}', replace 'accept' and 'call' under peers.{peer}; omit \
+        "\n  To allow all requests of '{peer}', replace these keys under peers.{peer}; omit \
          unwanted lines:\n{lines}"
     )
 }

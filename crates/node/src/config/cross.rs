@@ -11,7 +11,8 @@ use super::yaml::quoted;
 use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES, assemble};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::Ipv6Addr;
-use tautline_gateway::mapping::{NameMap, Pattern};
+use tautline_gateway::mapping::{NameMap, Pattern, check_local_name};
+use tautline_gateway::types::Dialect;
 use tautline_proto::{PublicKey, SecretKey};
 
 #[derive(Debug, Default)]
@@ -26,6 +27,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     let mut findings = Findings::default();
     findings.counts(file);
     findings.two_kinds_of_ros(file);
+    findings.names_for_ros2(file);
     findings.own_name_among_peers(file);
     findings.keys_of_peers(file);
     findings.relays(file);
@@ -105,6 +107,35 @@ impl Findings {
             let allowed = "one of them; a robot with both runs a daemon for each, with its own \
                            name, port and control socket";
             self.wrong(file.place("ros2"), "ros2", "'ros1' as well", allowed);
+        }
+    }
+
+    /// Nodes of ROS 2 cannot use all names that nodes of ROS 1 can.
+    fn names_for_ros2(&mut self, file: &Section) {
+        let Some(ros2) = file.section("ros2") else { return };
+        let mut names = Vec::new();
+        names.extend(ros2.single("node_name").map(|it| (it, "ros2.node_name".to_owned())));
+        for peer in file.named("peers") {
+            let key = format!("peers.{}.prefix", peer.text);
+            names.extend(peer.section.single("prefix").map(|it| (it, key)));
+        }
+        let mut found: Vec<_> = names
+            .into_iter()
+            .filter_map(|((at, value), key)| Some((at, value.held::<String>()?, key)))
+            .collect();
+        for peer in file.named("peers") {
+            let renames = peer.section.renames("remap").iter();
+            found.extend(renames.map(|(at, (from, to))| {
+                (*at, to.clone(), format!("peers.{}.remap.{from}", peer.text))
+            }));
+        }
+        let watchdogs = file.named("watchdogs").iter();
+        found.extend(watchdogs.map(|it| (it.at, it.text.clone(), "watchdogs".to_owned())));
+        for (at, name, key) in found {
+            if let Err(problem) = check_local_name(&name, Some(Dialect::Ros2)) {
+                let allowed = format!("names that nodes of ROS 2 can use ({problem})");
+                self.wrong(at, key, quoted(&name), allowed);
+            }
         }
     }
 

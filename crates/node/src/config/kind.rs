@@ -45,6 +45,8 @@ pub enum Kind {
     Interfaces,
     /// Absolute ROS name.
     RosName,
+    /// Absolute name that a topic, service or action has at a peer.
+    PeerName,
     /// ROS name or pattern of names.
     Pattern,
     /// Type of a topic, service or action, or any type.
@@ -160,6 +162,7 @@ impl Kind {
         match *self {
             Kind::NodeName => known(is_node_name(text)),
             Kind::SocketPath => known(text.starts_with('/') && text.len() <= MAX_SOCKET_PATH),
+            Kind::PeerName => known(is_peer_name(text)),
             Kind::Listen(bare_port_address) => listen(text, bare_port_address),
             Kind::MasterUri => master_uri(text).map(Value::Text),
             Kind::Host => known(is_host(text)),
@@ -207,6 +210,7 @@ impl Kind {
                 "the name of a network interface such as wlan0; alone, true means all of them and false none".into()
             }
             Kind::RosName => "a full topic or node name such as /camera/image".into(),
+            Kind::PeerName => "a full name such as /camera-1/image, with at least one character in each level, none of them a space or '*'".into(),
             Kind::Pattern => "a full topic name such as /scan, or a pattern with * (one level) or ** (any levels)".into(),
             Kind::TypeName => "a type such as geometry_msgs/Twist or geometry_msgs/msg/Twist, or any".into(),
             Kind::Frames => "the name of a frame such as base_link, or a pattern with * (one level) or ** (any levels)".into(),
@@ -255,7 +259,8 @@ impl Kind {
                 json!({ "anyOf": [{ "type": "boolean" }, Kind::Interface.schema()] })
             }
             Kind::RosName => text("^(/[A-Za-z0-9_]+)+$"),
-            Kind::Pattern => text("^(/[A-Za-z0-9_*]+)+$"),
+            Kind::PeerName => text("^(/[^/\\s*]+)+$"),
+            Kind::Pattern => text("^(/[A-Za-z0-9_*.-]+)+$"),
             Kind::TypeName => text("^(any|[A-Za-z0-9_]+/((msg|srv|action)/)?[A-Za-z0-9_]+)$"),
             Kind::Frames => text("^[A-Za-z0-9_*.-]+(/[A-Za-z0-9_*.-]+)*$"),
             Kind::FramePrefix => {
@@ -331,6 +336,13 @@ fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {
     let digits_only = text.bytes().all(|b| b.is_ascii_digit());
     let number = text.parse().ok().filter(|_| digits_only)?;
     (min..=max).contains(&number).then_some(number)
+}
+
+/// Whether a node of ROS 1 may have this name for a topic; rospy takes almost any.
+fn is_peer_name(text: &str) -> bool {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '*';
+    let levels = text.strip_prefix('/').map(|rest| rest.split('/'));
+    levels.is_some_and(|mut all| all.all(|level| !level.is_empty() && !level.contains(odd)))
 }
 
 fn is_node_name(text: &str) -> bool {

@@ -249,7 +249,7 @@ const PEERS: Naming = Naming {
             .doc("Prefix of the local names of the peer's topics and services. With a prefix, this node accepts the peer's observations (lasers, cameras, odometry, maps, diagnostics and transforms, identified by name and hash of the type; docs/reference/rights.md lists them) and serves its services."),
         shaped("remap", Shape::Renames(Kind::RosName), Absent("none"))
             .example("{ /scan: /front/scan }")
-            .doc("Topics and services of the peer that get other names here. The prefix is added afterwards."),
+            .doc("Topics, services and actions of the peer that get other names here. The prefix is added afterwards. A name with '-' or with a level that starts with a digit (`/camera-1/image`), as nodes of ROS 1 may have, needs another name at a robot with ROS 2."),
         shaped("accept", Shape::Typed(Kind::Pattern), Absent("with `prefix`: observations and services of the peer; without: nothing"))
             .example("{ /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any }")
             .doc("Topics, services and actions of the peer that this node accepts in addition to those under `prefix`, by their names at the peer. A list accepts any type. A map accepts only the given type, in the version that is installed on this robot."),

@@ -283,7 +283,7 @@ impl Walk<'_> {
         let mut renames = Vec::new();
         for (from, to) in pairs {
             let place = join(path, &from.name);
-            let from_is_right = self.name(kind, from, path);
+            let from_is_right = self.name(&Kind::PeerName, from, path);
             if let (Some(_), Some(Value::Text(to))) = (from_is_right, self.single(kind, to, &place))
             {
                 renames.push((from.at, (from.name.clone(), to)));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All missing lines under one peer, as a fragment of the file. `accept` and `call` appear once
-//! each, so the fragment includes their present entries.
+//! All missing lines under one peer, as a fragment of the file. `accept`, `call` and `remap` appear
+//! once each, so the fragment includes their present entries.
 
 use super::Topics;
 use super::waiting::{Act, Waiting};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tautline_gateway::mapping::{Accept, Pattern};
+use tautline_gateway::mapping::{Accept, NameMap, Pattern};
 use tautline_proto::PeerId;
 
 /// Indentation of a peer's keys, as in the files of the tutorial.
@@ -14,7 +14,7 @@ const INDENT: &str = "    ";
 
 impl Topics {
     /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them, in
-    /// place of its `accept` and `call`.
+    /// place of its `accept`, `call` and `remap`.
     pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
         let mut of_peers: BTreeMap<PeerId, Vec<&Waiting>> = BTreeMap::new();
         for (peer, waiting) in self.waiting() {
@@ -22,18 +22,29 @@ impl Topics {
         }
         of_peers.into_iter().map(|(peer, waiting)| {
             let rights = self.rights(peer);
-            (peer, lines(&rights.names.accept, &rights.call, &waiting))
+            (peer, lines(&rights.names, &rights.call, &waiting))
         })
     }
 }
 
-/// Returns `accept` and `call`, each only if a request needs it.
-fn lines(accept: &[Accept], call: &[Pattern], waiting: &[&Waiting]) -> String {
+/// Returns `remap`, `accept` and `call`, each only if a request needs it.
+fn lines(names: &NameMap, call: &[Pattern], waiting: &[&Waiting]) -> String {
     let mut text = String::new();
+    let (unusable, waiting): (Vec<&Waiting>, Vec<_>) =
+        waiting.iter().partition(|it| it.unusable.is_some());
+    if !unusable.is_empty() {
+        let mut renames = names.remap.clone();
+        let new = unusable.iter().filter_map(|it| Some((&it.name, it.unusable.as_ref()?)));
+        renames.extend(new.map(|(name, it)| (name.clone(), it.proposal.clone())));
+        let _ = writeln!(text, "{INDENT}remap:");
+        for (from, to) in renames {
+            let _ = writeln!(text, "{INDENT}  {}: {to}", written(&from));
+        }
+    }
     let (calls, offers): (Vec<&Waiting>, _) = waiting.iter().partition(|it| it.act == Act::Call);
     if !offers.is_empty() {
         let _ = writeln!(text, "{INDENT}accept:");
-        for (name, types) in accepted(accept, &offers) {
+        for (name, types) in accepted(&names.accept, &offers) {
             let _ = writeln!(text, "{INDENT}  {}: {}", written(name), in_file(&types));
         }
     }
@@ -85,6 +96,7 @@ fn written(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::waiting::Unusable;
     use super::*;
     use crate::config::{PeerConfig, Surroundings, parse};
 
@@ -97,7 +109,8 @@ mod tests {
 
     fn waiting(act: Act, name: &str, allowed: Option<&str>) -> Waiting {
         let allowed = allowed.map(str::to_owned);
-        Waiting { act, name: name.into(), type_name: String::new(), allowed, line: String::new() }
+        let (name, line) = (name.into(), String::new());
+        Waiting { act, name, type_name: String::new(), allowed, line, unusable: None }
     }
 
     #[test]
@@ -114,7 +127,7 @@ mod tests {
             waiting(Act::Publish, "/cmd_vel", None),
             waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
         ];
-        let text = lines(&before.names.accept, &before.call, &all.iter().collect::<Vec<_>>());
+        let text = lines(&before.names, &before.call, &all.iter().collect::<Vec<_>>());
         let expected = "    accept:\n      /cmd_vel: any\n      \"/plan/**\": any\n      \
                         /x: [a/B, a/C]\n      /goal: geometry_msgs/PoseStamped\n      \
                         /reset: std_srvs/msg/Empty\n    call: [/set_mode, \"/light/*\", /reboot]\n";
@@ -126,11 +139,26 @@ mod tests {
     }
 
     #[test]
+    fn a_name_to_be_changed_is_added_to_those_that_are_changed_already() {
+        let before = base("    remap: { /a-1: /a, \"/b:1\": /b }\n");
+        let unusable = Unusable { problem: String::new(), proposal: "/c_1".into() };
+        let name =
+            Waiting { unusable: Some(unusable), ..waiting(Act::Publish, "/c-1", Some("a/B")) };
+        let text = lines(&before.names, &before.call, &[&name]);
+        assert_eq!(
+            text,
+            "    remap:\n      \"/a-1\": /a\n      \"/b:1\": /b\n      \"/c-1\": /c_1\n"
+        );
+        assert_eq!(base(&text).names.local_name("/c-1"), "/c_1");
+    }
+
+    #[test]
     fn of_what_nothing_waits_for_nothing_is_said() {
         let reboot = waiting(Act::Call, "/reboot", None);
-        assert_eq!(lines(&[], &[], &[&reboot]), "    call: [/reboot]\n");
+        let none = NameMap::default();
+        assert_eq!(lines(&none, &[], &[&reboot]), "    call: [/reboot]\n");
         let goal = waiting(Act::Publish, "/goal", None);
         let call = base("    call: /reboot\n").call;
-        assert_eq!(lines(&[], &call, &[&goal]), "    accept:\n      /goal: any\n");
+        assert_eq!(lines(&none, &call, &[&goal]), "    accept:\n      /goal: any\n");
     }
 }

@@ -74,6 +74,14 @@ impl<T> Translation<T> {
         }
     }
 
+    /// The same, borrowed.
+    fn known_translator(&self) -> Option<&T> {
+        match self {
+            Self::By(translator) => Some(translator),
+            _ => None,
+        }
+    }
+
     /// Whether no translation is needed, or the translation is known.
     fn is_known(&self) -> bool {
         matches!(self, Self::None | Self::By(_))

@@ -123,7 +123,7 @@ impl Topics {
         match accepted {
             Ok(name) => Verdict::Taken(name),
             Err(Denied::LeftOut) => Verdict::LeftOut,
-            Err(Denied::Invalid(_) | Denied::Waits) => Verdict::Waits,
+            Err(Denied::Invalid(_) | Denied::Waits | Denied::Unusable(_)) => Verdict::Waits,
         }
     }
 

@@ -6,7 +6,9 @@ use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
 use crate::notices;
 use std::collections::BTreeSet;
-use tautline_gateway::mapping::{Accepted, action_of, check_name, is_type};
+use tautline_gateway::mapping::{
+    Accepted, action_of, check_local_name, check_peer_name, is_type, plain_name,
+};
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Instant, OfferedTopic, PeerId};
 
@@ -52,6 +54,16 @@ pub(crate) struct Waiting {
     pub(crate) allowed: Option<String>,
     /// The line to be added under peers.NAME.
     pub(crate) line: String,
+    /// Present if nodes of this robot's ROS cannot use the name; then the line renames it.
+    pub(crate) unusable: Option<Unusable>,
+}
+
+/// A name that nodes of this robot's ROS cannot use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unusable {
+    pub(crate) problem: String,
+    /// A name that they can use.
+    pub(crate) proposal: String,
 }
 
 /// The reason why an advertisement of a peer is not accepted.
@@ -63,6 +75,8 @@ pub(super) enum Denied {
     LeftOut,
     /// No line allows it.
     Waits,
+    /// Nodes of this robot's ROS cannot use its name here, for this reason.
+    Unusable(String),
 }
 
 /// Checks texts that reach the ROS master unchanged: a character that XML cannot hold, or a name of
@@ -102,13 +116,18 @@ impl Topics {
             _ => rights.serve(&offered.name, found),
         };
         // A name without a leading '/' would not stay under the peer's prefix.
-        check_name(&offered.name).map_err(|error| Denied::Invalid(error.to_string()))?;
+        if !rights.names.renames(&offered.name) {
+            check_peer_name(&offered.name).map_err(|error| Denied::Invalid(error.to_string()))?;
+        }
         match right {
             Right::LeftOut => Err(Denied::LeftOut),
             Right::Waits => Err(Denied::Waits),
             Right::Given => {
                 check_texts(offered).map_err(Denied::Invalid)?;
-                Ok(rights.names.local_name(&offered.name))
+                let local = rights.names.local_name(&offered.name);
+                check_local_name(&local, self.dialect)
+                    .map_err(|error| Denied::Unusable(error.to_string()))?;
+                Ok(local)
             }
         }
     }
@@ -126,6 +145,14 @@ impl Topics {
         match denied {
             Denied::Invalid(reason) => self.refuse(now, key, &offered.name, reason),
             Denied::Waits => self.wait_for_line(now, key, waiting),
+            Denied::Unusable(reason) => {
+                let name = action_of(&offered.name).unwrap_or(&offered.name).to_owned();
+                let plain = Some(plain_name(&name)).filter(|plain| *plain != name);
+                let proposal = plain.unwrap_or("/ANOTHER_NAME".into());
+                let line = format!("remap: {{ {name}: {proposal} }}");
+                let unusable = Some(Unusable { problem: reason.clone(), proposal });
+                self.wait_for_line(now, key, Waiting { name, line, unusable, ..waiting });
+            }
             // `accept` states the accepted names; `status` lists the rest.
             Denied::LeftOut => {
                 self.endpoint.want(now, key.peer, key.channel, false);
@@ -152,7 +179,7 @@ impl Topics {
 
     /// Returns the text about a missing line, for readers here or at the peer.
     fn line_text(&self, peer: PeerId, waiting: &Waiting, place: &str) -> String {
-        let Waiting { act, name, type_name, line, .. } = waiting;
+        let Waiting { act, name, type_name, line, unusable, .. } = waiting;
         let (here, peer) = (self.endpoint.name(), self.peer_name(peer));
         let reason = match act {
             Act::Publish => format!(
@@ -165,6 +192,14 @@ impl Topics {
             Act::Call => format!(
                 "{name} of '{here}': '{peer}' may call it only if the file of '{here}' allows it"
             ),
+        };
+        let reason = match unusable {
+            None => reason,
+            Some(Unusable { problem, .. }) => {
+                format!(
+                    "{name} ({type_name}) of '{peer}' needs another name at '{here}': {problem}"
+                )
+            }
         };
         format!("{reason}{place}{peer}: {line}")
     }
@@ -224,6 +259,7 @@ impl Topics {
             type_name: type_name.escape_debug().take(MAX_SHOWN).collect(),
             line: format!("accept: {{ {name}: {shown} }}"),
             allowed: allowed.map(str::to_owned),
+            unusable: None,
         }
     }
 
@@ -234,7 +270,7 @@ impl Topics {
             None => self.type_of_service(service).unwrap_or_default().to_owned(),
         };
         let line = format!("call: {name}");
-        Waiting { act: Act::Call, name, type_name, allowed: None, line }
+        Waiting { act: Act::Call, name, type_name, allowed: None, line, unusable: None }
     }
 }
 

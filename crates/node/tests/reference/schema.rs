@@ -45,7 +45,8 @@ fn shape(held: &Shape) -> Json {
             ] })
         }
         Shape::Renames(kind) => {
-            json!({ "type": "object", "propertyNames": kind.schema(), "additionalProperties": kind.schema() })
+            let names = Kind::PeerName.schema();
+            json!({ "type": "object", "propertyNames": names, "additionalProperties": kind.schema() })
         }
         Shape::Fields => json!({ "type": ["object", "null"] }),
         Shape::Section(settings) => or_nothing(object(settings)),

@@ -136,6 +136,7 @@ impl Actor {
             for topic in &changed.topics {
                 self.update_offer(topic);
                 self.update_publication(topic);
+                self.report_keys(topic);
             }
             for service in &changed.services {
                 self.update_service(service);
@@ -292,6 +293,20 @@ impl Actor {
 
     fn clear_trouble(&self, topic: &str, kind: &'static str) {
         self.setup.context.shared.troubles.clear(topic, kind);
+    }
+
+    /// Reports local nodes whose types have a key. A topic with a key would need that key, which
+    /// discovery does not announce.
+    fn report_keys(&self, name: &str) {
+        let is_sent = (self.setup.selector)(Named::Topic(name));
+        let is_published = self.advertised.contains_key(name);
+        let text = self.topic_endpoints.key_trouble(name, is_sent, is_published);
+        let troubles = &self.setup.context.shared.troubles;
+        if text.is_empty() {
+            troubles.clear(name, "keys");
+        } else if troubles.set(name, "keys", text.clone()) {
+            log_limited!(warn, {}, "{text}");
+        }
     }
 
     /// Offers or withdraws a local topic, and updates its subscription.
@@ -476,6 +491,7 @@ impl Actor {
         if self.advertised.remove(name).is_some_and(|known| known.wanted) {
             self.emit(Event::Wanted { topic: name.into(), wanted: false });
         }
+        self.report_keys(name);
     }
 
     /// Publishes the endpoints of our node, if that is due.

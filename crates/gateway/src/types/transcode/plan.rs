@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pairs the fields of two definitions of a type.
 
+use super::time::TimeKind;
 use crate::types::definition::{Arity, Base, DUMMY_FIELD, Field, Primitive, Schema, Struct};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// ROS 1's sequence number in a header, which ROS 2 has removed.
 const SEQUENCE_NUMBER: (&str, &str) = ("std_msgs/Header", "seq");
@@ -35,6 +36,8 @@ pub enum Kind {
     Text(Option<u32>),
     /// ROS 2 only.
     WideText,
+    /// A time that both sides have.
+    Time(TimeKind),
     /// The number of its steps in the plan.
     Struct(usize),
 }
@@ -84,7 +87,7 @@ enum Pair {
     Both(usize, usize),
     Ros1(usize),
     Ros2(usize),
-    /// ROS 1's time or duration.
+    /// ROS 1's time or duration, in a field that ROS 2 lacks.
     Time,
 }
 
@@ -119,9 +122,10 @@ impl Pairing<'_> {
     fn both(&mut self, one: &Struct, two: &Struct) -> Result<Vec<Step>, Mismatch> {
         let mut steps = Vec::new();
         let mut rest = two.fields.as_slice();
+        let names: HashSet<&str> = one.fields.iter().map(|field| field.name.as_str()).collect();
         for field in &one.fields {
-            let Some(at) = position(rest, &field.name) else {
-                if let Some(other) = position(&two.fields, &field.name) {
+            let Some(at) = position(rest, &field.name, &names) else {
+                if let Some(other) = position(&two.fields, &field.name, &names) {
                     let other = &two.fields[other].name;
                     let problem = format!("comes after '{other}' in ROS 2, before in ROS 1");
                     return Err(Mismatch {
@@ -169,10 +173,7 @@ impl Pairing<'_> {
                 number(a)
             }
             (Base::Primitive(a), Base::Struct(two)) => {
-                if !is_time(a, &self.ros2.structs[two].name) {
-                    return Err(mismatch());
-                }
-                Kind::Struct(self.pair(Pair::Time)?)
+                Kind::Time(time(a, &self.ros2.structs[two]).ok_or_else(mismatch)?)
             }
             (Base::String(_), Base::String(bound)) => Kind::Text(bound),
             (Base::Struct(a), Base::Struct(b)) => Kind::Struct(self.pair(Pair::Both(a, b))?),
@@ -220,11 +221,14 @@ impl Pairing<'_> {
 }
 
 /// The field of that name, else one that differs in case and underscores only
-/// (`sensor_msgs/CameraInfo`: `K` in ROS 1, `k` in ROS 2).
-fn position(fields: &[Field], name: &str) -> Option<usize> {
+/// (`sensor_msgs/CameraInfo`: `K` in ROS 1, `k` in ROS 2), and that has none of the names on the
+/// other side.
+fn position(fields: &[Field], name: &str, others: &HashSet<&str>) -> Option<usize> {
     let plain = |name: &str| name.replace('_', "").to_ascii_lowercase();
+    let similar =
+        |field: &Field| plain(&field.name) == plain(name) && !others.contains(field.name.as_str());
     let exact = fields.iter().position(|field| field.name == name);
-    exact.or_else(|| fields.iter().position(|field| plain(&field.name) == plain(name)))
+    exact.or_else(|| fields.iter().position(similar))
 }
 
 fn word(name: &str) -> Step {
@@ -246,10 +250,15 @@ fn class(primitive: Primitive) -> Primitive {
     }
 }
 
-fn is_time(primitive: Primitive, name: &str) -> bool {
-    match primitive {
-        Primitive::Time => name == "builtin_interfaces/Time",
-        Primitive::Duration => name == "builtin_interfaces/Duration",
-        _ => false,
-    }
+/// The time that a primitive type of ROS 1 and a type of ROS 2 have in common.
+fn time(ros1: Primitive, ros2: &Struct) -> Option<TimeKind> {
+    let (kind, name) = match ros1 {
+        Primitive::Time => (TimeKind::Instant, "builtin_interfaces/Time"),
+        Primitive::Duration => (TimeKind::Duration, "builtin_interfaces/Duration"),
+        _ => return None,
+    };
+    let parts = ros2.fields.iter().map(|field| (field.base, field.arity));
+    let [sec, nanosec] = [Primitive::Int32, Primitive::UInt32].map(Base::Primitive);
+    let expected = [(sec, Arity::One), (nanosec, Arity::One)];
+    (ros2.name == name && parts.eq(expected)).then_some(kind)
 }

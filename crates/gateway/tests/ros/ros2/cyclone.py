@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cyclonedds.core import Policy, Qos
 from cyclonedds.domain import DomainParticipant
-from cyclonedds.idl import IdlStruct
+from cyclonedds.idl import IdlStruct, annotations as annotate
 from cyclonedds.idl.types import int64, uint64
 from cyclonedds.pub import DataWriter
 from cyclonedds.sub import DataReader
@@ -102,6 +102,29 @@ def call(service, dds_type, data, id):
             if (got.client, got.number) == (me, id):
                 return report(answered=id, success=got.success, message=got.message)
         time.sleep(0.01)
+
+
+def odd(topic, dds_type, keyed=False, xcdr2=False, reads=False):
+    """A publisher or subscriber as ROS 2's own are not: of a type with a key, or in XCDR2."""
+    @dataclass
+    class Odd(IdlStruct, typename=dds_type):
+        id: int64
+        if keyed:
+            annotate.key("id")
+
+    own = Policy.DataRepresentation(use_cdrv0_representation=True)
+    representation = Policy.DataRepresentation(
+        use_cdrv0_representation=not xcdr2, use_xcdrv2_representation=xcdr2
+    )
+    policies = Qos(*(policy for policy in qos if policy != own), representation)
+    found = Topic(participant, "rt" + topic, Odd, qos=policies)
+    kept.append((DataReader if reads else DataWriter)(participant, found, qos=policies))
+    report(did="odd", topic=topic)
+
+
+def leave_all():
+    kept.clear()
+    report(did="leave_all")
 
 
 report(did="start", pid=os.getpid())

@@ -6,7 +6,9 @@ mod peers;
 mod services;
 
 use crate::bench::{MAX_MESSAGE, assert_names, bytes_of, wait_for};
-use nodes::{STRING_HASH, inside, start, string_message, string_topic, watch, watch_selecting};
+use nodes::{
+    STRING_HASH, inside, start, start_cyclone, string_message, string_topic, watch, watch_selecting,
+};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -275,5 +277,39 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
             .then_some(())
     });
     assert_eq!(gateway.messages("/large").len(), 1);
+    gateway.shutdown();
+}
+
+#[test]
+fn types_with_a_key_and_xcdr2_are_named_and_not_carried() {
+    if !inside("types_with_a_key_and_xcdr2_are_named_and_not_carried") {
+        return;
+    }
+    let gateway = watch(Range::Machine, "odd");
+    let mut agent = start_cyclone(&["odd"]);
+    let dds_type = "test_msgs::msg::dds_::KeyedLong_";
+    let keyed = |topic: &str, reads: bool| json!({"do": "odd", "topic": topic, "dds_type": dds_type, "keyed": true, "reads": reads});
+    agent.order(keyed("/keyed", false));
+    agent.order(keyed("/copy", true));
+    agent.order(
+        json!({"do": "odd", "topic": "/new", "dds_type": "a::msg::dds_::New_", "xcdr2": true}),
+    );
+    gateway.subscribe("/new");
+    gateway.advertise(&string_topic("/copy", Qos::default()));
+    let expected = [
+        "/keyed of type test_msgs/msg/KeyedLong is not sent: its type has a key (@key)",
+        "subscribers of /copy with type test_msgs/msg/KeyedLong get nothing from peers",
+        "a publisher of /new is not read: data representation (ROS 2 has XCDR1, not XCDR2)",
+    ];
+    wait_for("all troubles", || {
+        let trouble = gateway.status().trouble;
+        expected.iter().all(|text| trouble.contains(text)).then_some(())
+    });
+    assert!(!format!("{:?}", gateway.events()).contains("/keyed"));
+    agent.order(json!({"do": "leave_all"}));
+    wait_for("they have left", || {
+        let trouble = gateway.status().trouble;
+        (!trouble.contains("KeyedLong")).then_some(())
+    });
     gateway.shutdown();
 }

@@ -5,8 +5,9 @@
 use super::super::{Topics, Translation};
 use super::{ChannelKey, RemoteTopic};
 use crate::codec::Job;
-use crate::limits::DEFINITIONS_IN_USE_BYTES;
+use crate::limits::{DEFINITIONS_IN_USE_BYTES, MAX_ONE_SIDED};
 use crate::notices::plain;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tautline_gateway::Topic;
 use tautline_gateway::types::translate::{LocalForm, Translator};
@@ -50,6 +51,16 @@ impl Topics {
         );
         self.peer_notice(now, key.peer, &text);
         "".into()
+    }
+
+    /// Returns the fields of the peer's topics and services that only one ROS has, each once; at
+    /// most [`MAX_ONE_SIDED`], since a peer chooses its types.
+    pub(crate) fn one_sided_fields(&self, peer: PeerId) -> BTreeSet<&str> {
+        let topics = self.remote.of_peer(peer);
+        let translators = topics.filter_map(|(_, remote)| remote.translation.known_translator());
+        let fields = translators.flat_map(Translator::one_sided);
+        let all = fields.chain(self.one_sided_fields_of_services(peer));
+        all.take(MAX_ONE_SIDED).map(String::as_str).collect()
     }
 
     /// Takes the local form of a peer's topic, requested as `foreign`.

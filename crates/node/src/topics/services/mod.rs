@@ -259,6 +259,16 @@ impl Topics {
         others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
     }
 
+    /// Returns the fields of the peer's services that only one ROS has.
+    pub(crate) fn one_sided_fields_of_services(
+        &self,
+        peer: PeerId,
+    ) -> impl Iterator<Item = &String> {
+        let services = self.services.remote.range(ChannelKey::all_of(peer));
+        let translators = services.filter_map(|(_, it)| it.translation.known_translator());
+        translators.flat_map(ServiceTranslator::one_sided)
+    }
+
     /// Advertises calls to a peer's service, on the existing channel if there is one.
     fn offer_calls(&mut self, now: Instant, peer: PeerId, remote: &mut RemoteService) {
         let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };

@@ -2,6 +2,8 @@
 //! Robots of ROS 1 and of ROS 2 in one team.
 
 use super::*;
+use tautline_gateway::Service;
+use tautline_gateway::types::trust::service_hash;
 
 const ROS1: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 const ROS2: &str = "ros2: true\npeers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
@@ -40,6 +42,32 @@ fn what_has_no_counterpart_is_refused_to_the_sender_with_its_field() {
 }
 
 #[test]
+fn fields_that_one_side_lacks_are_listed_once_for_topics_and_services() {
+    let mut world = World::pair(&format!("{ROS1}\nservices: {{ \"/**\": {{}} }}"), ROS2);
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, file) in [("msg", "Mark"), ("srv", "Set")] {
+        let path = folder.path().join("share/a").join(kind);
+        std::fs::create_dir_all(&path).unwrap();
+        let text = if kind == "msg" { "int8 x\nint8 added\n" } else { "int8 x\n---\nint8 y\n" };
+        std::fs::write(path.join(format!("{file}.{kind}")), text).unwrap();
+    }
+    world.installed = Installed::new(vec![folder.path().into()]);
+    for name in ["/one", "/two"] {
+        world.says(0, Event::Offered(defined(name, "a/Mark", "int8 x\nint8 removed\n")));
+    }
+    let text = "int8 x\nint8 z\n---\nint8 y\n";
+    let type_hash = service_hash("a/Set", text, dialect_of("a/Set")).unwrap();
+    let (name, type_name, definition) = ("/set".into(), "a/Set".into(), text.into());
+    world.says(0, Event::ServiceOffered(Service { name, type_name, type_hash, definition }));
+    world.run(SECOND);
+    let found: Vec<&str> = world.sides[1].topics.one_sided_fields(ONLY_PEER).into_iter().collect();
+    let expected =
+        ["a/Mark.added, ROS 2 only", "a/Mark.removed, ROS 1 only", "a/Set_Request.z, ROS 1 only"];
+    assert_eq!(found, expected);
+    assert!(world.sides[0].topics.one_sided_fields(ONLY_PEER).is_empty());
+}
+
+#[test]
 fn robots_of_both_kinds_may_publish_one_topic() {
     let robot1 = "name: robot1\npeers: { base: 10.0.0.3 }\ntopics: { \"/**\": {} }\n";
     let robot2 = "name: robot2\nros2: true\npeers: { base: 10.0.0.3 }\ntopics: { \"/**\": {} }\n";
@@ -56,4 +84,40 @@ fn robots_of_both_kinds_may_publish_one_topic() {
     let told = world.told(2);
     assert!(told.iter().any(|line| line.ends_with("\u{2}\0\0\0a\0")), "{told:?}");
     assert!(told.iter().any(|line| line.ends_with("cdr as it is")), "{told:?}");
+}
+
+#[test]
+fn a_name_that_ros_2_does_not_have_waits_for_a_rename_which_works() {
+    let mut world = World::pair(ROS1, ROS2);
+    for (name, proposal) in
+        [("/camera-1/image", "/camera_1/image"), ("/lidar/bottom/1_2v", "/lidar/bottom/n1_2v")]
+    {
+        world.says(0, Event::Offered(text(name, "std_msgs/String")));
+        assert!(world.told(1).is_empty(), "{name}");
+        let line = format!("remap: {{ {name}: {proposal} }}");
+        let here = [name, "needs another name at 'base'", "under peers.robot: ", &line];
+        assert!(world.noticed(1, &here), "{:?}", world.notices(1));
+        let there = [name, "'base' refuses", "under peers.robot: ", &line];
+        assert!(world.noticed(0, &there), "{:?}", world.notices(0));
+    }
+    let renamed = ROS2.replace(
+        "robot: 10.0.0.1",
+        "robot: { address: 10.0.0.1, accept: \"/**\", remap: { /camera-1/image: /camera_1/image } }",
+    );
+    world.reload(1, &renamed);
+    assert_eq!(world.told(1), ["advertise /camera_1/image std_msgs/msg/String"]);
+    world.wants(1, "/camera_1/image", true);
+    assert_eq!(world.told(0), ["subscribe /camera-1/image"]);
+    world.run(5 * SECOND);
+    assert!(!world.noticed(1, &["/camera-1/image"]), "{:?}", world.notices(1));
+    assert!(!world.noticed(0, &["/camera-1/image"]), "{:?}", world.notices(0));
+}
+
+#[test]
+fn between_robots_of_ros_1_the_names_of_rospy_are_carried() {
+    let mut world = World::pair(ROS1, "peers: { robot: 10.0.0.1 }");
+    for name in ["/camera-1/image", "/lidar/bottom/1_2v", "/left.camera"] {
+        world.says(0, Event::Offered(text(name, "std_msgs/String")));
+        assert_eq!(world.told(1), [format!("advertise {name} std_msgs/String")]);
+    }
 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A robot with rospy and a base station with rclpy: messages, times and names that the two ROS
+//! understand differently, in a separate network.
+
+#[allow(dead_code)]
+mod running;
+
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/bench.rs"]
+mod bench;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros1/nodes.rs"]
+mod ros1;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros2/nodes.rs"]
+mod ros2;
+
+use ros1::Master;
+use running::{Place, free_port, wait_for};
+use serde_json::{Value, json};
+
+const POSE: &str = "geometry_msgs/PoseStamped";
+const POSE2: &str = "geometry_msgs/msg/PoseStamped";
+
+fn at(secs: i64, nsecs: i64) -> Value {
+    json!({"header": {"stamp": {"secs": secs, "nsecs": nsecs}}})
+}
+
+fn at2(sec: i64, nanosec: i64) -> Value {
+    json!({"header": {"stamp": {"sec": sec, "nanosec": nanosec}}})
+}
+
+#[test]
+fn times_names_and_empty_messages_of_real_nodes_are_the_same_or_refused_by_name() {
+    if !ros2::inside_as(
+        "times_names_and_empty_messages_of_real_nodes_are_the_same_or_refused_by_name",
+    ) {
+        return;
+    }
+    let (place, master) = (Place::new(), Master::alone(bench::free_port()));
+    let [robot_port, base_port] = [(); 2].map(|()| free_port());
+    let robot = place.start(
+        "robot",
+        &format!(
+            "listen: \"127.0.0.1:{robot_port}\"\n\
+             peers: {{ base: {{ address: \"127.0.0.1:{base_port}\", accept: \"/**\" }} }}\n\
+             ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ \"/**\": {{}} }}",
+            master.uri
+        ),
+    );
+    let base = place.start(
+        "base",
+        &format!(
+            "listen: \"127.0.0.1:{base_port}\"\n\
+             peers: {{ robot: {{ address: \"127.0.0.1:{robot_port}\", accept: \"/**\", \
+             remap: {{ /camera-1/pose: /camera_1/pose }} }} }}\n\
+             ros2: {{ range: localhost, definitions: [\"{}\"] }}\ntopics: {{ \"/**\": {{}} }}",
+            ros2::installation("kilted").display()
+        ),
+    );
+    base.wait_for_state("robot", "up");
+    let mut here = ros1::start(&master.uri, "/here");
+    let mut there = ros2::start("kilted", "LOCALHOST", "there");
+
+    for (topic, type_name) in
+        [("/camera-1/pose", POSE), ("/lidar/1_2v", POSE), ("/empty", "std_msgs/Empty")]
+    {
+        here.advertise(topic, type_name, false);
+    }
+    for (topic, type_name) in [("/camera_1/pose", POSE2), ("/empty", "std_msgs/msg/Empty")] {
+        there.order(json!({"do": "subscribe", "topic": topic, "type": type_name, "fields": true}));
+    }
+    there.publisher("/back", POSE2, json!({}));
+    there.publisher("/empty_back", "std_msgs/msg/Empty", json!({}));
+    for (topic, type_name) in [("/back", POSE), ("/empty_back", "std_msgs/Empty")] {
+        here.order(json!({"do": "subscribe", "topic": topic, "type": type_name, "fields": true}));
+    }
+
+    let line = "peers.robot: remap: { /lidar/1_2v: /lidar/n1_2v }";
+    base.wait_for_notice(&["/lidar/1_2v", "no level starts with a digit", line]);
+    robot.wait_for_notice(&["/lidar/1_2v", line]);
+
+    wait_for("the empty message at rclpy", || {
+        here.send("/empty", json!({}));
+        there.received("/empty").pop()
+    });
+    wait_for("the empty message at rospy", || {
+        there.order(json!({"do": "send", "topic": "/empty_back", "fields": {}}));
+        here.received("/empty_back").pop()
+    });
+
+    let stamps = |agent: &bench::Agent, topic: &str| -> Vec<Value> {
+        let all = agent.received(topic);
+        all.iter().map(|it| it["fields"]["header"]["stamp"].clone()).collect()
+    };
+    wait_for("a time at rclpy", || {
+        here.send("/camera-1/pose", at(1, 4_000_000_000));
+        stamps(&there, "/camera_1/pose").pop()
+    });
+    here.send("/camera-1/pose", at(3_000_000_000, 7));
+    base.wait_for_notice(&["/camera_1/pose", "the time 3000000000 s + 7 ns is beyond the range"]);
+    here.send("/camera-1/pose", at(9, 9));
+    let last = json!({"sec": 9, "nanosec": 9});
+    wait_for("the time after it", || {
+        stamps(&there, "/camera_1/pose").pop().filter(|it| *it == last)
+    });
+    let normal = json!({"sec": 5, "nanosec": 0});
+    let wrong = stamps(&there, "/camera_1/pose");
+    assert!(wrong.iter().all(|it| *it == normal || *it == last), "{wrong:?}");
+
+    wait_for("a time at rospy", || {
+        there.order(json!({"do": "send", "topic": "/back", "fields": at2(8, 1_500_000_000)}));
+        stamps(&here, "/back").pop()
+    });
+    there.order(json!({"do": "send", "topic": "/back", "fields": at2(-1, 0)}));
+    robot.wait_for_notice(&["/back", "the time -1 s + 0 ns is beyond the range of ROS 1"]);
+    let normal = json!({"secs": 9, "nsecs": 500_000_000});
+    assert!(stamps(&here, "/back").iter().all(|it| *it == normal), "{:?}", stamps(&here, "/back"));
+}
