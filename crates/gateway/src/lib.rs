@@ -210,6 +210,8 @@ pub enum Command {
         request: Bytes,
         /// The time limit of the call.
         patience: Duration,
+        /// Number of the peer that calls; limits are per peer.
+        peer: u32,
     },
     /// The outcome of an [`Event::Called`]; ignored if the call is no longer pending.
     Answer {

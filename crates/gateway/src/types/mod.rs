@@ -10,6 +10,7 @@
 //! Only `installed` has I/O: it reads `.msg` and `.srv` files. Definitions come from peers, and are
 //! untrusted until parsed.
 
+pub mod action;
 pub mod compose;
 pub mod definition;
 pub mod derive;

@@ -7,6 +7,7 @@ use super::installed::{Installed, Missing};
 use super::transcode::{Mismatch, TranscodeError};
 use super::trust::{Untrusted, leaves_layout_open, trusted_definition, trusted_service};
 use super::{Dialect, Schema, Transcoder, derive};
+use crate::mapping::action_of;
 use crate::{Service, Topic};
 use std::sync::Arc;
 
@@ -16,6 +17,12 @@ const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
 /// The ROS of a type: names of ROS 2 have a kind between package and type.
 pub fn dialect_of(type_name: &str) -> Dialect {
     if type_name.matches('/').count() > 1 { Dialect::Ros2 } else { Dialect::Ros1 }
+}
+
+/// Whether messages of a peer's topic or service of this name and type are translated for the local
+/// ROS. An action keeps the form of ROS 2 on the whole way: the gateway to ROS 1 converts it.
+pub fn is_translated(name: &str, type_name: &str, own: Dialect) -> bool {
+    dialect_of(type_name) != own && !(own == Dialect::Ros1 && action_of(name).is_some())
 }
 
 /// Converts messages of a peer's topic for the local ROS.
@@ -88,7 +95,7 @@ pub fn localize(
 ) -> Result<LocalForm, String> {
     let (definition, untrusted) = split(trusted_definition(offered, installed));
     let topic = Topic { definition, ..offered.clone() };
-    match own.filter(|own| *own != dialect_of(&topic.type_name)) {
+    match own.filter(|own| is_translated(&topic.name, &topic.type_name, *own)) {
         None => Ok(LocalForm { topic, translator: None, untrusted }),
         Some(own) => match translate(&topic, own, installed) {
             Ok(Translated { mut topic, translator, is_certain }) => {

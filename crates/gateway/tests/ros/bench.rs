@@ -205,6 +205,7 @@ impl Watched {
             call,
             request: request.to_vec().into(),
             patience: Duration::from_secs(patience),
+            peer: 0,
         });
     }
 

@@ -14,7 +14,7 @@ use super::{Context, Order, Publications, Ros2Options, qos};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::types::installed::{Cache, Installed};
-use crate::types::{Dialect, Schema, hash};
+use crate::types::{Dialect, Schema, action, hash};
 use crate::{Event, Named, Selector, Topic};
 use bytes::Bytes;
 use services::Services;
@@ -204,7 +204,7 @@ impl Actor {
             Serve { service } => self.serve(service),
             Unserve { service } => self.unserve(&service),
             Answer { service, call, outcome } => self.answer(service, call, outcome),
-            Call { service, call, request, patience } => {
+            Call { service, call, request, patience, .. } => {
                 let deadline = Instant::now() + patience;
                 self.call(super::calls::Call { service, call, request, patience, deadline });
             }
@@ -339,8 +339,7 @@ impl Actor {
     /// Empty if it is not installed: the type still passes between robots with ROS 2.
     fn definition(&mut self, type_name: &str) -> Arc<str> {
         let read = |installed: &Installed| match type_name.split('/').nth(1) {
-            // The type is a part of an action, which has three services and two topics.
-            Some("action") => Ok(String::new()),
+            Some("action") => action::installed_part(type_name, installed),
             Some("srv") => installed.service(type_name, Dialect::Ros2),
             _ => installed.definition(type_name, Dialect::Ros2),
         };

@@ -14,7 +14,7 @@ use tautline_gateway::{Named, Qos, Topic};
 const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3-rosbag \
     python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs";
 
-fn ros(program: &str, master: &str, scratch: &Path) -> Process {
+pub fn ros(program: &str, master: &str, scratch: &Path) -> Process {
     let mut process = Process::new(program);
     process
         .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")

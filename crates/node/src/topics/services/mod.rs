@@ -18,9 +18,10 @@ use calls::{Pending, Serving};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tautline_gateway::mapping::{
-    RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, is_result, service_treatment,
+    RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, action_of, is_result, service_treatment,
 };
-use tautline_gateway::types::translate::{ServiceTranslator, TranslatedService, dialect_of};
+use tautline_gateway::types::Dialect;
+use tautline_gateway::types::translate::{ServiceTranslator, TranslatedService, is_translated};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
     ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkUse, OfferedQos,
@@ -179,9 +180,13 @@ impl Topics {
         if offered.role == Role::Calls {
             return self.calls_offered(now, key, &offered.name);
         }
-        let is_foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
-        // Between robots of the same ROS, calls pass as bytes.
-        let definition = if is_foreign { definition } else { "".into() };
+        let (offered_name, type_name) = (&offered.name, &offered.type_name);
+        let is_foreign =
+            self.dialect.is_some_and(|own| is_translated(offered_name, type_name, own));
+        // Between robots of the same ROS, calls pass as bytes. The gateway to ROS 1 needs the
+        // definitions of an action.
+        let is_action = self.dialect == Some(Dialect::Ros1) && action_of(offered_name).is_some();
+        let definition = if is_foreign || is_action { definition } else { "".into() };
         let definition = self.within_budget(now, key, &offered.name, definition);
         let accepted = self.accepted_name(key.peer, Act::Serve, &offered);
         let service = accepted.as_ref().ok().map(|name| Service {
