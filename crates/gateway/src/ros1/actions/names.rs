@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The names of an action's topics and services in both kinds of ROS.
 
-use super::offered::ServicePart;
 use crate::Topic;
 use crate::mapping::{action_of, is_action_topic};
+
+/// A service of an action of ROS 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServicePart {
+    SendGoal,
+    CancelGoal,
+    GetResult,
+}
 
 /// An action by its name (`/navigate`).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 //! aborted, since ROS 2 has no state for lost goals.
 
 use super::messages::{self, GoalId, GoalState, GoalStatus, Stamp, cancel, id_of, ros1, ros2};
+use super::names::ServicePart;
 use super::{Moment, Names, Outputs};
 use crate::types::action::{self, ActionType, Part, Uuid};
 use crate::{CallId, Event, Outcome, Source};
@@ -34,14 +35,6 @@ const REPORT_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the services remain after the server has left, so that answers reach the clients.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
-
-/// A service of an action of ROS 2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ServicePart {
-    SendGoal,
-    CancelGoal,
-    GetResult,
-}
 
 /// A call of a peer.
 pub(super) struct Call {

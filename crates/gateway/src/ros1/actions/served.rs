@@ -6,7 +6,8 @@
 //! clients declare it LOST: no server may send that state (actionlib_msgs/GoalStatus).
 
 use super::messages::{self, GoalId, GoalStatus, Stamp, ros1, ros2};
-use super::offered::{FAREWELL, ServicePart};
+use super::names::ServicePart;
+use super::offered::FAREWELL;
 use super::{Moment, Names, Outputs};
 use crate::ros1::shown;
 use crate::types::action::{self, ActionType, Part, Uuid};

@@ -3,7 +3,8 @@
 //! client learns when the other side is gone.
 
 use super::messages::{self, GoalId, GoalState, GoalStatus, cancel, id_of, ros1, ros2, uuid_of};
-use super::offered::{self, Call, Offered, ServicePart};
+use super::names::ServicePart;
+use super::offered::{self, Call, Offered};
 use super::served::{self, Served};
 use super::*;
 use crate::Outcome;
