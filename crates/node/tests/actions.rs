@@ -129,9 +129,10 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     let mut goals = Goals::new(&mut two, OF_ROS1.1);
     goals.send(1, 4);
     assert_eq!(goals.end(1), ("SUCCEEDED".into(), 4));
-    goals.assert_feedback(1, 4);
     goals.send(2, 13);
     assert_eq!(goals.end(2), ("ABORTED".into(), 13));
+    // The subscription to feedback may have come later than the first goal.
+    goals.assert_feedback(2, 13);
     goals.send(3, 1000);
     goals.wait("feedback", 3);
     goals.cancel(Some(3));
@@ -154,9 +155,9 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     let mut goals = Goals::new(&mut one, OF_ROS2.1);
     goals.send(11, 4);
     assert_eq!(goals.end(11), ("SUCCEEDED".into(), 4));
-    goals.assert_feedback(11, 4);
     goals.send(12, 13);
     assert_eq!(goals.end(12), ("ABORTED".into(), 13));
+    goals.assert_feedback(12, 13);
     goals.send(13, 1000);
     goals.wait("feedback", 13);
     goals.cancel(Some(13));
