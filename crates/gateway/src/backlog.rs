@@ -69,6 +69,7 @@ mod tests {
             call: 7,
             request: request.clone(),
             patience: std::time::Duration::ZERO,
+            peer: 0,
         };
         assert!(matches!(backlog.admit_command(call()), Ok(Command::Call { .. })));
         let failed = backlog.admit_command(call()).unwrap_err();

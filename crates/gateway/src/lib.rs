@@ -273,8 +273,8 @@ impl Source {
 /// Publishers of one topic distinguished on one robot; further ones share the last number.
 pub const MAX_SOURCES: u32 = 64;
 
-/// The description of a service, with which another robot can serve it. An action of ROS 2 consists
-/// of three services and two topics, one of ROS 1 of five topics.
+/// The description of a service, with which another robot can serve it. An action consists of three
+/// services and two topics, as in ROS 2; the gateway to ROS 1 converts actionlib's five topics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// Name in the local middleware, fully resolved (`/add_two_ints`).
@@ -355,6 +355,8 @@ pub enum Command {
         request: Bytes,
         /// The time limit of the call.
         patience: Duration,
+        /// Number of the peer that calls; limits are per peer.
+        peer: u32,
     },
     /// The outcome of an [`Event::Called`]; ignored if the call is no longer pending.
     Answer {

@@ -304,6 +304,11 @@ pub enum Accepted {
     No,
 }
 
+/// Whether a topic is the status of a ROS 2 action: transient local with a depth of 1.
+pub fn is_action_status(topic: &str) -> bool {
+    topic.ends_with("/_action/status")
+}
+
 /// The action of ROS 2 that a topic or service is a part of.
 pub fn action_of(name: &str) -> Option<&str> {
     let (action, part) = name.rsplit_once("/_action/")?;

@@ -14,7 +14,7 @@ use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::trust::service_hash;
-use tautline_gateway::types::{Dialect, Transcoder, derive};
+use tautline_gateway::types::{Dialect, Transcoder, action, derive, trust};
 
 /// Messages of each type that go there and back.
 const MESSAGES: u64 = 1000;
@@ -158,6 +158,33 @@ fn installed_files_give_the_hashes_that_were_installed_with_them() {
     let missing = installed.definition("a/msg/B", Dialect::Ros2).unwrap_err().to_string();
     assert!(missing.starts_with("no share/a/msg/B.msg in /nonexistent, "), "{missing}");
     installed.definition("../a/B", Dialect::Ros2).unwrap_err();
+}
+
+#[test]
+fn an_installed_action_has_the_hashes_of_its_generated_types() {
+    let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
+    let installed = Installed::new(vec![prefix.clone()]);
+    for action in ["Fibonacci", "NestedMessage"] {
+        let file = prefix.join(format!("share/test_msgs/action/{action}.json"));
+        let text = std::fs::read_to_string(file).expect("run make ros2");
+        let described: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let hashes = described["type_hashes"].as_array().unwrap();
+        let expected = |name: &str| {
+            let found = hashes.iter().find(|it| it["type_name"] == name);
+            found.unwrap()["hash_string"].as_str().unwrap().to_owned()
+        };
+        for part in ["SendGoal", "GetResult"] {
+            let name = format!("test_msgs/action/{action}_{part}");
+            let text = action::installed_part(&name, &installed).unwrap();
+            let hash = trust::service_hash(&name, &text, Dialect::Ros2).unwrap();
+            assert_eq!(hash, expected(&format!("{name}_Request")));
+        }
+        let name = format!("test_msgs/action/{action}_FeedbackMessage");
+        let text = action::installed_part(&name, &installed).unwrap();
+        let schema = Schema::parse(&name, &text, Dialect::Ros2).unwrap();
+        assert_eq!(type_hash(&schema), expected(&name));
+    }
+    action::installed_part("test_msgs/action/None_SendGoal", &installed).unwrap_err();
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! | which definitions of local publishers are kept | `definitions.rs` |
 //! | which services are offered | `services.rs` |
 //! | how services are called and served | `rpc.rs`, `actor/services.rs` |
+//! | actions of actionlib in the form of ROS 2 | `actions/` |
 //! | what other nodes may call | `slave.rs` |
 //! | the addresses of our sockets; admission of connections | `listeners.rs`; `admission.rs` |
 //! | which connection is evicted at a limit | `slots.rs` |
@@ -25,6 +26,7 @@
 //! | resolution of host names | `resolver.rs` |
 //! | how many bytes calls may hold together | `byte_budget.rs` |
 
+mod actions;
 mod actor;
 mod admission;
 mod backoff;
@@ -56,6 +58,7 @@ use crate::shared::Shared;
 use crate::threads;
 use crate::types::installed::Installed;
 use crate::{Command, Event, Events, Gateway, GatewayStatus, Selector};
+use actions::Actions;
 use actor::{Actor, Note, Setup};
 use admission::Admission;
 use connection::Identity;
@@ -128,6 +131,8 @@ pub struct Ros1 {
 
 enum Order {
     Do(Command),
+    /// A command for an action.
+    Own(Command),
     /// An event in place of a command that the backlog did not admit.
     Emit(Event),
     Stop,
@@ -147,6 +152,15 @@ impl Ros1 {
         let ports = Ports { api: Port::reserve()?, tcpros: Port::reserve()? };
         let location = options.master_uri.clone();
         let shared = Arc::new(Shared::default());
+        let (orders, received) = unbounded_channel();
+        let actions = Actions::new(
+            &options.tautline_name,
+            options.installed.clone(),
+            selector,
+            events,
+            orders.downgrade(),
+            shared.clone(),
+        );
         let setup = Setup {
             own: OwnNode {
                 name: options.node_name.clone(),
@@ -165,12 +179,12 @@ impl Ros1 {
             },
             options,
             master,
-            selector,
-            events,
+            selector: actions.selector(),
+            events: actions.clone(),
+            actions,
             shared: shared.clone(),
         };
         let observer = setup.events.clone();
-        let (orders, received) = unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -54,11 +54,6 @@ impl Meaning {
     }
 }
 
-/// Whether the depth of a transient local topic is part of ROS 2: the status of an action has 1.
-pub fn has_known_depth(topic: &str) -> bool {
-    topic.ends_with("/_action/status")
-}
-
 /// `sensor_msgs::msg::dds_::LaserScan_` of `sensor_msgs/msg/LaserScan`.
 pub fn dds_type(ros_type: &str) -> Option<String> {
     let (namespace, name) = ros_type.rsplit_once('/')?;

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hashes that identify the version of a type: md5 in ROS 1, RIHS01 in ROS 2 (REP 2011).
 
+use super::action::is_part_of_action;
 use super::definition::{Arity, Base, Dialect, Primitive, Schema, Struct};
 use md5::{Digest, Md5};
 use sha2::Sha256;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// `package/msg/Type` of `package/Type`.
+/// `package/msg/Type` of `package/Type`, `package/action/Type` if it is a part of an action.
 pub fn ros2_name(name: &str) -> String {
     named_under(name, "msg")
 }
 
 fn named_under(name: &str, folder: &str) -> String {
+    let folder = if is_part_of_action(name) { "action" } else { folder };
     name.split_once('/').map_or_else(|| name.to_owned(), |(p, t)| format!("{p}/{folder}/{t}"))
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Definitions from the `.msg` and `.srv` files that are installed with either ROS. For ROS 1 also
+//! Definitions from the `.msg`, `.srv` and `.action` files that are installed with either ROS. For ROS 1 also
 //! from Python modules, since Debian installs these without their sources.
 
 use super::definition::{
@@ -15,8 +15,9 @@ const MAX_CACHED: usize = 1024;
 /// Kinds of files, by folder and extension.
 const MESSAGE: &str = "msg";
 const SERVICE: &str = "srv";
+const ACTION: &str = "action";
 
-/// The locations of these files: `ROOT/share/PACKAGE/msg/TYPE.msg`, `ROOT/share/PACKAGE/srv/TYPE.srv`.
+/// The locations of these files: `ROOT/share/PACKAGE/msg/TYPE.msg`, and so for `srv` and `action`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installed {
     roots: Vec<PathBuf>,
@@ -100,13 +101,36 @@ impl Installed {
         self.whole(&short_name(type_name), SERVICE, dialect)
     }
 
+    /// The definitions of an action's goal, result and feedback, each with the types that it needs.
+    pub fn action(&self, type_name: &str, dialect: Dialect) -> Result<[String; 3], Missing> {
+        let name = short_name(type_name);
+        let (text, file) = self.read(&name, ACTION)?;
+        let lines: Vec<&str> = text.lines().collect();
+        let parts: Vec<_> = lines.split(|line| is_between(line)).map(|it| it.join("\n")).collect();
+        let [goal, result, feedback] = <[String; 3]>::try_from(parts).map_err(|parts| {
+            let problem = format!("{} parts between lines '---'; allowed: 3", parts.len());
+            Missing::Unusable { file: file.clone(), problem }
+        })?;
+        let complete = |part| self.complete(&name, part, &file, HashSet::new(), dialect);
+        Ok([complete(goal)?, complete(result)?, complete(feedback)?])
+    }
+
     fn whole(&self, root: &str, kind: &str, dialect: Dialect) -> Result<String, Missing> {
-        let (mut text, file) = self.read(root, kind)?;
-        let mut wanted = needs(root, &text, dialect, &file)?;
-        let mut known = HashSet::new();
-        if kind == MESSAGE {
-            known.insert(root.to_owned());
-        }
+        let (text, file) = self.read(root, kind)?;
+        let known = (kind == MESSAGE).then(|| root.to_owned()).into_iter().collect();
+        self.complete(root, text, &file, known, dialect)
+    }
+
+    /// Appends the types that a text of `file` needs, except the `known` ones.
+    fn complete(
+        &self,
+        root: &str,
+        mut text: String,
+        file: &Path,
+        mut known: HashSet<String>,
+        dialect: Dialect,
+    ) -> Result<String, Missing> {
+        let mut wanted = needs(root, &text, dialect, file)?;
         while let Some(name) = wanted.pop() {
             if !known.insert(name.clone()) {
                 continue;

@@ -11,6 +11,7 @@
 //! Only `installed` has I/O: it reads `.msg` and `.srv` files. Definitions come from peers, and are
 //! untrusted until parsed.
 
+pub mod action;
 pub mod check;
 pub mod compose;
 mod constants;

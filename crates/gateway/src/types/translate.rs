@@ -10,6 +10,7 @@ use super::trust::{
     Untrusted, leaves_layout_open, peers_schema, trusted_definition, trusted_service,
 };
 use super::{Dialect, Schema, Transcoder, derive};
+use crate::mapping::action_of;
 use crate::{Service, Topic};
 use std::sync::Arc;
 
@@ -19,6 +20,12 @@ const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
 /// The ROS of a type: names of ROS 2 have a kind between package and type.
 pub fn dialect_of(type_name: &str) -> Dialect {
     if type_name.matches('/').count() > 1 { Dialect::Ros2 } else { Dialect::Ros1 }
+}
+
+/// Whether messages of a peer's topic or service of this name and type are translated for the local
+/// ROS. An action keeps the form of ROS 2 on the whole way: the gateway to ROS 1 converts it.
+pub fn is_translated(name: &str, type_name: &str, own: Dialect) -> bool {
+    dialect_of(type_name) != own && !(own == Dialect::Ros1 && action_of(name).is_some())
 }
 
 /// Converts messages of a peer's topic for the local ROS.
@@ -98,7 +105,7 @@ pub fn localize(
 ) -> Result<LocalForm, String> {
     let (definition, untrusted) = split(trusted_definition(offered, installed));
     let topic = Topic { definition, ..offered.clone() };
-    match own.filter(|own| *own != dialect_of(&topic.type_name)) {
+    match own.filter(|own| is_translated(&topic.name, &topic.type_name, *own)) {
         None => {
             let check = check_of_topic(&topic, installed);
             Ok(LocalForm { topic, translator: None, check, untrusted })
@@ -135,9 +142,13 @@ pub fn localize_service(
 ) -> Result<LocalService, String> {
     let (definition, untrusted) = split(trusted_service(offered, installed));
     let service = Service { definition, ..offered.clone() };
-    let Some(own) = own.filter(|own| *own != dialect_of(&service.type_name)) else {
+    let (name, type_name) = (&service.name, &service.type_name);
+    let Some(own) = own.filter(|own| is_translated(name, type_name, *own)) else {
         let check = check_of_service(&service, installed);
-        let service = Service { definition: "".into(), ..service };
+        // Calls pass as bytes. Only the gateway to ROS 1 needs the definitions of an action.
+        let is_converted = own == Some(Dialect::Ros1) && action_of(name).is_some();
+        let definition = if is_converted { service.definition } else { "".into() };
+        let service = Service { definition, ..service };
         return Ok(LocalService { service, translator: None, check });
     };
     match translate_service(&service, own, installed) {

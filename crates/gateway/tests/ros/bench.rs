@@ -232,6 +232,7 @@ impl Watched {
             call,
             request: request.to_vec().into(),
             patience: Duration::from_secs(patience),
+            peer: 0,
         });
     }
 

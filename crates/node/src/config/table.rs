@@ -157,7 +157,7 @@ pub const FILE: &[Setting] = &[
     shaped("services", Shape::Named(&SERVICES), Absent("peers can call no service of this robot"))
         .doc("Services of this robot that are advertised to peers, and how. The first name or pattern that matches a service applies. A peer may call only the services that its `call` names."),
     shaped("actions", Shape::Named(&ACTIONS), Absent("peers can use no action of this robot"))
-        .doc("ROS 2 actions of this robot that are advertised to peers: shorthand for the three services and two topics of each action. A peer may use only the actions that its `call` names. A ROS 1 action is five topics."),
+        .doc("Actions of this robot that are advertised to peers, of actionlib (ROS 1) or ROS 2. Peers of either ROS can use them. A peer may use only the actions that its `call` names."),
     shaped("watchdogs", Shape::Named(&WATCHDOGS), Absent("no safe messages"))
         .doc("Topics from peers, by their local names, for which this node publishes a safe message when messages stop: TOPIC: TIME, or TOPIC: with the keys below. The first message from a peer arms the watchdog."),
     shaped("tf", Shape::Section(TF), Absent("every transform is sent unchanged"))
@@ -195,7 +195,7 @@ const ROS1: &[Setting] = &[
     NODE_NAME,
     list("definitions", Kind::Folder, Computed("CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH, then /usr"))
         .example("[/opt/ros/noetic]")
-        .doc("Folders of installed types (FOLDER/share/PACKAGE/msg and srv; messages also FOLDER/lib/python3/dist-packages/PACKAGE/msg). Services and peers with ROS 2 need them. They take precedence over definitions from peers."),
+        .doc("Folders of installed types (FOLDER/share/PACKAGE/msg, srv and action; messages also FOLDER/lib/python3/dist-packages/PACKAGE/msg). Services and peers with ROS 2 need them. They take precedence over definitions from peers."),
 ];
 
 const NODE_NAME: Setting =

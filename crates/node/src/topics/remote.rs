@@ -25,7 +25,7 @@ pub(super) use publications::{Publication, is_same_type};
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use tautline_gateway::types::translate::{Translator, dialect_of};
+use tautline_gateway::types::translate::{Translator, is_translated};
 use tautline_gateway::{Classes, Command, Liveliness, Qos, Topic};
 use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Role};
 
@@ -231,7 +231,8 @@ impl Topics {
         offered: OfferedTopic,
         definition: Arc<str>,
     ) {
-        let foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
+        let (offered_name, type_name) = (&offered.name, &offered.type_name);
+        let foreign = self.dialect.is_some_and(|own| is_translated(offered_name, type_name, own));
         let over_rate = self.remote.get(key).map(|it| it.over_rate).unwrap_or_default();
         let checked = self.checked_before(key, &offered);
         let accepted = self.accepted_name(key.peer, Act::Publish, &offered);

@@ -7,6 +7,7 @@ mod services;
 mod slave_api;
 mod subscribing;
 
+use super::actions::Actions;
 use super::admission::Admitted;
 use super::byte_budget::ByteBudget;
 use super::connection::Identity;
@@ -44,6 +45,7 @@ pub(super) struct Setup {
     pub identity: Identity,
     pub selector: Selector,
     pub events: Arc<dyn Events>,
+    pub actions: Arc<Actions>,
     pub shared: Arc<Shared>,
 }
 
@@ -148,15 +150,23 @@ impl Actor {
     /// Runs until stopped, or until all senders of orders are dropped.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         self.add_registration(Role::Subscriber, TOPIC_OF_ALL_NODES);
+        let actions = self.setup.actions.clone();
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Do(command)) => self.command(command),
+                    Some(Order::Do(command)) => {
+                        if let Some(command) = actions.command(command) {
+                            self.command(command);
+                        }
+                    }
+                    Some(Order::Own(command)) => self.command(command),
                     Some(Order::Emit(event)) => self.emit(event),
                     Some(Order::Stop) | None => break,
                 },
                 Some(note) = self.received.recv() => self.note(note),
                 () = reached(self.polls.next()) => self.poll(),
+                () = reached(actions.next_timeout()) => actions.handle_timeout(),
+                () = actions.changed() => {}
             }
         }
         self.unregister_all().await;
@@ -184,7 +194,7 @@ impl Actor {
             Command::Serve { service } => self.serve(service),
             Command::Unserve { service } => self.unserve(&service),
             Command::Answer { call, outcome, .. } => self.answer(call, outcome),
-            Command::Call { service, call, request, patience } => {
+            Command::Call { service, call, request, patience, .. } => {
                 self.call(service, call, request, patience);
             }
             Command::Reselect => self.reselect(),

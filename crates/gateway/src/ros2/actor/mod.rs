@@ -13,8 +13,9 @@ use super::subscription::Subscription;
 use super::{Context, Order, Publications, Ros2Options, qos};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
+use crate::mapping::is_action_status;
 use crate::types::installed::{Cache, Installed};
-use crate::types::{Dialect, Schema, hash};
+use crate::types::{Dialect, Schema, action, hash};
 use crate::{Event, Named, Selector, Topic};
 use bytes::Bytes;
 use services::Services;
@@ -210,7 +211,7 @@ impl Actor {
             Serve { service } => self.serve(service),
             Unserve { service } => self.unserve(&service),
             Answer { service, call, outcome } => self.answer(service, call, outcome),
-            Call { service, call, request, patience } => {
+            Call { service, call, request, patience, .. } => {
                 let deadline = Instant::now() + patience;
                 self.call(super::calls::Call { service, call, request, patience, deadline });
             }
@@ -335,7 +336,8 @@ impl Actor {
         self.set_trouble(name, "types", others);
         if offer.united.transient_local {
             // Peers get as many messages as their publishers keep only if that is known before.
-            let is_new = !self.offered.contains_key(name) && !names::has_known_depth(name);
+            // The status of an action keeps one.
+            let is_new = !self.offered.contains_key(name) && !is_action_status(name);
             if is_new && self.histories.is_uncounted(name) {
                 return;
             }
@@ -379,8 +381,7 @@ impl Actor {
     /// Empty if it is not installed: the type still passes between robots with ROS 2.
     fn definition(&mut self, type_name: &str) -> Arc<str> {
         let read = |installed: &Installed| match type_name.split('/').nth(1) {
-            // The type is a part of an action, which has three services and two topics.
-            Some("action") => Ok(String::new()),
+            Some("action") => action::installed_part(type_name, installed),
             Some("srv") => installed.service(type_name, Dialect::Ros2),
             _ => installed.definition(type_name, Dialect::Ros2),
         };

@@ -12,9 +12,11 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::{Named, Qos, Topic};
 
 const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3-rosbag \
-    python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs";
+    python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs \
+    python3-actionlib python3-actionlib-msgs";
 
-fn ros(program: &str, master: &str, scratch: &Path) -> Process {
+/// A program of ROS 1 at a master, with a folder for its files.
+pub fn ros(program: &str, master: &str, scratch: &Path) -> Process {
     let mut process = Process::new(program);
     process
         .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")

@@ -298,7 +298,7 @@ impl Topics {
             }
             return self.answered(now, call, &Err(reason));
         }
-        self.gateway(Command::Call { service, call, request, patience });
+        self.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
     }
 
     /// Returns the time at which the next call times out.

@@ -39,7 +39,7 @@ fn dealings(world: &mut World, side: usize) -> Vec<String> {
     let line = |command: Command| match command {
         Command::Serve { service } => Some(format!("serve {} {}", service.name, service.type_name)),
         Command::Unserve { service } => Some(format!("unserve {service}")),
-        Command::Call { service, call, request, patience } => {
+        Command::Call { service, call, request, patience, .. } => {
             Some(format!("call {service} {call} {} {patience:?}", text(&request)))
         }
         Command::Answer { service, call, outcome: Ok(response) } => {

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Actions: this gateway presents them to the node in the form of ROS 2, three services and two
+//! topics, and to this robot as actionlib's five topics.
+//!
+//! ```text
+//!  actionlib server ◀─ goal, cancel ── [Offered] ◀─ Call ─────────── node: a peer calls
+//!                   ── status, result ▶          ── Answered ──────▶
+//!  actionlib client ── goal, cancel ─▶ [Served]  ── Called ────────▶ node: calls a peer
+//!                   ◀─ status, result ─          ◀─ Answer, Publish ─
+//! ```
+//! [`Actions`] stands between the gateway and the node: it takes the commands and events of actions
+//! and passes all others. All its callers run on the gateway's thread. [`Offered`] and [`Served`]
+//! are state machines without I/O (docs/decisions/0057-actions-have-the-form-of-ros-2.md).
+
+mod messages;
+mod names;
+mod offered;
+mod peers;
+mod served;
+#[cfg(test)]
+mod tests;
+
+use super::Order;
+use crate::lock::lock;
+use crate::mapping::is_action_status;
+use crate::shared::Shared;
+use crate::threads::End;
+use crate::types::Dialect;
+use crate::types::action::{ActionType, Part, Parts, STATUS_ARRAY};
+use crate::types::installed::Installed;
+use crate::{
+    CallId, Command, Event, Events, Kept, Named, Origin, Selector, Service, Source, Topic, identity,
+};
+use bytes::Bytes;
+use messages::Stamp;
+use names::Names;
+use offered::{Call, Offered};
+use served::Served;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::WeakUnboundedSender;
+
+/// Actions offered, and served, at most.
+const MAX_ACTIONS: usize = 256;
+/// Numbers of calls that this module makes; those of the gateway are lower.
+const FIRST_CALL: CallId = 1 << 62;
+/// Why a peer's action is refused.
+const LOCAL_SERVER: &str = "a server of this robot has this name";
+
+/// Now, by both clocks.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    pub now: Instant,
+    /// For the headers of messages.
+    pub stamp: Stamp,
+}
+
+impl Moment {
+    fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let secs = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+        Self { now: Instant::now(), stamp: Stamp { secs, nanos: since.subsec_nanos() } }
+    }
+}
+
+/// What a state machine wants done.
+#[derive(Debug)]
+enum Output {
+    /// By the gateway.
+    Command(Command),
+    /// By the node.
+    Event(Event),
+}
+
+#[derive(Debug, Default)]
+struct Outputs {
+    all: Vec<Output>,
+    calls: CallId,
+}
+
+impl Outputs {
+    fn command(&mut self, command: Command) {
+        self.all.push(Output::Command(command));
+    }
+
+    fn event(&mut self, event: Event) {
+        self.all.push(Output::Event(event));
+    }
+
+    fn advertise(&mut self, topic: Topic) {
+        self.command(Command::Advertise { topic });
+    }
+
+    fn unadvertise(&mut self, topic: String) {
+        self.command(Command::Unadvertise { topic });
+    }
+
+    fn subscribe(&mut self, topic: String) {
+        self.command(Command::Subscribe { topic });
+    }
+
+    fn unsubscribe(&mut self, topic: String) {
+        self.command(Command::Unsubscribe { topic });
+    }
+
+    fn publish(&mut self, topic: String, payload: Bytes) {
+        let (source, origin) = (Source::here(0), Origin::default());
+        self.command(Command::Publish { topic, source, payload, origin });
+    }
+
+    /// A message of a topic of ROS 2.
+    fn message(&mut self, topic: String, payload: Bytes) {
+        let (source, received) = (Source::here(0), Instant::now());
+        // The last status is for late joiners; the same status again is no news.
+        let kept = is_action_status(&topic).then(|| Kept {
+            identity: identity(&payload),
+            depth: 1,
+            is_repeatable: true,
+            is_history: false,
+        });
+        let origin = Origin { kept, ..Origin::default() };
+        self.event(Event::Message { topic, source, payload, origin, received });
+    }
+
+    fn next_call(&mut self) -> CallId {
+        self.calls += 1;
+        FIRST_CALL + self.calls
+    }
+}
+
+/// What a peer offers of an action.
+#[derive(Debug, Default)]
+struct Found {
+    services: BTreeMap<String, Service>,
+    topics: BTreeMap<String, Topic>,
+}
+
+/// The topics of an action that local nodes publish: those of a server, and the goals of clients.
+#[derive(Debug, Default)]
+struct Seen(BTreeMap<String, Topic>);
+
+impl Seen {
+    fn has_server(&self, names: &Names) -> bool {
+        self.0.get(&names.status()).is_some_and(|topic| topic.type_name == STATUS_ARRAY)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// The topics of local nodes, by action.
+    seen: BTreeMap<String, Seen>,
+    offered: BTreeMap<String, Offered>,
+    /// The services and topics of peers' actions, by action.
+    found: BTreeMap<String, Found>,
+    served: BTreeMap<String, Served>,
+    /// Topics that the node reads as well.
+    node_reads: BTreeSet<String>,
+    /// Topics read for actions.
+    own_reads: BTreeSet<String>,
+    out: Outputs,
+}
+
+/// The actions of one gateway.
+pub(super) struct Actions {
+    state: Mutex<State>,
+    /// Names of actions that peers serve, for [`Actions::selector`].
+    served: Arc<Mutex<BTreeSet<String>>>,
+    events: Arc<dyn Events>,
+    selector: Selector,
+    orders: WeakUnboundedSender<Order>,
+    shared: Arc<Shared>,
+    installed: Installed,
+    robot: String,
+    changed: Notify,
+}
+
+impl Actions {
+    pub fn new(
+        robot: &str,
+        installed: Installed,
+        selector: Selector,
+        events: Arc<dyn Events>,
+        orders: WeakUnboundedSender<Order>,
+        shared: Arc<Shared>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            served: Arc::default(),
+            events,
+            selector,
+            orders,
+            shared,
+            installed,
+            robot: robot.into(),
+            changed: Notify::new(),
+        })
+    }
+
+    /// The selector of the gateway: what the node selects, and the topics of actions.
+    pub fn selector(&self) -> Selector {
+        let (selector, served) = (self.selector.clone(), self.served.clone());
+        Arc::new(move |named| {
+            if selector(named) {
+                return true;
+            }
+            let Named::Topic(topic) = named else { return false };
+            Names::of_ros1(topic).is_some_and(|(names, _)| {
+                selector(Named::Service(&names.send_goal()))
+                    || lock(&served).contains(&names.action)
+            })
+        })
+    }
+
+    /// Takes a command of the node if it is about an action; others are returned for the gateway.
+    pub fn command(&self, command: Command) -> Option<Command> {
+        let mut state = lock(&self.state);
+        let at = Moment::now();
+        let rest = self.take_command(&mut state, at, command);
+        self.flush(&mut state);
+        rest
+    }
+
+    /// The time at which [`Actions::handle_timeout`] is due.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let state = lock(&self.state);
+        let offered = state.offered.values().filter_map(Offered::next_timeout);
+        offered.chain(state.served.values().filter_map(Served::next_timeout)).min()
+    }
+
+    /// Waits until [`Actions::next_timeout`] may be earlier.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub fn handle_timeout(&self) {
+        let mut state = lock(&self.state);
+        let (at, all) = (Moment::now(), &mut *state);
+        all.offered.values_mut().for_each(|action| action.handle_timeout(at, &mut all.out));
+        all.served.values_mut().for_each(|action| action.handle_timeout(at, &mut all.out));
+        self.end_all(all, at);
+        self.flush(all);
+    }
+
+    /// Ends the topics and services of actions whose servers stopped a while ago.
+    fn end_all(&self, state: &mut State, at: Moment) {
+        for (_, action) in state.offered.extract_if(.., |_, action| action.has_ended(at)) {
+            action.end(&mut state.out);
+        }
+        for (name, action) in state.served.extract_if(.., |_, action| action.has_ended(at)) {
+            action.end(&mut state.out);
+            lock(&self.served).remove(&name);
+        }
+    }
+
+    /// Hands the outputs over, in order.
+    fn flush(&self, state: &mut State) {
+        if state.out.all.is_empty() {
+            return;
+        }
+        for output in std::mem::take(&mut state.out.all) {
+            match output {
+                Output::Event(event) => self.events.emit(event),
+                Output::Command(command) => {
+                    if Self::has_effect(state, &command) {
+                        self.order(command);
+                    }
+                }
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Whether the gateway has to execute a command of an action: the node may read the same topic.
+    fn has_effect(state: &mut State, command: &Command) -> bool {
+        match command {
+            Command::Subscribe { topic } => {
+                state.own_reads.insert(topic.clone());
+                !state.node_reads.contains(topic)
+            }
+            Command::Unsubscribe { topic } => {
+                state.own_reads.remove(topic);
+                !state.node_reads.contains(topic)
+            }
+            _ => true,
+        }
+    }
+
+    fn order(&self, command: Command) {
+        // The gateway may be stopping.
+        let Some(orders) = self.orders.upgrade() else { return };
+        let bytes = match &command {
+            Command::Publish { topic, payload, .. } => {
+                if !self.shared.admit(topic, payload.len()) {
+                    return;
+                }
+                Some(payload.len())
+            }
+            _ => None,
+        };
+        if orders.send(Order::Own(command)).is_err()
+            && let Some(bytes) = bytes
+        {
+            self.shared.backlog.release(bytes);
+        }
+    }
+
+    fn take_command(&self, state: &mut State, at: Moment, command: Command) -> Option<Command> {
+        match command {
+            Command::Serve { service } if Names::of_service(&service.name).is_some() => {
+                self.found_service(state, at, service);
+            }
+            Command::Unserve { service } if Names::of_service(&service).is_some() => {
+                self.lost_part(state, at, &service);
+            }
+            Command::Advertise { topic } if Names::of_ros2_topic(&topic).is_some() => {
+                self.found_topic(state, at, topic);
+            }
+            Command::Unadvertise { topic } if Names::of_ros2(&topic).is_some() => {
+                self.lost_part(state, at, &topic);
+            }
+            Command::Publish { topic, payload, .. } if Names::of_ros2(&topic).is_some() => {
+                self.shared.backlog.release(payload.len());
+                let names = Names::of_ros2(&topic)?;
+                let action = state.served.get_mut(&names.action)?;
+                match topic == names.ros2_status() {
+                    true => action.on_status(at, &payload, &mut state.out),
+                    false => action.on_feedback(at, &payload, &mut state.out),
+                }
+            }
+            Command::Answer { service, call, outcome } if call >= FIRST_CALL => {
+                if let Ok(response) = &outcome {
+                    self.shared.backlog.release(response.len());
+                }
+                let (names, _) = Names::of_service(&service)?;
+                let action = state.served.get_mut(&names.action)?;
+                action.on_answer(at, call, &outcome, &mut state.out);
+            }
+            Command::Call { service, call, request, patience, peer }
+                if Names::of_service(&service).is_some() =>
+            {
+                self.shared.backlog.release(request.len());
+                let (names, part) = Names::of_service(&service)?;
+                match state.offered.get_mut(&names.action) {
+                    Some(action) => {
+                        let call = Call { peer, part, call, request, patience };
+                        action.on_call(at, call, &mut state.out);
+                    }
+                    None => {
+                        let outcome = Err(format!("no server of {} is known", names.action));
+                        state.out.event(Event::Answered { service, call, outcome });
+                    }
+                }
+            }
+            Command::Subscribe { topic } if Names::of_ros2(&topic).is_some() => {
+                self.node_wants(state, &topic, true);
+            }
+            Command::Unsubscribe { topic } if Names::of_ros2(&topic).is_some() => {
+                self.node_wants(state, &topic, false);
+            }
+            Command::Subscribe { topic } => {
+                state.node_reads.insert(topic.clone());
+                return (!state.own_reads.contains(&topic)).then_some(Command::Subscribe { topic });
+            }
+            Command::Unsubscribe { topic } => {
+                state.node_reads.remove(&topic);
+                let is_read = state.own_reads.contains(&topic);
+                return (!is_read).then_some(Command::Unsubscribe { topic });
+            }
+            Command::Reselect => {
+                self.reselect(state, at);
+                return Some(Command::Reselect);
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn node_wants(&self, state: &mut State, topic: &str, wanted: bool) {
+        let Some(names) = Names::of_ros2(topic) else { return };
+        if let Some(action) = state.offered.get_mut(&names.action) {
+            action.on_wanted(topic, wanted, &mut state.out);
+        }
+    }
+
+    /// Takes the part of a gateway's event that is about actions; `true`: the node gets it as well.
+    fn take_event(&self, state: &mut State, at: Moment, event: &Event) -> bool {
+        match event {
+            Event::Offered(topic) => {
+                self.seen(state, at, topic);
+                (self.selector)(Named::Topic(&topic.name))
+            }
+            Event::Withdrawn { topic } => {
+                self.unseen(state, at, topic);
+                // The node ignores the withdrawal of a topic that it does not know.
+                true
+            }
+            Event::Message { topic, source, payload, .. } => {
+                self.on_message(state, at, topic, *source, payload);
+                state.node_reads.contains(topic) || !state.own_reads.contains(topic)
+            }
+            Event::SourceGone { topic, source } => {
+                if let Some((names, _)) = Names::of_ros1(topic)
+                    && *topic == names.status()
+                    && let Some(action) = state.offered.get_mut(&names.action)
+                {
+                    action.on_source_gone(at, *source);
+                    self.changed.notify_one();
+                }
+                state.node_reads.contains(topic) || !state.own_reads.contains(topic)
+            }
+            Event::Wanted { topic, wanted } => {
+                let Some((names, _)) = Names::of_ros1(topic) else { return true };
+                if let Some(action) = state.offered.get_mut(&names.action) {
+                    if *topic == names.goal() {
+                        action.on_connected(at, *wanted, &mut state.out);
+                    }
+                    let own = [names.goal(), names.cancel()];
+                    return !own.contains(topic);
+                }
+                !state.served.contains_key(&names.action)
+            }
+            _ => true,
+        }
+    }
+
+    fn on_message(
+        &self,
+        state: &mut State,
+        at: Moment,
+        topic: &str,
+        source: Source,
+        payload: &[u8],
+    ) {
+        if !state.own_reads.contains(topic) {
+            return;
+        }
+        let Some((names, _)) = Names::of_ros1(topic) else { return };
+        let out = &mut state.out;
+        if let Some(action) = state.offered.get_mut(&names.action) {
+            match topic {
+                _ if *topic == names.status() => action.on_status(at, source, payload, out),
+                _ if *topic == names.result() => action.on_result(at, source, payload, out),
+                _ if *topic == names.feedback() => action.on_feedback(at, source, payload, out),
+                _ => {}
+            }
+            // Its timers may have changed without an output.
+            self.changed.notify_one();
+        } else if let Some(action) = state.served.get_mut(&names.action) {
+            match topic {
+                _ if *topic == names.goal() => action.on_goal(at, payload, out),
+                _ if *topic == names.cancel() => action.on_cancel(at, payload, out),
+                _ => {}
+            }
+        }
+    }
+
+    /// A local node publishes a topic that may be one of an action.
+    fn seen(&self, state: &mut State, at: Moment, topic: &Topic) {
+        let Some((names, end)) = Names::of_ros1(&topic.name) else { return };
+        let is_new = !state.seen.contains_key(&names.action);
+        if end == "cancel" || is_new && state.seen.len() >= MAX_ACTIONS {
+            return;
+        }
+        let seen = state.seen.entry(names.action.clone()).or_default();
+        let before = seen.0.insert(topic.name.clone(), topic.clone());
+        let has_server = seen.has_server(&names);
+        if state.served.get(&names.action).is_some_and(|it| !it.is_stopping()) && has_server {
+            self.stop_serving(state, at, &names.action);
+            let reason = format!("{} is not served: {LOCAL_SERVER}", names.action);
+            self.refuse(state, names.action.clone(), reason);
+        }
+        let is_other = before.is_some_and(|before| before.type_hash != topic.type_hash);
+        if is_other && topic.name != names.goal() {
+            self.stop_offering(state, at, &names.action);
+        }
+        self.offer(state, names);
+    }
+
+    fn stop_offering(&self, state: &mut State, at: Moment, action: &str) {
+        if let Some(action) = state.offered.get_mut(action).filter(|it| !it.is_stopping()) {
+            action.stop(at, &mut state.out);
+        }
+        self.end_all(state, at);
+    }
+
+    /// The node's selector has changed.
+    fn reselect(&self, state: &mut State, at: Moment) {
+        let may_leave = |action: &String| self.may_leave(&Names { action: action.clone() });
+        let denied: Vec<_> = state.offered.keys().filter(|it| !may_leave(it)).cloned().collect();
+        for action in denied {
+            self.stop_offering(state, at, &action);
+        }
+        for action in state.seen.keys().cloned().collect::<Vec<_>>() {
+            self.offer(state, Names { action });
+        }
+    }
+
+    fn may_leave(&self, names: &Names) -> bool {
+        (self.selector)(Named::Service(&names.send_goal()))
+    }
+
+    /// Offers an action whose server has all its topics.
+    fn offer(&self, state: &mut State, names: Names) {
+        let is_offered = |action: &Offered| !action.is_stopping();
+        if state.offered.get(&names.action).is_some_and(is_offered) || !self.may_leave(&names) {
+            return;
+        }
+        let Some(Seen(topics)) = state.seen.get(&names.action) else { return };
+        let status = topics.get(&names.status());
+        let (Some(result), Some(_)) = (topics.get(&names.result()), topics.get(&names.feedback()))
+        else {
+            return;
+        };
+        let name = result.type_name.strip_suffix("ActionResult");
+        let (Some(name), true) = (name, status.is_some_and(|it| it.type_name == STATUS_ARRAY))
+        else {
+            return;
+        };
+        let mut parts = Parts::default();
+        for (topic, part) in [
+            (names.goal(), Part::Goal),
+            (names.result(), Part::Result),
+            (names.feedback(), Part::Feedback),
+        ] {
+            if let Some(topic) = topics.get(&topic) {
+                parts.add(part, &topic.type_name, &topic.definition, Dialect::Ros1);
+            }
+        }
+        let parts = parts.or(Parts::installed(name, Dialect::Ros1, &self.installed));
+        match ActionType::new(name, parts, Parts::default()) {
+            Ok(types) => {
+                self.shared.troubles.clear(&names.action, "action");
+                if let Some(before) = state.offered.remove(&names.action) {
+                    before.end(&mut state.out);
+                }
+                let action = Offered::new(names.clone(), &self.robot, types);
+                action.start(&mut state.out);
+                state.offered.insert(names.action, action);
+            }
+            Err(reason) => {
+                let action = &names.action;
+                let reason = format!(
+                    "the action {action} ({name}) is not offered: {reason} below the folders of \
+                     ros1: definitions"
+                );
+                self.refuse(state, names.action, reason);
+            }
+        }
+    }
+
+    fn unseen(&self, state: &mut State, at: Moment, topic: &str) {
+        let Some((names, _)) = Names::of_ros1(topic) else { return };
+        let Some(Seen(topics)) = state.seen.get_mut(&names.action) else { return };
+        topics.remove(topic);
+        let has_server = state.seen.get(&names.action).is_some_and(|it| it.has_server(&names));
+        if state.seen.get(&names.action).is_some_and(|it| it.0.is_empty()) {
+            state.seen.remove(&names.action);
+        }
+        if topic != names.goal() {
+            self.shared.troubles.clear(&names.action, "action");
+            self.stop_offering(state, at, &names.action);
+        }
+        if topic == names.status() && !has_server && !state.served.contains_key(&names.action) {
+            // A peer's server of the name may have been refused because of it.
+            self.serve(state, at, names);
+        }
+    }
+}
+
+impl Events for Actions {
+    fn emit(&self, event: Event) {
+        let mut state = lock(&self.state);
+        if let Event::Message { topic, .. } = &event
+            && !state.own_reads.contains(topic)
+        {
+            return self.events.emit(event);
+        }
+        let passes = self.take_event(&mut state, Moment::now(), &event);
+        if passes {
+            self.events.emit(event);
+        }
+        self.flush(&mut state);
+    }
+
+    fn ended(&self, thread: &str, how: End) {
+        self.events.ended(thread, how);
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which actions of peers are served: those of which all services and topics are known, unless a
+//! server of this robot has the name.
+
+use super::served::Served;
+use super::{Actions, Found, LOCAL_SERVER, MAX_ACTIONS, Moment, Names, State};
+use crate::lock::lock;
+use crate::types::Dialect;
+use crate::types::action::{ActionType, Part, Parts, action_of_type};
+use crate::types::trust::trusted_service;
+use crate::{Event, Service, Topic};
+
+impl Actions {
+    /// A peer's service of an action.
+    pub(super) fn found_service(&self, state: &mut State, at: Moment, mut service: Service) {
+        let Some((names, _)) = Names::of_service(&service.name) else { return };
+        // The peer's text counts only with the offered hash, and installed types precede it.
+        service.definition = trusted_service(&service, &self.installed).unwrap_or_else(|reason| {
+            tracing::warn!(service = service.name, %reason, "a peer's definition is not used");
+            "".into()
+        });
+        let is_new = !state.found.contains_key(&names.action);
+        if is_new && state.found.len() >= MAX_ACTIONS {
+            let reason = format!("{MAX_ACTIONS} actions of peers are served already");
+            return state.out.event(Event::Refused { topic: names.action, reason });
+        }
+        let found = state.found.entry(names.action.clone()).or_default();
+        if found.services.insert(service.name.clone(), service.clone()) != Some(service) {
+            self.serve(state, at, names);
+        }
+    }
+
+    pub(super) fn found_topic(&self, state: &mut State, at: Moment, topic: Topic) {
+        let Some(names) = Names::of_ros2(&topic.name) else { return };
+        let is_new = !state.found.contains_key(&names.action);
+        if is_new && state.found.len() >= MAX_ACTIONS {
+            return;
+        }
+        let found = state.found.entry(names.action.clone()).or_default();
+        if found.topics.insert(topic.name.clone(), topic.clone()).as_ref() == Some(&topic) {
+            return;
+        }
+        match state.served.get(&names.action).filter(|action| !action.is_stopping()) {
+            // Advertised anew: the node asks again who wants it.
+            Some(action) => action.want(true, &mut state.out),
+            None => self.serve(state, at, names),
+        }
+    }
+
+    /// Serves an action of which everything is known.
+    pub(super) fn serve(&self, state: &mut State, at: Moment, names: Names) {
+        let Some(found) = state.found.get(&names.action) else { return };
+        let all = names.services().into_iter().chain(names.ros2_topics());
+        let is_known =
+            |name: &String| found.services.contains_key(name) || found.topics.contains_key(name);
+        if !all.into_iter().all(|name| is_known(&name)) {
+            return;
+        }
+        let types = self.types_of_peer(&names, found);
+        self.stop_serving(state, at, &names.action);
+        self.end_now(state, &names.action);
+        let refused = match types {
+            _ if state.seen.get(&names.action).is_some_and(|seen| seen.has_server(&names)) => {
+                Err(LOCAL_SERVER.to_owned())
+            }
+            types => types,
+        };
+        match refused {
+            Ok(types) => {
+                let action = Served::new(at, names.clone(), &self.robot, types);
+                lock(&self.served).insert(names.action.clone());
+                action.start(&mut state.out);
+                state.served.insert(names.action, action);
+            }
+            Err(reason) => {
+                let reason = format!("the action {} is not served: {reason}", names.action);
+                self.refuse(state, names.action, reason);
+            }
+        }
+    }
+
+    /// Reports a refusal in status and log.
+    pub(super) fn refuse(&self, state: &mut State, topic: String, reason: String) {
+        if self.shared.troubles.set(&topic, "action", reason.clone()) {
+            state.out.event(Event::Refused { topic, reason });
+        }
+    }
+
+    fn types_of_peer(&self, names: &Names, found: &Found) -> Result<ActionType, String> {
+        let goal = found.services.get(&names.send_goal());
+        let type_name = goal.map(|service| service.type_name.as_str()).unwrap_or_default();
+        let Some((name, _)) = action_of_type(type_name) else {
+            return Err(format!("'{type_name}' is no type of a goal of ROS 2"));
+        };
+        let mut theirs = Parts::default();
+        for (service, part) in [(names.send_goal(), Part::Goal), (names.get_result(), Part::Result)]
+        {
+            if let Some(service) = found.services.get(&service) {
+                theirs.add(part, &service.type_name, &service.definition, Dialect::Ros2);
+            }
+        }
+        if let Some(topic) = found.topics.get(&names.ros2_feedback()) {
+            theirs.add(Part::Feedback, &topic.type_name, &topic.definition, Dialect::Ros2);
+        }
+        let own = Parts::installed(&name, Dialect::Ros1, &self.installed);
+        ActionType::new(&name, own, theirs)
+    }
+
+    /// A peer has withdrawn a service or topic of an action.
+    pub(super) fn lost_part(&self, state: &mut State, at: Moment, name: &str) {
+        let names = Names::of_service(name).map(|(names, _)| names).or(Names::of_ros2(name));
+        let Some(names) = names else { return };
+        if let Some(found) = state.found.get_mut(&names.action) {
+            found.services.remove(name);
+            found.topics.remove(name);
+            if found.services.is_empty() && found.topics.is_empty() {
+                state.found.remove(&names.action);
+            }
+        }
+        self.shared.troubles.clear(&names.action, "action");
+        self.stop_serving(state, at, &names.action);
+    }
+
+    pub(super) fn stop_serving(&self, state: &mut State, at: Moment, action: &str) {
+        if let Some(action) = state.served.get_mut(action).filter(|it| !it.is_stopping()) {
+            action.stop(at, &mut state.out);
+        }
+        self.end_all(state, at);
+    }
+
+    fn end_now(&self, state: &mut State, action: &str) {
+        if let Some(action) = state.served.remove(action) {
+            action.end(&mut state.out);
+        }
+    }
+}

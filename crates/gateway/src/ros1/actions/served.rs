@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A peer's action of ROS 2, served to the actionlib clients of this robot. A state machine: messages
+//! of clients and answers of the peer go in, calls of ROS 2's services and messages come out.
+//!
+//! A goal whose outcome cannot be known any more leaves the status message, upon which actionlib's
+//! clients declare it LOST: no server may send that state (actionlib_msgs/GoalStatus).
+
+use super::messages::{self, GoalId, GoalStatus, Stamp, ros1, ros2};
+use super::names::ServicePart;
+use super::offered::FAREWELL;
+use super::{Moment, Names, Outputs};
+use crate::ros1::shown;
+use crate::types::action::{self, ActionType, Part, Uuid};
+use crate::{CallId, Event, Outcome};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Goals of one action that have not ended; further ones are rejected. Each waits for its result in
+/// a call, of which the node allows 32 for one service.
+pub(super) const MAX_GOALS: usize = 24;
+/// Goals of one action in its status message.
+const MAX_LISTED: usize = 256;
+/// Cancel messages kept for goals that have not arrived yet, on another connection.
+const MAX_EARLY_CANCELS: usize = 16;
+/// Calls of the peer's services under way for one action, beyond which requests to cancel all goals
+/// are dropped: each goal has at most one call of each service.
+const MAX_CALLS: usize = 4 * MAX_GOALS;
+/// Time between two status messages, and for which they list ended goals; actionlib's defaults.
+const STATUS_PERIOD: Duration = Duration::from_millis(200);
+const LISTED_AFTER_END: Duration = Duration::from_secs(5);
+/// Time between two attempts of a failed call; each may be repeated without another effect.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long the result of a goal is asked for in vain before the goal is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The state of a cancel request for one goal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Canceling {
+    No,
+    /// To be sent at this time, or as soon as the goal is accepted.
+    Wanted(Instant),
+    /// The peer has it, or is asked.
+    Sent,
+}
+
+#[derive(Debug)]
+struct Goal {
+    uuid: Uuid,
+    status: GoalStatus,
+    accepted: bool,
+    canceling: Canceling,
+    /// When the result is asked for again.
+    retry: Option<Instant>,
+    /// Since when no question for the result succeeds.
+    failing: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    uuid: Uuid,
+    part: ServicePart,
+}
+
+#[derive(Debug)]
+pub(super) struct Served {
+    names: Names,
+    robot: String,
+    types: ActionType,
+    goals: Vec<Goal>,
+    calls: BTreeMap<CallId, Pending>,
+    early_cancels: VecDeque<(GoalId, Instant)>,
+    next_status: Instant,
+    /// When the topics end, once the peer's server has stopped.
+    ends: Option<Instant>,
+    seq: u32,
+}
+
+impl Served {
+    pub fn new(at: Moment, names: Names, robot: &str, types: ActionType) -> Self {
+        Self {
+            names,
+            robot: robot.into(),
+            types,
+            goals: Vec::new(),
+            calls: BTreeMap::new(),
+            early_cancels: VecDeque::new(),
+            next_status: at.now,
+            ends: None,
+            seq: 0,
+        }
+    }
+
+    pub fn start(&self, out: &mut Outputs) {
+        out.advertise(action::ros1_status(self.names.status()));
+        out.advertise(self.types.ros1_topic(Part::Feedback, self.names.feedback()));
+        out.advertise(self.types.ros1_topic(Part::Result, self.names.result()));
+        out.subscribe(self.names.goal());
+        out.subscribe(self.names.cancel());
+        self.want(true, out);
+    }
+
+    /// Asks for the peer's feedback and status messages.
+    pub fn want(&self, wanted: bool, out: &mut Outputs) {
+        for topic in self.names.ros2_topics() {
+            out.event(Event::Wanted { topic, wanted });
+        }
+    }
+
+    /// The peer's server has stopped: its goals are lost.
+    pub fn stop(&mut self, at: Moment, out: &mut Outputs) {
+        let was_busy = self.goals.iter().any(|goal| goal.ended.is_none());
+        self.goals.clear();
+        self.calls.clear();
+        self.publish_status(at, out);
+        self.ends = Some(if was_busy { at.now + FAREWELL } else { at.now });
+    }
+
+    /// Whether the topics have to end.
+    pub fn has_ended(&self, at: Moment) -> bool {
+        self.ends.is_some_and(|ends| ends <= at.now)
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.ends.is_some()
+    }
+
+    pub fn end(self, out: &mut Outputs) {
+        for topic in [self.names.status(), self.names.feedback(), self.names.result()] {
+            out.unadvertise(topic);
+        }
+        out.unsubscribe(self.names.goal());
+        out.unsubscribe(self.names.cancel());
+    }
+
+    /// The goal of a client.
+    pub fn on_goal(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
+        let Ok((mut id, goal)) = messages::read_goal(message) else { return };
+        if self.is_stopping() {
+            return;
+        }
+        if id.stamp == Stamp::ZERO {
+            id.stamp = at.stamp;
+        }
+        if id.id.is_empty() {
+            id.id = format!("{}-{}.{:09}", self.names.action, at.stamp.secs, at.stamp.nanos);
+        }
+        // actionlib ignores a goal whose id it has.
+        if self.goals.iter().any(|known| known.status.goal.id == id.id) {
+            return;
+        }
+        let uuid = messages::uuid_of(&self.robot, &id.id);
+        let canceled = self.early_cancels.iter().position(|(early, _)| early.id == id.id);
+        let canceled = canceled.and_then(|index| self.early_cancels.remove(index)).is_some();
+        let status = GoalStatus { goal: id, status: ros1::PENDING, text: String::new() };
+        self.goals.push(Goal {
+            uuid,
+            status,
+            accepted: false,
+            canceling: Canceling::No,
+            retry: None,
+            failing: None,
+            ended: None,
+        });
+        let live = self.goals.iter().filter(|goal| goal.ended.is_none()).count();
+        if self.goals.len() > MAX_LISTED
+            && let Some(oldest) = self.goals.iter().position(|goal| goal.ended.is_some())
+        {
+            self.goals.remove(oldest);
+        }
+        let request = self.types.to_ros2(Part::Goal, uuid, goal);
+        let refused = match &request {
+            _ if live > MAX_GOALS => Some(format!("{MAX_GOALS} goals are under way already")),
+            Err(error) => Some(format!("the goal cannot be translated: {error}")),
+            Ok(_) => None,
+        };
+        match (request, refused) {
+            _ if canceled => self.end_goal(at, uuid, ros1::RECALLED, "", None, out),
+            (_, Some(reason)) => self.end_goal(at, uuid, ros1::REJECTED, &reason, None, out),
+            (Ok(request), None) => {
+                self.publish_status(at, out);
+                self.call(uuid, ServicePart::SendGoal, request.into(), out);
+            }
+            (Err(_), None) => {}
+        }
+    }
+
+    /// The cancel message of a client: one goal, those until a time, or all.
+    pub fn on_cancel(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
+        let Ok(cancel) = messages::read_cancel(message) else { return };
+        let everything = cancel.id.is_empty() && cancel.stamp == Stamp::ZERO;
+        if everything && self.calls.len() < MAX_CALLS {
+            // Also the goals of other robots' clients, as at a server of ROS 1.
+            let request = messages::cancel_request(Uuid::default(), Stamp::ZERO);
+            self.call(Uuid::default(), ServicePart::CancelGoal, request, out);
+        }
+        let mut is_known = cancel.id.is_empty();
+        for goal in self.goals.iter_mut().filter(|goal| goal.ended.is_none()) {
+            let id = &goal.status.goal;
+            let before = cancel.stamp != Stamp::ZERO && id.stamp <= cancel.stamp;
+            is_known |= id.id == cancel.id;
+            if (everything || before || id.id == cancel.id) && goal.canceling == Canceling::No {
+                goal.canceling = Canceling::Wanted(at.now);
+            }
+        }
+        is_known |= self.goals.iter().any(|goal| goal.status.goal.id == cancel.id);
+        if !is_known {
+            self.early_cancels.push_back((cancel, at.now + LISTED_AFTER_END));
+            if self.early_cancels.len() > MAX_EARLY_CANCELS {
+                self.early_cancels.pop_front();
+            }
+        }
+        self.send_due(at, out);
+    }
+
+    fn call(&mut self, uuid: Uuid, part: ServicePart, request: Bytes, out: &mut Outputs) {
+        let call = out.next_call();
+        self.calls.insert(call, Pending { uuid, part });
+        let service = match part {
+            ServicePart::SendGoal => self.names.send_goal(),
+            ServicePart::CancelGoal => self.names.cancel_goal(),
+            ServicePart::GetResult => self.names.get_result(),
+        };
+        out.event(Event::Called { service, call, request });
+    }
+
+    /// Sends cancel requests and questions for results that are due.
+    fn send_due(&mut self, at: Moment, out: &mut Outputs) {
+        let mut calls = Vec::new();
+        for goal in self.goals.iter_mut().filter(|goal| goal.ended.is_none() && goal.accepted) {
+            if matches!(goal.canceling, Canceling::Wanted(due) if due <= at.now) {
+                goal.canceling = Canceling::Sent;
+                let request = messages::cancel_request(goal.uuid, Stamp::ZERO);
+                calls.push((goal.uuid, ServicePart::CancelGoal, request));
+            }
+            if goal.retry.is_some_and(|due| due <= at.now) {
+                goal.retry = None;
+                let request = messages::result_request(goal.uuid);
+                calls.push((goal.uuid, ServicePart::GetResult, request));
+            }
+        }
+        for (uuid, part, request) in calls {
+            self.call(uuid, part, request, out);
+        }
+    }
+
+    fn goal(&mut self, uuid: Uuid) -> Option<&mut Goal> {
+        self.goals.iter_mut().find(|goal| goal.uuid == uuid && goal.ended.is_none())
+    }
+
+    /// The peer's answer to a call.
+    pub fn on_answer(&mut self, at: Moment, call: CallId, outcome: &Outcome, out: &mut Outputs) {
+        let Some(Pending { uuid, part }) = self.calls.remove(&call) else { return };
+        match (part, outcome) {
+            (ServicePart::SendGoal, Ok(response)) => self.on_sent(at, uuid, response, out),
+            (ServicePart::SendGoal, Err(reason)) => {
+                // Whether the peer has the goal is unknown. If so, it is canceled.
+                self.lose(at, uuid, reason, out);
+                let request = messages::cancel_request(uuid, Stamp::ZERO);
+                self.call(uuid, ServicePart::CancelGoal, request, out);
+            }
+            (ServicePart::CancelGoal, Ok(response)) => {
+                let code = messages::read_cancel_response(response);
+                if code == Ok(messages::cancel::ACCEPTED) {
+                    self.observe(at, uuid, ros2::CANCELING, out);
+                } else if let Some(goal) = self.goal(uuid) {
+                    // The client may ask again.
+                    goal.canceling = Canceling::No;
+                }
+            }
+            (ServicePart::CancelGoal, Err(_)) => {
+                if let Some(goal) = self.goal(uuid) {
+                    goal.canceling = Canceling::Wanted(at.now + RETRY);
+                }
+            }
+            (ServicePart::GetResult, Ok(response)) => self.on_result(at, uuid, response, out),
+            (ServicePart::GetResult, Err(reason)) => {
+                let Some(goal) = self.goal(uuid) else { return };
+                let since = *goal.failing.get_or_insert(at.now);
+                goal.retry = Some(at.now + RETRY);
+                if at.now >= since + PATIENCE {
+                    self.lose(at, uuid, reason, out);
+                }
+            }
+        }
+    }
+
+    fn on_sent(&mut self, at: Moment, uuid: Uuid, response: &[u8], out: &mut Outputs) {
+        let Some(goal) = self.goal(uuid) else { return };
+        match messages::read_accepted(response) {
+            Ok(true) => {
+                (goal.accepted, goal.retry) = (true, Some(at.now));
+                self.send_due(at, out);
+            }
+            Ok(false) => self.end_goal(at, uuid, ros1::REJECTED, "", None, out),
+            Err(error) => self.lose(at, uuid, &error.to_string(), out),
+        }
+    }
+
+    fn on_result(&mut self, at: Moment, uuid: Uuid, response: &[u8], out: &mut Outputs) {
+        let (status, result) = match self.types.result_to_ros1(response) {
+            Ok(found) => found,
+            Err(error) => return self.lose(at, uuid, &error, out),
+        };
+        let Some(goal) = self.goal(uuid) else { return };
+        let was_pending = matches!(goal.status.status, ros1::PENDING | ros1::RECALLING);
+        let status = match status {
+            ros2::SUCCEEDED => ros1::SUCCEEDED,
+            ros2::CANCELED if was_pending => ros1::RECALLED,
+            ros2::CANCELED => ros1::PREEMPTED,
+            ros2::ABORTED => ros1::ABORTED,
+            _ => return self.lose(at, uuid, "its server does not know it", out),
+        };
+        self.end_goal(at, uuid, status, "", Some(&result), out);
+    }
+
+    /// Ends a goal, and publishes its result, or one of zeros.
+    fn end_goal(
+        &mut self,
+        at: Moment,
+        uuid: Uuid,
+        status: u8,
+        text: &str,
+        result: Option<&[u8]>,
+        out: &mut Outputs,
+    ) {
+        let Some(goal) = self.goal(uuid) else { return };
+        goal.ended = Some(at.now);
+        (goal.status.status, goal.status.text) = (status, text.into());
+        let report = goal.status.clone();
+        self.seq = self.seq.wrapping_add(1);
+        let result = result.unwrap_or(self.types.no_result());
+        let message = messages::report_message(self.seq, at.stamp, &report, result);
+        out.publish(self.names.result(), message);
+        self.publish_status(at, out);
+    }
+
+    /// Removes a goal whose outcome is unknown from the status message.
+    fn lose(&mut self, at: Moment, uuid: Uuid, reason: &str, out: &mut Outputs) {
+        let Some(goal) = self.goal(uuid) else { return };
+        let id = goal.status.goal.id.clone();
+        tracing::warn!(action = self.names.action, goal = shown(&id), reason, "goal lost");
+        self.goals.retain(|goal| goal.uuid != uuid);
+        self.publish_status(at, out);
+    }
+
+    /// The peer reports the state of a goal.
+    fn observe(&mut self, at: Moment, uuid: Uuid, status: u8, out: &mut Outputs) {
+        let Some(goal) = self.goal(uuid) else { return };
+        let before = goal.status.status;
+        goal.status.status = match (status, before) {
+            (ros2::EXECUTING, ros1::PENDING) => ros1::ACTIVE,
+            (ros2::CANCELING, ros1::PENDING) => ros1::RECALLING,
+            (ros2::CANCELING, ros1::ACTIVE) => ros1::PREEMPTING,
+            // The result shows that a goal has ended.
+            _ => before,
+        };
+        if goal.status.status != before {
+            self.publish_status(at, out);
+        }
+    }
+
+    /// A status message of the peer.
+    pub fn on_status(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
+        for goal in messages::read_states(message).unwrap_or_default() {
+            self.observe(at, goal.uuid, goal.status, out);
+        }
+    }
+
+    /// Feedback of the peer. A goal with feedback is executed.
+    pub fn on_feedback(&mut self, at: Moment, message: &[u8], out: &mut Outputs) {
+        let Ok((uuid, feedback)) = self.types.to_ros1(Part::Feedback, message) else { return };
+        self.observe(at, uuid, ros2::EXECUTING, out);
+        let Some(goal) = self.goal(uuid) else { return };
+        let status = goal.status.clone();
+        self.seq = self.seq.wrapping_add(1);
+        let message = messages::report_message(self.seq, at.stamp, &status, &feedback);
+        out.publish(self.names.feedback(), message);
+    }
+
+    fn publish_status(&mut self, at: Moment, out: &mut Outputs) {
+        self.next_status = at.now + STATUS_PERIOD;
+        self.seq = self.seq.wrapping_add(1);
+        let all: Vec<_> = self.goals.iter().map(|goal| goal.status.clone()).collect();
+        out.publish(self.names.status(), messages::status_message(self.seq, at.stamp, &all));
+    }
+
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let goals = self.goals.iter().filter(|goal| goal.ended.is_none() && goal.accepted);
+        let due = goals.flat_map(|goal| {
+            let cancel = match goal.canceling {
+                Canceling::Wanted(due) => Some(due),
+                _ => None,
+            };
+            [cancel, goal.retry].into_iter().flatten()
+        });
+        due.chain([self.ends.unwrap_or(self.next_status)]).min()
+    }
+
+    pub fn handle_timeout(&mut self, at: Moment, out: &mut Outputs) {
+        self.early_cancels.retain(|(_, forgotten)| at.now < *forgotten);
+        self.goals.retain(|goal| goal.ended.is_none_or(|ended| at.now < ended + LISTED_AFTER_END));
+        self.send_due(at, out);
+        if self.next_status <= at.now && !self.is_stopping() {
+            self.publish_status(at, out);
+        }
+    }
+}

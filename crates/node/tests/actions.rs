@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Actions between ROS 1 and ROS 2: real actionlib and rclpy programs, and a daemon for each.
+
+#[allow(dead_code)]
+mod running;
+
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/bench.rs"]
+mod bench;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros1/nodes.rs"]
+mod ros1;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros2/nodes.rs"]
+mod ros2;
+
+use bench::{Agent, free_port};
+use ros1::Master;
+use running::{Daemon, Place, free_port as udp_port};
+use serde_json::{Value, json};
+use std::process::Command;
+
+/// The action's name at its server, and at its clients.
+const OF_ROS1: (&str, &str) = ("/one/fib", "/r/one/fib");
+const OF_ROS2: (&str, &str) = ("/two/fib", "/r/two/fib");
+
+/// Starts a daemon of each ROS. The one of ROS 1 has the definition of the goal alone, as nobody
+/// publishes it; results and feedback come with the server, and those of ROS 2 with the peer.
+fn daemons(place: &Place, master: &Master) -> [Daemon; 2] {
+    let ports = [(); 2].map(|()| udp_port());
+    let file = |here: usize, ros: &str, peer: &str, actions: &str| {
+        let (port, there) = (ports[here], ports[1 - here]);
+        format!(
+            "listen: \"127.0.0.1:{port}\"\n{ros}\npeers:\n  {peer}:\n    prefix: /r\n    \
+             address: \"127.0.0.1:{there}\"\n    call: \"/**\"\nactions: [{actions}]\n"
+        )
+    };
+    let messages = place.path("ros1/share/test_msgs/msg");
+    std::fs::create_dir_all(&messages).unwrap();
+    std::fs::write(messages.join("FibonacciGoal.msg"), "int32 order\n").unwrap();
+    let ros1 = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1, definitions: {} }}",
+        master.uri,
+        place.path("ros1").display()
+    );
+    let kilted = ros2::installation("kilted").canonicalize().unwrap();
+    let ros2 = format!("ros1: false\nros2: {{ definitions: {} }}", kilted.display());
+    [
+        place.start("robot", &file(0, &ros1, "base", "/one/fib, /one/picky")),
+        place.start("base", &file(1, &ros2, "robot", "/two/fib")),
+    ]
+}
+
+fn start_ros1(master: &Master) -> Agent {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut program = ros1::ros("/usr/bin/python3", &master.uri, scratch.path());
+    program.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/actions/ros1.py"));
+    Agent::start(program, scratch)
+}
+
+fn start_ros2() -> Agent {
+    let mut program = Command::new(ros2::installation("kilted").join("bin/python"));
+    program
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/actions/ros2.py"))
+        .env("ROS_DOMAIN_ID", "0")
+        .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
+    Agent::start(program, tempfile::tempdir().unwrap())
+}
+
+/// A client's goals at one action.
+struct Goals<'a> {
+    agent: &'a mut Agent,
+    action: &'a str,
+}
+
+impl<'a> Goals<'a> {
+    /// Waits for the server.
+    fn new(agent: &'a mut Agent, action: &'a str) -> Self {
+        let found = agent.order(json!({ "do": "client", "name": action }));
+        assert_eq!(found["found"], true, "no server of {action}");
+        Self { agent, action }
+    }
+
+    fn send(&mut self, goal: u32, order: i32) {
+        let action = self.action;
+        self.agent.order(json!({ "do": "send", "name": action, "goal": goal, "order": order }));
+    }
+
+    fn cancel(&mut self, goal: Option<u32>) {
+        let action = self.action;
+        self.agent.order(json!({ "do": "cancel", "name": action, "goal": goal }));
+    }
+
+    fn wait(&self, what: &str, goal: u32) -> Value {
+        self.agent.wait(&format!("{what} of goal {goal}"), |report| report[what] == goal)
+    }
+
+    /// The state in which a goal ended, and the elements of its result.
+    fn end(&self, goal: u32) -> (String, usize) {
+        let end = self.wait("ended", goal);
+        let status = end["status"].as_str().unwrap().to_owned();
+        (status, end["sequence"].as_array().map_or(0, Vec::len))
+    }
+
+    /// Checks that every number of the sequence came as feedback, in order.
+    fn assert_feedback(&self, goal: u32, count: usize) {
+        let reports = self.agent.reports();
+        let all = reports.iter().filter(|report| report["feedback"] == goal);
+        let lens: Vec<_> = all.map(|it| it["sequence"].as_array().unwrap().len()).collect();
+        assert_eq!(lens, (1..=count).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
+    if !ros2::inside_as("an_action_of_either_ros_is_used_by_clients_of_the_other") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let _daemons = daemons(&place, &master);
+    let (mut one, mut two) = (start_ros1(&master), start_ros2());
+    one.order(json!({ "do": "serve" }));
+    two.order(json!({ "do": "serve" }));
+
+    // A server of actionlib, a client of rclpy.
+    let mut goals = Goals::new(&mut two, OF_ROS1.1);
+    goals.send(1, 4);
+    assert_eq!(goals.end(1), ("SUCCEEDED".into(), 4));
+    goals.send(2, 13);
+    assert_eq!(goals.end(2), ("ABORTED".into(), 13));
+    // The subscription to feedback may have come later than the first goal.
+    goals.assert_feedback(2, 13);
+    goals.send(3, 1000);
+    goals.wait("feedback", 3);
+    goals.cancel(Some(3));
+    let canceled = goals.wait("canceled", 3);
+    assert_eq!((&canceled["code"], &canceled["goals"]), (&json!(0), &json!(1)));
+    assert_eq!(goals.end(3).0, "CANCELED");
+    // A new goal preempts the earlier one.
+    goals.send(4, 1000);
+    goals.wait("feedback", 4);
+    goals.send(5, 3);
+    assert_eq!(goals.end(4).0, "CANCELED");
+    assert_eq!(goals.end(5), ("SUCCEEDED".into(), 3));
+    let mut picky = Goals::new(&mut two, "/r/one/picky");
+    picky.send(6, -1);
+    assert_eq!(picky.wait("changed", 6)["accepted"], false);
+    picky.send(7, 1);
+    assert_eq!(picky.end(7), ("SUCCEEDED".into(), 1));
+
+    // A server of rclpy, a client of actionlib.
+    let mut goals = Goals::new(&mut one, OF_ROS2.1);
+    goals.send(11, 4);
+    assert_eq!(goals.end(11), ("SUCCEEDED".into(), 4));
+    goals.send(12, 13);
+    assert_eq!(goals.end(12), ("ABORTED".into(), 13));
+    goals.assert_feedback(12, 13);
+    goals.send(13, 1000);
+    goals.wait("feedback", 13);
+    goals.cancel(Some(13));
+    assert_eq!(goals.end(13).0, "PREEMPTED");
+    goals.send(14, -1);
+    assert_eq!(goals.end(14).0, "REJECTED");
+    for goal in [15, 16] {
+        goals.send(goal, 1000);
+        goals.wait("feedback", goal);
+    }
+    goals.cancel(None);
+    assert_eq!([15, 16].map(|goal| goals.end(goal).0), ["PREEMPTED", "PREEMPTED"]);
+
+    // Servers that are gone.
+    goals.send(17, 1000);
+    goals.wait("feedback", 17);
+    two.order(json!({ "do": "unserve" }));
+    let goals = Goals { agent: &mut one, action: OF_ROS2.1 };
+    assert_eq!(goals.end(17).0, "LOST");
+    let mut goals = Goals { agent: &mut two, action: OF_ROS1.1 };
+    goals.send(8, 1000);
+    goals.wait("feedback", 8);
+    one.signal("-KILL");
+    assert_eq!(goals.end(8).0, "ABORTED");
+}
