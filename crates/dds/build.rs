@@ -2,11 +2,12 @@
 //! Redirects calls inside Cyclone DDS to src/hooks.rs, src/local.rs and src/burst.rs. A program that links this
 //! crate needs the same: its build.rs includes this one.
 
-const HOOKED: [&str; 7] = [
+const HOOKED: [&str; 8] = [
     "ddsi_match_reader_with_proxy_writers",
     "ddsi_type_ref_proxy",
     "ddsi_xmsg_addpar_sentinel",
     "ddsi_xmsg_addpar_sentinel_ifparam",
+    "ddsi_xmsg_submsg_setnext",
     "ddsi_xqos_mergein_missing",
     "ddsrt_bind",
     "ddsrt_sendmsg",
