@@ -2,6 +2,7 @@
 //! The exchange between real protocol endpoints, in virtual time.
 
 mod audit;
+mod goals;
 mod incoming;
 mod outgoing;
 mod own;
