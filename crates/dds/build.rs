@@ -2,7 +2,7 @@
 //! Redirects calls inside Cyclone DDS to src/hooks.rs, src/excluded.rs, src/local.rs and src/burst.rs. A program that links this
 //! crate needs the same: its build.rs includes this one.
 
-const HOOKED: [&str; 11] = [
+const HOOKED: [&str; 12] = [
     "ddsi_entidx_enum_next_max",
     "ddsi_match_proxy_reader_with_writers",
     "ddsi_match_reader_with_proxy_writers",
@@ -11,6 +11,7 @@ const HOOKED: [&str; 11] = [
     "ddsi_type_ref_proxy",
     "ddsi_xmsg_addpar_sentinel",
     "ddsi_xmsg_addpar_sentinel_ifparam",
+    "ddsi_xmsg_submsg_setnext",
     "ddsi_xqos_mergein_missing",
     "ddsrt_bind",
     "ddsrt_sendmsg",

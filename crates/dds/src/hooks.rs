@@ -12,6 +12,9 @@
 //!   it has found its server would be lost. Cyclone DDS requests the earlier samples if the reader
 //!   is transient local, which it checks before it matches. Our reader is transient local until
 //!   then, and volatile afterwards.
+//! - An immediate request for these samples. Cyclone DDS asks a new writer for a heartbeat, which Fast
+//!   DDS sends three seconds later. A call that was sent before we had matched its client took that
+//!   long. Fast DDS sends its samples at once to a reader whose first missing number is 0.
 
 use crate::raw::SampleId;
 use cyclors::{
@@ -28,12 +31,20 @@ const PIDS_RELATED_SAMPLE: [u16; 2] = [0x0083, 0x800f];
 const PARTICIPANT: [u8; 4] = [0, 0, 1, 0xc1];
 /// Kinds of submessages (RTPS 2.5, 9.4.5.1.1).
 const INFO_TS: u8 = 0x09;
+const ACKNACK: u8 = 0x06;
 const DATA: u8 = 0x15;
 const DATA_FRAG: u8 = 0x16;
 /// Bytes of the header of a submessage, of a parameter, and of a list's encapsulation.
 const HEADER: usize = 4;
 /// Offset of the writer's entity ID in DATA and DATA_FRAG.
 const WRITER_AT: usize = 12;
+/// Offset in ACKNACK of the first number that is not acknowledged, and its end (RTPS 2.5, 9.4.5.3).
+const FIRST_MISSING_AT: usize = 12;
+const FIRST_MISSING_END: usize = 20;
+/// Vendor ID of Fast DDS (RTPS 2.5, 9.3.1.1), in the first half of its GUIDs' first word.
+const FAST_DDS: u32 = 0x010f;
+/// Bytes of an ACKNACK that requests no sample.
+const EMPTY_ACKNACK: usize = 28;
 
 #[repr(C)]
 pub struct Xmsg {
@@ -43,11 +54,21 @@ pub struct Xmsg {
 unsafe extern "C" {
     fn ddsi_xmsg_payload(size: *mut usize, message: *mut Xmsg) -> *mut u8;
     fn ddsi_xmsg_addpar(message: *mut Xmsg, pid: u16, length: usize) -> *mut u8;
+    /// The GUID prefix of the one destination in words of the machine; `false`: there are several.
+    fn ddsi_xmsg_getdst1_prefix(message: *mut Xmsg, prefix: *mut [u32; 3]) -> bool;
     static ddsi_default_qos_reader: dds_qos_t;
     fn __real_ddsi_match_reader_with_proxy_writers(reader: *mut c_void, now: i64);
     fn __real_ddsi_xqos_mergein_missing(into: *mut dds_qos_t, from: *const dds_qos_t, which: u64);
     fn __real_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg);
     fn __real_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg) -> i32;
+    fn __real_ddsi_xmsg_submsg_setnext(message: *mut Xmsg, submessage: Marker);
+}
+
+/// The place of a submessage in its message.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Marker {
+    offset: usize,
 }
 
 /// A reply to a request.
@@ -107,8 +128,9 @@ unsafe extern "C" fn __wrap_ddsi_match_reader_with_proxy_writers(reader: *mut c_
 }
 
 /// References the functions of this file for the linker.
-pub fn hooks() -> [*const (); 5] {
+pub fn hooks() -> [*const (); 6] {
     [
+        __wrap_ddsi_xmsg_submsg_setnext as *const (),
         __wrap_ddsi_type_ref_proxy as *const (),
         __wrap_ddsi_match_reader_with_proxy_writers as *const (),
         __wrap_ddsi_xqos_mergein_missing as *const (),
@@ -160,6 +182,37 @@ unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg
         }
     }
     __real_ddsi_xmsg_addpar_sentinel_ifparam(message)
+}
+
+/// Ends a submessage.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_xmsg_submsg_setnext(message: *mut Xmsg, submessage: Marker) {
+    let mut size = 0;
+    let bytes = ddsi_xmsg_payload(&mut size, message);
+    let bytes = std::slice::from_raw_parts_mut(bytes, size);
+    if let Some(acknowledgement) = bytes.get_mut(submessage.offset..)
+        && is_first_acknowledgement(acknowledgement)
+        && is_for_fast_dds(message)
+    {
+        acknowledgement[FIRST_MISSING_AT..FIRST_MISSING_END].fill(0);
+    }
+    __real_ddsi_xmsg_submsg_setnext(message, submessage);
+}
+
+/// Whether a submessage acknowledges nothing to a writer that has sent us no heartbeat (RTPS 2.5,
+/// 8.4.2.3.4): it requests nothing, its first missing number is 1, and its count is 0.
+fn is_first_acknowledgement(submessage: &[u8]) -> bool {
+    let word = |number: u32| number.to_ne_bytes();
+    let first_missing_is_1 = [word(0), word(1)].concat();
+    submessage.len() == EMPTY_ACKNACK
+        && submessage[0] == ACKNACK
+        && submessage[FIRST_MISSING_AT..FIRST_MISSING_END] == first_missing_is_1
+        && submessage[FIRST_MISSING_END..].iter().all(|byte| *byte == 0)
+}
+
+unsafe fn is_for_fast_dds(message: *mut Xmsg) -> bool {
+    let mut prefix = [0; 3];
+    ddsi_xmsg_getdst1_prefix(message, &mut prefix) && prefix[0] >> 16 == FAST_DDS
 }
 
 unsafe fn payload<'a>(message: *mut Xmsg) -> &'a [u8] {

@@ -234,28 +234,58 @@ pub struct ServiceTreatment {
 
 /// The default time limit of a call.
 pub const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit of a call for the result of an action, which lasts from its start to its end.
+/// Time limit of a call for the result of an action, which lasts from its start to its end, and of a
+/// call that cancels a goal.
 pub const RESULT_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The services of an action of ROS 2, below its name and `_action`.
-pub const ACTION_SERVICES: [&str; 3] = ["send_goal", "cancel_goal", RESULT];
+pub const ACTION_SERVICES: [&str; 3] = [SEND, CANCEL, RESULT];
 /// The topics of an action of ROS 2, below its name and `_action`.
 pub const ACTION_TOPICS: [&str; 2] = ["feedback", "status"];
+const SEND: &str = "send_goal";
+const CANCEL: &str = "cancel_goal";
 const RESULT: &str = "get_result";
 
-/// Time limit of a call of an action's service; for the result it is [`RESULT_TIMEOUT`].
-pub fn action_timeout(service: &str, timeout: Duration) -> Duration {
-    if service == RESULT { RESULT_TIMEOUT } else { timeout }
+/// What a service of an action of ROS 2 does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionCall {
+    /// Starts a goal.
+    SendGoal,
+    /// Cancels goals.
+    CancelGoal,
+    /// Returns the result of a goal when it ends.
+    GetResult,
 }
 
-/// Whether a service returns the result of an action.
-pub fn is_result(name: &str) -> bool {
-    action_of(name).is_some() && name.ends_with(RESULT)
+/// What a service does, if it is one of an action.
+pub fn action_call(service: &str) -> Option<ActionCall> {
+    match &service[action_of(service)?.len() + "/_action/".len()..] {
+        SEND => Some(ActionCall::SendGoal),
+        CANCEL => Some(ActionCall::CancelGoal),
+        RESULT => Some(ActionCall::GetResult),
+        _ => None,
+    }
 }
 
-/// The treatment of service `name`: that of the first rule that matches.
+/// The name of the service that cancels goals of an action.
+pub fn cancel_service(action: &str) -> String {
+    format!("{action}/_action/{CANCEL}")
+}
+
+/// The treatment of service `name`: that of the first rule that matches. A call for a result lasts as
+/// long as its goal. A call that cancels a goal also waits as long, and precedes all else.
 pub fn service_treatment(rules: &[ServiceRule], name: &str) -> Option<ServiceTreatment> {
-    rules.iter().find(|rule| rule.pattern.matches(name)).map(|rule| rule.treatment.clone())
+    let rule = rules.iter().find(|rule| rule.pattern.matches(name))?;
+    let mut treatment = rule.treatment.clone();
+    match action_call(name) {
+        Some(ActionCall::GetResult) => treatment.timeout = RESULT_TIMEOUT,
+        Some(ActionCall::CancelGoal) => {
+            treatment.timeout = RESULT_TIMEOUT;
+            treatment.priority = u8::MAX;
+        }
+        Some(ActionCall::SendGoal) | None => {}
+    }
+    Some(treatment)
 }
 
 /// Compression of a topic's payload.

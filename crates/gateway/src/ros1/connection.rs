@@ -74,6 +74,17 @@ pub(super) enum ConnectError {
     Tautline(String),
 }
 
+impl ConnectError {
+    /// Whether nothing listens there: the process has ended, and is not merely slow.
+    pub fn is_connection_refused(&self) -> bool {
+        match self {
+            Self::Call(error) => error.is_connection_refused(),
+            Self::Connect(_, source) => source.kind() == io::ErrorKind::ConnectionRefused,
+            _ => false,
+        }
+    }
+}
+
 impl Identity {
     /// The fields of every header of ours.
     pub fn header(&self) -> Header {

@@ -52,9 +52,7 @@ impl<T> Probed<T> {
         match result {
             Ok(Ok(found)) => Self::Found(found),
             Ok(Err(ConnectError::Tautline(_))) => Self::Tautline,
-            Ok(Err(ConnectError::Call(error))) if error.is_connection_refused() => {
-                Self::Ended(error.to_string())
-            }
+            Ok(Err(error)) if error.is_connection_refused() => Self::Ended(error.to_string()),
             Ok(Err(error)) => Self::Failed(error.to_string()),
             Err(_) => Self::Failed(FIRST_TIMED_OUT.into()),
         }

@@ -6,7 +6,10 @@ use super::backoff::{self, Backoff};
 use super::master::Role;
 use super::xmlrpc::CallError;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Interval between probes of a node that serves what peers serve as well.
+const RIVAL_PERIOD: Duration = Duration::from_millis(900);
 
 #[derive(Debug)]
 pub(super) struct Registration {
@@ -15,8 +18,9 @@ pub(super) struct Registration {
     /// Whether the master lists it.
     pub registered: bool,
     pub pending: bool,
-    /// Another node serves the name. The master would replace that node by us.
-    pub blocked: bool,
+    /// Another node that the master lists as the server. The master would replace it by us, which
+    /// is right only if its process has ended.
+    pub rival: Option<String>,
     pub backoff: Backoff,
 }
 
@@ -24,17 +28,19 @@ pub(super) struct Registration {
 pub(super) enum NotRegistered {
     /// A local node uses the topic with another type; the text is for a person.
     Conflict(String),
+    /// This node serves the service.
+    Served(String),
     Master(CallError),
 }
 
 impl Registration {
     pub fn new(serial: u64) -> Self {
         let backoff = Backoff::new(Instant::now());
-        Self { serial, registered: false, pending: false, blocked: false, backoff }
+        Self { serial, registered: false, pending: false, rival: None, backoff }
     }
 
     fn is_waiting(&self) -> bool {
-        !self.registered && !self.pending && !self.blocked
+        !self.registered && !self.pending
     }
 
     /// Whether an attempt without an earlier failure waits.
@@ -47,6 +53,14 @@ impl Registration {
         self.registered || self.pending
     }
 
+    /// The server that the master lists, if it is another node. A change of it is acted on at once.
+    pub fn set_rival(&mut self, rival: Option<&String>) {
+        if self.rival.as_ref() != rival {
+            self.rival = rival.cloned();
+            self.backoff = Backoff::new(Instant::now());
+        }
+    }
+
     /// The pending call has ended.
     pub fn finish<T>(&mut self, outcome: &Result<T, NotRegistered>) {
         self.pending = false;
@@ -54,6 +68,11 @@ impl Registration {
             Ok(_) => {
                 self.registered = true;
                 self.backoff.succeed();
+            }
+            // Its end is not reported.
+            Err(NotRegistered::Served(_)) => {
+                self.backoff.count_failure();
+                self.backoff.delay_until(Instant::now() + RIVAL_PERIOD);
             }
             Err(_) => self.backoff.reject(Instant::now()),
         }

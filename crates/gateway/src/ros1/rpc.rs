@@ -45,6 +45,12 @@ impl Prober {
         Probed::run(is_retry, probe).await
     }
 
+    /// Whether nothing listens where the master lists a service: the master does not notice that a
+    /// server was killed.
+    pub async fn has_server_ended(&self, service: &str) -> bool {
+        matches!(self.probe_service(service, false).await, Probed::Ended(_))
+    }
+
     /// Looks up the server and exchanges headers with it.
     async fn reach(
         &self,

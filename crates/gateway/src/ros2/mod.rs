@@ -20,6 +20,7 @@
 //! | which services are offered | `servers.rs` |
 //! | conflicts between local nodes and peers | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
+//! | how the clients of an action learn that a call failed | `goals.rs` |
 //! | which reply answers which request | `pairing.rs` |
 //! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
@@ -28,6 +29,7 @@ mod calls;
 mod conflict;
 mod discovery;
 mod endpoints;
+mod goals;
 pub mod graph;
 mod history;
 mod names;

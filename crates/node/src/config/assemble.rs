@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{
     ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, LinkChoice, LinkRule, NameMap,
     OrderChoice, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
-    action_timeout,
 };
 use tautline_gateway::tf;
 use tautline_gateway::types::definition::short_name;
@@ -316,8 +315,7 @@ fn services(file: &Section) -> Option<Vec<ServiceRule>> {
     let mut rules = Vec::new();
     for action in file.named("actions") {
         for own in ACTION_SERVICES {
-            let mut treatment = calls(&action.section)?;
-            treatment.timeout = action_timeout(own, treatment.timeout);
+            let treatment = calls(&action.section)?;
             rules.push(ServiceRule { pattern: part_of_action(action, own)?, treatment });
         }
     }

@@ -356,7 +356,7 @@ const CALLS: &[Setting] = &[
         .doc("Priority of calls and responses. A higher priority is sent first, from the next packet on."),
     key("timeout", Kind::Duration("1ms", "10min"), Value("5s"))
         .example("2s")
-        .doc("Maximum time that a caller waits for a response. For the result of an action, the caller waits until the action ends."),
+        .doc("Maximum time that a caller waits for a response. For the result of an action and for the cancellation of a goal, the caller waits up to a day."),
     list("to", Kind::NodeName, Absent("every peer"))
         .example("[base]")
         .doc("Peers to which the service or action is advertised. `peers.NAME.call` determines which of them may call it."),

@@ -8,7 +8,9 @@ use crate::config::PeerConfig;
 use crate::limits::MESSAGES;
 use crate::quota::Cause;
 use std::collections::BTreeMap;
-use tautline_gateway::mapping::{Accepted, NameMap, Pattern, is_action_topic, is_type};
+use tautline_gateway::mapping::{
+    Accepted, ActionCall, NameMap, Pattern, action_call, is_action_topic, is_type,
+};
 use tautline_gateway::observations::is_observation;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
@@ -235,7 +237,9 @@ impl Topics {
     /// Adds a notice about an advertisement above the peer's highest priority.
     pub(super) fn check_priority(&mut self, now: Instant, peer: PeerId, offered: &OfferedTopic) {
         let allowed = self.rights[peer.0 as usize].max_priority;
-        if offered.priority <= allowed {
+        // Its robot gave cancellations the highest one, whatever the file says.
+        let is_cancel = action_call(&offered.name) == Some(ActionCall::CancelGoal);
+        if offered.priority <= allowed || is_cancel {
             return;
         }
         let (name, found) = (&offered.name, offered.priority);

@@ -104,7 +104,7 @@ impl Actor {
                     listed.get(name).is_some_and(|nodes| nodes.contains(&own_name));
             }
         }
-        self.refuse_services_of_others(snapshot);
+        self.note_rivals(snapshot);
         for role in [Role::Subscriber, Role::Publisher, Role::Service] {
             for name in self.registrations.due(role) {
                 self.register(role, name, snapshot);
@@ -129,7 +129,7 @@ impl Actor {
     fn register(&mut self, role: Role, name: String, snapshot: &Snapshot) {
         let Some(registration) = self.registrations.of(role).get_mut(&name) else { return };
         registration.pending = true;
-        let serial = registration.serial;
+        let (serial, rival) = (registration.serial, registration.rival.clone());
         let prober = self.prober.clone();
         let published = self.publications.get(&name).filter(|_| role == Role::Publisher);
         let (type_name, check) = match published {
@@ -150,9 +150,14 @@ impl Actor {
                 Some((topic, users)) => prober.conflict(&topic, users).await,
                 None => None,
             };
-            let outcome = match conflict {
-                Some(conflict) => Err(NotRegistered::Conflict(conflict)),
-                None => {
+            let rival = match rival {
+                Some(node) if !prober.has_server_ended(&name).await => Some(node),
+                _ => None,
+            };
+            let outcome = match (conflict, rival) {
+                (Some(conflict), _) => Err(NotRegistered::Conflict(conflict)),
+                (None, Some(node)) => Err(NotRegistered::Served(node)),
+                (None, None) => {
                     let registered = prober.master.register(role, &name, &type_name).await;
                     registered.map_err(NotRegistered::Master)
                 }
@@ -185,6 +190,7 @@ impl Actor {
                 }
             }
             Err(NotRegistered::Conflict(reason)) => self.refuse_publication(name, reason),
+            Err(NotRegistered::Served(node)) => self.refuse_service(name, &node),
             Err(NotRegistered::Master(error)) => {
                 static LIMITS: [LogLimit; 3] = [const { LogLimit::new() }; 3];
                 if let Some(left_out) = LIMITS[role as usize].next() {

@@ -161,22 +161,17 @@ impl Actor {
         self.remove_registration(Role::Service, name);
     }
 
-    /// Does not serve what another local node serves.
-    pub(super) fn refuse_services_of_others(&mut self, snapshot: &Snapshot) {
+    /// Notes the other nodes that the master lists for our services.
+    pub(super) fn note_rivals(&mut self, snapshot: &Snapshot) {
         let own_name = &self.setup.own.name;
-        let mut refused = Vec::new();
         for (name, registration) in self.registrations.of(Role::Service) {
-            let nodes = snapshot.services.get(name).into_iter().flatten();
-            let other = nodes.into_iter().find(|node| *node != own_name);
-            registration.blocked = other.is_some();
-            refused.extend(other.map(|other| (name.clone(), other.clone())));
-        }
-        for (name, node) in refused {
-            self.refuse_service(&name, &node);
+            let mut nodes = snapshot.services.get(name).into_iter().flatten();
+            registration.set_rival(nodes.find(|node| *node != own_name));
         }
     }
 
-    fn refuse_service(&mut self, name: &str, node: &str) {
+    /// Does not serve what another local node serves.
+    pub(super) fn refuse_service(&mut self, name: &str, node: &str) {
         let Some(serving) = self.services.serving.get_mut(name) else { return };
         let service = typed(name, &serving.service.type_name, &serving.service.type_hash);
         let node = shown(node);

@@ -5,6 +5,7 @@ use super::Actor;
 use crate::log_limit::log_limited;
 use crate::rejections::Reason;
 use crate::ros2::calls::{Call, Calls};
+use crate::ros2::goals;
 use crate::ros2::names::dds_service_types;
 use crate::ros2::pairing::{Caller, is_cdr, participant};
 use crate::ros2::served::{EndpointGuids, Served};
@@ -199,26 +200,27 @@ impl Actor {
         self.setup.context.shared.backlog.release(bytes);
     }
 
-    /// A failed call leaves its client waiting, since ROS 2 has no error reply. Status and log have it.
+    /// A failed call leaves its client waiting, since ROS 2 has no error reply; status and log have the
+    /// reason. Responses about goals can express a refusal, though.
     pub fn answer(&mut self, service: String, call: CallId, outcome: Outcome) {
-        let served =
-            self.services.serving.get(&service).and_then(|serving| serving.served.as_ref());
-        let caller = served.and_then(|served| served.take_caller(call));
+        let serving = self.services.serving.get(&service);
+        let caller = serving.and_then(|it| it.served.as_ref()?.take_caller(call));
         let failed = outcome.as_ref().err();
         let text = failed.map(|reason| format!("the last call of {service} failed: {reason}"));
         if let Some(text) = &text {
             log_limited!(warn, {}, "{text}");
         }
         self.set_trouble(&service, "calling", text.unwrap_or_default());
-        match (caller, outcome) {
-            (Some(caller), Ok(response)) => {
-                let deadline = Instant::now() + REPLY_PATIENCE;
-                let reply = Reply { service, caller, response, deadline, tried: false };
-                self.services.replies.push(reply);
-            }
-            (None, Ok(response)) => self.setup.context.shared.backlog.release(response.len()),
-            (_, Err(_)) => {}
-        }
+        let backlog = &self.setup.context.shared.backlog;
+        let refusal = || {
+            let type_name = &serving?.service.type_name;
+            caller.and(goals::refusal(&service, type_name)).filter(|it| backlog.admit(it.len()))
+        };
+        let Some(response) = outcome.ok().or_else(refusal) else { return };
+        let Some(caller) = caller else { return backlog.release(response.len()) };
+        let deadline = Instant::now() + REPLY_PATIENCE;
+        let reply = Reply { service, caller, response, deadline, tried: false };
+        self.services.replies.push(reply);
     }
 
     /// Sends calls and replies whose endpoints have matched, and ends those whose time is over.

@@ -294,3 +294,35 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_replaced() 
     gateway.shutdown();
     assert_eq!(agent.services_of("/tautline_own"), json!([]));
 }
+
+#[test]
+fn a_server_that_was_killed_does_not_keep_its_name() {
+    let master = Master::shared();
+    let gateway = watch(&master.uri, "ghost");
+    let mut server = start(&master.uri, "/ghost_server");
+    let mut agent = start(&master.uri, "/ghost_agent");
+    server.serve_level("/ghost/level", &json!({}));
+    gateway.service_offered_since(0, "/ghost/level");
+    gateway.serve(&level_service("/ghost/level"));
+    assert_names(&gateway.refusal("/ghost/level"), &["/ghost/level", LEVEL, "/ghost_server"]);
+    agent.call_level("/ghost/level", "theirs", 1, 1);
+    assert!(agent.answered(1).is_empty());
+    assert_eq!(server.served("/ghost/level").len(), 1);
+    // The master lists it for ever.
+    server.signal("-KILL");
+    wait_for("our registration", || {
+        (agent.services_of("/tautline_ghost") == json!(["/ghost/level"])).then_some(())
+    });
+    agent.call_level("/ghost/level", "ours", 2, 1);
+    let call = gateway.called("/ghost/level", &level("ours"));
+    gateway.answer("/ghost/level", call, Ok(vec![].into()));
+    assert!(agent.answered(2).is_empty());
+    wait_for("no trouble", || gateway.status().trouble.is_empty().then_some(()));
+    // A new server takes the name back.
+    let mut server = start(&master.uri, "/ghost_server");
+    server.serve_level("/ghost/level", &json!({}));
+    wait_for("the refusal", || (!gateway.status().trouble.is_empty()).then_some(()));
+    agent.call_level("/ghost/level", "theirs", 3, 1);
+    assert!(agent.answered(3).is_empty());
+    assert_eq!(server.served("/ghost/level").len(), 1);
+}

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 import rclpy
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -181,7 +182,12 @@ def rush(services, type):
         client = clients[service] = node.create_client(get_message(type), service)
         while not client.service_is_ready():
             pass
-        client.call_async(client.srv_type.Request())
+        begun = time.monotonic()
+        client.call_async(client.srv_type.Request()).add_done_callback(
+            lambda _, service=service, begun=begun: report(
+                rushed=service, seconds=time.monotonic() - begun
+            )
+        )
     report(did="rush")
 
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls under way: to peers, and from peers.
 
+use super::goals::{About, is_own};
 use super::{RemoteService, Services};
 use crate::codec::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::notices::plain;
 use crate::topics::{ChannelKey, Topics};
 use bytes::Bytes;
+use tautline_gateway::mapping::{ActionCall, action_call};
 use tautline_gateway::{CallId, Command, Outcome};
 use tautline_proto::wire::cursor::{Reader, put_varint};
 use tautline_proto::{Instant, Message, PeerId, SendError};
@@ -22,9 +24,13 @@ const MAX_REASON: usize = 1000;
 pub(super) struct Pending {
     pub(super) service: String,
     pub(super) key: ChannelKey,
-    due: Instant,
+    pub(super) due: Instant,
     /// The call, until it is sent; the peer is about to subscribe to it.
-    unsent: Option<Bytes>,
+    pub(super) unsent: Option<Bytes>,
+    /// Whether it has been sent.
+    pub(super) sent: bool,
+    /// The goals of an action that it concerns.
+    pub(super) about: About,
 }
 
 #[derive(Debug)]
@@ -49,7 +55,7 @@ fn parse(payload: &Bytes) -> Option<Parsed> {
     Some(Parsed { call, rest })
 }
 
-fn call_message(call: CallId, request: &[u8]) -> Bytes {
+pub(super) fn call_message(call: CallId, request: &[u8]) -> Bytes {
     let mut message = Vec::new();
     put_varint(&mut message, call);
     message.extend_from_slice(request);
@@ -83,6 +89,10 @@ fn message(now: Instant, payload: Bytes) -> Message {
     Message { payload, published: now, source: 0, encoded: false }
 }
 
+fn is_cancel(service: &str) -> bool {
+    action_call(service) == Some(ActionCall::CancelGoal)
+}
+
 impl Services {
     /// Returns the peer's service that this robot calls on a channel, and its key.
     pub(super) fn called_on(&mut self, on: ChannelKey) -> Option<(ChannelKey, &mut RemoteService)> {
@@ -96,15 +106,22 @@ impl Services {
     }
 
     fn pending_at(&self, peer: PeerId) -> usize {
-        self.pending.values().filter(|it| it.key.peer == peer).count()
+        let others = self.pending.values().filter(|it| !is_cancel(&it.service));
+        others.filter(|it| it.key.peer == peer).count()
     }
 
-    fn pending_of(&self, service: ChannelKey) -> usize {
+    pub(super) fn pending_of(&self, service: ChannelKey) -> usize {
         self.pending.values().filter(|it| it.key == service).count()
     }
 
-    fn serving_of(&self, peer: PeerId) -> usize {
-        self.serving.values().filter(|it| it.peer == peer).count()
+    /// Whether a peer has as many calls under way as it may. Cancellations count separately, so that
+    /// other calls cannot keep them out.
+    fn is_full(&self, peer: PeerId, service: &str) -> bool {
+        let of_peer = self.serving.values().filter(|it| it.peer == peer);
+        match is_cancel(service) {
+            true => of_peer.filter(|it| it.service == service).count() >= MAX_PENDING_PER_SERVICE,
+            false => of_peer.filter(|it| !is_cancel(&it.service)).count() >= MAX_SERVING_PER_PEER,
+        }
     }
 }
 
@@ -127,25 +144,39 @@ impl Topics {
             }
             outcome => {
                 self.services.pending.remove(&call);
-                self.gateway(Command::Answer { service, call, outcome });
+                self.answer_caller(service, call, outcome);
             }
         }
     }
 
+    /// Returns the outcome of a call to the local client that made it.
+    fn answer_caller(&mut self, service: String, call: CallId, outcome: Outcome) {
+        if !is_own(call) {
+            self.gateway(Command::Answer { service, call, outcome });
+        }
+    }
+
     /// Ends calls to peers with an error.
-    pub(super) fn fail(&mut self, which: impl Fn(&Pending) -> bool, reason: &str) {
+    pub(super) fn fail(&mut self, now: Instant, which: impl Fn(&Pending) -> bool, reason: &str) {
         let ended: Vec<_> = self.services.pending.extract_if(.., |_, it| which(it)).collect();
         for (call, pending) in ended {
-            let outcome = Err(reason.to_owned());
-            self.gateway(Command::Answer { service: pending.service, call, outcome });
+            self.fail_call(now, call, pending, reason.to_owned());
         }
+    }
+
+    fn fail_call(&mut self, now: Instant, call: CallId, pending: Pending, reason: String) {
+        self.give_up_goal(now, &pending);
+        self.answer_caller(pending.service, call, Err(reason));
     }
 
     /// Handles a call of a local client to a peer's service.
     pub(crate) fn called(&mut self, now: Instant, service: String, call: CallId, request: &Bytes) {
         let refused = match self.services.served.get(&service).copied() {
             None => format!("no peer serves {service}"),
-            Some(key) if self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER => {
+            Some(key)
+                if !is_cancel(&service)
+                    && self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER =>
+            {
                 let peer = self.peer_name(key.peer);
                 format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already")
             }
@@ -157,8 +188,19 @@ impl Topics {
             }
             Some(key) => {
                 let remote = &self.services.remote[&key];
-                let (due, translator) = (now + remote.timeout, remote.translation.translator());
-                let mut pending = Pending { service: service.clone(), key, due, unsent: None };
+                let (timeout, translator) = (remote.timeout, remote.translation.translator());
+                let about = match translator {
+                    Some(_) => About::Nothing,
+                    None => About::of(&service, call, request),
+                };
+                let mut pending = Pending {
+                    service: service.clone(),
+                    key,
+                    due: now + timeout,
+                    unsent: None,
+                    sent: false,
+                    about,
+                };
                 match translator {
                     Some(translator) => self.codec(Job::TranslateCall(ForeignCall {
                         peer: key.peer,
@@ -174,24 +216,24 @@ impl Topics {
                 return self.send_calls(now, key);
             }
         };
-        self.gateway(Command::Answer { service, call, outcome: Err(refused) });
+        self.answer_caller(service, call, Err(refused));
     }
 
     /// Sends the queued calls of a service; without the peer's interest they stay queued.
-    fn send_calls(&mut self, now: Instant, key: ChannelKey) {
+    pub(super) fn send_calls(&mut self, now: Instant, key: ChannelKey) {
         let Some(channel) = self.services.remote.get(&key).and_then(|it| it.calls) else { return };
         let mut failed = Vec::new();
         for (call, pending) in self.services.pending.iter_mut().filter(|(_, it)| it.key == key) {
             let Some(payload) = pending.unsent.take() else { continue };
             match self.endpoint.send(now, key.peer, channel, message(now, payload.clone())) {
-                Ok(()) => {}
+                Ok(()) => pending.sent = true,
                 Err(SendError::NotWanted) => pending.unsent = Some(payload),
                 Err(error) => failed.push((*call, error.to_string())),
             }
         }
         for (call, reason) in failed {
-            if let Some(Pending { service, .. }) = self.services.pending.remove(&call) {
-                self.gateway(Command::Answer { service, call, outcome: Err(reason) });
+            if let Some(pending) = self.services.pending.remove(&call) {
+                self.fail_call(now, call, pending, reason);
             }
         }
     }
@@ -253,9 +295,14 @@ impl Topics {
         let translator = remote.translation.translator();
         if let Some(Parsed { call, rest }) = parse(payload)
             && self.services.pending.get(&call).is_some_and(|pending| pending.key == key)
-            && let Some(Pending { service, .. }) = self.services.pending.remove(&call)
+            && let Some(pending) = self.services.pending.remove(&call)
         {
-            match (self.checked_outcome(now, key, outcome(&rest)), translator) {
+            let service = pending.service.clone();
+            let outcome = self.checked_outcome(now, key, outcome(&rest));
+            if outcome.is_err() {
+                self.give_up_goal(now, &pending);
+            }
+            match (outcome, translator) {
                 (Ok(payload), Some(translator)) => self.codec(Job::TranslateCall(ForeignCall {
                     peer: key.peer,
                     service,
@@ -264,7 +311,7 @@ impl Topics {
                     translator,
                     is_response: true,
                 })),
-                (outcome, _) => self.gateway(Command::Answer { service, call, outcome }),
+                (outcome, _) => self.answer_caller(service, call, outcome),
             }
         }
         true
@@ -281,7 +328,7 @@ impl Topics {
         let call = self.services.next_call;
         let Some(local) = self.services.local.get(&service) else { return };
         let patience = local.treatment.timeout;
-        let full = self.services.serving_of(peer) >= MAX_SERVING_PER_PEER;
+        let full = self.services.is_full(peer, &service);
         let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
         self.services.serving.insert(call, serving);
         let refusal = if full {
@@ -303,17 +350,21 @@ impl Topics {
 
     /// Returns the time at which the next call times out.
     pub(crate) fn next_call_due(&self) -> Option<Instant> {
-        self.services.pending.values().map(|pending| pending.due).min()
+        let Services { pending, parked, .. } = &self.services;
+        pending.values().chain(parked.values()).map(|pending| pending.due).min()
     }
 
     pub(crate) fn fail_late_calls(&mut self, now: Instant) {
-        let late: Vec<_> = self.services.pending.extract_if(.., |_, it| it.due <= now).collect();
-        for (call, Pending { service, key, .. }) in late {
-            let peer = self.peer_name(key.peer);
-            let after = self.services.remote.get(&key).map_or(0.0, |it| it.timeout.as_secs_f64());
+        let Services { pending, parked, .. } = &mut self.services;
+        let late = pending.extract_if(.., |_, it| it.due <= now);
+        let late: Vec<_> = late.chain(parked.extract_if(.., |_, it| it.due <= now)).collect();
+        for (call, pending) in late {
+            let (service, peer) = (&pending.service, self.peer_name(pending.key.peer));
+            let remote = self.services.remote.get(&pending.key);
+            let after = remote.map_or(0.0, |it| it.timeout.as_secs_f64());
             let reason = format!("no response of {service} from '{peer}' within {after} s");
-            self.peer_notice(now, key.peer, &reason);
-            self.gateway(Command::Answer { service, call, outcome: Err(reason) });
+            self.peer_notice(now, pending.key.peer, &reason);
+            self.fail_call(now, call, pending, reason);
         }
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! A service has a channel of responses from the robot with its server, and a channel of calls to
 //! it from each robot that may call. Each call is a message, passed to the server once even if its
-//! packets are repeated. Its caller stops waiting at the service's timeout.
+//! packets are repeated. Its caller stops waiting at the service's timeout. Calls of an action have
+//! their own rules (`goals.rs`).
 
 mod calls;
 mod checked;
+mod goals;
 mod reload;
 
 use super::remote::{REOFFER_GRACE, Told};
@@ -19,7 +21,7 @@ use calls::{Pending, Serving};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tautline_gateway::mapping::{
-    RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, is_result, service_treatment,
+    ActionCall, RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, action_call, service_treatment,
 };
 use tautline_gateway::types::check::{Check, ServiceChecker};
 use tautline_gateway::types::translate::{LocalService as LocalForm, ServiceTranslator};
@@ -43,6 +45,10 @@ pub(super) struct Services {
     /// Services of this robot, by the channel on which a peer calls them.
     callers: BTreeMap<ChannelKey, String>,
     pending: BTreeMap<CallId, Pending>,
+    /// Calls about goals whose service is away; they are sent again when it returns.
+    parked: BTreeMap<CallId, Pending>,
+    /// Calls so far that no client made.
+    own_calls: u64,
     serving: BTreeMap<CallId, Serving>,
     next_call: CallId,
 }
@@ -225,7 +231,7 @@ impl Topics {
     /// Returns the timeout of calls to a peer's service: at most that of the peer, and at most that
     /// of this file's rule for the local name.
     fn patience(&self, name: &str, theirs: Duration) -> Duration {
-        if is_result(name) {
+        if matches!(action_call(name), Some(ActionCall::GetResult | ActionCall::CancelGoal)) {
             return theirs.min(RESULT_TIMEOUT);
         }
         let own = service_treatment(&self.service_rules, name).map(|rule| rule.timeout);
@@ -344,6 +350,7 @@ impl Topics {
             Some(key) => {
                 let service = self.services.remote[&key].service.clone();
                 self.services.served.insert(name.to_owned(), key);
+                self.services.unpark(name, key);
                 self.gateway(Command::Serve { service });
             }
             None => {
@@ -390,7 +397,7 @@ impl Topics {
             let state = self.endpoint.channel_out(channel.peer, channel.channel);
             if !state.is_some_and(|(_, wanted, _)| wanted) {
                 remote.refused = Some(reason.clone());
-                self.fail(|pending| pending.key == key, &reason);
+                self.fail(now, |pending| pending.key == key, &reason);
             }
         } else if !self.services.is_answered_on(channel) {
             return false;
@@ -417,12 +424,14 @@ impl Topics {
             None => format!("the server of {} at '{peer}' has stopped", gone.offered_name),
             Some(_) => format!("'{peer}' has restarted"),
         };
-        self.fail(|pending| pending.key == key, &reason);
+        self.services.park(key);
+        self.fail(now, |pending| pending.key == key, &reason);
         self.serve(&gone.service.name);
         true
     }
 
-    /// Ends the calls to and from a peer that has started a new session: they are lost.
+    /// Ends the calls to and from a peer that has started a new session: they are lost. Calls about
+    /// goals are sent again.
     pub(crate) fn new_session_of_services(&mut self, now: Instant, peer: PeerId) {
         for (_, remote) in self.services.remote.iter_mut().filter(|(key, _)| key.peer == peer) {
             remote.stale_since.get_or_insert(now);
@@ -430,7 +439,8 @@ impl Topics {
         self.services.callers.retain(|key, _| key.peer != peer);
         self.services.serving.retain(|_, serving| serving.peer != peer);
         let reason = format!("'{}' has restarted", self.peer_name(peer));
-        self.fail(|pending| pending.key.peer == peer, &reason);
+        self.services.prepare_again(|pending| pending.key.peer == peer);
+        self.fail(now, |pending| pending.key.peer == peer && !pending.is_repeatable(), &reason);
     }
 
     /// Gives up services that a peer has not advertised in its new session.

@@ -3,6 +3,7 @@
 
 mod audit;
 mod checked;
+mod goals;
 mod incoming;
 mod kept;
 mod outgoing;

@@ -34,7 +34,7 @@ fn answered(call: u64, outcome: Result<&'static str, &str>) -> Event {
 }
 
 /// The calls and responses among the commands to a node's gateway.
-fn dealings(world: &mut World, side: usize) -> Vec<String> {
+pub(super) fn dealings(world: &mut World, side: usize) -> Vec<String> {
     let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
     let line = |command: Command| match command {
         Command::Serve { service } => Some(format!("serve {} {}", service.name, service.type_name)),

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Goals of actions through outages and restarts: cancelled, refused and answered.
+
+use super::services::dealings;
+use super::*;
+use crate::limits::MAX_PENDING_PER_PEER;
+use tautline_gateway::Service;
+
+const SERVER: &str = "ros2: true\npeers: { base: { address: 10.0.0.2, max_priority: 150 } }\n\
+                      services: { /slow: { timeout: 10min } }\nactions: { /go: {} }";
+const CLIENT: &str = "ros2: true\npeers: { robot: { address: 10.0.0.1, max_priority: 150 } }";
+
+const GOAL: &str = "/go/_action/send_goal";
+const CANCEL: &str = "/go/_action/cancel_goal";
+const RESULT: &str = "/go/_action/get_result";
+
+/// A request of ROS 2 about a goal with this id of 16 bytes.
+fn request(goal: &[u8; 16], rest: &[u8]) -> Bytes {
+    [&[0, 1, 0, 0], &goal[..], rest].concat().into()
+}
+
+const ONE: &[u8; 16] = b"goal-number-one!";
+
+fn called(world: &mut World, service: &str, call: u64, request: Bytes) {
+    world.says(1, Event::Called { service: service.into(), call, request });
+}
+
+fn cancels(world: &mut World, goal: &[u8; 16], call: u64) {
+    called(world, CANCEL, call, request(goal, &[0; 8]));
+}
+
+fn answers(world: &mut World, service: &str, call: u64, response: &'static str) {
+    let outcome = Ok(response.into());
+    world.says(0, Event::Answered { service: service.into(), call, outcome });
+}
+
+fn offers(world: &mut World) {
+    for (name, type_name) in [
+        (GOAL, "a/action/Go_SendGoal"),
+        (CANCEL, "action_msgs/srv/CancelGoal"),
+        (RESULT, "a/action/Go_GetResult"),
+        ("/slow", "std_srvs/srv/Empty"),
+    ] {
+        world.says(
+            0,
+            Event::ServiceOffered(Service {
+                name: name.into(),
+                type_name: type_name.into(),
+                type_hash: String::new(),
+                definition: "".into(),
+            }),
+        );
+    }
+}
+
+fn acting() -> World {
+    let mut world = World::pair(SERVER, CLIENT);
+    offers(&mut world);
+    world.run(SECOND);
+    assert_eq!(dealings(&mut world, 1).len(), 4);
+    world
+}
+
+fn cut(world: &mut World, is_cut: bool) {
+    world.sides.iter_mut().for_each(|side| side.deaf = is_cut);
+}
+
+/// The services that a node's gateway was told to call, with the first line of each request.
+fn calls(world: &mut World, side: usize) -> Vec<String> {
+    let lines = dealings(world, side).into_iter().filter(|line| line.starts_with("call "));
+    lines.map(|line| line.split('\0').collect::<Vec<_>>().join("").replace('\u{1}', "")).collect()
+}
+
+#[test]
+fn a_cancellation_waits_for_the_end_of_an_outage() {
+    let mut world = acting();
+    cut(&mut world, true);
+    world.run(SECOND);
+    cancels(&mut world, ONE, 7);
+    world.run(20 * SECOND);
+    assert!(dealings(&mut world, 1).is_empty(), "it is not given up");
+    cut(&mut world, false);
+    world.run(3 * SECOND);
+    assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
+    answers(&mut world, CANCEL, 1, "cancelling");
+    assert_eq!(dealings(&mut world, 1), [format!("answer {CANCEL} 7 cancelling")]);
+}
+
+#[test]
+fn a_goal_that_is_refused_after_an_outage_never_starts() {
+    let mut world = acting();
+    cut(&mut world, true);
+    called(&mut world, GOAL, 7, request(ONE, b"far"));
+    world.run(8 * SECOND);
+    let failed = dealings(&mut world, 1);
+    assert_eq!(failed, [format!("fail {GOAL} 7 no response of {GOAL} from 'robot' within 5 s")]);
+    cut(&mut world, false);
+    world.run(3 * SECOND);
+    // Its server may have it, for all that the client's robot knows.
+    assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 1 goal-number-one! 86400s")]);
+    answers(&mut world, CANCEL, 1, "unknown");
+    world.run(SECOND);
+    assert!(dealings(&mut world, 1).is_empty(), "no client asked for this");
+}
+
+#[test]
+fn a_goal_whose_response_is_late_is_cancelled() {
+    let mut world = acting();
+    called(&mut world, GOAL, 7, request(ONE, b"far"));
+    assert_eq!(calls(&mut world, 0), [format!("call {GOAL} 1 goal-number-one!far 5s")]);
+    world.run(6 * SECOND);
+    assert!(dealings(&mut world, 1)[0].starts_with(&format!("fail {GOAL} 7")));
+    assert_eq!(calls(&mut world, 0), [format!("call {CANCEL} 2 goal-number-one! 86400s")]);
+    answers(&mut world, GOAL, 1, "accepted");
+    assert!(dealings(&mut world, 1).is_empty());
+}
+
+#[test]
+fn after_a_restart_of_the_robot_results_and_cancellations_are_asked_for_again() {
+    let mut world = acting();
+    called(&mut world, RESULT, 1, request(ONE, b""));
+    cancels(&mut world, ONE, 2);
+    cancels(&mut world, &[0; 16], 3);
+    called(&mut world, GOAL, 4, request(b"goal-number-two!", b"far"));
+    assert_eq!(calls(&mut world, 0).len(), 4);
+    world.restart(0);
+    world.run(SECOND);
+    let ended = dealings(&mut world, 1);
+    let restarted = |service, call| format!("fail {service} {call} 'robot' has restarted");
+    // To cancel all goals again would end later ones as well.
+    assert_eq!(ended, [restarted(CANCEL, 3), restarted(GOAL, 4)]);
+    offers(&mut world);
+    world.run(SECOND);
+    let mut again = calls(&mut world, 0);
+    again.iter_mut().for_each(|line| *line = line.replace(char::is_numeric, ""));
+    again.sort();
+    let (one, two) = ("goal-number-one!", "goal-number-two!");
+    let expected = [(CANCEL, one), (CANCEL, two), (RESULT, one)]
+        .map(|(it, goal)| format!("call {it}  {goal} s"));
+    assert_eq!(again, expected);
+    let call = |service: &str| Event::Answered {
+        service: service.into(),
+        call: 3,
+        outcome: Ok("there".into()),
+    };
+    world.says(0, call(RESULT));
+    assert!(dealings(&mut world, 1).iter().any(|line| *line == format!("answer {RESULT} 1 there")));
+}
+
+#[test]
+fn a_result_is_asked_for_again_when_its_server_returns() {
+    let mut world = acting();
+    called(&mut world, RESULT, 1, request(ONE, b""));
+    assert_eq!(calls(&mut world, 0).len(), 1);
+    for name in [GOAL, CANCEL, RESULT] {
+        world.says(0, Event::ServiceWithdrawn { service: name.into() });
+    }
+    world.run(60 * SECOND);
+    let ended = dealings(&mut world, 1);
+    assert_eq!(ended, [GOAL, CANCEL, RESULT].map(|name| format!("unserve {name}")));
+    offers(&mut world);
+    world.run(SECOND);
+    assert_eq!(calls(&mut world, 0), [format!("call {RESULT} 2 goal-number-one! 86400s")]);
+    answers(&mut world, RESULT, 2, "there");
+    assert_eq!(dealings(&mut world, 1).last().unwrap(), &format!("answer {RESULT} 1 there"));
+}
+
+#[test]
+fn a_cancellation_precedes_other_calls_and_is_not_kept_out_by_them() {
+    let mut world = acting();
+    for call in 1..MAX_PENDING_PER_PEER as u64 {
+        let service = if call % 2 == 0 { "/slow" } else { RESULT };
+        called(&mut world, service, call, request(ONE, b""));
+    }
+    assert_eq!(calls(&mut world, 0).len(), MAX_PENDING_PER_PEER - 1);
+    cut(&mut world, true);
+    called(&mut world, "/slow", 100, Bytes::new());
+    cancels(&mut world, ONE, 101);
+    cut(&mut world, false);
+    world.run(2 * SECOND);
+    let calls = calls(&mut world, 0);
+    assert!(calls[0].starts_with(&format!("call {CANCEL} ")), "{calls:?}");
+    assert!(calls[1].starts_with("call /slow "), "{calls:?}");
+    assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
+}
