@@ -444,6 +444,11 @@ pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment
     rules.iter().find(|rule| rule.pattern.matches(name)).map(|rule| &rule.treatment)
 }
 
+/// Whether `name` is the prefix (`/robot1`) itself or lies under it.
+pub fn is_below(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 impl NameMap {
     /// The local name of a peer's topic or service. A rename of an action of ROS 2 applies to its
     /// parts.
@@ -463,6 +468,11 @@ impl NameMap {
     pub fn renames(&self, theirs: &str) -> bool {
         let action = action_of(theirs);
         self.remap.contains_key(theirs) || action.is_some_and(|it| self.remap.contains_key(it))
+    }
+
+    /// Whether a line of `accept` names this topic or service of the peer without a star.
+    pub fn is_named(&self, theirs: &str) -> bool {
+        self.accept.iter().any(|entry| entry.pattern.as_str() == theirs)
     }
 
     /// The decision of `accept` on a name at the peer; `fits` tests an allowed type against the

@@ -7,7 +7,7 @@ use crate::limits::MAX_WAITING_PER_PEER;
 use crate::notices;
 use std::collections::BTreeSet;
 use tautline_gateway::mapping::{
-    Accepted, action_of, check_local_name, check_peer_name, is_type, plain_name,
+    Accepted, action_of, check_local_name, check_peer_name, is_below, is_type, plain_name,
 };
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Instant, OfferedTopic, PeerId};
@@ -127,9 +127,26 @@ impl Topics {
                 let local = rights.names.local_name(&offered.name);
                 check_local_name(&local, self.dialect)
                     .map_err(|error| Denied::Unusable(error.to_string()))?;
-                Ok(local)
+                match self.prefix_conflict(peer, &offered.name, &local) {
+                    Some(reason) => Err(Denied::Invalid(reason)),
+                    None => Ok(local),
+                }
             }
         }
+    }
+
+    /// Returns why `local` is not a name for this peer: it lies under the more specific prefix of another
+    /// peer, whose topics and services local nodes expect there. A line of the file that names it
+    /// without a star allows it.
+    fn prefix_conflict(&self, peer: PeerId, theirs: &str, local: &str) -> Option<String> {
+        let own = self.rights(peer);
+        let (other, prefix) = self.prefixes().find(|(other, prefix)| {
+            *other != peer && prefix.len() > own.names.prefix.len() && is_below(local, prefix)
+        })?;
+        (!own.names.is_named(theirs)).then(|| {
+            let other = self.peer_name(other);
+            format!("its name here would be {local}, under the prefix {prefix} of '{other}'")
+        })
     }
 
     /// Refuses an advertisement; both ends get the reason, unless `accept` names only other things.
