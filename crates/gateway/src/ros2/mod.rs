@@ -22,6 +22,7 @@
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | how the clients of an action learn that a call failed | `goals.rs` |
 //! | which reply answers which request | `pairing.rs` |
+//! | settings that hide nodes from us | `neighbours.rs` |
 //! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
 mod actor;
@@ -33,6 +34,7 @@ mod goals;
 pub mod graph;
 mod history;
 mod names;
+mod neighbours;
 mod outbox;
 mod pairing;
 mod publication;
@@ -182,6 +184,11 @@ impl Ros2 {
         let participant =
             Participant::new(domain, options.range, user_data.as_bytes()).map_err(refused)?;
         let shared = Arc::new(Shared { connected: AtomicBool::new(true), ..Shared::default() });
+        let hidden = neighbours::hidden(|name| std::env::var(name).ok());
+        if !hidden.is_empty() {
+            tracing::warn!("{hidden}");
+            shared.troubles.set("", "neighbours", hidden);
+        }
         let publications = Publications::default();
         let (orders, received) = channel();
         let (outbound, to_write) = channel();
