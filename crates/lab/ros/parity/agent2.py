@@ -20,7 +20,7 @@ import leash
 
 # Longest wait of a client for its server, and for an answer; seconds.
 SERVICE_PATIENCE_S = 10
-ANSWER_PATIENCE_S = 7
+ANSWER_PATIENCE_S = 6
 # Time between two feedbacks of an action, seconds.
 FEEDBACK_PERIOD_S = 0.1
 

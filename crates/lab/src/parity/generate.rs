@@ -28,11 +28,12 @@ const KINDS: &[&str] = &[
 /// Types of ROS 1 alone, one of which no package has.
 const KINDS_OF_ROS_1: &[&str] = &["tf2_msgs/TFMessage", "parity_msgs/Own"];
 /// Types of ROS 2 alone.
-const KINDS_OF_ROS_2: &[&str] =
-    &["test_msgs/Strings", "test_msgs/UnboundedSequences", "test_msgs/Arrays", "test_msgs/WStrings"];
-/// Types of which Tautline queues only the newest message.
-const NEWEST_ONLY: &[&str] =
-    &["sensor_msgs/Image", "sensor_msgs/CompressedImage", "sensor_msgs/PointCloud2"];
+const KINDS_OF_ROS_2: &[&str] = &[
+    "test_msgs/Strings",
+    "test_msgs/UnboundedSequences",
+    "test_msgs/Arrays",
+    "test_msgs/WStrings",
+];
 /// Bytes of a large message.
 const LARGE: u32 = 1_000_000;
 /// Nodes on each computer.
@@ -182,9 +183,8 @@ impl Draw {
     /// Adds a subscriber on a node that has none of the topic; two in one ROS 1 node share a
     /// connection.
     fn subscribe(&mut self, topic: usize) {
-        let is_free = |node: &usize| {
-            !self.subscribers.iter().any(|it| it.topic == topic && it.node == *node)
-        };
+        let is_free =
+            |node: &usize| !self.subscribers.iter().any(|it| it.topic == topic && it.node == *node);
         let free: Vec<usize> = (0..NODES).filter(is_free).collect();
         let Some(&node) = self.rng.choice(&free) else { return };
         let with_qos = self.situation.team.far == Ros::Two;
@@ -255,10 +255,10 @@ impl Draw {
                 continue;
             }
             let topic = &self.situation.topics[publisher.topic];
-            let (rule, kind) = (topic.rule, topic.kind);
+            let (rule, size) = (topic.rule, topic.size);
             let (count, gap_ms) = match rule {
                 Rule::Rate => STREAM,
-                _ if NEWEST_ONLY.contains(&kind) => (1, 0),
+                _ if size > 0 => (1, 0),
                 _ if publisher.latched => (self.rng.u32(1..=publisher.depth.min(BURST)), GAP_MS),
                 _ => (self.rng.u32(1..=BURST), GAP_MS),
             };
@@ -278,7 +278,7 @@ impl Draw {
         }
         self.push(Step::Settle);
         self.publish(60);
-        let calls = if matches!(trouble, Trouble::None) { 70 } else { 30 };
+        let calls = if matches!(trouble, Trouble::None) { 70 } else { 20 };
         self.call(calls);
         match trouble {
             Trouble::Cut(after_ms) => self.push(Step::Mend { after_ms }),

@@ -14,6 +14,10 @@ const LIFESPAN_S: f64 = 1.0;
 const READING_S: f64 = 0.8;
 /// Messages of a topic with `rate: 2Hz` that pass in a stream of a second, with one at each end.
 const RATE_COUNT: usize = 4;
+/// Messages of a best-effort burst of which one has to arrive.
+const BEST_EFFORT_BURST: usize = 3;
+/// Time that a call may take longer than within one ROS graph, seconds.
+const CALL_SLACK_S: f64 = 2.0;
 
 /// A difference that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,13 +52,13 @@ pub fn faults(record: &Record) -> Vec<Fault> {
     faults
 }
 
-/// Returns whether something that has to arrive across Tautline has not.
-pub fn awaits(record: &Record) -> bool {
-    let messages = record.situation.subscribers().any(|(_, subscriber)| {
-        let mut publishers = record.situation.publishers();
-        publishers.any(|(_, publisher)| !Pair { record, publisher, subscriber }.missing().is_empty())
-    });
-    messages || !calls(record).is_empty() || !goals(record).is_empty()
+/// Returns the number of messages that have to arrive across Tautline and have not.
+pub fn awaited(record: &Record) -> usize {
+    let of_subscriber = |(_, subscriber)| {
+        let missing = |(_, publisher)| Pair { record, publisher, subscriber }.missing().len();
+        record.situation.publishers().map(missing).sum::<usize>()
+    };
+    record.situation.subscribers().map(of_subscriber).sum()
 }
 
 /// A publisher and a subscriber.
@@ -79,12 +83,18 @@ impl Pair<'_> {
         self.publisher.latched && (self.situation().team.far == Ros::One || self.subscriber.latched)
     }
 
+    /// Whether no message between both may be lost.
+    fn is_reliable(&self) -> bool {
+        self.publisher.reliable && self.subscriber.reliable
+    }
+
     /// What the subscriber may get: what it got in one ROS graph. There, a ROS 1 subscriber stands in
     /// for one of ROS 2, which gets kept messages only if it asks for them.
     fn allowed(&self) -> Vec<(usize, Message)> {
         let got = self.record.plain.got(&self.subscriber.id, &self.publisher.id);
         let sent = self.record.plain.sent(&self.publisher.id);
-        let is_mixed = self.situation().team.near == Ros::One && self.situation().team.far == Ros::Two;
+        let is_mixed =
+            self.situation().team.near == Ros::One && self.situation().team.far == Ros::Two;
         let joined = self.joined();
         let with_step = got.iter().filter_map(|message| {
             let (step, _) = sent.iter().find(|(_, it)| it.n == message.n)?;
@@ -114,7 +124,8 @@ impl Pair<'_> {
         let behind = first_times.windows(2).filter(|pair| pair[0] > pair[1]).map(|pair| pair[1]);
         fault("out of order", behind.collect());
         let origin = |n: u32| sent.iter().find(|(_, it)| it.n == n).map(|(_, it)| it);
-        let (joined, connects) = (self.joined(), self.situation().connects(self.publisher, self.subscriber));
+        let (joined, connects) =
+            (self.joined(), self.situation().connects(self.publisher, self.subscriber));
         let is_earlier = |n: &u32| sent.iter().any(|(step, it)| it.n == *n && *step < joined);
         let others = seen.difference(&allowed).copied();
         let (earlier, live): (Vec<u32>, Vec<u32>) = others.partition(is_earlier);
@@ -124,8 +135,9 @@ impl Pair<'_> {
         let is_changed = |it: &&Message| origin(it.n).is_none_or(|origin| origin.sum != it.sum);
         fault("changed", got.iter().filter(is_changed).map(|it| it.n).collect());
         if self.has_lifespan() {
-            let is_old =
-                |it: &&Message| origin(it.n).is_some_and(|sent| it.t - sent.t > LIFESPAN_S + READING_S);
+            let is_old = |it: &&Message| {
+                origin(it.n).is_some_and(|sent| it.t - sent.t > LIFESPAN_S + READING_S)
+            };
             fault("expired", got.iter().filter(is_old).map(|it| it.n).collect());
         }
         fault("beyond its rate", self.beyond_rate(&sent, &seen));
@@ -161,16 +173,18 @@ impl Pair<'_> {
             return Vec::new();
         }
         let allowed = self.allowed();
-        let is_missing = |(step, it): &(usize, Message)| !seen.contains(&it.n) && self.owed(*step, it.n);
+        let is_missing =
+            |(step, it): &(usize, Message)| !seen.contains(&it.n) && self.owed(*step, it.n);
         let missing: Vec<(usize, u32)> =
             allowed.iter().filter(|it| is_missing(it)).map(|(step, it)| (*step, it.n)).collect();
-        if self.publisher.reliable && self.subscriber.reliable {
+        if self.is_reliable() {
             return missing.into_iter().map(|(_, n)| n).collect();
         }
         // Best effort: a burst may lose some, not all.
         let lost_all = |step: usize| {
-            let mut burst = allowed.iter().filter(|(of, _)| *of == step);
-            burst.all(|(_, it)| !seen.contains(&it.n))
+            let burst: Vec<u32> =
+                allowed.iter().filter(|(of, _)| *of == step).map(|(_, it)| it.n).collect();
+            burst.len() >= BEST_EFFORT_BURST && burst.iter().all(|n| !seen.contains(n))
         };
         missing.into_iter().filter(|(step, _)| lost_all(*step)).map(|(_, n)| n).collect()
     }
@@ -195,7 +209,7 @@ impl Pair<'_> {
     }
 
     fn kept_when_calm(&self, sent: usize, n: u32) -> bool {
-        if !self.keeps() {
+        if !self.keeps() || !self.is_reliable() {
             return false;
         }
         let situation = self.situation();
@@ -221,7 +235,8 @@ impl Pair<'_> {
             .flat_map(|(_, it)| {
                 let own = it.id == self.publisher.id;
                 let sent = self.record.plain.sent(&it.id);
-                sent.into_iter().map(move |(step, message)| (step, message.t, own && message.n == n))
+                sent.into_iter()
+                    .map(move |(step, message)| (step, message.t, own && message.n == n))
             })
             .collect();
         all.sort_by(|one, other| one.1.total_cmp(&other.1));
@@ -257,13 +272,13 @@ fn is_calm(record: &Record, step: usize) -> bool {
     calm(before) && calm(after)
 }
 
-/// Text or error of an answer.
-type Answer<'a> = (Option<&'a str>, Option<&'a str>);
+/// Text or error of an answer, and its time.
+type Answer<'a> = (Option<&'a str>, Option<&'a str>, f64);
 
 fn answers<'a>(run: &'a Run, id: &str) -> Vec<Answer<'a>> {
     let answer = |(_, event): &'a (usize, Event)| match event {
-        Event::Answer { call, text, error, .. } if call == id => {
-            Some((text.as_deref(), error.as_deref()))
+        Event::Answer { call, text, error, t } if call == id => {
+            Some((text.as_deref(), error.as_deref(), *t))
         }
         _ => None,
     };
@@ -278,9 +293,7 @@ fn calls(record: &Record) -> Vec<Fault> {
             faults.push(Fault { kind, detail: format!("{id} at step {at}: {detail}") });
         };
         let [plain, across] = [&record.plain, &record.tautline].map(|run| answers(run, id));
-        let served = |(_, event): &&(usize, Event)| {
-            matches!(event, Event::Served { call, .. } if call == id)
-        };
+        let served = |(_, event): &&(usize, Event)| matches!(event, Event::Served { call, .. } if call == id);
         let times = record.tautline.events.iter().filter(served).count();
         if times > 1 {
             fault("executed twice", format!("{times} times"));
@@ -290,13 +303,17 @@ fn calls(record: &Record) -> Vec<Fault> {
         }
         let (Some(expected), answer) = (plain.first(), across.first()) else { continue };
         match answer {
-            Some((Some(text), _)) if !text.ends_with(&format!(" {id}")) => {
+            Some((Some(text), ..)) if !text.ends_with(&format!(" {id}")) => {
                 fault("wrong answer", (*text).to_owned());
             }
-            Some((Some(text), _)) if is_calm(record, at) && Some(*text) != expected.0 => {
+            Some((Some(text), ..)) if is_calm(record, at) && Some(*text) != expected.0 => {
                 fault("wrong server", format!("{text} instead of {expected:?}"));
             }
-            Some((None, error)) if is_calm(record, at) && expected.0.is_some() => {
+            // Both runs give the order at the same time.
+            Some((Some(_), _, t)) if is_calm(record, at) && t - expected.2 > CALL_SLACK_S => {
+                fault("slow call", format!("{:.1} s later than in one graph", t - expected.2));
+            }
+            Some((None, error, _)) if is_calm(record, at) && expected.0.is_some() => {
                 fault("refused call", error.unwrap_or_default().to_owned());
             }
             None if is_calm(record, at) => fault("no answer", String::new()),
@@ -326,9 +343,7 @@ fn goals(record: &Record) -> Vec<Fault> {
         let mut fault = |kind, detail: String| {
             faults.push(Fault { kind, detail: format!("{id} at step {at}: {detail}") });
         };
-        let executed = |(_, event): &&(usize, Event)| {
-            matches!(event, Event::Executed { order: of, .. } if of == order)
-        };
+        let executed = |(_, event): &&(usize, Event)| matches!(event, Event::Executed { order: of, .. } if of == order);
         let times = record.tautline.events.iter().filter(executed).count();
         if times > 1 {
             fault("executed twice", format!("{times} times"));
@@ -360,4 +375,4 @@ fn goals(record: &Record) -> Vec<Fault> {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

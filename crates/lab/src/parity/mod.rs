@@ -166,9 +166,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             scope.spawn(move || play_all(team, &seeds, program, output))
         };
         let threads: Vec<_> = by_team.into_iter().map(play).collect();
-        let joined = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.collect::<Result<Vec<_>>>().map(|all| all.into_iter().flatten().collect())
     })?;
     print(arguments, &verdicts, started)
@@ -252,7 +252,11 @@ fn line(verdict: &Verdict) -> String {
     let outcome = match error {
         Some(error) => format!("could not run: {error}"),
         None if kinds.is_empty() => "same".into(),
-        None => kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", "),
+        None => kinds
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect::<Vec<_>>()
+            .join(", "),
     };
     let ros = ros.name();
     format!("seed {seed} (ROS {ros}) {seconds:.1} s, {plain} and {across} messages: {outcome}")
@@ -260,9 +264,8 @@ fn line(verdict: &Verdict) -> String {
 
 fn counts(record: &Record) -> [usize; 2] {
     [&record.plain, &record.tautline].map(|run| {
-        let is_message = |(_, event): &&(usize, record::Event)| {
-            matches!(event, record::Event::Got { .. })
-        };
+        let is_message =
+            |(_, event): &&(usize, record::Event)| matches!(event, record::Event::Got { .. });
         run.events.iter().filter(is_message).count()
     })
 }

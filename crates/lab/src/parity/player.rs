@@ -32,6 +32,7 @@ pub fn play(world: &mut World, situation: Situation) -> Result<Record> {
         cut: None,
         is_down: false,
         has_left: false,
+        given_up: 0,
     };
     let steps = player.record.situation.steps.clone();
     let played = steps.iter().enumerate().try_for_each(|(at, step)| {
@@ -53,6 +54,8 @@ struct Player<'a> {
     is_down: bool,
     /// Whether somebody has left since everything settled.
     has_left: bool,
+    /// Messages that are not waited for any longer.
+    given_up: usize,
 }
 
 impl Player<'_> {
@@ -96,7 +99,10 @@ impl Player<'_> {
         }
     }
 
-    fn both(&mut self, mut act: impl FnMut(&mut super::agents::Agents) -> Result<()>) -> Result<()> {
+    fn both(
+        &mut self,
+        mut act: impl FnMut(&mut super::agents::Agents) -> Result<()>,
+    ) -> Result<()> {
         self.read()?;
         act(&mut self.world.plain)?;
         act(&mut self.world.tautline)?;
@@ -163,8 +169,12 @@ impl Player<'_> {
             std::thread::sleep(LOOK_PERIOD);
             self.read()?;
             let latest = self.world.plain.latest.max(self.world.tautline.latest).max(begin);
-            let is_complete = !is_calm || !judge::awaits(&self.record);
-            if (is_complete && latest.elapsed() > quiet) || begin.elapsed() > ARRIVAL_PATIENCE {
+            let awaited = if is_calm { judge::awaited(&self.record) } else { 0 };
+            if awaited <= self.given_up && latest.elapsed() > quiet {
+                return Ok(());
+            }
+            if begin.elapsed() > ARRIVAL_PATIENCE {
+                self.given_up = awaited;
                 return Ok(());
             }
         }
@@ -216,7 +226,9 @@ impl Player<'_> {
     /// Waits for the ends of all calls and goals.
     fn await_answers(&mut self) -> Result<()> {
         let begin = Instant::now();
-        while [&self.record.plain, &self.record.tautline].into_iter().any(|run| is_open(&self.record, self.at, run))
+        while [&self.record.plain, &self.record.tautline]
+            .into_iter()
+            .any(|run| is_open(&self.record, self.at, run))
             && begin.elapsed() < ANSWER_PATIENCE
         {
             std::thread::sleep(LOOK_PERIOD);
@@ -244,7 +256,9 @@ impl Player<'_> {
         let mut servers = Vec::new();
         for step in steps {
             match step {
-                Step::Serve { id, node, .. } | Step::ServeAction { id, node, .. } => servers.push((id.clone(), *node)),
+                Step::Serve { id, node, .. } | Step::ServeAction { id, node, .. } => {
+                    servers.push((id.clone(), *node))
+                }
                 Step::Unserve { id, .. } => servers.retain(|(it, _)| it != id),
                 Step::ReplaceNearNode(node) => servers.retain(|(_, it)| it != node),
                 _ => {}
@@ -329,7 +343,8 @@ fn classes(situation: &Situation, topic: usize) -> Vec<String> {
 /// Returns the order of a step: whether a near node carries it out, which, and the order.
 fn order_of(situation: &Situation, step: &Step) -> Option<(bool, usize, Value)> {
     let publisher = |id: &str| situation.publishers().find(|(_, it)| it.id == id).map(|(_, it)| it);
-    let subscriber = |id: &str| situation.subscribers().find(|(_, it)| it.id == id).map(|(_, it)| it);
+    let subscriber =
+        |id: &str| situation.subscribers().find(|(_, it)| it.id == id).map(|(_, it)| it);
     let order = match step {
         Step::Advertise(it) => {
             let topic = &situation.topics[it.topic];
@@ -338,7 +353,9 @@ fn order_of(situation: &Situation, step: &Step) -> Option<(bool, usize, Value)> 
                 "lifespan_ms": it.lifespan_ms});
             (true, it.node, order)
         }
-        Step::Unadvertise(id) => (true, publisher(id)?.node, json!({"do": "unadvertise", "id": id})),
+        Step::Unadvertise(id) => {
+            (true, publisher(id)?.node, json!({"do": "unadvertise", "id": id}))
+        }
         Step::Publish { id, count, gap_ms } => {
             let it = publisher(id)?;
             let order = json!({"do": "publish", "id": id, "count": count, "gap_ms": gap_ms,
@@ -351,7 +368,9 @@ fn order_of(situation: &Situation, step: &Step) -> Option<(bool, usize, Value)> 
                 "latched": it.latched, "reliable": it.reliable});
             (false, it.node, order)
         }
-        Step::Unsubscribe(id) => (false, subscriber(id)?.node, json!({"do": "unsubscribe", "id": id})),
+        Step::Unsubscribe(id) => {
+            (false, subscriber(id)?.node, json!({"do": "unsubscribe", "id": id}))
+        }
         Step::Serve { id, node, service } => {
             (true, *node, json!({"do": "serve", "id": id, "service": service}))
         }

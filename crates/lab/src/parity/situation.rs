@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
-    /// No rule but a priority.
+    /// No rule but a long queue.
     Plain,
     /// `lifespan: 1s`.
     Lifespan,

@@ -13,10 +13,10 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rules of the topics; the last ones change at a reload.
-const TOPICS: &str = "  \"/parity/lifespan/**\": { lifespan: 1s }
-  \"/parity/rate/**\": { rate: 2Hz }
-  \"/parity/plain/**\": { priority: 120 }
+/// Rules of the topics, with queues longer than every burst; a reload changes another rule.
+const TOPICS: &str = "  \"/parity/lifespan/**\": { keep_last: 50, lifespan: 1s }
+  \"/parity/rate/**\": { keep_last: 50, rate: 2Hz }
+  \"/parity/plain/**\": { keep_last: 50 }
 ";
 
 /// Everything that situations of one team need.
@@ -131,7 +131,8 @@ impl World {
         let near = self.daemons[Side::Near as usize].as_ref().context("no near daemon")?;
         let status = near.status()?;
         let mut topics = status["topics"].as_array().into_iter().flatten();
-        Ok(topics.any(|it| it["topic"] == topic && it["direction"] == "out" && it["wanted"] == true))
+        Ok(topics
+            .any(|it| it["topic"] == topic && it["direction"] == "out" && it["wanted"] == true))
     }
 
     /// Stops or restores everything between the computers.
