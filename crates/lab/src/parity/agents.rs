@@ -87,24 +87,28 @@ const NEAR: usize = 0;
 const FAR: usize = 1;
 
 impl Agents {
-    /// Starts agents; near and far computer may be one.
-    pub fn start(places: [(Arc<Computer>, Ros); 2], folder: &Path) -> Result<Self> {
-        let mut agents = Self {
+    /// Returns no agents yet; near and far computer may be one.
+    pub fn new(places: [(Arc<Computer>, Ros); 2], folder: &Path) -> Self {
+        Self {
             places,
             nodes: [Vec::new(), Vec::new()],
             spare: None,
             folder: folder.into(),
             started: 0,
             latest: Instant::now(),
-        };
+        }
+    }
+
+    /// Starts all of them, without waiting until they obey.
+    pub fn start(&mut self) -> Result<()> {
         for _ in 0..NODES {
             for end in [NEAR, FAR] {
-                let agent = agents.another(end)?;
-                agents.nodes[end].push(agent);
+                let agent = self.another(end)?;
+                self.nodes[end].push(agent);
             }
         }
-        agents.spare = Some(agents.another(FAR)?);
-        Ok(agents)
+        self.spare = Some(self.another(FAR)?);
+        Ok(())
     }
 
     fn another(&mut self, end: usize) -> Result<Agent> {

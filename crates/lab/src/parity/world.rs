@@ -51,8 +51,8 @@ impl World {
         let [near, far] = computers.clone();
         let one_graph = [(plain.clone(), team.near), (plain.clone(), team.near)];
         let mut world = Self {
-            plain: Agents::start(one_graph, folder)?,
-            tautline: Agents::start([(near, team.near), (far, team.far)], folder)?,
+            plain: Agents::new(one_graph, folder),
+            tautline: Agents::new([(near, team.near), (far, team.far)], folder),
             daemons: [None, None],
             computers,
             setup: DaemonSetup { program: program.into(), ros: team.near, rate_bps: None },
@@ -64,9 +64,10 @@ impl World {
         for side in [Side::Near, Side::Far] {
             world.start_daemon(side)?;
         }
-        for daemon in world.daemons.iter_mut().flatten() {
-            daemon.await_connected()?;
-        }
+        world.await_connected()?;
+        // Their start keeps the processors busy for seconds.
+        world.plain.start()?;
+        world.tautline.start()?;
         Ok(world)
     }
 
