@@ -16,7 +16,7 @@ FUZZ_TARGETS ?=
 STUDY ?= quick
 CARGO_DENY = 0.20.2
 
-.PHONY: help setup ros2 build demo test bench validate study restaurant restaurant-open smoke realtime deny docs fuzz
+.PHONY: help setup ros2 build demo test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -30,6 +30,7 @@ help:
 	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, about eight minutes;"
 	@echo "             ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain: longer, and without Tautline"
 	@echo "make restaurant-open  the same, open for your browser at http://127.0.0.1:9090/ until Ctrl+C; PORT=n"
+	@echo "make parity  seeded situations within one ROS graph and across Tautline, compared; SEEDS=500"
 	@echo "make docs    the documentation as a site: target/docs-site/index.html"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
@@ -113,6 +114,12 @@ realtime: setup
 smoke: setup
 	cargo build --workspace --bins --locked
 	@target/debug/tautline-lab smoke
+
+# What subscribers and clients see within one ROS graph and across Tautline, compared.
+SEEDS ?= 20
+parity: setup ros2
+	cargo build --workspace --bins --locked
+	@target/debug/tautline-lab parity --seeds $(SEEDS)
 
 # Tools that are not installed are built from crates.io under target/, once.
 TOOLS = PATH="$(CURDIR)/target/tools/bin:$$PATH"

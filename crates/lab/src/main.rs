@@ -11,6 +11,7 @@ mod air;
 mod bench;
 #[path = "../../proto/tests/attacker/liar.rs"]
 mod liar;
+mod parity;
 mod restaurant;
 mod rig;
 mod scenario;
@@ -51,6 +52,9 @@ enum Command {
     /// Search for faults of the protocol: random settings, topologies and faults in virtual
     /// time, then recovery, checked against an independent record.
     Swarm(sim::swarm::Arguments),
+    /// Play seeded situations within one ROS graph and across Tautline, and compare what
+    /// subscribers and clients see.
+    Parity(parity::Arguments),
     /// Repeat a study of ROS, of a DDS or of real time on this machine.
     #[command(subcommand)]
     Study(study::Subject),
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
         _ if !inside => enclosure::run_this_inside(),
         Command::Bench(command) => bench::run(command),
         Command::Study(subject) => study::run(subject),
+        Command::Parity(arguments) => parity::run(arguments),
         Command::Air(arguments) => settled().and_then(|()| air::run(arguments)),
         Command::Restaurant(arguments) => settled().and_then(|()| restaurant::run(arguments)),
         Command::AirCheck(check) => {

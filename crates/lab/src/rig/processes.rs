@@ -112,6 +112,16 @@ impl Process {
         }
     }
 
+    /// Returns the next line, `None` if there is none within `patience`.
+    pub fn next_line(&mut self, patience: Duration) -> Result<Option<String>> {
+        let lines = self.lines.as_ref().context("not a talking process")?;
+        match lines.recv_timeout(patience) {
+            Ok(line) => Ok(Some(line)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.trouble("ended")),
+        }
+    }
+
     /// Returns an error if the process has ended.
     pub fn check_running(&mut self) -> Result<()> {
         match self.child.try_wait()? {

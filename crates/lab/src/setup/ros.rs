@@ -30,7 +30,7 @@ const DEPTH: u32 = 10;
 const PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Which ROS all robots of a trial run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Ros {
     /// rospy; plain ROS 1 is TCPROS.
     #[value(name = "1")]
