@@ -125,11 +125,18 @@ impl Receiver {
             return self.reject(Reason::NotCdr);
         }
         if payload.len() > self.context.max_message {
-            return self.reject(Reason::TooLarge);
+            return self.refuse_too_large(payload.len());
         }
         let source = lock(&self.sources).of(writer);
         let topic = self.topic.clone();
         self.context.events.emit(Event::Message { topic, source, payload, received });
+    }
+
+    fn refuse_too_large(&self, bytes: usize) {
+        let Context { shared, max_message, events, .. } = &self.context;
+        if let Some(reason) = shared.rejections.add_too_large(&self.topic, bytes, *max_message) {
+            events.emit(Event::Refused { topic: self.topic.clone(), reason });
+        }
     }
 
     fn reject(&self, reason: Reason) {
