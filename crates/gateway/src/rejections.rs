@@ -69,11 +69,29 @@ pub struct Rejections {
 impl Rejections {
     /// Counts a message.
     pub fn add(&self, topic: &str, reason: Reason) {
+        self.count(topic, reason);
+    }
+
+    /// Counts a message of `found` bytes that is larger than `max_message`. Returns a text for a person
+    /// for the 1st, 2nd, 4th, 8th ... one, so that a stream of them is no stream of notices.
+    pub fn add_too_large(&self, topic: &str, found: usize, allowed: usize) -> Option<String> {
+        let count = self.count(topic, Reason::TooLarge);
+        count.is_power_of_two().then(|| {
+            format!(
+                "a message of {found} bytes is larger than the maximum of {allowed} bytes and was \
+                 left out ({count} so far); set limits.max_message here and at the peers"
+            )
+        })
+    }
+
+    fn count(&self, topic: &str, reason: Reason) -> u64 {
         let mut counts = lock(&self.counts);
         let key = (topic.to_owned(), reason);
         let fits = counts.len() < MAX_REJECTIONS || counts.contains_key(&key);
         let key = if fits { key } else { (OTHERS.into(), reason) };
-        *counts.entry(key).or_default() += 1;
+        let count = counts.entry(key).or_default();
+        *count += 1;
+        *count
     }
 
     /// All counts.
@@ -100,6 +118,17 @@ mod tests {
         rejections.add("/map", Reason::NotCdr);
         let one = |reason, count| Rejected { topic: "/map".into(), reason, count };
         assert_eq!(rejections.all(), [one(Reason::TooLarge, 2), one(Reason::NotCdr, 1)]);
+    }
+
+    #[test]
+    fn a_message_that_is_too_large_is_reported_with_both_sizes_and_the_key() {
+        let rejections = Rejections::default();
+        let texts: Vec<_> = (0..9)
+            .filter_map(|_| rejections.add_too_large("/image", 10_000_000, 8_000_000))
+            .collect();
+        assert_eq!(texts.len(), 4, "the 1st, 2nd, 4th and 8th");
+        let words = ["10000000", "8000000", "limits.max_message"];
+        assert!(words.iter().all(|word| texts[0].contains(word)), "{texts:?}");
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl ReaderTask {
         if count.is_power_of_two() {
             let reason = format!(
                 "a message of {bytes} bytes from {} is larger than the maximum of {} bytes and \
-                 was left out ({count} so far)",
+                 was left out ({count} so far); set limits.max_message here and at the peers",
                 shown(&self.uri),
                 self.context.max_message
             );

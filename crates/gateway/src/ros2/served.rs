@@ -110,7 +110,12 @@ impl Receiver {
             return;
         }
         if payload.len() > self.context.max_message {
-            return reject(Reason::TooLarge);
+            let Context { shared, max_message, events, .. } = &self.context;
+            let text = shared.rejections.add_too_large(&self.service, payload.len(), *max_message);
+            if let Some(reason) = text {
+                events.emit(Event::Refused { topic: self.service.clone(), reason });
+            }
+            return;
         }
         let Some((caller, request)) = Caller::of(payload, writer, info) else {
             return reject(Reason::NotCdr);

@@ -205,7 +205,7 @@ impl Receiver {
             return self.reject(Reason::NotCdr);
         }
         if payload.len() > self.context.max_message {
-            return self.reject(Reason::TooLarge);
+            return self.refuse_too_large(payload.len());
         }
         let (source, depth, may_be_larger) = lock(&self.publishers).on_message(writer);
         let origin = self.origin(writer, depth, info);
@@ -233,6 +233,13 @@ impl Receiver {
         let identity = identity(&(writer, info.seq));
         let kept = Kept { identity, depth, is_repeatable: true, is_history };
         Origin { kept: Some(kept), best_effort, age }
+    }
+
+    fn refuse_too_large(&self, bytes: usize) {
+        let Context { shared, max_message, events, .. } = &self.context;
+        if let Some(reason) = shared.rejections.add_too_large(&self.topic, bytes, *max_message) {
+            events.emit(Event::Refused { topic: self.topic.clone(), reason });
+        }
     }
 
     fn reject(&self, reason: Reason) {

@@ -115,8 +115,8 @@ pub(super) struct Actor {
     polls: Polls,
     /// Whether the master answers, as last logged; `None` before the first poll.
     logged_connected: Option<bool>,
-    /// Whether the master has called shutdown, since another node took our name.
-    name_taken: bool,
+    /// Whether another node may have our name: nothing is registered until that is known.
+    name_is_doubtful: bool,
 }
 
 impl Actor {
@@ -138,7 +138,7 @@ impl Actor {
             next_serial: 0,
             polls: Polls::new(Instant::now()),
             logged_connected: None,
-            name_taken: false,
+            name_is_doubtful: false,
             setup,
         }
     }

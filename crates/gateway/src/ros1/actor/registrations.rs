@@ -21,13 +21,13 @@ impl Actor {
         if !self.polls.start(Instant::now()) {
             return;
         }
-        let (prober, name_taken) = (self.prober.clone(), self.name_taken);
+        let (prober, name_is_doubtful) = (self.prober.clone(), self.name_is_doubtful);
         self.spawn(async move {
             let snapshot = match prober.master.poll().await {
                 Ok(snapshot) => snapshot,
                 Err(error) => return Note::Polled(Err(error)),
             };
-            let namesake = if name_taken { Some(prober.namesake().await) } else { None };
+            let namesake = if name_is_doubtful { Some(prober.namesake().await) } else { None };
             Note::Polled(Ok(Poll { snapshot, namesake }))
         });
     }
@@ -37,10 +37,12 @@ impl Actor {
         match result {
             Ok(Poll { snapshot, namesake }) => {
                 self.set_connected(true, String::new());
-                if let Some(uri) = namesake {
-                    self.set_namesake(uri);
+                match namesake {
+                    Some(uri) => self.set_namesake(uri),
+                    None if self.lacks_registrations(&snapshot) => self.doubt_name(),
+                    None => {}
                 }
-                if !self.name_taken {
+                if !self.name_is_doubtful {
                     self.update_registrations(&snapshot);
                 }
                 self.services.discovery.on_snapshot(&snapshot.services, Instant::now());
@@ -76,9 +78,28 @@ impl Actor {
         shared.troubles.update("", "master", trouble);
     }
 
+    /// Whether the master lists less of us than before: it has restarted, or another node has our
+    /// name, of which the master has not told us yet, or cannot.
+    fn lacks_registrations(&mut self, snapshot: &Snapshot) -> bool {
+        let own_name = &self.setup.own.name;
+        Role::ALL.into_iter().any(|role| {
+            let listed = snapshot.nodes(role);
+            let is_listed =
+                |name: &String| listed.get(name).is_some_and(|nodes| nodes.contains(own_name));
+            let all = self.registrations.of(role).iter();
+            all.filter(|(_, it)| it.registered).any(|(name, _)| !is_listed(name))
+        })
+    }
+
+    /// Registers nothing until the master was asked who has our name.
+    pub(super) fn doubt_name(&mut self) {
+        self.name_is_doubtful = true;
+        self.poll();
+    }
+
     /// While another node has our name, a registration would end that node, and vice versa.
     fn set_namesake(&mut self, uri: Option<String>) {
-        self.name_taken = uri.is_some();
+        self.name_is_doubtful = uri.is_some();
         let own_name = &self.setup.own.name;
         let trouble = uri.map_or_else(String::new, |uri| {
             format!(

@@ -60,8 +60,7 @@ impl Actor {
                     "ignored a call to shut down over ROS"
                 );
                 // The master calls it at the older of two nodes with one name.
-                self.name_taken = true;
-                self.poll();
+                self.doubt_name();
                 failure("a Tautline gateway stops with its node only")
             }
         }

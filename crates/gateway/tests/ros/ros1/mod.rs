@@ -623,7 +623,11 @@ fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it()
     });
     let second = watch(&master.uri, "name");
     second.advertise(&string_topic("/name_in/y", false));
-    wait_for("report", || first.status().trouble.contains("/tautline_name").then_some(()));
+    wait_for("report", || {
+        // It polls at any moment, also before the master reports the second one to it.
+        first.reselect();
+        first.status().trouble.contains("/tautline_name").then_some(())
+    });
     second.shutdown();
     let restored = vec!["/name_in/x".to_owned()];
     wait_for("return of the first", || {

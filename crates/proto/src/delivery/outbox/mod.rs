@@ -390,6 +390,7 @@ impl Outbox {
             next: 0,
             copies: None,
             repairs: RangeSet::default(),
+            futile_repairs: 0,
             acked: RangeSet::default(),
             suspected: RangeSet::default(),
             spares: None,

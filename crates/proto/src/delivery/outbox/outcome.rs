@@ -7,8 +7,13 @@ use crate::delivery::fec::sender::Consequences;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A message is repaired for at most this time after its first packet.
-const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
+/// A message is given up after this many repairs in a row of which none was acknowledged. Without
+/// that, a peer that acknowledges nothing would be sent a message without a lifespan for ever. Time is
+/// no measure: a large message takes minutes on a slow link, and waits for more urgent ones.
+const MAX_FUTILE_REPAIRS: u16 = 256;
+/// A relayed packet is repaired for at most this time after it was first sent. Its origin has no
+/// acknowledgement by then, and sends its content again.
+const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
 /// A message without repair is lost this long after its last suspected loss. There is no hurry, and
 /// the acknowledgement may only be late.
 const LOST_GRACE: Duration = Duration::from_millis(500);
@@ -40,7 +45,9 @@ impl Outbox {
             message.repairs.remove(&piece.range);
             // Our own fragments stay below the limit of ranges. Beyond it, a repair would fill the
             // gap.
-            let _ = message.acked.insert(piece.range.clone());
+            if message.acked.insert(piece.range.clone()).is_some_and(|new| new > 0) {
+                message.futile_repairs = 0;
+            }
         });
         let Some(message) = self.store.get(piece.message) else { return };
         if message.channel == CONTROL {
@@ -92,9 +99,12 @@ impl Outbox {
         let Some(message) = self.store.get(piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
+            let is_relayed = message.origin.is_some();
             let end = if message.expires.is_some_and(|at| at <= now) {
                 Some(DropReason::Expired)
-            } else if now.since(message.first_sent) > MAX_REPAIR_TIME {
+            } else if message.futile_repairs >= MAX_FUTILE_REPAIRS
+                || is_relayed && now.since(message.first_sent) > MAX_RELAYED_REPAIR_TIME
+            {
                 Some(DropReason::Lost)
             } else {
                 None
