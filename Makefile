@@ -86,7 +86,7 @@ study: build ros2
 	-@target/release/tautline-lab study realtime $(STUDY_OPTIONS)
 	-@target/release/tautline-lab study dds $(STUDY_OPTIONS)
 	-@target/release/tautline-lab study scaling $(STUDY_OPTIONS)
-STUDY_PACKAGES = rt-tests stress-ng openssh-server libroscpp-dev libstd-msgs-dev libsensor-msgs-dev
+STUDY_PACKAGES = rt-tests stress-ng openssh-server libsensor-msgs-dev
 STUDY_OPTIONS = $(if $(filter full,$(STUDY)),--docs docs,--quick)
 
 # Two robots serve six tables.

@@ -577,6 +577,9 @@ def parse_offer(reader, channel):
     for name in ("deadline", "lease"):
         offer[f"{name}_ms"] = (reader.varint(name, U32) or None) if more else None
     offer["order"] = parse_order(reader, flags)
+    if flags & PUBLISHERS and reader.data:
+        publishers = {"classes": reader.u8(), "keeping": reader.u8()}
+        offer |= publishers if any(publishers.values()) else {}
     return offer
 
 
@@ -600,10 +603,12 @@ def emit_offer(it):
     flags |= next(bit for bit, role in ROLES.items() if role == it["role"])
     is_sent = isinstance(it["order"], dict)
     flags |= ORDER_SENT if is_sent else {"arrival": 0, "newest": ORDER_NEWEST}[it["order"]]
+    publishers = [it[name] for name in ("classes", "keeping") if name in it]
+    flags |= PUBLISHERS if publishers else 0
     return (bytes([it["priority"]]) + varint(it["keep_last"]) + varint(it["lifespan_ms"] or 0) + bytes([flags])
             + text(it["name"]) + text(it["type"]) + text(it["hash"])
             + varint(it["depth"]) + varint(it["deadline_ms"] or 0) + varint(it["lease_ms"] or 0)
-            + (varint(it["order"]["sent_wait_ms"]) if is_sent else b""))
+            + (varint(it["order"]["sent_wait_ms"]) if is_sent else b"") + bytes(publishers))
 
 
 # Vectors

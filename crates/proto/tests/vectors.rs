@@ -134,9 +134,9 @@ fn parity_meaning(data: &Data, bytes: &[u8]) -> Value {
     }})
 }
 
-fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
-    Ok(match Control::parse(bytes)? {
-        Control::Offer(Offer { channel, topic: t }) => json!({"offer": {
+fn offer_meaning(offer: &Offer) -> Value {
+    let Offer { channel, topic: t } = offer;
+    let mut meaning = json!({"offer": {
             "channel": channel, "name": t.name, "type": t.type_name, "hash": t.type_hash,
             "priority": t.priority, "keep_last": t.keep_last,
             "lifespan_ms": t.lifespan.map(|l| l.as_millis() as u64),
@@ -154,7 +154,17 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
                 DeliveryOrder::Sent { wait } => json!({"sent_wait_ms": wait.as_millis() as u64}),
                 DeliveryOrder::Newest => json!("newest"),
             },
-        }}),
+    }});
+    if t.qos.classes != 0 || t.qos.keeping != 0 {
+        meaning["offer"]["classes"] = t.qos.classes.into();
+        meaning["offer"]["keeping"] = t.qos.keeping.into();
+    }
+    meaning
+}
+
+fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
+    Ok(match Control::parse(bytes)? {
+        Control::Offer(offer) => offer_meaning(&offer),
         Control::Withdraw { channel } => json!({"withdraw": {"channel": channel}}),
         Control::Want { channel, wanted } => {
             json!({"want": {"channel": channel, "wanted": wanted}})
@@ -279,6 +289,8 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     deadline: time(&m["deadline_ms"]),
                     manual_liveliness: flag(&m["manual_liveliness"]),
                     lease: time(&m["lease_ms"]),
+                    classes: m["classes"].as_u64().unwrap_or(0) as u8,
+                    keeping: m["keeping"].as_u64().unwrap_or(0) as u8,
                 },
                 role: match text(&m["role"]) {
                     "answers" => Role::Answers,

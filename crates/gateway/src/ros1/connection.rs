@@ -39,6 +39,16 @@ pub(super) struct Description {
     pub latching: bool,
 }
 
+/// A connection to a publisher whose header has been read.
+pub(super) struct Opened {
+    pub stream: TcpStream,
+    pub found: Description,
+    /// The address of its messages.
+    pub to: HostPort,
+    /// Whether the node is one of roscpp, which may have several publishers on one connection.
+    pub is_roscpp: bool,
+}
+
 impl Description {
     pub fn is_of(&self, topic: &Topic) -> bool {
         self.version.name == topic.type_name && self.version.md5 == topic.type_hash
@@ -94,45 +104,48 @@ impl Identity {
     }
 
     /// Connects to the publisher whose slave API is at `uri` and reads its header.
-    pub async fn open(
-        &self,
-        uri: &str,
-        topic: &str,
-    ) -> Result<(TcpStream, Description), ConnectError> {
+    pub async fn open(&self, uri: &str, topic: &str) -> Result<Opened, ConnectError> {
         self.open_as(&self.node_name, uri, topic).await
     }
 
     /// The description of a topic by its publisher at `uri`. The probe has a name of its own, since
     /// rospy closes a connection when another one of the same name is opened: the reader's.
     pub async fn probe(&self, uri: &str, topic: &str) -> Result<Description, ConnectError> {
-        let caller = format!("{}_probe", self.node_name);
-        Ok(self.open_as(&caller, uri, topic).await?.1)
+        Ok(self.open_as(&self.probe_name(), uri, topic).await?.found)
     }
 
-    async fn open_as(
-        &self,
-        caller: &str,
-        uri: &str,
-        topic: &str,
-    ) -> Result<(TcpStream, Description), ConnectError> {
-        let to = self.request_topic(uri, topic).await?;
-        let request = self
-            .header()
+    /// Another connection to a publisher whose address is known: a late joiner's.
+    pub async fn join(&self, to: &HostPort, topic: &str) -> Result<TcpStream, ConnectError> {
+        Ok(exchange(to, &self.subscription(&self.probe_name(), topic)).await?.0)
+    }
+
+    fn probe_name(&self) -> String {
+        format!("{}_probe", self.node_name)
+    }
+
+    fn subscription(&self, caller: &str, topic: &str) -> Header {
+        self.header()
             .with("callerid", caller)
             .with("topic", topic)
             .with("type", "*")
             .with("md5sum", "*")
             .with("message_definition", "")
-            .with("tcp_nodelay", "1");
+            .with("tcp_nodelay", "1")
+    }
+
+    async fn open_as(&self, caller: &str, uri: &str, topic: &str) -> Result<Opened, ConnectError> {
+        let (to, is_roscpp) = self.request_topic(uri, topic).await?;
         let opened = async {
-            let (stream, header) = exchange(&to, &request).await?;
+            let (stream, header) = exchange(&to, &self.subscription(caller, topic)).await?;
             let version = type_version(&header).ok_or_else(|| indefinite(&to))?;
             let text = header.get("message_definition").unwrap_or_default();
             let definition = self.definitions.keep(uri, topic, &version, text).await;
             let latching = header.is_set("latching");
-            Ok((stream, Description { version, definition, latching }))
+            Ok::<_, ConnectError>((stream, Description { version, definition, latching }))
         };
-        timeout(HANDSHAKE_TIMEOUT, opened).await.map_err(|_| ConnectError::Timeout(to.clone()))?
+        let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
+        let (stream, found) = opened.map_err(|_| ConnectError::Timeout(to.clone()))??;
+        Ok(Opened { stream, found, to, is_roscpp })
     }
 
     pub fn service_request(&self, service: &str, md5: &str, is_probe: bool) -> Header {
@@ -140,16 +153,17 @@ impl Identity {
         if is_probe { header.with("probe", "1") } else { header }
     }
 
-    async fn request_topic(&self, uri: &str, topic: &str) -> Result<HostPort, CallError> {
+    async fn request_topic(&self, uri: &str, topic: &str) -> Result<(HostPort, bool), CallError> {
         let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
         let params = vec![text(&self.node_name), text(topic), protocols];
-        let answer = xmlrpc::call(uri, "requestTopic", params, MAX_REPLY_BYTES).await?;
+        let called = xmlrpc::call_identified(uri, "requestTopic", params, MAX_REPLY_BYTES).await;
+        let (answer, is_roscpp) = called?;
         if let [Value::String(protocol), Value::String(host), Value::Integer(port), ..] =
             members(&answer)
             && protocol == "TCPROS"
             && let Ok(port) = u16::try_from(*port)
         {
-            return Ok(HostPort { host: host.clone(), port });
+            return Ok((HostPort { host: host.clone(), port }, is_roscpp));
         }
         let found = "no TCPROS host and port".into();
         Err(CallError::Answer { uri: uri.into(), method: "requestTopic", found })

@@ -24,29 +24,31 @@ const FIRST_WALL_STAMP: Duration = Duration::from_secs(1_000_000_000);
 pub(super) struct PublisherHistory {
     uri: String,
     connected: Instant,
-    latching: bool,
     /// Whether its messages begin with a `std_msgs/Header`.
     has_header: bool,
 }
 
 impl PublisherHistory {
-    /// Describes a publisher that has just been connected.
-    pub fn new(uri: &str, found: &Description) -> Self {
-        let has_header = found.latching && begins_with_header(found);
-        Self { uri: uri.into(), connected: Instant::now(), latching: found.latching, has_header }
+    /// Describes a publisher that has just been connected. `may_latch`: some of its messages may be
+    /// latched.
+    pub fn new(uri: &str, found: &Description, may_latch: bool) -> Self {
+        let has_header = may_latch && begins_with_header(found);
+        Self { uri: uri.into(), connected: Instant::now(), has_header }
     }
 
-    /// The publication of a message that was received now.
+    /// Identifies a message by its content and publisher.
+    pub fn identity(&self, payload: &[u8]) -> u64 {
+        identity(&(&self.uri, payload))
+    }
+
+    /// The publication of a latched message that was received now.
     pub fn origin(&self, payload: &[u8], received: Instant, wall: SystemTime) -> Origin {
-        if !self.latching {
-            return Origin::default();
-        }
         let since = received.saturating_duration_since(self.connected);
         let is_repeatable = since < REPEATED_WITHIN;
         let stamp = if self.has_header && is_repeatable { stamp(payload) } else { None };
         let age = stamp
             .and_then(|stamp| wall.duration_since(SystemTime::UNIX_EPOCH).ok()?.checked_sub(stamp));
-        let identity = identity(&(&self.uri, payload));
+        let identity = self.identity(payload);
         let is_history = since < HISTORY_WITHIN;
         let kept = Some(Kept { identity, depth: 1, is_repeatable, is_history });
         Origin { kept, best_effort: false, age: age.unwrap_or_default() }
@@ -77,10 +79,14 @@ mod tests {
 
     const POSE: &str = "Header header\nfloat64 x\n================================================================================\nMSG: std_msgs/Header\nuint32 seq\ntime stamp\nstring frame_id\n";
 
-    fn publisher(definition: &str, latching: bool) -> PublisherHistory {
+    fn publisher(definition: &str) -> PublisherHistory {
         let version = TypeVersion { name: "a/Pose".into(), md5: "11".into() };
         let definition = definition.into();
-        PublisherHistory::new("http://a:1/", &Description { version, definition, latching })
+        PublisherHistory::new(
+            "http://a:1/",
+            &Description { version, definition, latching: true },
+            true,
+        )
     }
 
     fn message(seconds: u32) -> Vec<u8> {
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_age_of_a_repeated_message_is_that_of_its_stamp() {
-        let (it, now) = (publisher(POSE, true), Instant::now());
+        let (it, now) = (publisher(POSE), Instant::now());
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_015);
         let origin = it.origin(&message(2_000_000_000), now, wall);
         assert!(origin.kept.is_some_and(|kept| kept.is_repeatable));
@@ -100,20 +106,19 @@ mod tests {
         for unusable in [message(12), message(3_000_000_000), vec![1, 2, 3]] {
             assert!(it.origin(&unusable, now, wall).age.is_zero(), "{unusable:?}");
         }
-        let without = publisher("float64 x\n", true).origin(&message(2_000_000_000), now, wall);
+        let without = publisher("float64 x\n").origin(&message(2_000_000_000), now, wall);
         assert!(without.age.is_zero());
     }
 
     #[test]
-    fn publications_differ_by_content_and_publisher_and_unlatched_ones_are_not_kept() {
-        let (it, now, wall) = (publisher(POSE, true), Instant::now(), SystemTime::now());
+    fn publications_differ_by_content_and_publisher() {
+        let (it, now, wall) = (publisher(POSE), Instant::now(), SystemTime::now());
         let identity = |of: &PublisherHistory, content| {
             of.origin(content, now, wall).kept.map(|it| it.identity)
         };
         assert_eq!(identity(&it, b"a"), identity(&it, b"a"));
         assert_ne!(identity(&it, b"a"), identity(&it, b"b"));
-        let other = PublisherHistory { uri: "http://a:2/".into(), ..publisher(POSE, true) };
+        let other = PublisherHistory { uri: "http://a:2/".into(), ..publisher(POSE) };
         assert_ne!(identity(&it, b"a"), identity(&other, b"a"));
-        assert_eq!(publisher(POSE, false).origin(b"a", now, wall), Origin::default());
     }
 }

@@ -13,6 +13,7 @@
 //! | how a publisher is found, probed and connected to | `probes.rs`, `connection.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | which messages a publisher repeats, and their age | `latched.rs` |
+//! | which publisher of a roscpp node a message belongs to | `shared_connection.rs` |
 //! | how messages reach local subscribers, queues, latching | `publication.rs` |
 //! | which definitions of local publishers are kept | `definitions.rs` |
 //! | which services are offered | `services.rs` |
@@ -47,6 +48,7 @@ mod registration;
 mod resolver;
 mod rpc;
 mod services;
+mod shared_connection;
 mod slave;
 mod slots;
 mod subscription;

@@ -3,25 +3,25 @@
 
 use super::Note;
 use super::byte_budget::{ByteBudget, Reservation};
-use super::connection::{ConnectError, Description, Identity, TypeVersion};
+use super::connection::{ConnectError, Description, Identity, Opened, TypeVersion};
 use super::latched::PublisherHistory;
+use super::shared_connection::{IDLE_PERIOD, NodePublishers, Place, SharedConnection};
 use super::shown;
 use crate::lock::lock;
 use crate::rejections::Reason;
 use crate::shared::Shared;
 use crate::sources::SourceNumbers;
-use crate::{Event, Events, Source};
+use crate::{Event, Events, Origin, Source};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::io::{AsyncBufRead, AsyncReadExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Publishers of one topic that are read; further ones are ignored.
 pub(super) const MAX_PUBLISHERS: usize = 256;
@@ -152,10 +152,17 @@ struct SourceLease {
     events: Arc<dyn Events>,
 }
 
+impl SourceLease {
+    /// Reports that nothing is kept of the source any more.
+    fn forget(&self) {
+        self.events.emit(Event::SourceGone { topic: self.topic.clone(), source: self.source });
+    }
+}
+
 impl Drop for SourceLease {
     fn drop(&mut self) {
         if lock(&self.sources).release(self.source) {
-            self.events.emit(Event::SourceGone { topic: self.topic.clone(), source: self.source });
+            self.forget();
         }
     }
 }
@@ -173,19 +180,19 @@ struct ReaderTask {
 impl ReaderTask {
     /// Connects and reads until the publisher is neither connected nor listed.
     async fn run(self) {
-        let mut lease = None;
+        let mut node = None;
         let mut pause = FIRST_RETRY;
         let exclusion = loop {
             match self.context.identity.open(&self.uri, &self.topic).await {
-                Ok((stream, found)) => {
-                    let mismatch = self.mismatch(&found.version);
-                    self.report(ReaderNote::Connected(found.clone())).await;
+                Ok(opened) => {
+                    let mismatch = self.mismatch(&opened.found.version);
+                    self.report(ReaderNote::Connected(opened.found.clone())).await;
                     if mismatch.is_some() {
                         break mismatch.map(Exclusion::OtherType);
                     }
-                    let source = lease.get_or_insert_with(|| self.take_source()).source;
-                    let publisher = PublisherHistory::new(&self.uri, &found);
-                    let error = self.read_messages(stream, source, &publisher).await;
+                    let latching = opened.found.latching;
+                    let new = || NodePublishers::new(self.take_source(), latching, Instant::now());
+                    let error = self.read_messages(opened, node.get_or_insert_with(new)).await;
                     tracing::debug!(topic = self.topic, uri = self.uri, %error, "publisher lost");
                     self.report(ReaderNote::Lost).await;
                     pause = FIRST_RETRY;
@@ -193,7 +200,7 @@ impl ReaderTask {
                 Err(ConnectError::Tautline(_)) => break Some(Exclusion::Tautline),
                 Err(error) => {
                     tracing::debug!(topic = self.topic, uri = self.uri, %error, "publisher");
-                    lease = None;
+                    node = None;
                 }
             }
             if !self.listed.load(Ordering::Relaxed) {
@@ -202,7 +209,7 @@ impl ReaderTask {
             sleep(pause).await;
             pause = (pause * 2).min(MAX_RETRY);
         };
-        drop(lease);
+        drop(node);
         self.report(ReaderNote::Ended(exclusion)).await;
     }
 
@@ -238,19 +245,44 @@ impl ReaderTask {
     /// Reads until the connection breaks; returns the reason.
     async fn read_messages(
         &self,
-        stream: TcpStream,
-        source: Source,
-        publisher: &PublisherHistory,
+        opened: Opened,
+        node: &mut NodePublishers<SourceLease>,
     ) -> io::Error {
+        let Opened { stream, found, to, is_roscpp } = opened;
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
+        let publisher = PublisherHistory::new(&self.uri, &found, found.latching || is_roscpp);
+        let (context, topic) = (&self.context, self.topic.as_str());
+        let shared = SharedConnection { context, topic, to, publisher: &publisher };
+        let mut is_latching = found.latching;
         let mut oversized = 0u64;
         loop {
+            while is_roscpp
+                && node.are_several()
+                && timeout(IDLE_PERIOD, reader.fill_buf()).await.is_err()
+            {
+                shared.check(node, SourceLease::forget).await;
+            }
             let reservation = self.context.incomplete.reservation();
             match read_message(&mut reader, self.context.max_message, reservation).await {
                 Ok(Incoming::Message(payload)) => {
                     let received = Instant::now();
-                    let origin = publisher.origin(&payload, received, SystemTime::now());
-                    let topic = self.topic.clone();
+                    let leases = (|| self.take_source(), SourceLease::forget);
+                    let place = match is_roscpp {
+                        true => shared.place(node, &payload, &mut reader, leases).await,
+                        false => node.guess(),
+                    };
+                    let mut origin = Origin::default();
+                    if place != Place::Volatile {
+                        origin = publisher.origin(&payload, received, SystemTime::now());
+                        if !std::mem::replace(&mut is_latching, true) {
+                            let found = Description { latching: true, ..found.clone() };
+                            self.report(ReaderNote::Connected(found)).await;
+                        }
+                    }
+                    if let Some(kept) = origin.kept {
+                        node.keep(place, kept.identity);
+                    }
+                    let (topic, source) = (self.topic.clone(), node.lease(place).source);
                     let message = Event::Message { topic, source, payload, origin, received };
                     self.context.events.emit(message);
                 }

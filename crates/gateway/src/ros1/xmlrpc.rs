@@ -38,6 +38,8 @@ const MAX_PARSERS: usize = 2;
 const MAX_XML_DEPTH: usize = 64;
 /// The usual port of ROS 1 masters.
 const DEFAULT_PORT: u16 = 11311;
+/// Beginning of the Server field of roscpp (ros_comm, `xmlrpcpp`).
+const ROSCPP_SERVER: &[u8] = b"XMLRPC++";
 
 /// Why a call gave no result.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +128,8 @@ pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
 /// A connection for several calls, one after the other.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
+    /// Whether the last response was that of roscpp's XML-RPC server.
+    is_roscpp: bool,
     driver: JoinHandle<()>,
 }
 
@@ -153,7 +157,7 @@ impl Connection {
             // The pending call receives the error as well.
             let _ = driver.await;
         });
-        Ok(Self { sender, driver })
+        Ok(Self { sender, is_roscpp: false, driver })
     }
 
     pub fn is_open(&self) -> bool {
@@ -184,6 +188,8 @@ impl Connection {
             return Err(malformed(format!("HTTP status {}", response.status())));
         }
         let too_large = |found| CallError::TooLarge { uri: to.uri.clone(), method, found, limit };
+        let server = response.headers().get(header::SERVER);
+        self.is_roscpp = server.is_some_and(|it| it.as_bytes().starts_with(ROSCPP_SERVER));
         let announced = response.body().size_hint().lower();
         if announced > limit as u64 {
             return Err(too_large(announced.to_string()));
@@ -231,12 +237,23 @@ pub(super) async fn call(
     params: Vec<Value>,
     limit: usize,
 ) -> Result<Value, CallError> {
+    call_identified(uri, method, params, limit).await.map(|(value, _)| value)
+}
+
+/// As [`call`]; also returns whether the node is one of roscpp.
+pub(super) async fn call_identified(
+    uri: &str,
+    method: &'static str,
+    params: Vec<Value>,
+    limit: usize,
+) -> Result<(Value, bool), CallError> {
     let to = Endpoint::parse(uri)?;
     let answer = async {
         let stream = connect(&to.host, to.port).await;
         let mut connection = Connection::over(stream, &to).await?;
         let body = connection.exchange(&to, method, params, limit).await?;
-        value_of(parse_off_thread(body, parse_answer).await, &to, method)
+        let value = value_of(parse_off_thread(body, parse_answer).await, &to, method)?;
+        Ok((value, connection.is_roscpp))
     };
     timeout(CALL_TIMEOUT, answer)
         .await

@@ -67,9 +67,19 @@ impl Agent {
 
     /// Gives an order and waits for the report of it.
     pub fn order(&mut self, order: Value) -> Value {
+        let done = order["do"].as_str().unwrap();
+        self.order_as(done, &order.to_string())
+    }
+
+    /// Gives an order as a line whose first word is what is done.
+    pub fn order_line(&mut self, order: &str) {
+        let done = order.split(' ').next().unwrap();
+        self.order_as(done, order);
+    }
+
+    fn order_as(&mut self, done: &str, order: &str) -> Value {
         let seen = self.reports.lock().unwrap().len();
         writeln!(self.orders, "{order}").unwrap();
-        let done = order["do"].as_str().unwrap();
         wait_for(&format!("report of {order}"), || {
             let reports = self.reports.lock().unwrap();
             let found = reports[seen..].iter().find(|report| report["did"] == done).cloned();

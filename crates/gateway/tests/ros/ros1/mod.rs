@@ -3,6 +3,7 @@
 
 mod hostile;
 mod nodes;
+mod roscpp;
 mod services;
 
 use crate::bench::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, free_port, wait_for};

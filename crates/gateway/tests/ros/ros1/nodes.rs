@@ -4,7 +4,7 @@
 use crate::bench::{Agent, MAX_MESSAGE, Watched, bytes_of, free_port, wait_for};
 use serde_json::{Value, json};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tautline_gateway::ros1::{Ros1, Ros1Options};
@@ -102,6 +102,35 @@ pub fn start(master_uri: &str, name: &str) -> Agent {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros1/agent.py");
     let mut program = ros("/usr/bin/python3", master_uri, scratch.path());
     program.args([script, name]);
+    Agent::start(program, scratch)
+}
+
+/// A roscpp node under orders: `publishers.cpp` with its topic.
+pub fn start_cpp(master_uri: &str, name: &str, topic: &str) -> Agent {
+    require_ros();
+    static COMPILED: OnceLock<PathBuf> = OnceLock::new();
+    let compiled = COMPILED.get_or_init(|| {
+        let source =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros1/publishers.cpp");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ros1-publishers");
+        let made = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
+        if made(&program).is_some_and(|it| Some(it) >= made(Path::new(source))) {
+            return program;
+        }
+        let fresh = program.with_extension(std::process::id().to_string());
+        let script = "g++ -O0 -std=c++17 -o \"$1\" \"$2\" $(pkg-config --cflags --libs roscpp)";
+        let compiler =
+            Process::new("sh").args(["-c", script, "sh"]).arg(&fresh).arg(source).status();
+        assert!(
+            compiler.is_ok_and(|it| it.success()),
+            "this test needs roscpp: apt-get install -y g++ libroscpp-dev libstd-msgs-dev"
+        );
+        std::fs::rename(fresh, &program).unwrap();
+        program
+    });
+    let scratch = tempfile::tempdir().unwrap();
+    let mut program = ros(compiled.to_str().unwrap(), master_uri, scratch.path());
+    program.args([name, topic]);
     Agent::start(program, scratch)
 }
 

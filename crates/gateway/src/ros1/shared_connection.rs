@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Publishers that share a connection. A roscpp node has one connection for each topic and
+//! subscriber, which carries the messages of all its publishers of the topic. Its header says only
+//! whether the first of them latches, and a message does not name its publisher. What tells them
+//! apart is what the node sends to a new connection: the last message of each latched publisher.
+
+use super::connection::{ConnectError, HostPort, Identity};
+use super::latched::PublisherHistory;
+use super::subscription::{Incoming, ReaderContext, read_message};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Latched publishers of a node that are distinguished; further ones share the last place.
+const MAX_KEPT: u32 = 16;
+/// Probes of all nodes at a time; without one, a message is judged as the one before.
+const MAX_PROBES: usize = 8;
+/// Time limit of a probe. Messages of the node wait for it.
+const PROBE_TIME: Duration = Duration::from_millis(200);
+/// A node sends its latched messages at once. A pause ends them, which is longer on a slow machine:
+/// a multiple of the time that it took to connect, in these bounds.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const CONNECT_TIMES: u32 = 4;
+/// As above, for a probe for which no message waits.
+const IDLE_PAUSE: Duration = Duration::from_secs(1);
+/// Time in which a message on the probe is also received on the connection.
+const BOTH_RECEIVED: Duration = Duration::from_millis(2);
+/// Time between probes of a node with several publishers that sends nothing.
+pub(super) const IDLE_PERIOD: Duration = Duration::from_secs(5);
+
+/// The publisher of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A latched publisher, by number.
+    Kept(u32),
+    /// A publisher that does not latch.
+    Volatile,
+}
+
+/// The publishers of one topic in one node. `L` is the lease of a source number.
+pub(super) struct NodePublishers<L> {
+    /// The publishers by number; 0 always exists.
+    places: BTreeMap<u32, KeptPlace<L>>,
+    last: Place,
+    has_volatile: bool,
+    allowance: Allowance,
+}
+
+struct KeptPlace<L> {
+    lease: L,
+    /// Identifies the message that the publisher keeps.
+    content: Option<u64>,
+}
+
+impl<L> NodePublishers<L> {
+    pub fn new(lease: L, latching: bool, now: Instant) -> Self {
+        let last = if latching { Place::Kept(0) } else { Place::Volatile };
+        Self {
+            places: [(0, KeptPlace { lease, content: None })].into(),
+            last,
+            has_volatile: false,
+            allowance: Allowance { used: 0, since: now },
+        }
+    }
+
+    /// The lease of a publisher.
+    pub fn lease(&self, place: Place) -> &L {
+        let number = if let Place::Kept(number) = place { number } else { 0 };
+        // Number 0 always exists.
+        &self.places.get(&number).unwrap_or(&self.places[&0]).lease
+    }
+
+    /// Whether a message is kept.
+    pub fn has_kept(&self) -> bool {
+        self.contents().next().is_some()
+    }
+
+    /// Whether the node has several publishers, one of which may leave unnoticed.
+    pub fn are_several(&self) -> bool {
+        self.contents().nth(usize::from(!self.has_volatile)).is_some()
+    }
+
+    fn contents(&self) -> impl Iterator<Item = u64> {
+        self.places.values().filter_map(|it| it.content)
+    }
+
+    /// The publisher that keeps this message.
+    fn known(&self, identity: u64) -> Option<Place> {
+        let known = self.places.iter().find(|(_, it)| it.content == Some(identity));
+        known.map(|(number, _)| Place::Kept(*number))
+    }
+
+    /// The publisher of a message without a probe: that of the one before.
+    pub fn guess(&self) -> Place {
+        self.last
+    }
+
+    /// Notes that a publisher keeps this message.
+    pub fn keep(&mut self, place: Place, identity: u64) {
+        if let Place::Kept(number) = place
+            && let Some(kept) = self.places.get_mut(&number)
+        {
+            kept.content = Some(identity);
+        }
+    }
+
+    /// Judges a new message by what a late joiner got after it. `forget` ends what is kept for a
+    /// publisher whose lease remains.
+    fn judge(
+        &mut self,
+        identity: u64,
+        joiner: &BTreeSet<u64>,
+        take: impl FnOnce() -> L,
+        forget: impl FnMut(&L),
+    ) -> Place {
+        let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
+        let gone: Vec<u32> =
+            self.places.iter().filter(|(_, it)| is_gone(it)).map(|(number, _)| *number).collect();
+        let has_others = joiner.iter().any(|it| *it != identity && self.known(*it).is_none());
+        let place = if joiner.contains(&identity) {
+            Place::Kept(gone.first().copied().unwrap_or_else(|| self.add(take)))
+        } else if !gone.is_empty() && has_others {
+            // A newer message has taken its place already, and is judged next.
+            self.last
+        } else {
+            self.has_volatile = true;
+            Place::Volatile
+        };
+        if let Place::Kept(number) = place
+            && let Some(kept) = self.places.get_mut(&number)
+        {
+            kept.content = None;
+        }
+        self.retain(joiner, forget);
+        self.last = place;
+        place
+    }
+
+    /// Returns the number of another latched publisher.
+    fn add(&mut self, take: impl FnOnce() -> L) -> u32 {
+        if self.places[&0].content.is_none() {
+            return 0;
+        }
+        let free = (1..MAX_KEPT).find(|number| !self.places.contains_key(number));
+        let Some(number) = free else { return MAX_KEPT - 1 };
+        self.places.insert(number, KeptPlace { lease: take(), content: None });
+        number
+    }
+
+    /// Forgets the messages that the node does not keep any more.
+    pub fn retain(&mut self, joiner: &BTreeSet<u64>, mut forget: impl FnMut(&L)) {
+        let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
+        self.places.retain(|number, it| *number == 0 || !is_gone(it));
+        let (first, last) = (self.places.get_mut(&0), self.last);
+        if let Some(first) = first.filter(|it| is_gone(it)) {
+            first.content = None;
+            forget(&first.lease);
+        }
+        if let Place::Kept(number) = last
+            && !self.places.contains_key(&number)
+        {
+            self.last = Place::Kept(0);
+        }
+    }
+}
+
+/// Limits the probes of one node, so that a stream costs little.
+struct Allowance {
+    used: u32,
+    since: Instant,
+}
+
+impl Allowance {
+    /// Probes in succession, and the time after which there is one more. A node without latched
+    /// publishers is probed seldom: it may get one.
+    const fn limit(keeps: bool) -> (u32, Duration) {
+        if keeps { (8, Duration::from_secs(1)) } else { (2, Duration::from_secs(60)) }
+    }
+
+    fn is_free(&mut self, keeps: bool, now: Instant) -> bool {
+        let (most, period) = Self::limit(keeps);
+        let elapsed = now.saturating_duration_since(self.since);
+        if self.used == 0 || elapsed >= period {
+            let more = elapsed.as_millis() / period.as_millis();
+            self.used = self.used.saturating_sub(u32::try_from(more).unwrap_or(u32::MAX));
+            self.since = now;
+        }
+        self.used < most
+    }
+}
+
+/// A connection of a roscpp node.
+pub(super) struct SharedConnection<'a> {
+    pub context: &'a ReaderContext,
+    pub topic: &'a str,
+    pub to: HostPort,
+    pub publisher: &'a PublisherHistory,
+}
+
+impl SharedConnection<'_> {
+    /// Returns the publisher of a message that has just been read from `reader`.
+    pub async fn place<L>(
+        &self,
+        node: &mut NodePublishers<L>,
+        payload: &[u8],
+        reader: &mut BufReader<tokio::net::TcpStream>,
+        (take, forget): (impl FnOnce() -> L, impl FnMut(&L)),
+    ) -> Place {
+        let keeps = node.has_kept() || node.guess() != Place::Volatile;
+        let may_probe = node.allowance.is_free(keeps, Instant::now());
+        if !keeps && !may_probe {
+            return Place::Volatile;
+        }
+        let identity = self.publisher.identity(payload);
+        if let Some(known) = node.known(identity) {
+            return known;
+        }
+        if !may_probe {
+            return node.guess();
+        }
+        node.allowance.used += 1;
+        let wanted: BTreeSet<u64> = node.contents().chain([identity]).collect();
+        let Some(joiner) = self.probe(&wanted, None).await else { return node.guess() };
+        // The message may be one of a stream of equal ones, which the probe has seen as well.
+        let is_in_stream =
+            joiner.contains(&identity) && timeout(BOTH_RECEIVED, reader.fill_buf()).await.is_ok();
+        if is_in_stream {
+            return node.guess();
+        }
+        node.judge(identity, &joiner, take, forget)
+    }
+
+    /// Forgets the messages of publishers that have left the node.
+    pub async fn check<L>(&self, node: &mut NodePublishers<L>, forget: impl FnMut(&L)) {
+        let wanted: BTreeSet<u64> = node.contents().collect();
+        if let Some(joiner) = self.probe(&wanted, Some(IDLE_PAUSE)).await {
+            node.retain(&joiner, forget);
+        }
+    }
+
+    /// Returns what the node sends to a late joiner; ends early once all `wanted` is found. `None`
+    /// if that is not known.
+    async fn probe(
+        &self,
+        wanted: &BTreeSet<u64>,
+        pause: Option<Duration>,
+    ) -> Option<BTreeSet<u64>> {
+        static PROBES: Semaphore = Semaphore::const_new(MAX_PROBES);
+        let _permit = PROBES.try_acquire().ok()?;
+        let found = timeout(PROBE_TIME + pause.unwrap_or_default(), self.join(wanted, pause)).await;
+        found.ok()?.ok()
+    }
+
+    async fn join(
+        &self,
+        wanted: &BTreeSet<u64>,
+        pause: Option<Duration>,
+    ) -> Result<BTreeSet<u64>, ConnectError> {
+        let start = Instant::now();
+        let identity: &Identity = &self.context.identity;
+        let mut reader = BufReader::new(identity.join(&self.to, self.topic).await?);
+        let scaled = (start.elapsed() * CONNECT_TIMES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let pause = pause.unwrap_or(scaled);
+        let failed = |error| ConnectError::Connect(self.to.clone(), error);
+        let mut found = BTreeSet::new();
+        while !wanted.is_subset(&found) && found.len() <= 2 * MAX_KEPT as usize {
+            if timeout(pause, reader.fill_buf()).await.is_err() {
+                break;
+            }
+            let reservation = self.context.incomplete.reservation();
+            let message = read_message(&mut reader, self.context.max_message, reservation).await;
+            if let Incoming::Message(payload) = message.map_err(failed)? {
+                found.insert(self.publisher.identity(&payload));
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Publishers with leases 10, 11 ...
+    struct Node {
+        publishers: NodePublishers<u32>,
+        taken: u32,
+        forgotten: Vec<u32>,
+    }
+
+    impl Node {
+        fn new(latching: bool) -> Self {
+            let publishers = NodePublishers::new(10, latching, Instant::now());
+            Self { publishers, taken: 10, forgotten: Vec::new() }
+        }
+
+        /// Receives a message, after which a late joiner gets these; returns its lease if kept.
+        fn receive(&mut self, identity: u64, joiner: &[u64]) -> Option<u32> {
+            let (joiner, taken) = (joiner.iter().copied().collect(), &mut self.taken);
+            let take = || {
+                *taken += 1;
+                *taken
+            };
+            let forget = |lease: &u32| self.forgotten.push(*lease);
+            let place = self.publishers.judge(identity, &joiner, take, forget);
+            self.publishers.keep(place, identity);
+            (place != Place::Volatile).then(|| *self.publishers.lease(place))
+        }
+
+        fn kept(&self) -> Vec<u64> {
+            self.publishers.contents().collect()
+        }
+    }
+
+    #[test]
+    fn a_publisher_alone_keeps_its_number() {
+        let mut node = Node::new(true);
+        for message in 1..9 {
+            assert_eq!(node.receive(message, &[message]), Some(10));
+            assert_eq!(node.kept(), [message]);
+        }
+        assert!(!node.publishers.are_several() && node.forgotten.is_empty());
+    }
+
+    #[test]
+    fn latched_publishers_of_a_node_have_their_own_numbers() {
+        let mut node = Node::new(true);
+        assert_eq!(node.receive(1, &[1]), Some(10));
+        assert_eq!(node.receive(2, &[1, 2]), Some(11));
+        assert!(node.publishers.are_several());
+        assert_eq!(node.receive(3, &[3, 2]), Some(10), "it replaces the first");
+        assert_eq!(node.receive(4, &[3, 4]), Some(11));
+        assert_eq!(node.receive(5, &[4, 5]), Some(10));
+        assert_eq!(node.kept(), [5, 4]);
+        node.publishers.retain(&[4].into(), |lease| node.forgotten.push(*lease));
+        assert_eq!(node.forgotten, [10], "its publisher has left");
+        assert_eq!(node.receive(6, &[4, 6]), Some(10));
+    }
+
+    #[test]
+    fn a_message_that_a_late_joiner_does_not_get_is_not_kept() {
+        let mut node = Node::new(true);
+        assert_eq!(node.receive(1, &[1]), Some(10));
+        assert_eq!(node.receive(2, &[1]), None);
+        assert!(node.publishers.guess() == Place::Volatile && node.publishers.are_several());
+        assert_eq!(node.receive(3, &[3]), Some(10), "the latched one again");
+        assert_eq!(node.receive(4, &[]), None);
+        assert_eq!((node.kept(), node.forgotten), (vec![], vec![10]), "the latched one has left");
+        let mut other = Node::new(false);
+        assert_eq!(other.receive(1, &[]), None);
+        assert_eq!(other.receive(2, &[2]), Some(10), "the header speaks of the first only");
+    }
+
+    #[test]
+    fn a_message_that_was_replaced_already_has_the_publisher_of_the_one_before() {
+        let mut node = Node::new(true);
+        assert_eq!(node.receive(1, &[1]), Some(10));
+        assert_eq!(node.receive(2, &[3]), Some(10));
+        assert_eq!(node.receive(3, &[3]), Some(10));
+        assert_eq!((node.kept(), node.forgotten), (vec![3], vec![]));
+    }
+
+    #[test]
+    fn publishers_beyond_the_limit_share_the_last_number() {
+        let mut node = Node::new(true);
+        for message in 0..40 {
+            let kept: Vec<u64> = (0..=message).collect();
+            let lease = node.receive(message, &kept);
+            assert_eq!(lease, Some(10 + u32::try_from(message).unwrap().min(MAX_KEPT - 1)));
+        }
+        assert_eq!(node.publishers.contents().count(), MAX_KEPT as usize);
+    }
+
+    #[test]
+    fn a_stream_is_probed_at_a_low_rate() {
+        for (keeps, most) in [(true, 8 + 60), (false, 2 + 1)] {
+            let start = Instant::now();
+            let mut allowance = Allowance { used: 0, since: start };
+            let mut probes = 0;
+            for step in 0..=6000 {
+                if allowance.is_free(keeps, start + Duration::from_millis(10 * step)) {
+                    allowance.used += 1;
+                    probes += 1;
+                }
+            }
+            assert!(probes <= most && probes + 2 >= most, "{keeps}: {probes}");
+        }
+    }
+}
