@@ -360,7 +360,8 @@ class Peer:
             sent = [number for number in self.pending if any(a <= number <= b for a, b in it["ranges"])]
             for number in sent:
                 del self.pending[number]
-        if kind == "data":
+        # Presence messages concern late joiners only.
+        if kind == "data" and it["source"] != PRESENCE:
             for channel, number, data in self.messages.take(it):
                 self.got_message(channel, number, data)
 
@@ -382,6 +383,10 @@ class Peer:
             self.wanted = it["wanted"]
         elif kind == "get_definition":
             self.control({"definition": {"channel": it["channel"], "text": self.options.definition}})
+
+
+# The source of presence messages.
+PRESENCE = 255
 
 
 def data_frame(channel, number, payload):

@@ -24,13 +24,14 @@ impl KnownReaders {
     pub fn on_event(&self, event: &Discovery) {
         let mut all = lock(&self.0);
         match event {
-            Discovery::Reader(reader) if !names::is_of_tautline(&reader.qos.user_data) => {
-                if all.topics.len() < MAX_READERS {
-                    all.topics.insert(reader.guid, reader.topic.clone());
-                    let is_late_joiner = qos::offered(&reader.qos).transient_local;
-                    let of_topic = all.by_topic.entry(reader.topic.clone()).or_default();
-                    of_topic.insert(reader.guid, is_late_joiner);
-                }
+            Discovery::Reader(reader)
+                if !names::is_of_tautline(&reader.qos.user_data)
+                    && all.topics.len() < MAX_READERS =>
+            {
+                all.topics.insert(reader.guid, reader.topic.clone());
+                let is_late_joiner = qos::offered(&reader.qos).transient_local;
+                let of_topic = all.by_topic.entry(reader.topic.clone()).or_default();
+                of_topic.insert(reader.guid, is_late_joiner);
             }
             Discovery::ReaderGone { guid } => {
                 let Some(topic) = all.topics.remove(guid) else { return };

@@ -353,9 +353,12 @@ impl Topics {
         }
         let topic = local.topic.name.clone();
         // Their ages count from their publication: what is past its lifespan is not sent.
-        let (latched, presence) = (local.for_late_joiner(), local.presence());
+        let latched = local.for_late_joiner();
         // After an outage, publishers may have left or have other numbers.
-        self.send_presence_to(now, key, &topic, presence);
+        if local.topic.qos.transient_local {
+            let presence = local.presence();
+            self.send_presence_to(now, key, &topic, presence);
+        }
         for message in latched {
             self.send_to(now, key, &message);
         }

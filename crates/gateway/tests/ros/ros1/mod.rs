@@ -137,6 +137,12 @@ fn latched_messages_of_every_publisher_reach_late_joiners_in_both_directions() {
         assert!(got.iter().all(|report| report["header"]["latching"] == "1"));
     }
 
+    gateway.forget("/latched_in/map", Some(0));
+    let mut three = start(&master.uri, "/latched_three");
+    three.subscribe("/latched_in/map", STRING);
+    wait_for("the other message", || (!three.received("/latched_in/map").is_empty()).then_some(()));
+    assert_eq!(bytes_of(&three.received("/latched_in/map")[0]), sent[1]);
+
     let left = gateway.wait_message("/latched/map", &sent[0]);
     one.leave();
     gateway.wait("departure of one source", |event| {

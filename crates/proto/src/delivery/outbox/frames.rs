@@ -344,6 +344,9 @@ impl Outbox {
             match &mut message.copies {
                 _ if repair => {
                     message.repairs.remove(&piece.range);
+                    if message.futile_repairs == 0 {
+                        message.futile_since = now;
+                    }
                     message.futile_repairs = message.futile_repairs.saturating_add(1);
                 }
                 Some(copies) => copies.on_sent(carrier.link, piece.range.end),

@@ -391,6 +391,7 @@ impl Outbox {
             copies: None,
             repairs: RangeSet::default(),
             futile_repairs: 0,
+            futile_since: Instant::NEVER,
             acked: RangeSet::default(),
             suspected: RangeSet::default(),
             spares: None,

@@ -7,10 +7,12 @@ use crate::delivery::fec::sender::Consequences;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A message is given up after this many repairs in a row of which none was acknowledged. Without
-/// that, a peer that acknowledges nothing would be sent a message without a lifespan for ever. Time is
-/// no measure: a large message takes minutes on a slow link, and waits for more urgent ones.
+/// A message is given up after this many repairs in a row, for at least [`MAX_FUTILE_TIME`], of which
+/// none was acknowledged. Without that, a peer that acknowledges nothing would be sent a message without
+/// a lifespan for ever. Time alone is no measure: a large message waits for more urgent ones.
 const MAX_FUTILE_REPAIRS: u16 = 256;
+/// Within a round trip, a fast link may repair more after a burst of losses.
+const MAX_FUTILE_TIME: Duration = Duration::from_secs(10);
 /// A relayed packet is repaired for at most this time after it was first sent. Its origin has no
 /// acknowledgement by then, and sends its content again.
 const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
@@ -103,6 +105,7 @@ impl Outbox {
             let end = if message.expires.is_some_and(|at| at <= now) {
                 Some(DropReason::Expired)
             } else if message.futile_repairs >= MAX_FUTILE_REPAIRS
+                && now.since(message.futile_since) > MAX_FUTILE_TIME
                 || is_relayed && now.since(message.first_sent) > MAX_RELAYED_REPAIR_TIME
             {
                 Some(DropReason::Lost)

@@ -42,6 +42,8 @@ pub(super) struct Outgoing {
     pub(super) repairs: RangeSet,
     /// Repairs sent since the last acknowledgement of bytes that were not acknowledged before.
     pub(super) futile_repairs: u16,
+    /// The time of the first of them.
+    pub(super) futile_since: Instant,
     pub(super) acked: RangeSet,
     /// Suspected lost ranges, which are not repaired. The message is dropped as lost at `expires`,
     /// unless all of them are acknowledged before.
