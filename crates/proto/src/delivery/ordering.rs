@@ -329,7 +329,7 @@ mod tests {
         receiver.take(at(0), 1, false);
         receiver.take(at(80), 2, true);
         // Message 1 expires at 90 ms; message 2 would wait for half of the 90 ms that it has left.
-        receiver.inbox.expire(at(91));
+        receiver.inbox.expire(at(91), true);
         receiver.note(at(91));
         assert_eq!(receiver.delivered, [2]);
         receiver.take(at(100), 4, true);

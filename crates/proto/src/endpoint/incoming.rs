@@ -4,7 +4,7 @@
 use crate::address::Place;
 use crate::class::Class;
 use crate::delivery::fec::receiver::Recovered;
-use crate::delivery::inbox::{PARTIAL_CHECK, Taken, Transit};
+use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
 use crate::delivery::outbox::{LossCertainty, Scope};
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::NumberedLink;
@@ -161,7 +161,7 @@ impl Endpoint {
                 }
                 Timer::Partials(peer) => {
                     let state = &mut self.peers[peer];
-                    state.inbox.expire(now);
+                    state.inbox.expire(now, state.up);
                     self.arm_partials(now, peer);
                     self.deliver_ready(now, peer);
                 }
@@ -401,6 +401,7 @@ impl Endpoint {
         self.emit(Event::LinkUp { link: id });
         let peer_state = &mut self.peers[peer];
         if !std::mem::replace(&mut peer_state.up, true) {
+            peer_state.inbox.resume(now);
             self.emit(Event::PeerUp { peer, new_session: false });
         }
     }
@@ -658,8 +659,10 @@ impl Endpoint {
 
     fn arm_partials(&mut self, now: Instant, peer: PeerId) {
         let inbox = &self.peers[peer].inbox;
+        // Incomplete messages are few and their timeout is not urgent: a tenth of it is precise
+        // enough.
         if inbox.has_partials() && !self.timers.is_set(&Timer::Partials(peer)) {
-            self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_CHECK));
+            self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_TIMEOUT / 10));
         }
     }
 }

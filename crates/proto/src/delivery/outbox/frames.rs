@@ -342,13 +342,7 @@ impl Outbox {
                 message.copies = Some(Box::new(Copies::new(carrier.copies)));
             }
             match &mut message.copies {
-                _ if repair => {
-                    message.repairs.remove(&piece.range);
-                    if message.futile_repairs == 0 {
-                        message.futile_since = now;
-                    }
-                    message.futile_repairs = message.futile_repairs.saturating_add(1);
-                }
+                _ if repair => message.repairs.remove(&piece.range),
                 Some(copies) => copies.on_sent(carrier.link, piece.range.end),
                 None => message.next = piece.range.end,
             }

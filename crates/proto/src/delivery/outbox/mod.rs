@@ -390,8 +390,6 @@ impl Outbox {
             next: 0,
             copies: None,
             repairs: RangeSet::default(),
-            futile_repairs: 0,
-            futile_since: Instant::NEVER,
             acked: RangeSet::default(),
             suspected: RangeSet::default(),
             spares: None,

@@ -7,15 +7,8 @@ use crate::delivery::fec::sender::Consequences;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A message is given up after this many repairs in a row, for at least [`MAX_FUTILE_TIME`], of which
-/// none was acknowledged. Without that, a peer that acknowledges nothing would be sent a message without
-/// a lifespan for ever. Time alone is no measure: a large message waits for more urgent ones.
-const MAX_FUTILE_REPAIRS: u16 = 256;
-/// Within a round trip, a fast link may repair more after a burst of losses.
-const MAX_FUTILE_TIME: Duration = Duration::from_secs(10);
-/// A relayed packet is repaired for at most this time after it was first sent. Its origin has no
-/// acknowledgement by then, and sends its content again.
-const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
+/// A message is repaired for at most this time after its first packet.
+const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
 /// A message without repair is lost this long after its last suspected loss. There is no hurry, and
 /// the acknowledgement may only be late.
 const LOST_GRACE: Duration = Duration::from_millis(500);
@@ -47,9 +40,7 @@ impl Outbox {
             message.repairs.remove(&piece.range);
             // Our own fragments stay below the limit of ranges. Beyond it, a repair would fill the
             // gap.
-            if message.acked.insert(piece.range.clone()).is_some_and(|new| new > 0) {
-                message.futile_repairs = 0;
-            }
+            let _ = message.acked.insert(piece.range.clone());
         });
         let Some(message) = self.store.get(piece.message) else { return };
         if message.channel == CONTROL {
@@ -101,13 +92,9 @@ impl Outbox {
         let Some(message) = self.store.get(piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
-            let is_relayed = message.origin.is_some();
             let end = if message.expires.is_some_and(|at| at <= now) {
                 Some(DropReason::Expired)
-            } else if message.futile_repairs >= MAX_FUTILE_REPAIRS
-                && now.since(message.futile_since) > MAX_FUTILE_TIME
-                || is_relayed && now.since(message.first_sent) > MAX_RELAYED_REPAIR_TIME
-            {
+            } else if now.since(message.first_sent) > MAX_REPAIR_TIME {
                 Some(DropReason::Lost)
             } else {
                 None

@@ -40,10 +40,6 @@ pub(super) struct Outgoing {
     /// The copies of a message that several links carry.
     pub(super) copies: Option<Box<Copies>>,
     pub(super) repairs: RangeSet,
-    /// Repairs sent since the last acknowledgement of bytes that were not acknowledged before.
-    pub(super) futile_repairs: u16,
-    /// The time of the first of them.
-    pub(super) futile_since: Instant,
     pub(super) acked: RangeSet,
     /// Suspected lost ranges, which are not repaired. The message is dropped as lost at `expires`,
     /// unless all of them are acknowledged before.
