@@ -55,7 +55,7 @@ fn check_header(header: &Header) {
         definition: "".into(),
         qos: Qos::default(),
     };
-    let _ = Publication::new(topic, Arc::default()).refusal(header);
+    let _ = Publication::new(topic, Arc::default(), Default::default()).refusal(header);
 }
 
 /// A call of our slave API, and a response to a call of ours.
