@@ -154,7 +154,8 @@ impl Range {
              <MaxAutoParticipantIndex>{MAX_PARTICIPANT_INDEX}</MaxAutoParticipantIndex>\
              <Peers><Peer address='127.0.0.1' prunedelay='inf'/></Peers>\
              <SPDPInterval>1s</SPDPInterval></Discovery>\
-             <Internal><HeartbeatInterval minsched='10ms'>20ms</HeartbeatInterval>\
+             <Internal><GenerateKeyhash>true</GenerateKeyhash>\
+             <HeartbeatInterval minsched='10ms'>20ms</HeartbeatInterval>\
              <Watermarks><WhcHigh>16MB</WhcHigh></Watermarks></Internal></Domain>"
         )
     }

@@ -461,11 +461,21 @@ pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment
     rules.iter().find(|rule| rule.pattern.matches(name)).map(|rule| &rule.treatment)
 }
 
+/// Whether `name` is the prefix (`/robot1`) itself or lies under it.
+pub fn is_below(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 impl NameMap {
     /// The local name of a peer's topic or service.
     pub fn local_name(&self, theirs: &str) -> String {
         let renamed = self.remap.get(theirs).map_or(theirs, String::as_str);
         format!("{}{renamed}", self.prefix)
+    }
+
+    /// Whether a line of `accept` names this topic or service of the peer without a star.
+    pub fn is_named(&self, theirs: &str) -> bool {
+        self.accept.iter().any(|entry| entry.pattern.as_str() == theirs)
     }
 
     /// The decision of `accept` on a name at the peer; `fits` tests an allowed type against the

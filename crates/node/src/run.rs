@@ -2,7 +2,7 @@
 //! The daemon: a node with its gateway, control socket, metrics and signals.
 
 use crate::audit::{Actor, AuditLog, Event};
-use crate::config::{Config, Ros1Config, Ros2Config, Security};
+use crate::config::{Config, Launch, Ros1Config, Ros2Config, Security};
 use crate::control;
 use crate::control::Inspect;
 use crate::descriptors;
@@ -22,6 +22,8 @@ pub struct Origin {
     pub file: PathBuf,
     /// SHA-256 of the file's text ([`config::Checked::sha256`](crate::config::Checked::sha256)).
     pub sha256: String,
+    /// What the program that launched this one says about its node.
+    pub launch: Launch,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Then queued messages are sent, peers get a goodbye, and
@@ -30,7 +32,7 @@ pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
     descriptors::raise_limit();
     let mut node = Node::new(config.clone())?;
     let handle = Arc::new(node.handle());
-    let reloader = Reloader::start(origin.file.clone(), config.clone(), handle.clone())?;
+    let reloader = Reloader::start(origin.clone(), config.clone(), handle.clone())?;
     let reloader = Arc::new(reloader);
     // A second daemon with this control socket, and therefore with this audit log, stops here.
     let _control = control::ControlServer::start(&config.control, reloader.clone())?;

@@ -338,6 +338,45 @@ fn keys_that_others_make_useless_are_warned_of() {
 }
 
 #[test]
+fn a_launched_name_is_used_where_the_file_has_none() {
+    let named = |file: &str, name: &str| {
+        let launched = Surroundings { node_name: Some(name.into()), ..surroundings() };
+        parse(file, &launched)
+    };
+    let config = named("name: r", "/r1/link").unwrap().config;
+    assert_eq!(config.ros1.unwrap().node_name, "/r1/link");
+    let config = named("name: r\nros2: true", "/r1/link").unwrap().config;
+    assert_eq!(config.ros2.unwrap().node_name, "/r1/link");
+    let checked = named("name: r\nros2: { node_name: /own }", "/r1/link").unwrap();
+    assert_eq!(checked.config.ros2.unwrap().node_name, "/own");
+    let warning = "2:9: ros2.node_name: /own is used, although the arguments of ROS name this";
+    assert!(in_lines(&checked.warnings).contains(warning), "{}", in_lines(&checked.warnings));
+    let wrong = in_lines(&named("name: r", "/a b").unwrap_err());
+    assert!(wrong.contains("ros1.node_name") && wrong.contains("the arguments of ROS"), "{wrong}");
+}
+
+#[test]
+fn prefixes_that_are_equal_or_nested_are_warned_of() {
+    let report = |one: &str, two: &str| {
+        let file = format!(
+            "name: r\npeers:\n  one: {{ address: b, prefix: {one} }}\n  \
+             two: {{ address: c, prefix: {two} }}\n"
+        );
+        warnings(&file)
+    };
+    let equal = report("/a", "/a");
+    assert!(equal.contains("4:22: peers.two.prefix: 'one' on line 3 has the same"), "{equal}");
+    for (one, two, expected) in [
+        ("/a", "/a/b", "/a/b of 'two' lies under /a of 'one' (see line 3): names of 'one'"),
+        ("/a/b", "/a", "/a/b of 'one' lies under /a of 'two' (see line 3): names of 'two'"),
+    ] {
+        let found = report(one, two);
+        assert!(found.contains(expected), "{found}");
+    }
+    assert!(!report("/a", "/ab").contains("prefix"), "{}", report("/a", "/ab"));
+}
+
+#[test]
 fn what_is_odd_but_allowed_is_a_warning() {
     let report = warnings("name: robot1");
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");

@@ -20,7 +20,7 @@ use tautline_node::config::{self, Config, Surroundings};
 use tautline_node::control::Inspect;
 use tautline_node::reload::Reloader;
 use tautline_node::status::TopicChange;
-use tautline_node::{Handle, Node, RunError, Settings, keys};
+use tautline_node::{Handle, Node, Origin, RunError, Settings, keys};
 
 /// Runs `tautline reload` for a daemon.
 fn reload(daemon: &Daemon, arguments: &[&str]) -> Output {
@@ -433,7 +433,8 @@ fn a_reload_names_what_was_set_before_and_is_kept() {
     let robot = Running::start("robot", &lines);
     let file = place.write("robot", "robot", &lines);
     let config = config::load(&file).unwrap().config;
-    let reloader = Reloader::start(file, config, Arc::new(robot.handle.clone())).unwrap();
+    let origin = Origin { file, sha256: String::new(), launch: config::Launch::default() };
+    let reloader = Reloader::start(origin, config, Arc::new(robot.handle.clone())).unwrap();
     assert_eq!(reloader.reload(true, Actor::Program).unwrap().kept, []);
     robot.offer("/steady");
     let change = TopicChange { topic: "/steady".into(), priority: Some(9), rate_hz: None };

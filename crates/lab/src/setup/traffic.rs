@@ -18,7 +18,7 @@ use tautline_gateway::{
 };
 use tautline_node::control::{ControlServer, Inspect};
 use tautline_node::reload::Reloader;
-use tautline_node::{Handle, Node, Settings, config};
+use tautline_node::{Handle, Node, Origin, Settings, config};
 
 /// Printed when the peers subscribe to all awaited channels.
 pub const READY: &str = "ready";
@@ -132,8 +132,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let peers = checked.config.peers.len();
     let control = checked.config.control.clone();
     let node = Node::new(checked.config.clone())?;
-    let reloader =
-        Reloader::start(arguments.file.clone(), checked.config, Arc::new(node.handle()))?;
+    let launch = config::Launch::default();
+    let origin = Origin { file: arguments.file.clone(), sha256: checked.sha256, launch };
+    let reloader = Reloader::start(origin, checked.config, Arc::new(node.handle()))?;
     let _control = ControlServer::start(&control, Arc::new(reloader))?;
     let received = Arc::new(Mutex::new(Vec::new()));
     let events = node.events();

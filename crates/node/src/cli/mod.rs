@@ -11,6 +11,7 @@ mod output;
 mod plan;
 mod reload;
 mod rights;
+mod ros_arguments;
 mod run;
 mod set;
 mod status;
@@ -23,6 +24,9 @@ use std::process::ExitCode;
 /// Exit code of `run` for a wrong file (EX_CONFIG of sysexits.h). systemd does not restart the
 /// daemon on this code.
 pub const EXIT_CONFIG: u8 = 78;
+
+/// Exit code for arguments that do not exist, which clap has as well.
+const EXIT_USAGE: u8 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -80,8 +84,15 @@ impl Failure {
 }
 
 pub fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Run(arguments) => run::run(&arguments),
+    let (own, ros) = match ros_arguments::split(std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(text) => {
+            eprintln!("{text}");
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    let result = match Arguments::parse_from(own).command {
+        Command::Run(arguments) => run::run(&arguments, ros),
         Command::Check(arguments) => check::check(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::Init(arguments) => init::init(&arguments),

@@ -2,6 +2,7 @@
 //! `tautline run`.
 
 use super::logging::{self, LogFormat};
+use super::ros_arguments::RosArguments;
 use super::{EXIT_CONFIG, Failure};
 use std::path::PathBuf;
 use tautline_node::{Origin, RunError, config};
@@ -11,26 +12,37 @@ use tautline_node::{Origin, RunError, config};
 #[command(
     after_help = "Examples:\n  tautline run robot.yaml\n  tautline run robot.yaml --log debug\n  \
                         tautline run robot.yaml --log warn,tautline_gateway=trace --log-format json\n\n\
-                        Exit code: 78 if the file or the key is wrong, 1 after other failures."
+                        Arguments of roslaunch (__name:=x) and of ros2 launch (--ros-args) are accepted.\n\
+                                                Exit code: 78 if the file or the key is wrong, 1 after other failures."
 )]
 pub struct Arguments {
     /// The robot's file
     file: PathBuf,
     /// Log filter for standard error: a level (off, error, warn, info, debug, trace) or directives
-    #[arg(long, value_name = "LEVEL", env = "TAUTLINE_LOG", default_value = "info")]
-    log: String,
+    /// [default: info]
+    #[arg(long, value_name = "LEVEL", env = "TAUTLINE_LOG")]
+    log: Option<String>,
     /// Format of the log
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let checked = config::load(&arguments.file).map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
-    logging::start(&arguments.log, arguments.log_format)?;
+pub fn run(arguments: &Arguments, ros: RosArguments) -> Result<(), Failure> {
+    let RosArguments { launch, log_level, ignored } = ros;
+    let loaded = config::load_launched(&arguments.file, &launch);
+    let checked = loaded.map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
+    let log = arguments.log.as_deref().or(log_level.as_deref()).unwrap_or("info");
+    logging::start(log, arguments.log_format)?;
+    if !ignored.is_empty() {
+        let all = ignored.join("', '");
+        tracing::warn!(
+            "arguments of ROS without effect: '{all}'; the file names topics and their changes"
+        );
+    }
     for warning in &checked.warnings {
         tracing::warn!("{}:{warning}", arguments.file.display());
     }
-    let origin = Origin { file: arguments.file.clone(), sha256: checked.sha256 };
+    let origin = Origin { file: arguments.file.clone(), sha256: checked.sha256, launch };
     tautline_node::run(checked.config, &origin).map_err(|error| match error {
         RunError::Key(_) | RunError::Setup(_) => Failure::with_code(EXIT_CONFIG, error),
         _ => Failure::new(error),

@@ -113,6 +113,16 @@ impl Outside<'_> {
     }
 }
 
+impl Outside<'_> {
+    /// The file's name of this node, else the launching program's, else the default.
+    fn node_name(&mut self, from: &Surroundings) -> Option<String> {
+        match from.node_name.as_deref().filter(|_| !self.section.is_given("node_name")) {
+            Some(name) => self.read("node_name", Kind::RosName, "the arguments of ROS", name),
+            None => self.section.get("node_name"),
+        }
+    }
+}
+
 fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros2Config> {
     let mut outside = Outside { section, path: "ros2", problems };
     let domain: u64 = match (section.get("domain"), &from.ros_domain_id) {
@@ -132,10 +142,11 @@ fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         _ if from.ros_localhost_only.as_deref() == Some("1") => "localhost".into(),
         _ => "subnet".into(),
     };
+    let node_name = outside.node_name(from)?;
     Some(Ros2Config {
         domain: domain.try_into().ok()?,
         localhost: range == "localhost",
-        node_name: section.get("node_name")?,
+        node_name,
         definitions: match section.is_given("definitions") {
             true => folders(section),
             false => {
@@ -201,7 +212,7 @@ fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         true => Installed::new(folders(section)),
         false => Installed::of_ros1(&list(&from.cmake_prefix_path), &list(&from.ros_package_path)),
     };
-    let (allow, node_name) = (section.all("allow"), section.get("node_name")?);
+    let (allow, node_name) = (section.all("allow"), outside.node_name(from)?);
     Some(Ros1Config { master, host, allow, node_name, installed })
 }
 

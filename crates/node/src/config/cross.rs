@@ -2,6 +2,7 @@
 //! Checks across keys whose values are valid one by one.
 
 mod budgets;
+mod prefixes;
 
 use super::kind::Value;
 use super::problem::{Position, Problem, TOP, Warning};
@@ -43,12 +44,14 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.shared_frames_without_prefix(file);
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
+    findings.prefixes_that_meet(file);
     findings.rules_that_never_match(file);
     findings.peers_without_rights(file);
     findings.services_without_callers(file);
     findings.watchdogs_without_publishers(file);
     findings.no_topics_or_peers(file);
     findings.missing_interfaces(file, surroundings);
+    findings.launched_under_another_name(file, surroundings);
     findings
 }
 
@@ -459,6 +462,23 @@ impl Findings {
         }
         if file.named("peers").is_empty() {
             self.odd(TOP, "peers", "no peers, so this node connects to no other node");
+        }
+    }
+
+    /// The name in the file counts, because it is the same after each start and reload.
+    fn launched_under_another_name(&mut self, file: &Section, surroundings: &Surroundings) {
+        let Some(launched) = &surroundings.node_name else { return };
+        for key in ["ros1", "ros2"] {
+            let Some(section) = file.section(key).filter(|it| it.is_given("node_name")) else {
+                continue;
+            };
+            if let Some(name) = section.text("node_name").filter(|name| name != launched) {
+                let text = format!(
+                    "{name} is used, although the arguments of ROS name this node {launched}; \
+                     without this key their name is used"
+                );
+                self.odd(section.place("node_name"), format!("{key}.node_name"), text);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod assemble;
 mod budget;
 mod cross;
 pub mod kind;
+mod launch;
 mod problem;
 pub mod starter;
 mod surroundings;
@@ -18,6 +19,7 @@ mod validate;
 pub mod yaml;
 
 pub use budget::Budget;
+pub use launch::Launch;
 pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest};
 pub use surroundings::{
     SYSTEM_CONTROL_FOLDER, SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings,
@@ -55,9 +57,15 @@ pub struct Checked {
 
 /// Reads and checks `file` in the surroundings of this process.
 pub fn load(file: &Path) -> Result<Checked, ConfigError> {
+    load_launched(file, &Launch::default())
+}
+
+/// The same for a process that was launched with these names.
+pub fn load_launched(file: &Path, launch: &Launch) -> Result<Checked, ConfigError> {
     let text = read(file)?;
     let invalid = |problems| ConfigError::Invalid { file: file.into(), problems };
-    let (checked, section) = check(&text, &Surroundings::of(file)).map_err(invalid)?;
+    let (checked, section) =
+        check(&text, &Surroundings::of(file).launched(launch)).map_err(invalid)?;
     match own_key_of_peers(&checked.config, &section) {
         problems if problems.is_empty() => Ok(checked),
         problems => Err(invalid(problems)),

@@ -2,6 +2,8 @@
 //! Inputs of the configuration from outside the file. They are gathered once, so that reading a
 //! file is a pure function of the file and these inputs.
 
+use super::Launch;
+use super::table::DEFAULT_NODE_NAME;
 use std::path::{Path, PathBuf};
 
 /// Environment of the process and properties of the machine.
@@ -9,6 +11,10 @@ use std::path::{Path, PathBuf};
 pub struct Surroundings {
     /// Folder of the robot's file.
     pub folder: PathBuf,
+    /// ROS_NAMESPACE.
+    pub ros_namespace: Option<String>,
+    /// Full ROS name of this node, from the program that launched it.
+    pub node_name: Option<String>,
     /// ROS_MASTER_URI.
     pub ros_master_uri: Option<String>,
     /// ROS_HOSTNAME.
@@ -54,6 +60,8 @@ impl Surroundings {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
             folder: file.parent().unwrap_or(Path::new("")).into(),
+            ros_namespace: variable("ROS_NAMESPACE"),
+            node_name: None,
             ros_master_uri: variable("ROS_MASTER_URI"),
             ros_hostname: variable("ROS_HOSTNAME"),
             ros_ip: variable("ROS_IP"),
@@ -70,6 +78,20 @@ impl Surroundings {
             state_folder: variable("STATE_DIRECTORY").and_then(|all| first_folder(&all)),
             host_name: machine_name(),
             interfaces: interfaces(),
+        }
+    }
+
+    /// Returns these surroundings with what the launching program says in their place.
+    #[must_use]
+    pub fn launched(self, launch: &Launch) -> Self {
+        let Launch { master, hostname, ip, .. } = launch.clone();
+        let is_placed = hostname.is_some() || ip.is_some();
+        Self {
+            node_name: launch.node_name(self.ros_namespace.as_deref(), DEFAULT_NODE_NAME),
+            ros_master_uri: master.or(self.ros_master_uri),
+            ros_hostname: hostname.or(self.ros_hostname.filter(|_| !is_placed)),
+            ros_ip: ip.or(self.ros_ip),
+            ..self
         }
     }
 

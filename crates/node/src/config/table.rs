@@ -198,8 +198,12 @@ const ROS1: &[Setting] = &[
         .doc("Folders of installed types (FOLDER/share/PACKAGE/msg and srv; messages also FOLDER/lib/python3/dist-packages/PACKAGE/msg). Services and peers with ROS 2 need them. They take precedence over definitions from peers."),
 ];
 
-const NODE_NAME: Setting =
-    key("node_name", Kind::RosName, Value("/tautline")).doc("ROS name of this node.");
+const NODE_NAME: Setting = key("node_name", Kind::RosName, Value(DEFAULT_NODE_NAME)).doc(
+    "ROS name of this node. Without this key, roslaunch and ros2 launch may give another name.",
+);
+
+/// ROS name of a node that neither its file nor a launching program names.
+pub const DEFAULT_NODE_NAME: &str = "/tautline";
 
 const ROS2: &[Setting] = &[
     key("domain", Kind::Whole(0, MAX_DOMAIN as u64), Computed("ROS_DOMAIN_ID, else 0"))

@@ -18,14 +18,14 @@ use crate::config::{self, Config};
 use crate::control::Inspect;
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::node::Handle;
+use crate::run::Origin;
 use crate::status::{Status, TopicChange};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tautline_gateway::threads::End;
 
 /// Reloads a node's file, one reload at a time. Results are also logged.
 pub struct Reloader {
-    file: PathBuf,
+    origin: Origin,
     handle: Arc<Handle>,
     running: Mutex<Running>,
 }
@@ -37,27 +37,33 @@ struct Running {
 }
 
 impl Reloader {
-    /// Starts with `config`, the content of `file`, with which the node of `handle` runs. Serves
-    /// its metrics.
-    pub fn start(file: PathBuf, config: Config, handle: Arc<Handle>) -> Result<Self, MetricsError> {
+    /// Starts with `config`, the content of the file of `origin`, with which the node of `handle`
+    /// runs. Serves its metrics.
+    pub fn start(
+        origin: Origin,
+        config: Config,
+        handle: Arc<Handle>,
+    ) -> Result<Self, MetricsError> {
         let start = |address| MetricsServer::start(address, handle.clone());
         let metrics = config.metrics.map(start).transpose()?;
-        Ok(Self { file, handle, running: Mutex::new(Running { config, metrics }) })
+        Ok(Self { origin, handle, running: Mutex::new(Running { config, metrics }) })
     }
 
     /// Reads the file, returns its differences from the running configuration, and applies them
     /// unless `dry_run`. After an error, which is for people, nothing has changed.
     fn reload_file(&self, dry_run: bool) -> Result<Changes, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let checked = config::load(&self.file).map_err(|error| error.to_string())?;
-        let place = |reason: String| format!("{}: {reason}", self.file.display());
+        let checked = config::load_launched(&self.origin.file, &self.origin.launch)
+            .map_err(|error| error.to_string())?;
+        let file = self.origin.file.display();
+        let place = |reason: String| format!("{file}: {reason}");
         let found = difference(&running.config, &checked.config);
         let mut changes =
             found.map_err(|all| all.into_iter().map(place).collect::<Vec<_>>().join("\n"))?;
         changes.kept = self.handle.topic_changes()?;
         if !dry_run {
             for warning in &checked.warnings {
-                tracing::warn!("{}:{warning}", self.file.display());
+                tracing::warn!("{file}:{warning}");
             }
             self.apply(&mut running, checked.config)?;
         }

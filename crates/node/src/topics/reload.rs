@@ -64,23 +64,43 @@ impl Topics {
     }
 
     /// Applies the names and rights of all peers. An advertisement is examined again if the
-    /// decision on it changes.
+    /// decision on it changes, which the prefix of another peer can do as well.
     fn reconfigure_peers(&mut self, now: Instant, old: &Config, new: &Config) {
-        for peer in &new.peers {
-            let mut ids = self.endpoint.peers();
-            let Some(id) = ids.find(|id| self.endpoint.peer(*id).key == peer.key) else { continue };
-            let known = old.peers.iter().find(|it| it.key == peer.key);
-            if known == Some(peer) {
-                continue;
+        let known = |peer: &PeerConfig| old.peers.iter().find(|it| it.key == peer.key);
+        let all: BTreeMap<PeerId, &PeerConfig> = self.peers_in(new).collect();
+        let before: BTreeMap<PeerId, Verdicts> = all
+            .iter()
+            .filter(|(_, peer)| known(peer).is_some())
+            .map(|(id, _)| (*id, self.verdicts(*id)))
+            .collect();
+        for (id, rights) in (0..).map(PeerId).zip(&mut self.rights) {
+            if !all.contains_key(&id) {
+                rights.forget_names();
             }
-            let before = known.map(|_| self.verdicts(id)).unwrap_or_default();
-            self.set_peer(id, peer, known, new.ros().as_ref());
-            for (channel, verdict) in self.verdicts(id) {
+        }
+        for (id, peer) in &all {
+            if known(peer) != Some(*peer) {
+                self.set_peer(*id, peer, known(peer), new.ros().as_ref());
+            }
+        }
+        for (peer, before) in before {
+            for (channel, verdict) in self.verdicts(peer) {
                 if before.get(&channel).is_some_and(|before| *before != verdict) {
-                    self.examine_again(now, ChannelKey { peer: id, channel });
+                    self.examine_again(now, ChannelKey { peer, channel });
                 }
             }
         }
+    }
+
+    /// Returns the peers of a configuration that the endpoint has, by their numbers.
+    fn peers_in<'a>(
+        &self,
+        config: &'a Config,
+    ) -> impl Iterator<Item = (PeerId, &'a PeerConfig)> + use<'a, '_> {
+        let number = |peer: &PeerConfig| {
+            self.endpoint.peers().find(|id| self.endpoint.peer(*id).key == peer.key)
+        };
+        config.peers.iter().filter_map(move |peer| Some((number(peer)?, peer)))
     }
 
     fn set_peer(

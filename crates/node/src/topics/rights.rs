@@ -205,11 +205,22 @@ impl Rights {
         let before = std::mem::replace(self, new);
         (self.rate, self.burst) = (before.rate, before.burst);
     }
+
+    /// Gives up the prefix of a peer that is removed.
+    pub(super) fn forget_names(&mut self) {
+        self.names = NameMap::default();
+    }
 }
 
 impl Topics {
     pub(super) fn rights(&self, peer: PeerId) -> &Rights {
         &self.rights[peer.0 as usize]
+    }
+
+    /// Returns the prefixes of peers that have one.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = (PeerId, &str)> {
+        let all = (0..).map(PeerId).zip(&self.rights);
+        all.map(|(peer, rights)| (peer, rights.names.prefix.as_str())).filter(|it| !it.1.is_empty())
     }
 
     /// Reports at both ends why a request of a peer is refused.

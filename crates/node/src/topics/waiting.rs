@@ -6,7 +6,7 @@ use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
 use crate::notices;
 use std::collections::BTreeSet;
-use tautline_gateway::mapping::{Accepted, action_of, check_name, is_type};
+use tautline_gateway::mapping::{Accepted, action_of, check_name, is_below, is_type};
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Instant, OfferedTopic, PeerId};
 
@@ -108,9 +108,27 @@ impl Topics {
             Right::Waits => Err(Denied::Waits),
             Right::Given => {
                 check_texts(offered).map_err(Denied::Invalid)?;
-                Ok(rights.names.local_name(&offered.name))
+                let local = rights.names.local_name(&offered.name);
+                match self.prefix_conflict(peer, &offered.name, &local) {
+                    Some(reason) => Err(Denied::Invalid(reason)),
+                    None => Ok(local),
+                }
             }
         }
+    }
+
+    /// Returns why `local` is not a name for this peer: it lies under the more specific prefix of another
+    /// peer, whose topics and services local nodes expect there. A line of the file that names it
+    /// without a star allows it.
+    fn prefix_conflict(&self, peer: PeerId, theirs: &str, local: &str) -> Option<String> {
+        let own = self.rights(peer);
+        let (other, prefix) = self.prefixes().find(|(other, prefix)| {
+            *other != peer && prefix.len() > own.names.prefix.len() && is_below(local, prefix)
+        })?;
+        (!own.names.is_named(theirs)).then(|| {
+            let other = self.peer_name(other);
+            format!("its name here would be {local}, under the prefix {prefix} of '{other}'")
+        })
     }
 
     /// Refuses an advertisement; both ends get the reason, unless `accept` names only other things.

@@ -36,6 +36,36 @@ fn names_are_mapped_and_only_those_accepted_are_taken() {
 }
 
 #[test]
+fn no_topic_is_published_under_the_prefix_of_another_peer() {
+    let base = |of_robot1: &str, inner: &str| {
+        format!(
+            "peers:\n  robot1: {{ address: 10.0.0.1, prefix: /a{of_robot1}, accept: [{ACCEPT}] }}\n  \
+             robot2: {{ address: 10.0.0.2, prefix: {inner}, accept: \"/**\" }}"
+        )
+    };
+    const ACCEPT: &str = "/b/named, \"/b/*\", /other";
+    let mut world = team(&base(", remap: { /other: /b/y }", "/a/b"));
+    for name in ["/b/x", "/bx", "/other", "/b/named"] {
+        world.says(0, Event::Offered(topic(name, STRING)));
+    }
+    // `accept` names /other, which the file itself renames, and /b/named.
+    let taken = ["/a/b/y", "/a/b/named"].map(|name| format!("advertise {name} {STRING}"));
+    assert_eq!(world.told(2), taken);
+    let words = ["/b/x", "would be /a/b/x", "under the prefix /a/b of 'robot2'"];
+    assert!(world.noticed(2, &words), "{:?}", world.notices(2));
+    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    world.says(1, Event::Offered(topic("/x", STRING)));
+    assert_eq!(world.told(2), [format!("advertise /a/b/x {STRING}")]);
+    // The other peer gets another prefix, and the first one again.
+    world.says(1, Event::Withdrawn { topic: "/x".into() });
+    world.told(2);
+    world.reload(2, &base(", remap: { /other: /b/y }", "/c"));
+    assert_eq!(world.told(2), [format!("advertise /a/b/x {STRING}")]);
+    world.reload(2, &base(", remap: { /other: /b/y }", "/a/b"));
+    assert_eq!(world.told(2), ["unadvertise /a/b/x"]);
+}
+
+#[test]
 fn type_and_definition_arrive_with_the_offer() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let map = Topic { qos: latched("/map").qos, ..defined("/map", STRING, "string data # text\n") };

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checks of prefixes under which the names of two peers could meet.
+
+use super::Findings;
+use crate::config::validate::{Named, Section};
+use tautline_gateway::mapping::is_below;
+
+impl Findings {
+    pub(super) fn prefixes_that_meet(&mut self, file: &Section) {
+        let prefix = |peer: &'_ Named| peer.section.get::<String>("prefix");
+        let mut earlier: Vec<(&Named, String)> = Vec::new();
+        for peer in file.named("peers") {
+            let Some(own) = prefix(peer).filter(|it| !it.is_empty()) else { continue };
+            let meets = |it: &&(&Named, String)| is_below(&it.1, &own) || is_below(&own, &it.1);
+            if let Some((other, theirs)) = earlier.iter().find(meets) {
+                let place = format!("peers.{}.prefix", peer.text);
+                let text = meeting((&peer.text, &own), (&other.text, theirs), other.at.line);
+                self.odd(peer.section.place("prefix"), place, text);
+            }
+            earlier.push((peer, own));
+        }
+    }
+}
+
+/// Describes what happens to names under two prefixes, each given with its peer.
+fn meeting(own: (&str, &str), other: (&str, &str), line: usize) -> String {
+    if own.1 == other.1 {
+        return format!(
+            "'{}' on line {line} has the same prefix: topics of one name are published together, \
+             and a service of one name is served by one of them",
+            other.0
+        );
+    }
+    let (outer, inner) = if is_below(own.1, other.1) { (other, own) } else { (own, other) };
+    format!(
+        "{} of '{}' lies under {} of '{}' (see line {line}): names of '{}' that would be published \
+         under {} are refused, unless a line of 'accept' names them without a star",
+        inner.1, inner.0, outer.1, outer.0, outer.0, inner.1
+    )
+}
