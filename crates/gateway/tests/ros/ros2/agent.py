@@ -218,6 +218,19 @@ def graph(topic):
     )
 
 
+def counts(topic, service, type):
+    """How many endpoints of others the node sees, in the manner of its publishers and clients."""
+    if service not in clients:
+        clients[service] = node.create_client(get_message(type), service)
+    report(
+        did="counts",
+        subscriptions=advertised[topic].get_subscription_count(),
+        publishers=node.count_publishers(topic),
+        ready=clients[service].service_is_ready(),
+        nodes=sorted(node.get_node_names()),
+    )
+
+
 def leave():
     # While it spins, the node is not taken down; nobody would be told of its end. What a
     # callback waits for may never come: its thread is not waited for.

@@ -5,6 +5,7 @@
 //! discovery ranges, and Debian's Cyclone DDS and Fast DDS of its time, without type hashes and
 //! with long GUIDs, stand in for it.
 
+mod departing;
 mod domains;
 mod hostile;
 mod leaving;
