@@ -541,7 +541,7 @@ def emit_parity(it):
 
 # The first that fits.
 ROLES = {8: "answers", 16: "calls", 0: "topic"}
-OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4}
+OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4, "not_alive": 128}
 ORDER_SENT, ORDER_NEWEST = 32, 64
 ORDER_WAIT_MS, MAX_ORDER_WAIT_MS = 200, 1000
 

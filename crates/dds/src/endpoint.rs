@@ -49,14 +49,25 @@ impl RawReader {
     /// Creates it. `on_incompatible` gets the policy and the number of refused endpoints.
     pub fn new(
         p: &Arc<Participant>,
+        about: Specification<'_>,
+        on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
+        on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
+    ) -> Result<RawReader> {
+        Self::watching(p, about, on_sample, on_incompatible, |_, _| ())
+    }
+    /// The same; `on_liveliness` gets how many of its writers are alive, and how many are not.
+    pub fn watching(
+        p: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
         on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
+        on_liveliness: impl Fn(u32, u32) + Send + Sync + 'static,
     ) -> Result<RawReader> {
         let writers = Mutex::default();
         let l = listener(Callbacks {
             data: Box::new(move |rd| unsafe { take_raw(rd, &writers, &on_sample) }),
             incompatible: Box::new(on_incompatible),
+            liveliness: Box::new(on_liveliness),
         });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         let make = |qos: &Qos| unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) };
@@ -177,8 +188,8 @@ impl RawWriter {
         Specification { topic, type_name, qos }: Specification<'_>,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
-        let l =
-            listener(Callbacks { data: Box::new(|_| ()), incompatible: Box::new(on_incompatible) });
+        let incompatible = Box::new(on_incompatible);
+        let l = listener(Callbacks { incompatible, ..Callbacks::default() });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         unsafe {
             let entity = check("writer", dds_create_writer(p.entity, t, qos.native().0, l.native))?;
@@ -209,6 +220,10 @@ impl RawWriter {
         // A refused sample has no number.
         *written += 1;
         Ok(*written)
+    }
+    /// Asserts the liveliness of a writer that does so by topic; writing does so as well.
+    pub fn assert_liveliness(&self) -> Result<()> {
+        check("liveliness", unsafe { dds_assert_liveliness(self.entity) }).map(drop)
     }
     /// The number of the next sample, if no other thread writes.
     pub fn next(&self) -> i64 {

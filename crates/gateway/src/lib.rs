@@ -77,6 +77,8 @@ pub struct Liveliness {
     pub manual: bool,
     /// Longest time between two assertions; `None` promises nothing.
     pub lease: Option<Duration>,
+    /// Whether no publisher is alive: none has asserted its liveliness within the lease.
+    pub lost: bool,
 }
 
 impl Qos {
@@ -93,6 +95,7 @@ impl Qos {
             liveliness: Liveliness {
                 manual: self.liveliness.manual && other.liveliness.manual,
                 lease: longest(self.liveliness.lease, other.liveliness.lease),
+                lost: self.liveliness.lost && other.liveliness.lost,
             },
         }
     }

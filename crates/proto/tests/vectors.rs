@@ -141,7 +141,8 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
             "priority": t.priority, "keep_last": t.keep_last,
             "lifespan_ms": t.lifespan.map(|l| l.as_millis() as u64),
             "transient_local": t.qos.transient_local, "reliable": t.qos.reliable,
-            "manual_liveliness": t.qos.manual_liveliness, "depth": t.qos.depth,
+            "manual_liveliness": t.qos.manual_liveliness, "not_alive": t.qos.not_alive,
+            "depth": t.qos.depth,
             "deadline_ms": t.qos.deadline.map(|it| it.as_millis() as u64),
             "lease_ms": t.qos.lease.map(|it| it.as_millis() as u64),
             "role": match t.role {
@@ -279,6 +280,7 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     deadline: time(&m["deadline_ms"]),
                     manual_liveliness: flag(&m["manual_liveliness"]),
                     lease: time(&m["lease_ms"]),
+                    not_alive: flag(&m["not_alive"]),
                 },
                 role: match text(&m["role"]) {
                     "answers" => Role::Answers,

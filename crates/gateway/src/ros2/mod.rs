@@ -21,6 +21,7 @@
 //! | conflicts between local nodes and peers | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | which reply answers which request | `pairing.rs` |
+//! | when liveliness is asserted | `liveliness.rs` |
 //! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
 mod actor;
@@ -30,6 +31,7 @@ mod discovery;
 mod endpoints;
 pub mod graph;
 mod history;
+mod liveliness;
 mod names;
 mod outbox;
 mod pairing;
@@ -115,6 +117,8 @@ enum Order {
     GidSizeChanged,
     /// Our node has one more writer.
     WriterAdded,
+    /// All publishers of a topic that is read have ceased to be alive, or one is again.
+    LivelinessChanged(String),
     Stop,
 }
 

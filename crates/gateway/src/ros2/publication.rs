@@ -28,9 +28,11 @@ pub struct Publication {
     on_writer: Box<dyn Fn() + Send + Sync>,
 }
 
+#[derive(Default)]
 struct Writers {
-    /// Created with the publication, so that subscribers see it before the first message.
-    first: Arc<RawWriter>,
+    /// Created with the publication, so that subscribers see it before the first message; `None`
+    /// while no publisher is alive that would assert its liveliness by its existence.
+    first: Option<Arc<RawWriter>>,
     of: BTreeMap<Source, Arc<RawWriter>>,
 }
 
@@ -42,9 +44,50 @@ impl Publication {
     ) -> Result<Self, DdsError> {
         let dds = policies(&topic, context);
         let drops = context.shared.drops.count(&topic.name);
-        let first = Arc::new(writer(&topic, &dds, context)?);
-        let writers = Mutex::new(Writers { first, of: BTreeMap::new() });
-        Ok(Self { topic, dds, context: context.clone(), drops, writers, on_writer })
+        let publication = Self {
+            topic,
+            dds,
+            context: context.clone(),
+            drops,
+            writers: Mutex::default(),
+            on_writer,
+        };
+        if !publication.topic.qos.liveliness.lost {
+            publication.assert_liveliness()?;
+        }
+        Ok(publication)
+    }
+
+    /// Shows subscribers that a publisher is alive.
+    pub fn assert_liveliness(&self) -> Result<(), DdsError> {
+        let mut writers = lock(&self.writers);
+        let first = self.first(&mut writers)?;
+        if qos::asserts_by_topic(&self.topic.qos) {
+            // A write alone may have created the others.
+            let all = writers.of.values().filter(|it| it.guid != first.guid).chain([&first]);
+            all.cloned().collect::<Vec<_>>().iter().try_for_each(|it| it.assert_liveliness())?;
+        }
+        Ok(())
+    }
+
+    /// Lets liveliness end that nobody asserts. By topic it ends with its lease, also after a
+    /// late message. Cyclone DDS asserts the other kind while a writer exists; it then returns true.
+    pub fn lose_liveliness(&self) -> bool {
+        if qos::asserts_by_topic(&self.topic.qos) {
+            return false;
+        }
+        let gone = std::mem::take(&mut *lock(&self.writers));
+        gone.first.is_some()
+    }
+
+    fn first(&self, writers: &mut Writers) -> Result<Arc<RawWriter>, DdsError> {
+        if let Some(first) = &writers.first {
+            return Ok(first.clone());
+        }
+        let first = Arc::new(writer(&self.topic, &self.dds, &self.context)?);
+        writers.first = Some(first.clone());
+        (self.on_writer)();
+        Ok(first)
     }
 
     /// Whether the publication needs no change for a new description of its topic.
@@ -54,7 +97,7 @@ impl Publication {
 
     pub fn guids(&self) -> Vec<Guid> {
         let writers = lock(&self.writers);
-        let mut guids = vec![writers.first.guid];
+        let mut guids: Vec<Guid> = writers.first.iter().map(|writer| writer.guid).collect();
         guids.extend(writers.of.values().map(|writer| writer.guid));
         guids.dedup();
         guids
@@ -71,20 +114,21 @@ impl Publication {
 
     fn writer_of(&self, source: Source) -> Result<Arc<RawWriter>, DdsError> {
         let mut writers = lock(&self.writers);
+        let first = self.first(&mut writers)?;
         if !self.topic.qos.transient_local {
-            return Ok(writers.first.clone());
+            return Ok(first);
         }
         if let Some(known) = writers.of.get(&source) {
             return Ok(known.clone());
         }
         let new = match writers.of.len() {
-            0 => writers.first.clone(),
+            0 => first,
             count if count < MAX_SOURCES as usize => {
                 let new = writer(&self.topic, &self.dds, &self.context)?;
                 (self.on_writer)();
                 Arc::new(new)
             }
-            _ => writers.first.clone(),
+            _ => first,
         };
         writers.of.insert(source, new.clone());
         Ok(new)

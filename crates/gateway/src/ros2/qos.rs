@@ -24,6 +24,8 @@ pub fn offered(dds: &Dds) -> Qos {
         liveliness: Liveliness {
             manual: dds.liveliness.kind == MANUAL_BY_TOPIC,
             lease: finite(dds.liveliness.lease),
+            // Known only to the reader of the topic.
+            lost: false,
         },
     }
 }
@@ -45,6 +47,13 @@ pub fn to_read<'a>(all: impl IntoIterator<Item = &'a Qos>) -> Dds {
     }
 }
 
+/// Whether a writer on behalf of these publishers asserts its liveliness by topic. For automatic
+/// liveliness, Cyclone DDS asserts as long as the writer exists; a transient local writer must exist
+/// for its history. A subscriber that requests automatic liveliness accepts both.
+pub fn asserts_by_topic(qos: &Qos) -> bool {
+    qos.liveliness.manual || (qos.transient_local && qos.liveliness.lease.is_some())
+}
+
 /// The policies of a writer on behalf of publishers of a peer.
 pub fn to_write(qos: &Qos, user_data: String) -> Dds {
     let depth = if qos.transient_local { qos.depth.max(1) } else { qos.depth.max(DEPTH) };
@@ -55,7 +64,7 @@ pub fn to_write(qos: &Qos, user_data: String) -> Dds {
         deadline: nanoseconds(qos.deadline),
         lifespan: nanoseconds(qos.lifespan),
         liveliness: tautline_dds::Liveliness {
-            kind: if qos.liveliness.manual { MANUAL_BY_TOPIC } else { AUTOMATIC },
+            kind: if asserts_by_topic(qos) { MANUAL_BY_TOPIC } else { AUTOMATIC },
             lease: nanoseconds(qos.liveliness.lease),
         },
         user_data: user_data.into_bytes(),
@@ -112,7 +121,7 @@ mod tests {
             reliable: false,
             deadline: SECOND,
             lifespan: SECOND,
-            liveliness: Liveliness { manual: true, lease: SECOND },
+            liveliness: Liveliness { manual: true, lease: SECOND, lost: false },
         };
         let dds = to_write(&qos, String::new());
         assert_eq!(dds.depth, 3);

@@ -12,6 +12,7 @@ use crate::sources::SourceNumbers;
 use crate::{Event, Source};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, SampleInfo};
@@ -50,6 +51,7 @@ pub struct Subscription {
     pub type_name: String,
     pub policies: Dds,
     sources: Arc<Mutex<Sources>>,
+    lost: Arc<AtomicBool>,
     pub reader: RawReader,
 }
 
@@ -74,6 +76,7 @@ impl Subscription {
         type_name: &str,
         policies: Dds,
         context: &Context,
+        on_liveliness: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, DdsError> {
         let sources = Arc::<Mutex<Sources>>::default();
         let receiver =
@@ -87,9 +90,23 @@ impl Subscription {
             shared.troubles.set(&name, "reading", text);
         };
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
+        let lost = Arc::<AtomicBool>::default();
+        let changed = lost.clone();
+        let liveliness = move |alive, not_alive| {
+            let is_lost = alive == 0 && not_alive > 0;
+            if changed.swap(is_lost, Ordering::SeqCst) != is_lost {
+                on_liveliness();
+            }
+        };
         let topic = DdsTopic::of(topic, type_name);
-        let reader = RawReader::new(&context.participant, topic.with(&dds), receive, incompatible)?;
-        Ok(Self { type_name: type_name.into(), policies, sources, reader })
+        let (participant, about) = (&context.participant, topic.with(&dds));
+        let reader = RawReader::watching(participant, about, receive, incompatible, liveliness)?;
+        Ok(Self { type_name: type_name.into(), policies, sources, lost, reader })
+    }
+
+    /// Whether it has publishers, and none is alive.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
     }
 
     /// Removes a publisher that has left; returns its number if no other publisher has it.

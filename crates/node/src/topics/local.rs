@@ -381,6 +381,7 @@ pub(super) fn channel_config(
                 deadline: topic.qos.deadline,
                 manual_liveliness: topic.qos.liveliness.manual,
                 lease: topic.qos.liveliness.lease,
+                not_alive: topic.qos.liveliness.lost,
             },
             role: Role::Topic,
             order: order(treatment, all_count),

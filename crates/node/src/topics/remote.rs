@@ -6,6 +6,7 @@ mod catalog;
 mod examined;
 mod held;
 mod kept;
+mod liveliness;
 mod messages;
 mod publications;
 
@@ -22,7 +23,7 @@ use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tautline_gateway::types::translate::{Translator, dialect_of};
-use tautline_gateway::{Command, Liveliness, Qos, Topic};
+use tautline_gateway::{Command, Qos, Topic};
 use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Role};
 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
@@ -140,6 +141,7 @@ impl Topics {
             Event::PeerUp { peer, new_session } => {
                 self.record_arrival(now, peer, new_session);
                 let was_given_up = self.absent.remove(&peer) == Some(Absence::GivenUp);
+                self.update_liveliness_of(peer);
                 if new_session {
                     self.new_session(now, peer);
                 } else if was_given_up {
@@ -149,6 +151,7 @@ impl Topics {
             Event::PeerDown { peer, said_goodbye } => {
                 self.record_departure(now, peer, said_goodbye);
                 self.absent.insert(peer, Absence::Since(now));
+                self.update_liveliness_of(peer);
             }
             Event::PeerLeft { peer } => self.new_session(now, peer),
             Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. } => {}
@@ -234,6 +237,7 @@ impl Topics {
         };
         let topic_type = offered.type_name.clone();
         let definition = self.within_budget(now, key, &offered.name, definition);
+        let liveliness = self.liveliness_of(now, key.peer, &offered);
         // A new advertisement of the same type with another QoS does not interrupt messages.
         let continues = self.remote.get(key).is_some_and(|known| {
             !foreign
@@ -255,10 +259,7 @@ impl Topics {
                     reliable: offered.qos.reliable,
                     deadline: offered.qos.deadline,
                     lifespan: offered.lifespan,
-                    liveliness: Liveliness {
-                        manual: offered.qos.manual_liveliness,
-                        lease: offered.qos.lease,
-                    },
+                    liveliness,
                 },
             },
             offered_type: topic_type,

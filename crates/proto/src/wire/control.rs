@@ -158,6 +158,8 @@ pub struct OfferedQos {
     pub manual_liveliness: bool,
     /// Longest time without an assertion of liveliness.
     pub lease: Option<Duration>,
+    /// All publishers have failed to assert their liveliness within the lease.
+    pub not_alive: bool,
 }
 
 impl Default for OfferedQos {
@@ -170,6 +172,7 @@ impl Default for OfferedQos {
             deadline: None,
             manual_liveliness: false,
             lease: None,
+            not_alive: false,
         }
     }
 }
@@ -188,6 +191,7 @@ const RESPONSES: u8 = 8;
 const CALLS: u8 = 16;
 const ORDER_SENT: u8 = 32;
 const ORDER_NEWEST: u8 = 64;
+const NOT_ALIVE: u8 = 128;
 
 impl Control {
     /// Reads one message.
@@ -262,6 +266,7 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
         transient_local: flags & TRANSIENT_LOCAL != 0,
         reliable: flags & RELIABLE != 0,
         manual_liveliness: flags & MANUAL_LIVELINESS != 0,
+        not_alive: flags & NOT_ALIVE != 0,
         ..OfferedQos::default()
     };
     if !reader.is_empty() {
@@ -288,8 +293,15 @@ fn read_order_wait(reader: &mut Reader<'_>) -> Result<Duration, WireError> {
 }
 
 fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
-    let OfferedQos { transient_local, depth, reliable, deadline, manual_liveliness, lease } =
-        &topic.qos;
+    let OfferedQos {
+        transient_local,
+        depth,
+        reliable,
+        deadline,
+        manual_liveliness,
+        lease,
+        not_alive,
+    } = &topic.qos;
     out.push(topic.priority);
     put_varint(out, u64::from(topic.keep_last));
     put_time(out, topic.lifespan);
@@ -298,6 +310,7 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
         flag(transient_local, TRANSIENT_LOCAL)
             | flag(reliable, RELIABLE)
             | flag(manual_liveliness, MANUAL_LIVELINESS)
+            | flag(not_alive, NOT_ALIVE)
             | match topic.role {
                 Role::Topic => 0,
                 Role::Answers => RESPONSES,

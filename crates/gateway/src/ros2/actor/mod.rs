@@ -7,6 +7,7 @@ use super::discovery::Offer;
 use super::endpoints::Endpoints;
 use super::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
 use super::history::Histories;
+use super::liveliness::Assertions;
 use super::names;
 use super::publication::Publication;
 use super::subscription::Subscription;
@@ -52,6 +53,7 @@ pub struct Actor {
     graph: RawWriter,
     _graph_reader: RawReader,
     graph_pace: Pace,
+    assertions: Assertions,
 }
 
 /// A topic that peers publish here, and its state as last reported to the node.
@@ -111,6 +113,7 @@ impl Actor {
             gid_bytes: GidBytes::Sixteen,
             observed_gid_bytes,
             graph_pace: Pace::default(),
+            assertions: Assertions::default(),
             setup,
         })
     }
@@ -127,6 +130,7 @@ impl Actor {
                     Order::Discovered(event) => self.discovered(event, &mut changed),
                     Order::GidSizeChanged => self.update_gid_bytes(),
                     Order::WriterAdded => self.graph_pace.changed = true,
+                    Order::LivelinessChanged(topic) => drop(changed.topics.insert(topic)),
                     Order::Emit(event) => self.emit(event),
                     Order::Stop => return lock(&self.setup.publications).clear(),
                 }
@@ -139,6 +143,7 @@ impl Actor {
                 self.update_service(service);
             }
             self.advance_services(Instant::now());
+            self.assert_liveliness(Instant::now());
             self.update_graph();
         }
     }
@@ -168,8 +173,12 @@ impl Actor {
     /// The next order; `None` if a timer expires first.
     fn next(&self, orders: &Receiver<Order>) -> Result<Option<Order>, RecvTimeoutError> {
         let now = Instant::now();
-        let timers =
-            [self.histories.next_due(), self.services.next_wake(now), self.graph_pace.due(now)];
+        let timers = [
+            self.histories.next_due(),
+            self.services.next_wake(now),
+            self.graph_pace.due(now),
+            self.assertions.next_due(),
+        ];
         let Some(wake) = timers.into_iter().flatten().min() else {
             return orders.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         };
@@ -189,6 +198,8 @@ impl Actor {
             Unsubscribe { topic } => {
                 self.graph_pace.changed |= self.subscribed.remove(&topic).is_some();
                 self.clear_trouble(&topic, "reading");
+                // Its liveliness is not known any more.
+                changed.topics.insert(topic);
             }
             Advertise { topic } => {
                 changed.topics.insert(topic.name.clone());
@@ -301,6 +312,8 @@ impl Actor {
         if offer.united.transient_local {
             offer.united.depth = self.histories.depth(name);
         }
+        let read = self.subscribed.get(name).and_then(Option::as_ref);
+        offer.united.liveliness.lost = read.is_some_and(Subscription::is_lost);
         let topic = self.topic(name, offer);
         if self.offered.get(name) != Some(&topic) {
             self.offered.insert(name.into(), topic.clone());
@@ -360,7 +373,10 @@ impl Actor {
         if before.is_some_and(|before| before.policies == policies) {
             return;
         }
-        match Subscription::new(name, &offer.type_name, policies, &self.setup.context) {
+        let (orders, topic) = (self.setup.orders.clone(), name.to_owned());
+        let on_liveliness = move || drop(orders.send(Order::LivelinessChanged(topic.clone())));
+        let context = &self.setup.context;
+        match Subscription::new(name, &offer.type_name, policies, context, on_liveliness) {
             Ok(mut new) => {
                 if let Some(before) = before {
                     new.inherit(before);
@@ -397,6 +413,7 @@ impl Actor {
         if let Err(error) = self.publish(name) {
             return self.refuse(name, error.to_string());
         }
+        self.follow_liveliness(name);
         let Some(advertised) = self.advertised.get_mut(name) else { return };
         if advertised.wanted != wanted {
             advertised.wanted = wanted;
@@ -441,7 +458,28 @@ impl Actor {
         self.emit(Event::Refused { topic: name.into(), reason });
     }
 
+    /// Asserts the liveliness of a publication from now on, or lets it end.
+    fn follow_liveliness(&mut self, name: &str) {
+        let liveliness = self.advertised.get(name).map(|it| it.topic.qos.liveliness);
+        self.assertions.follow(name, liveliness.and_then(|it| it.lease), Instant::now());
+    }
+
+    fn assert_liveliness(&mut self, now: Instant) {
+        for name in self.assertions.take_due(now) {
+            let Some(publication) = lock(&self.setup.publications).get(&name).cloned() else {
+                continue;
+            };
+            let advertised = self.advertised.get(&name);
+            if advertised.is_some_and(|it| it.topic.qos.liveliness.lost) {
+                self.graph_pace.changed |= publication.lose_liveliness();
+            } else if let Err(error) = publication.assert_liveliness() {
+                log_limited!(warn, {topic = name, %error,}, "liveliness is not asserted");
+            }
+        }
+    }
+
     fn remove_publication(&mut self, name: &str) {
+        self.assertions.follow(name, None, Instant::now());
         let removed = lock(&self.setup.publications).remove(name);
         self.graph_pace.changed |= removed.is_some();
     }

@@ -65,11 +65,12 @@ impl Topics {
             }
         }
         let own = known.is_some_and(|p| p.own);
+        let mut from = known.map(|p| p.from.clone()).unwrap_or_default();
+        from.insert(key);
+        topic.qos.liveliness.lost =
+            topic.qos.liveliness.lease.is_some() && !own && !self.is_any_alive(&from);
         let wanted = known.is_some_and(|p| p.wanted);
         let fresh = known.is_none_or(|p| p.topic != topic);
-        let known = self.publications.remove(&topic.name);
-        let mut from = known.map(|p| p.from).unwrap_or_default();
-        from.insert(key);
         let publication = Publication { topic: topic.clone(), from, own, wanted };
         self.publications.insert(topic.name.clone(), publication);
         if fresh {
@@ -137,6 +138,7 @@ impl Topics {
             if !self.watchdogs.holds(&name) {
                 self.unpublish_if_unused(now, &name);
             }
+            self.update_liveliness(&name);
         }
     }
 

@@ -19,7 +19,7 @@ const QOS: Qos = Qos {
     reliable: true,
     deadline: None,
     lifespan: None,
-    liveliness: tautline_gateway::Liveliness { manual: false, lease: None },
+    liveliness: tautline_gateway::Liveliness { manual: false, lease: None, lost: false },
 };
 const BEST_EFFORT: Qos = Qos { reliable: false, ..QOS };
 
