@@ -21,6 +21,7 @@
 //! | conflicts between local nodes and peers | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | which reply answers which request | `pairing.rs` |
+//! | settings that hide nodes from us | `neighbours.rs` |
 //! | when liveliness is asserted | `liveliness.rs` |
 //! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
@@ -33,6 +34,7 @@ pub mod graph;
 mod history;
 mod liveliness;
 mod names;
+mod neighbours;
 mod outbox;
 mod pairing;
 mod publication;
@@ -167,6 +169,11 @@ impl Ros2 {
         let participant =
             Participant::new(domain, options.range, user_data.as_bytes()).map_err(refused)?;
         let shared = Arc::new(Shared { connected: AtomicBool::new(true), ..Shared::default() });
+        let hidden = neighbours::hidden(|name| std::env::var(name).ok());
+        if !hidden.is_empty() {
+            tracing::warn!("{hidden}");
+            shared.troubles.set("", "neighbours", hidden);
+        }
         let publications = Publications::default();
         let (orders, received) = channel();
         let (outbound, to_write) = channel();

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Settings of Fast DDS under which nodes cannot be seen by our participant. Programs of one robot
+//! mostly share their environment, so that these in the daemon's own hint at those of the nodes.
+
+/// Transports of Fast DDS with data over UDP and IPv4, as our participant has it.
+const VISIBLE: [&str; 2] = ["DEFAULT", "UDPv4"];
+
+/// Describes why nodes in this environment are not seen, and what to set; empty if they are.
+pub fn hidden(variable: impl Fn(&str) -> Option<String>) -> String {
+    let given = |name| variable(name).filter(|value| !value.is_empty());
+    let mut texts = Vec::new();
+    if let Some(server) = given("ROS_DISCOVERY_SERVER") {
+        texts.push(format!(
+            "nodes with ROS_DISCOVERY_SERVER={server} are not seen: start them without it"
+        ));
+    }
+    let transports = given("FASTDDS_BUILTIN_TRANSPORTS");
+    // Options may follow after a question mark.
+    let is_hidden = |it: &String| !VISIBLE.contains(&it.split('?').next().unwrap_or_default());
+    if let Some(transports) = transports.filter(is_hidden) {
+        texts.push(format!(
+            "nodes with FASTDDS_BUILTIN_TRANSPORTS={transports} are not seen: set it to UDPv4 or \
+             DEFAULT"
+        ));
+    }
+    texts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, value: &str) -> String {
+        hidden(|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn settings_that_hide_nodes_are_named_with_what_to_set() {
+        let text = found("ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
+        assert!(
+            text.contains("ROS_DISCOVERY_SERVER=10.0.0.1:11811") && text.contains("without it")
+        );
+        for transports in ["LARGE_DATA", "SHM", "DEFAULTv6", "LARGE_DATA?max_msg_size=1MB"] {
+            let text = found("FASTDDS_BUILTIN_TRANSPORTS", transports);
+            assert!(text.contains(transports) && text.contains("UDPv4 or DEFAULT"), "{text}");
+        }
+        for transports in ["DEFAULT", "UDPv4", ""] {
+            assert_eq!(found("FASTDDS_BUILTIN_TRANSPORTS", transports), "");
+        }
+    }
+}
