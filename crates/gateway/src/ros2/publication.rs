@@ -62,7 +62,9 @@ impl Publication {
     pub fn assert_liveliness(&self) -> Result<(), DdsError> {
         let mut writers = lock(&self.writers);
         let first = self.first(&mut writers)?;
-        if qos::asserts_by_topic(&self.topic.qos) {
+        // Cyclone DDS asserts by a heartbeat, which only reliable writers have (an assertion of
+        // others aborts); those of best effort are alive with each message.
+        if qos::asserts_by_topic(&self.topic.qos) && self.topic.qos.reliable {
             // A write alone may have created the others.
             let all = writers.of.values().filter(|it| it.guid != first.guid).chain([&first]);
             all.cloned().collect::<Vec<_>>().iter().try_for_each(|it| it.assert_liveliness())?;

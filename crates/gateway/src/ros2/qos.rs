@@ -51,7 +51,7 @@ pub fn to_read<'a>(all: impl IntoIterator<Item = &'a Qos>) -> Dds {
 /// liveliness, Cyclone DDS asserts as long as the writer exists; a transient local writer must exist
 /// for its history. A subscriber that requests automatic liveliness accepts both.
 pub fn asserts_by_topic(qos: &Qos) -> bool {
-    qos.liveliness.manual || (qos.transient_local && qos.liveliness.lease.is_some())
+    qos.liveliness.manual || (qos.transient_local && qos.reliable && qos.liveliness.lease.is_some())
 }
 
 /// The policies of a writer on behalf of publishers of a peer.
