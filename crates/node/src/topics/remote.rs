@@ -25,7 +25,7 @@ pub(super) use publications::{Publication, is_same_type};
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use tautline_gateway::types::translate::{Translator, is_translated};
+use tautline_gateway::types::translate::Translator;
 use tautline_gateway::{Classes, Command, Liveliness, Qos, Topic};
 use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Role};
 
@@ -66,6 +66,8 @@ pub(super) enum Absence {
 pub(super) struct RemoteTopic {
     pub(super) offered_name: String,
     offered_type: String,
+    /// The hash of that type, as the peer has it.
+    offered_hash: String,
     /// The topic as published here; as the peer has it until its local form is known.
     pub(super) topic: Topic,
     translation: Translation<Translator>,
@@ -231,8 +233,6 @@ impl Topics {
         offered: OfferedTopic,
         definition: Arc<str>,
     ) {
-        let (offered_name, type_name) = (&offered.name, &offered.type_name);
-        let foreign = self.dialect.is_some_and(|own| is_translated(offered_name, type_name, own));
         let over_rate = self.remote.get(key).map(|it| it.over_rate).unwrap_or_default();
         let checked = self.checked_before(key, &offered);
         let accepted = self.accepted_name(key.peer, Act::Publish, &offered);
@@ -245,17 +245,20 @@ impl Topics {
                 return self.deny(now, key, Act::Publish, &offered, &denied);
             }
         };
-        let topic_type = offered.type_name.clone();
+        let (topic_type, topic_hash) = (offered.type_name.clone(), offered.type_hash.clone());
         let definition = self.within_budget(now, key, &offered.name, definition);
         // A new advertisement of the same type with another QoS does not interrupt messages.
-        let continues = self.remote.get(key).is_some_and(|known| {
-            !foreign
-                && known.translation.is_known()
-                && known.topic.type_name == offered.type_name
-                && known.topic.type_hash == offered.type_hash
+        let same = self.remote.get_mut(key).filter(|known| {
+            known.translation.is_known()
+                && known.offered_type == offered.type_name
+                && known.offered_hash == offered.type_hash
         });
+        let translation = match same {
+            Some(known) => std::mem::replace(&mut known.translation, Translation::Requested),
+            None => Translation::Requested,
+        };
         let remote = RemoteTopic {
-            translation: if continues { Translation::None } else { Translation::Requested },
+            translation,
             awaits_local_form: true,
             topic: Topic {
                 name,
@@ -277,6 +280,7 @@ impl Topics {
                 },
             },
             offered_type: topic_type,
+            offered_hash: topic_hash,
             offered_name: offered.name,
             checked,
             encoded: false,
