@@ -225,7 +225,7 @@ impl Origin {
 }
 
 /// A message that its publisher keeps for late joiners.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kept {
     /// Identifies the publication among those of its topic, also after a restart of this node.
     pub identity: u64,
@@ -238,6 +238,11 @@ pub struct Kept {
     /// Whether the publisher, or the node that read it, repeats the message for a late joiner. A
     /// volatile subscriber does not get it.
     pub is_history: bool,
+    /// Whether subscribers that are present do not get it: they may have later messages of its
+    /// publisher.
+    pub is_for_later_ones: bool,
+    /// The lifespan that its publisher offers.
+    pub lifespan: Option<Duration>,
 }
 
 /// A number that identifies a publication by its properties, the same after a restart.
@@ -402,12 +407,15 @@ pub enum Event {
         /// The publisher that left.
         source: Source,
     },
-    /// The number of messages that a local publisher keeps for late joiners has become known.
+    /// The number of messages that a local publisher keeps for late joiners has become known. Its
+    /// later messages have a new source, so that receivers keep them apart from those before.
     Depth {
         /// Local name.
         topic: String,
-        /// The publisher.
+        /// The source of its messages so far.
         source: Source,
+        /// The source of its later messages.
+        successor: Source,
         /// The number, at least 1.
         depth: u32,
     },

@@ -225,6 +225,14 @@ impl Merger {
         true
     }
 
+    /// Gives a publisher another number.
+    pub fn rename(&mut self, source: Source, successor: Source) {
+        let of_source = self.kept.extract_if(.., |(_, from), _| *from == source);
+        let renamed: Vec<_> =
+            of_source.map(|((child, _), kept)| ((child, successor), kept)).collect();
+        self.kept.extend(renamed);
+    }
+
     /// Removes the transforms of a publisher.
     pub fn remove(&mut self, source: Source) {
         let before = self.kept.len();

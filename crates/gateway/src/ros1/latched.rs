@@ -36,9 +36,11 @@ impl PublisherHistory {
         Self { uri: uri.into(), connected: Instant::now(), has_header }
     }
 
-    /// Identifies a message by its content and publisher.
+    /// Identifies a message by its content and publisher. rospy gives a latched message that it
+    /// repeats a new `seq`.
     pub fn identity(&self, payload: &[u8]) -> u64 {
-        identity(&(&self.uri, payload))
+        let content = if self.has_header { payload.get(STAMP_AT..) } else { None };
+        identity(&(&self.uri, content.unwrap_or(payload)))
     }
 
     /// The publication of a latched message that was received now.
@@ -50,7 +52,7 @@ impl PublisherHistory {
             .and_then(|stamp| wall.duration_since(SystemTime::UNIX_EPOCH).ok()?.checked_sub(stamp));
         let identity = self.identity(payload);
         let is_history = since < HISTORY_WITHIN;
-        let kept = Some(Kept { identity, depth: 1, is_repeatable, is_history });
+        let kept = Some(Kept { identity, depth: 1, is_repeatable, is_history, ..Kept::default() });
         Origin { kept, best_effort: false, age: age.unwrap_or_default() }
     }
 }
@@ -108,6 +110,16 @@ mod tests {
         }
         let without = publisher("float64 x\n").origin(&message(2_000_000_000), now, wall);
         assert!(without.age.is_zero());
+    }
+
+    #[test]
+    fn a_repeated_message_with_a_new_sequence_number_is_the_same() {
+        let repeated = [&8u32.to_le_bytes()[..], &message(2_000_000_000)[STAMP_AT..]].concat();
+        let is_same = |publisher: PublisherHistory| {
+            publisher.identity(&message(2_000_000_000)) == publisher.identity(&repeated)
+        };
+        assert!(is_same(publisher(POSE)));
+        assert!(!is_same(publisher("float64 x\n")));
     }
 
     #[test]

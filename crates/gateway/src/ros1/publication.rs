@@ -104,17 +104,21 @@ impl Publication {
         let mut new = Vec::new();
         for subscriber in self.subscribers.values() {
             let Some(id) = subscriber.identity else { continue };
-            if !kept.is_repeatable || !self.deliveries.has(topic, identity, id) {
-                self.send(subscriber, &payload);
-                new.push(id);
+            if kept.is_repeatable && self.deliveries.has(topic, identity, id) {
+                continue;
             }
+            if !kept.is_for_later_ones {
+                self.send(subscriber, &payload);
+            }
+            new.push(id);
         }
         self.deliveries.add(topic, identity, new);
         // DDS sends no history with best effort.
         if origin.best_effort {
             return;
         }
-        let left = self.topic.qos.lifespan.map(|it| it.saturating_sub(origin.age));
+        let lifespan = kept.lifespan.into_iter().chain(self.topic.qos.lifespan).min();
+        let left = lifespan.map(|it| it.saturating_sub(origin.age));
         let expires = left.and_then(|it| Instant::now().checked_add(it));
         self.latch(source, Latched { identity, payload, expires }, kept.depth);
     }
@@ -554,7 +558,7 @@ mod tests {
     fn the_last_messages_of_each_source_are_latched_up_to_a_limit() {
         let mut publication = new_publication(topic());
         let mut publish = |number, text: &'static str, depth| {
-            let kept = Some(Kept { identity: 0, depth, is_repeatable: false, is_history: false });
+            let kept = Some(Kept { identity: 0, depth, ..Kept::default() });
             let payload = Bytes::from_static(text.as_bytes());
             let origin = Origin { kept, ..Origin::default() };
             publication.publish(Source::at_peer(0, number), payload, &origin);
@@ -583,7 +587,7 @@ mod tests {
         let lifespan = Some(Duration::from_secs(1000));
         let topic = Topic { qos: Qos { lifespan, ..topic().qos }, ..topic() };
         let mut publication = new_publication(topic);
-        let kept = Some(Kept { identity: 0, depth: 1, is_repeatable: false, is_history: false });
+        let kept = Some(Kept { identity: 0, depth: 1, ..Kept::default() });
         let old = Origin { kept, age: Duration::from_secs(990), ..Origin::default() };
         publication.publish(Source::at_peer(0, 0), Bytes::from_static(b"kept"), &old);
         let volatile = Origin::default();

@@ -4,8 +4,8 @@
 
 use super::names::{self, DdsTopic};
 use super::qos;
+use crate::Class;
 use crate::lock::lock;
-use crate::{Class, Qos};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,6 +13,8 @@ use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInf
 
 /// Time in which a new publisher sends its first messages.
 const START: Duration = Duration::from_millis(500);
+/// Time in which a known publisher sends the rest of a burst.
+const BURST: Duration = Duration::from_millis(100);
 /// Time limit for kept messages, which take tens of milliseconds on one machine.
 const ARRIVAL: Duration = Duration::from_millis(500);
 /// Largest count for one publisher.
@@ -65,11 +67,20 @@ impl Histories {
         self.pending.contains_key(topic) && !self.found.contains_key(topic)
     }
 
-    /// Schedules a count for a transient local publisher of the topic, which is new or has published
-    /// more messages than it was known to keep.
+    /// Schedules a count for a new transient local publisher of the topic.
     pub fn schedule(&mut self, topic: &str, now: Instant) {
+        self.schedule_at(topic, now + START);
+    }
+
+    /// Schedules a count: a publisher of the topic has published more messages than it was known to
+    /// keep.
+    pub fn schedule_again(&mut self, topic: &str, now: Instant) {
+        self.schedule_at(topic, now + BURST);
+    }
+
+    fn schedule_at(&mut self, topic: &str, due: Instant) {
         if self.pending.len() < MAX_COUNTS {
-            self.pending.entry(topic.into()).or_insert(Stage::Waiting(now + START));
+            self.pending.entry(topic.into()).or_insert(Stage::Waiting(due));
         }
     }
 
@@ -92,16 +103,10 @@ impl Histories {
         waiting.map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// Starts to count the messages kept by publishers that offer `each`.
-    pub fn count(
-        &mut self,
-        topic: &str,
-        type_name: &str,
-        each: &[Qos],
-        participant: &Arc<Participant>,
-    ) {
-        let reliable = each.iter().filter(|qos| qos.transient_local).all(|qos| qos.reliable);
-        let class = Class { transient_local: true, reliable };
+    /// Starts to count the messages kept by the reliable publishers of a topic. DDS sends no history
+    /// with best effort.
+    pub fn count(&mut self, topic: &str, type_name: &str, participant: &Arc<Participant>) {
+        let class = Class { transient_local: true, reliable: true };
         match Count::start(topic, type_name, &qos::to_read(class), participant) {
             Ok(count) => drop(self.pending.insert(topic.into(), Stage::Counting(count))),
             Err(error) => {

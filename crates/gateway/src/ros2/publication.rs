@@ -2,6 +2,7 @@
 //! Topics published to local subscribers on behalf of peers.
 
 use super::Context;
+use super::history::MAX_DEPTH;
 use super::names::{self, DdsTopic};
 use super::qos;
 use crate::lock::lock;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tautline_dds::{DdsError, Guid, Qos as Dds, RawWriter};
 
 /// Writers of the transient local publishers of a topic.
@@ -52,26 +54,19 @@ struct Writers {
 /// messages that late joiners need, and that another set of subscribers has already.
 struct SourceWriter {
     writer: Arc<RawWriter>,
-    class: Class,
-    depth: u32,
-    /// Subscribers that have its messages already, and do not get them from it.
-    excluded: BTreeSet<Guid>,
+    needed: Needed,
     /// Identities of the messages that it keeps, oldest first.
     kept: VecDeque<u64>,
 }
 
 /// What a writer must be like for a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Needed {
     class: Class,
     depth: u32,
+    lifespan: Option<Duration>,
+    /// Subscribers that have its messages already, and do not get them from it.
     excluded: BTreeSet<Guid>,
-}
-
-impl SourceWriter {
-    fn fits(&self, needed: &Needed) -> bool {
-        let Needed { class, depth, excluded } = needed;
-        self.class == *class && self.depth >= *depth && self.excluded == *excluded
-    }
 }
 
 impl Writers {
@@ -87,7 +82,7 @@ impl Writers {
         let kept = self.classes.iter().filter(|class| class.transient_local);
         let mut missing = Vec::new();
         for class in kept {
-            let of_class = |of: &&Vec<SourceWriter>| of.iter().any(|it| it.class == class);
+            let of_class = |of: &&Vec<SourceWriter>| of.iter().any(|it| it.needed.class == class);
             let known = self.of_source.values().filter(of_class).count();
             // The number of publishers is that of all classes; one of a weaker class is enough.
             let expected = if class.reliable { self.keeping.max(1) } else { 1 };
@@ -117,7 +112,8 @@ impl Publication {
     pub fn serves(&self, topic: &Topic) -> bool {
         let policies = |topic: &Topic| {
             let class = Class { transient_local: false, reliable: true };
-            self.policies(topic, class, 1)
+            let lifespan = topic.qos.lifespan;
+            self.policies(topic, &Needed { class, depth: 1, lifespan, excluded: BTreeSet::new() })
         };
         self.topic.type_name == topic.type_name && policies(&self.topic) == policies(topic)
     }
@@ -132,7 +128,7 @@ impl Publication {
         writers.classes = classes;
         writers.keeping = keeping;
         let of_gone = |_: &Source, it: &mut Vec<SourceWriter>| {
-            it.iter().all(|it| !classes.contains(it.class))
+            it.iter().all(|it| !classes.contains(it.needed.class))
         };
         let gone: Vec<_> = writers.of_source.extract_if(.., of_gone).collect();
         let changed = self.add_missing(&mut writers);
@@ -205,7 +201,7 @@ impl Publication {
             return;
         }
         for writer in writers.of_source.values().flatten() {
-            if writer.excluded.contains(&reader) {
+            if writer.needed.excluded.contains(&reader) {
                 continue;
             }
             for identity in &writer.kept {
@@ -243,39 +239,63 @@ impl Publication {
         }
         let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
         let late_joiners = readers.iter().filter(|(_, joins_late)| **joins_late);
-        let now_have_it = late_joiners.map(|(reader, _)| u128::from_be_bytes(*reader));
+        let late_joiners: Vec<Guid> = late_joiners.map(|(reader, _)| *reader).collect();
+        let now_have_it = late_joiners.iter().map(|reader| u128::from_be_bytes(*reader));
         deliveries.add(topic, kept.identity, now_have_it);
+        if kept.is_for_later_ones {
+            excluded.extend(late_joiners);
+        }
         // To those that have it, nothing is new; to a volatile subscriber, no history is.
         let is_new = excluded.is_empty() && !kept.is_history;
         if is_new && readers.values().any(|joins_late| !joins_late) {
             let class = Class { transient_local: false, ..origin.class() };
             self.write_volatile(class, payload.clone())?;
         }
-        let needed = Needed { class: origin.class(), depth: kept.depth.max(1), excluded };
-        let writer = self.writer_of(source, needed, kept.identity)?;
-        writer.write_aged(payload, None, origin.age)
+        let depth = kept.depth.clamp(1, MAX_DEPTH);
+        let lifespan = kept.lifespan.or(self.topic.qos.lifespan);
+        let needed = Needed { class: origin.class(), depth, lifespan, excluded };
+        let writer = self.writer_of(source, &needed, kept.identity)?;
+        let written = writer.write_aged(payload, None, origin.age);
+        if kept.is_for_later_ones {
+            // Subscribers see the writer before the first message that they all get.
+            self.prepare(source, &Needed { excluded: BTreeSet::new(), ..needed })?;
+        }
+        written
+    }
+
+    /// Creates a writer of a transient local publisher for later messages, if it is missing.
+    fn prepare(&self, source: Source, needed: &Needed) -> Result<(), DdsError> {
+        let mut all = lock(&self.writers);
+        let mut known = all.of_source.get(&source).into_iter().flatten();
+        if known.any(|it| it.needed == *needed) {
+            return Ok(());
+        }
+        self.add_source_writer(&mut all, source, needed)?;
+        drop(all);
+        (self.on_change)();
+        Ok(())
     }
 
     /// The writer of a transient local publisher for a message.
     fn writer_of(
         &self,
         source: Source,
-        needed: Needed,
+        needed: &Needed,
         identity: u64,
     ) -> Result<Arc<RawWriter>, DdsError> {
         let mut all = lock(&self.writers);
-        let fits = |of: &Vec<SourceWriter>| of.iter().any(|it| it.fits(&needed));
+        let fits = |of: &Vec<SourceWriter>| of.iter().any(|it| it.needed == *needed);
         let known = all.of_source.get(&source).is_some_and(fits);
         if !known {
-            self.add_source_writer(&mut all, source, &needed)?;
+            self.add_source_writer(&mut all, source, needed)?;
         }
         let of = all.of_source.entry(source).or_default();
-        let Some(at) = of.iter().rposition(|it| it.fits(&needed)) else {
+        let Some(at) = of.iter().rposition(|it| it.needed == *needed) else {
             return Err(DdsError { what: "writer", reason: "is missing".into(), full: false });
         };
         let chosen = &mut of[at];
         chosen.kept.push_back(identity);
-        if chosen.kept.len() > chosen.depth as usize {
+        if chosen.kept.len() > needed.depth as usize {
             chosen.kept.pop_front();
         }
         let writer = chosen.writer.clone();
@@ -296,33 +316,28 @@ impl Publication {
         source: Source,
         needed: &Needed,
     ) -> Result<(), DdsError> {
-        let Needed { class, depth, excluded } = needed;
         if all.of_source.values().map(Vec::len).sum::<usize>() >= MAX_SOURCE_WRITERS {
             // Late joiners lose the messages of one publisher.
             all.of_source.pop_first();
         }
-        let usable = excluded.is_empty() && *depth <= self.topic.qos.depth;
-        let waiting = all.waiting.iter().position(|(of, _)| of == class);
-        let waiting = waiting.map(|at| all.waiting.remove(at).1).filter(|_| usable);
-        let depth = (*depth).max(self.topic.qos.depth);
-        let writer = match waiting {
-            Some(waiting) => waiting,
-            None => Arc::new(self.writer(*class, depth, all.classes, excluded.clone())?),
+        let waiting = all.waiting.iter().position(|(of, _)| *of == needed.class);
+        let writer = match waiting.filter(|_| self.usual(needed.class) == *needed) {
+            Some(at) => all.waiting.remove(at).1,
+            None => Arc::new(self.writer(needed, all.classes)?),
         };
-        let (class, excluded, kept) = (*class, excluded.clone(), VecDeque::new());
-        let new = SourceWriter { writer, class, depth, excluded, kept };
+        let new = SourceWriter { writer, needed: needed.clone(), kept: VecDeque::new() };
         all.of_source.entry(source).or_default().push(new);
         Ok(())
     }
 
     /// Creates the missing writers; returns those that are no longer needed.
     fn add_missing(&self, writers: &mut Writers) -> Result<Vec<Arc<RawWriter>>, DdsError> {
-        let (needed, depth) = (writers.volatile_classes(), self.topic.qos.depth);
+        let needed = writers.volatile_classes();
         let outdated = writers.volatile.extract_if(.., |class, _| !needed.contains(class));
         let mut outdated: Vec<_> = outdated.map(|(_, writer)| writer).collect();
         for class in needed {
             if !writers.volatile.contains_key(&class) {
-                let writer = self.writer(class, depth, writers.classes, BTreeSet::new())?;
+                let writer = self.writer(&self.usual(class), writers.classes)?;
                 writers.volatile.insert(class, Arc::new(writer));
             }
         }
@@ -331,7 +346,7 @@ impl Publication {
             let known = before.iter().position(|(of, _)| *of == class);
             let writer = match known {
                 Some(at) => before.remove(at).1,
-                None => Arc::new(self.writer(class, depth, writers.classes, BTreeSet::new())?),
+                None => Arc::new(self.writer(&self.usual(class), writers.classes)?),
             };
             writers.waiting.push((class, writer));
         }
@@ -339,21 +354,22 @@ impl Publication {
         Ok(outdated)
     }
 
-    fn policies(&self, topic: &Topic, class: Class, depth: u32) -> Dds {
-        let Class { transient_local, reliable } = class;
-        let user_data = names::endpoint_user_data(&topic.type_hash, &self.context.tautline_name);
-        qos::to_write(&Qos { transient_local, reliable, depth, ..topic.qos }, user_data)
+    /// What a writer is like if its publisher is as the description of the topic.
+    fn usual(&self, class: Class) -> Needed {
+        let Qos { depth, lifespan, .. } = self.topic.qos;
+        Needed { class, depth: depth.clamp(1, MAX_DEPTH), lifespan, excluded: BTreeSet::new() }
     }
 
-    fn writer(
-        &self,
-        class: Class,
-        depth: u32,
-        all: Classes,
-        excluded: BTreeSet<Guid>,
-    ) -> Result<RawWriter, DdsError> {
+    fn policies(&self, topic: &Topic, needed: &Needed) -> Dds {
+        let Needed { class: Class { transient_local, reliable }, depth, lifespan, .. } = *needed;
+        let user_data = names::endpoint_user_data(&topic.type_hash, &self.context.tautline_name);
+        let qos = Qos { transient_local, reliable, depth, lifespan, ..topic.qos };
+        qos::to_write(&qos, user_data)
+    }
+
+    fn writer(&self, needed: &Needed, all: Classes) -> Result<RawWriter, DdsError> {
         let (name, shared) = (self.topic.name.clone(), self.context.shared.clone());
-        let has_several_classes = all != class.into();
+        let has_several_classes = all != needed.class.into();
         let incompatible = move |policy, count| {
             // Such a subscriber may match a publisher of another class.
             if has_several_classes && qos::is_of_class(policy) {
@@ -367,7 +383,8 @@ impl Publication {
             log_limited!(warn, {}, "{text}");
             shared.troubles.set(&name, "publishing", text);
         };
-        let dds = self.policies(&self.topic, class, depth);
+        let dds = self.policies(&self.topic, needed);
+        let excluded = needed.excluded.clone();
         let topic = DdsTopic::of(&self.topic.name, &self.topic.type_name);
         let specification = topic.with(&dds);
         RawWriter::excluding(&self.context.participant, specification, excluded, incompatible)

@@ -27,7 +27,8 @@ pub struct KnownWriters(Arc<RwLock<HashMap<Guid, Writer>>>);
 pub enum Writer {
     /// It belongs to a Tautline node. Its messages are not carried.
     OfTautline,
-    Local(Class),
+    /// Its class and the lifespan that it offers.
+    Local(Class, Option<Duration>),
 }
 
 /// Writers tracked; the messages of further ones are not read.
@@ -44,7 +45,10 @@ impl KnownWriters {
                 }
                 let known = match names::is_of_tautline(&writer.qos.user_data) {
                     true => Writer::OfTautline,
-                    false => Writer::Local(qos::offered(&writer.qos).class()),
+                    false => {
+                        let offered = qos::offered(&writer.qos);
+                        Writer::Local(offered.class(), offered.lifespan)
+                    }
                 };
                 all.insert(writer.guid, known);
             }
@@ -172,11 +176,18 @@ impl Subscription {
         publishers.numbers.release(source).then_some(source)
     }
 
-    /// Sets the number of messages that a publisher keeps; returns its source if it is read already.
-    pub fn set_depth(&self, writer: Guid, depth: u32) -> Option<Source> {
+    /// Sets the number of messages that a publisher keeps. If it is read already, `report` gets its
+    /// source so far and that of its later messages.
+    pub fn set_depth(&self, writer: Guid, depth: u32, report: impl FnOnce(Source, Source)) {
         let mut publishers = lock(&self.publishers);
-        let is_new = publishers.depths.insert(writer, depth) != Some(depth);
-        publishers.known.get(&writer).filter(|_| is_new).map(|publisher| publisher.source)
+        let before = publishers.depths.insert(writer, depth).unwrap_or(1);
+        let Publishers { numbers, known, .. } = &mut *publishers;
+        let Some(publisher) = known.get_mut(&writer).filter(|_| before != depth) else { return };
+        let successor = numbers.take();
+        let source = std::mem::replace(&mut publisher.source, successor);
+        numbers.release(source);
+        // No message of the publisher comes between.
+        report(source, successor);
     }
 }
 
@@ -198,26 +209,37 @@ impl Receiver {
             return self.reject(Reason::PublisherGone);
         };
         // The reader also matches writers of stronger classes, which have a reader of their own.
-        if self.context.writers.get(&writer) != Some(Writer::Local(self.class)) {
-            return;
-        }
+        let lifespan = match self.context.writers.get(&writer) {
+            Some(Writer::Local(class, lifespan)) if class == self.class => lifespan,
+            _ => return,
+        };
         if !is_cdr(&payload) {
             return self.reject(Reason::NotCdr);
         }
         if payload.len() > self.context.max_message {
             return self.refuse_too_large(payload.len());
         }
-        let (source, depth, may_be_larger) = lock(&self.publishers).on_message(writer);
-        let origin = self.origin(writer, depth, info);
-        if origin.kept.is_some() && may_be_larger {
+        let topic = self.topic.clone();
+        // Locked until the message is reported: its source changes when its depth becomes known.
+        let mut publishers = lock(&self.publishers);
+        let (source, depth, may_be_larger) = publishers.on_message(writer);
+        let origin = self.origin(writer, depth, lifespan, info);
+        let is_kept = origin.kept.is_some();
+        self.context.events.emit(Event::Message { topic, source, payload, origin, received });
+        drop(publishers);
+        if is_kept && may_be_larger {
             // Fails only while the gateway stops.
             let _ = self.orders.send(Order::Count(self.topic.clone()));
         }
-        let topic = self.topic.clone();
-        self.context.events.emit(Event::Message { topic, source, payload, origin, received });
     }
 
-    fn origin(&self, writer: Guid, depth: u32, info: &SampleInfo) -> Origin {
+    fn origin(
+        &self,
+        writer: Guid,
+        depth: u32,
+        lifespan: Option<Duration>,
+        info: &SampleInfo,
+    ) -> Origin {
         let best_effort = !self.class.reliable;
         if !self.class.transient_local {
             return Origin { best_effort, ..Origin::default() };
@@ -231,7 +253,8 @@ impl Receiver {
         };
         // The writer numbers its samples, so the identity is certain.
         let identity = identity(&(writer, info.seq));
-        let kept = Kept { identity, depth, is_repeatable: true, is_history };
+        let kept =
+            Kept { identity, depth, is_repeatable: true, is_history, lifespan, ..Kept::default() };
         Origin { kept: Some(kept), best_effort, age }
     }
 
@@ -273,7 +296,7 @@ mod tests {
         let ours = || names::endpoint_user_data("", "base").into_bytes();
         writers.on_event(&writer(0, Vec::new()));
         let class = Class { transient_local: false, reliable: true };
-        assert_eq!(writers.get(&guid(0)), Some(Writer::Local(class)));
+        assert_eq!(writers.get(&guid(0)), Some(Writer::Local(class, None)));
         for number in 1..=MAX_WRITERS {
             writers.on_event(&writer(number, ours()));
         }

@@ -209,7 +209,7 @@ impl Watched {
     pub fn publish_as(&self, qos: Qos, topic: &str, source: u32, payload: impl Into<bytes::Bytes>) {
         let (source, payload) = (Source::at_peer(0, source), payload.into());
         let identity = self.published.fetch_add(1, Ordering::Relaxed);
-        let kept = Kept { identity, depth: qos.depth, is_repeatable: false, is_history: false };
+        let kept = Kept { identity, depth: qos.depth, ..Kept::default() };
         let origin = Origin {
             kept: qos.transient_local.then_some(kept),
             best_effort: !qos.reliable,

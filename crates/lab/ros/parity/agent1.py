@@ -91,6 +91,9 @@ def publish(id, count=1, gap_ms=0, size=0):
             time.sleep(gap_ms / 1000.0)
         number = numbers[id] = numbers.get(id, 0) + 1
         message = message_of(publishers[id].data_class, id, number, size)
+        if getattr(message, "_has_header", False):
+            # Tautline takes the age of a latched message from it.
+            message.header.stamp = rospy.Time.from_sec(time.time())
         leash.report("sent", publisher=id, n=number, sum=leash.checksum(leaves_of(message)))
         publishers[id].publish(message)
 

@@ -25,8 +25,16 @@ const KINDS: &[&str] = &[
     "std_msgs/UInt8MultiArray",
     "std_msgs/Header",
 ];
+/// Types of ROS 1 whose messages do not state when they were published.
+pub const KINDS_WITHOUT_HEADER: &[&str] = &[
+    "std_msgs/String",
+    "std_msgs/UInt8MultiArray",
+    "std_msgs/Header",
+    TRANSFORMS,
+    "parity_msgs/Own",
+];
 /// Types of ROS 1 alone, one of which no package has.
-const KINDS_OF_ROS_1: &[&str] = &["tf2_msgs/TFMessage", "parity_msgs/Own"];
+const KINDS_OF_ROS_1: &[&str] = &[TRANSFORMS, "parity_msgs/Own"];
 /// Types of ROS 2 alone.
 const KINDS_OF_ROS_2: &[&str] = &[
     "test_msgs/Strings",
@@ -34,6 +42,7 @@ const KINDS_OF_ROS_2: &[&str] = &[
     "test_msgs/Arrays",
     "test_msgs/WStrings",
 ];
+const TRANSFORMS: &str = "tf2_msgs/TFMessage";
 /// Bytes of a large message.
 const LARGE: u32 = 1_000_000;
 /// Nodes on each computer.
@@ -162,7 +171,8 @@ impl Draw {
 
     fn advertise(&mut self, topic: usize) {
         let with_qos = self.situation.team.near == Ros::Two;
-        let latched = self.chance(60);
+        // Latched transforms are merged, and come in other messages.
+        let latched = self.chance(60) && self.situation.topics[topic].kind != TRANSFORMS;
         let reliable = !with_qos || self.situation.topics[topic].size > 0 || self.chance(80);
         let depth = if latched && with_qos { self.rng.u32(1..=5) } else { 10 };
         let letter = if latched { 'L' } else { 'V' };

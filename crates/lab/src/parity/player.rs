@@ -5,6 +5,7 @@ use super::judge;
 use super::record::{Event, Record, Run};
 use super::situation::{Publisher, Situation, Step, Subscriber};
 use super::world::World;
+use crate::setup::ros::Ros;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(25);
 /// computer learns later.
 const QUIET: Duration = Duration::from_millis(300);
 const QUIET_AFTER_LEAVING: Duration = Duration::from_millis(1000);
+/// As long after messages of a transient local publisher, whose depth Tautline has to count.
+const QUIET_AFTER_HISTORY: Duration = Duration::from_millis(1300);
 /// Interval between two looks.
 const LOOK_PERIOD: Duration = Duration::from_millis(60);
 
@@ -32,6 +35,7 @@ pub fn play(world: &mut World, situation: Situation) -> Result<Record> {
         cut: None,
         is_down: false,
         has_left: false,
+        has_history: false,
         given_up: 0,
     };
     let steps = player.record.situation.steps.clone();
@@ -54,6 +58,8 @@ struct Player<'a> {
     is_down: bool,
     /// Whether somebody has left since everything settled.
     has_left: bool,
+    /// Whether a publisher with a history has published since everything settled.
+    has_history: bool,
     /// Messages that are not waited for any longer.
     given_up: usize,
 }
@@ -87,7 +93,10 @@ impl Player<'_> {
                 self.has_left = true;
                 self.both(|agents| agents.replace_near(*node))
             }
-            Step::Publish { .. } => self.order(step),
+            Step::Publish { id, .. } => {
+                self.has_history |= self.record.situation.has_history(id);
+                self.order(step)
+            }
             step => {
                 self.has_left |= matches!(
                     step,
@@ -162,8 +171,13 @@ impl Player<'_> {
             self.record.calm.push(self.at);
             self.await_answers()?;
         }
-        let quiet = if self.has_left { QUIET_AFTER_LEAVING } else { QUIET };
+        let quiet = match (self.has_history && is_calm, self.has_left) {
+            (true, _) => QUIET_AFTER_HISTORY,
+            (false, true) => QUIET_AFTER_LEAVING,
+            (false, false) => QUIET,
+        };
         self.has_left &= !is_calm;
+        self.has_history &= !is_calm;
         let begin = Instant::now();
         loop {
             std::thread::sleep(LOOK_PERIOD);
@@ -294,7 +308,7 @@ fn unmatched(
     let (publishers, subscribers) = present(situation, at);
     let connects = |one: &Publisher, other: &Subscriber| situation.connects(one, other);
     // In ROS 1, publishers of one topic in one node are one.
-    let is_ros1 = situation.team.near == crate::setup::ros::Ros::One;
+    let is_ros1 = situation.team.near == Ros::One;
     let of_subscriber = |subscriber: &Subscriber| {
         let mut nodes: Vec<(usize, &str)> = publishers
             .iter()

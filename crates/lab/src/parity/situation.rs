@@ -178,6 +178,11 @@ impl Situation {
         })
     }
 
+    /// Whether a publisher keeps several messages.
+    pub fn has_history(&self, id: &str) -> bool {
+        self.publishers().any(|(_, it)| it.id == id && it.latched && it.depth > 1)
+    }
+
     /// Returns the step at which a publisher leaves, or the number of steps.
     pub fn end_of_publisher(&self, publisher: &Publisher) -> usize {
         let leaves = |step: &Step| match step {

@@ -20,6 +20,10 @@ const MIN_LATCHED: usize = 16;
 /// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
+/// Maximum bytes sent again when a publisher turns out to keep more messages. If these are more, a
+/// late joiner at a peer gets only the newest one, and those that follow.
+const MAX_REPEATED_BYTES: usize = 64 << 10;
+
 /// Time for which a topic is still read after the last peer has unsubscribed. A peer that
 /// subscribes repeatedly, or returns in a new session, then causes no work for the ROS master.
 const LINGER: Duration = Duration::from_secs(10);
@@ -127,6 +131,29 @@ impl LocalTopic {
         self.depths.get(&source).copied().unwrap_or(1)
     }
 
+    /// The number of messages that receivers keep of a publisher that keeps `depth`. Under a rate,
+    /// those before the last one that passed may be outdated at the publisher.
+    fn allowed_depth(&self, depth: u32) -> u32 {
+        if self.treatment.period().is_some() { 1 } else { depth }
+    }
+
+    /// Gives a publisher another number.
+    fn rename(&mut self, source: Source, successor: Source) {
+        if let Some(transforms) = &mut self.transforms {
+            transforms.rename(source, successor);
+        }
+        let known: Vec<Outgoing> = self.latched.remove(&source).into_iter().flatten().collect();
+        if !known.is_empty() {
+            let renamed =
+                known.into_iter().map(|message| Outgoing { source: successor, ..message });
+            self.latched.entry(successor).or_default().extend(renamed);
+        }
+        for message in self.held_back.iter_mut().filter(|it| it.source == source) {
+            message.source = successor;
+        }
+        self.depths.remove(&source);
+    }
+
     /// Keeps a message for late joiners, in [`MAX_LATCHED_BYTES`].
     fn keep_latched(&mut self, message: Outgoing) {
         let most = (2 * self.depth(message.source) as usize).max(MIN_LATCHED);
@@ -154,16 +181,17 @@ impl LocalTopic {
 
     /// Returns what a late joiner gets: of each publisher as many messages as it keeps.
     pub(super) fn for_late_joiner(&self) -> Vec<Outgoing> {
-        let mut messages = Vec::new();
-        for (source, kept) in &self.latched {
-            let surplus = kept.len().saturating_sub(self.depth(*source) as usize);
-            messages.extend(kept.iter().skip(surplus).cloned().map(|mut message| {
-                if let Some(kept) = &mut message.origin.kept {
-                    kept.is_repeatable = true;
-                    kept.is_history = true;
-                }
-                message
-            }));
+        self.latched.keys().flat_map(|source| self.kept_by(*source)).collect()
+    }
+
+    /// Returns what a late joiner gets of a publisher.
+    fn kept_by(&self, source: Source) -> Vec<Outgoing> {
+        let Some(kept) = self.latched.get(&source) else { return Vec::new() };
+        let surplus = kept.len().saturating_sub(self.depth(source) as usize);
+        let mut messages: Vec<Outgoing> = kept.iter().skip(surplus).cloned().collect();
+        for kept in messages.iter_mut().filter_map(|it| it.origin.kept.as_mut()) {
+            kept.is_repeatable = true;
+            kept.is_history = true;
         }
         messages
     }
@@ -226,10 +254,8 @@ impl Topics {
             Event::Answered { call, outcome, .. } => self.answered(now, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),
-            Event::Depth { topic, source, depth } => {
-                if let Some(local) = self.local.get_mut(&topic) {
-                    local.depths.insert(source, depth);
-                }
+            Event::Depth { topic, source, successor, depth } => {
+                self.depth_found(now, &topic, [source, successor], depth);
             }
             Event::Message { topic, source, payload, origin, .. } => {
                 let (encoded, published) = (false, now.before(origin.age));
@@ -364,6 +390,33 @@ impl Topics {
         }
     }
 
+    /// A publisher keeps more messages than was known. Peers did not keep the older ones: they get
+    /// them again, as those of another publisher, for subscribers that join later.
+    fn depth_found(
+        &mut self,
+        now: Instant,
+        topic: &str,
+        [source, successor]: [Source; 2],
+        depth: u32,
+    ) {
+        let Some(local) = self.local.get_mut(topic) else { return };
+        local.rename(source, successor);
+        let depth = local.allowed_depth(depth);
+        local.depths.insert(successor, depth);
+        let mut messages = local.kept_by(successor);
+        if messages.iter().map(|it| it.payload.len()).sum::<usize>() > MAX_REPEATED_BYTES {
+            messages.drain(..messages.len() - 1);
+        }
+        let keys: Vec<ChannelKey> = local.wanting().collect();
+        for message in &mut messages {
+            if let Some(kept) = &mut message.origin.kept {
+                kept.is_for_later_ones = true;
+            }
+            keys.iter().for_each(|key| self.send_to(now, *key, message));
+        }
+        self.send_presence(now, topic);
+    }
+
     pub(super) fn local_message(&mut self, now: Instant, message: Outgoing) {
         let Some(local) = self.local.get_mut(&message.topic) else { return };
         if local.transforms.is_some() {
@@ -373,7 +426,8 @@ impl Topics {
             return;
         }
         if let Some(kept) = message.origin.kept {
-            local.depths.insert(message.source, kept.depth);
+            let depth = local.allowed_depth(kept.depth);
+            local.depths.insert(message.source, depth);
         }
         let Some(period) = local.treatment.period() else { return self.forward(now, message) };
         // Messages that are held back have the next turn.
@@ -463,6 +517,10 @@ impl Topics {
         let mut origin = message.origin;
         if let Some(kept) = &mut origin.kept {
             kept.depth = local.depth(message.source);
+            let age = now.since(message.published);
+            if kept.lifespan.is_some_and(|lifespan| age > Duration::from(lifespan)) {
+                return;
+            }
         }
         let is_usual = !(origin.best_effort && local.topic.qos.reliable);
         let content = origin::emit(message.source.number, &origin, is_usual, &message.payload);

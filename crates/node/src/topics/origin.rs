@@ -4,6 +4,7 @@
 //! that its topic offers has none.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use std::time::Duration;
 use tautline_gateway::{Kept, MAX_SOURCES, Origin};
 
 /// Added to the number of a source whose payloads begin with a publication header.
@@ -18,6 +19,8 @@ const REPEATABLE: u8 = 2;
 const BEST_EFFORT: u8 = 4;
 const PRESENCE: u8 = 8;
 const HISTORY: u8 = 16;
+const FOR_LATER_ONES: u8 = 32;
+const LIFESPAN: u8 = 64;
 
 /// The publishers whose messages are kept for late joiners, by number. After it, the messages of
 /// others are no longer kept.
@@ -47,15 +50,20 @@ pub(super) fn emit(number: u32, origin: &Origin, is_usual: bool, payload: &Bytes
         flags |= KEPT;
         flags |= if kept.is_repeatable { REPEATABLE } else { 0 };
         flags |= if kept.is_history { HISTORY } else { 0 };
+        flags |= if kept.is_for_later_ones { FOR_LATER_ONES } else { 0 };
+        flags |= if kept.lifespan.is_some() { LIFESPAN } else { 0 };
     }
     if flags == 0 {
         return (number, payload.clone());
     }
-    let mut out = BytesMut::with_capacity(13 + payload.len());
+    let mut out = BytesMut::with_capacity(17 + payload.len());
     out.put_u8(flags);
     if let Some(kept) = &origin.kept {
         out.put_u64_le(kept.identity);
         out.put_u32_le(kept.depth);
+        if let Some(lifespan) = kept.lifespan {
+            out.put_u32_le(u32::try_from(lifespan.as_millis()).unwrap_or(u32::MAX));
+        }
     }
     out.put_slice(payload);
     (number | WITH_HEADER, out.freeze())
@@ -94,13 +102,20 @@ pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option
     let mut header_bytes = 1;
     if flags & KEPT != 0 {
         let (identity, rest) = rest.split_first_chunk()?;
+        let (depth, rest) = rest.split_first_chunk()?;
+        let lifespan = match flags & LIFESPAN != 0 {
+            true => Some(u32::from_le_bytes(*rest.first_chunk()?)),
+            false => None,
+        };
         origin.kept = Some(Kept {
             identity: u64::from_le_bytes(*identity),
-            depth: u32::from_le_bytes(*rest.first_chunk()?).max(1),
+            depth: u32::from_le_bytes(*depth).max(1),
             is_repeatable: flags & REPEATABLE != 0,
             is_history: flags & HISTORY != 0,
+            is_for_later_ones: flags & FOR_LATER_ONES != 0,
+            lifespan: lifespan.map(|it| Duration::from_millis(it.into())),
         });
-        header_bytes += 12;
+        header_bytes += if lifespan.is_some() { 16 } else { 12 };
     }
     Some(Content::Message { number, origin, payload: payload.slice(header_bytes..) })
 }
@@ -108,14 +123,15 @@ pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
     #[test]
     fn messages_are_read_as_written_and_plain_ones_cost_nothing() {
         let payload = Bytes::from_static(b"scan");
-        let kept = |is_repeatable| {
+        let kept = |is_repeatable: bool| {
+            let lifespan = is_repeatable.then_some(Duration::from_millis(1500));
+            let is_for_later_ones = is_repeatable;
             let is_history = is_repeatable;
-            Some(Kept { identity: u64::MAX - 1, depth: 300, is_repeatable, is_history })
+            let (identity, depth) = (u64::MAX - 1, 300);
+            Some(Kept { identity, depth, is_repeatable, is_history, is_for_later_ones, lifespan })
         };
         for kept in [None, kept(false), kept(true)] {
             for best_effort in [false, true] {

@@ -39,6 +39,11 @@ impl Transforms {
         self.merger.clear();
     }
 
+    /// Gives a publisher another number.
+    pub(super) fn rename(&mut self, source: Source, successor: Source) {
+        self.merger.rename(source, successor);
+    }
+
     fn drop_one(&mut self, reason: &'static str) {
         *self.dropped.entry(reason).or_default() += 1;
     }
@@ -144,7 +149,7 @@ impl Topics {
                     depth: 1,
                     // The same transforms again are no news.
                     is_repeatable: true,
-                    is_history: false,
+                    ..Kept::default()
                 });
                 let origin = Origin { kept, ..Origin::default() };
                 let (source, encoded, published) = (MERGED, false, now);

@@ -118,7 +118,7 @@ impl Outputs {
             identity: identity(&payload),
             depth: 1,
             is_repeatable: true,
-            is_history: false,
+            ..Kept::default()
         });
         let origin = Origin { kept, ..Origin::default() };
         self.event(Event::Message { topic, source, payload, origin, received });

@@ -129,7 +129,7 @@ impl Actor {
                     Order::Discovered(event) => self.discovered(event, &mut changed),
                     Order::GidSizeChanged => self.update_gid_bytes(),
                     Order::WritersChanged => self.graph_pace.changed = true,
-                    Order::Count(topic) => self.histories.schedule(&topic, Instant::now()),
+                    Order::Count(topic) => self.histories.schedule_again(&topic, Instant::now()),
                     Order::Emit(event) => self.emit(event),
                     Order::Stop => return lock(&self.setup.publications).clear(),
                 }
@@ -155,7 +155,7 @@ impl Actor {
             match self.topic_endpoints.topic_offer(&topic) {
                 Some(offer) => {
                     let participant = &self.setup.context.participant;
-                    self.histories.count(&topic, &offer.type_name, &offer.each, participant);
+                    self.histories.count(&topic, &offer.type_name, participant);
                 }
                 None => self.histories.forget(&topic),
             }
@@ -164,9 +164,9 @@ impl Actor {
         for topic in &topics {
             let Some(Some(subscription)) = self.subscribed.get(topic) else { continue };
             for (writer, depth) in self.histories.depths(topic) {
-                if let Some(source) = subscription.set_depth(writer, depth) {
-                    self.emit(Event::Depth { topic: topic.clone(), source, depth });
-                }
+                subscription.set_depth(writer, depth, |source, successor| {
+                    self.emit(Event::Depth { topic: topic.clone(), source, successor, depth });
+                });
             }
         }
         Changed { topics, ..Changed::default() }
@@ -399,7 +399,7 @@ impl Actor {
         if slot.as_ref().is_none_or(|before| before.type_name != offer.type_name) {
             let new = slot.insert(Subscription::new(&offer.type_name));
             for (writer, depth) in self.histories.depths(name) {
-                new.set_depth(writer, depth);
+                new.set_depth(writer, depth, |_, _| {});
             }
         }
         let Some(subscription) = slot else { return };

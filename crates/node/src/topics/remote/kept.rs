@@ -88,7 +88,7 @@ mod tests {
         let mut known = KeptMessages::default();
         known.add(3, (30, 1), 1);
         let kept =
-            |identity, is_repeatable| Kept { identity, depth: 1, is_repeatable, is_history: false };
+            |identity, is_repeatable| Kept { identity, depth: 1, is_repeatable, ..Kept::default() };
         assert!(known.has(3, &kept(30, true)) && !known.has(3, &kept(30, false)));
         assert!(!known.has(3, &kept(31, true)) && !known.has(4, &kept(30, true)));
     }

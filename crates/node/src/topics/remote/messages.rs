@@ -47,7 +47,8 @@ impl Topics {
         remote.encoded |= message.encoded;
         let translator = remote.translation.translator();
         let topic = remote.topic.name.clone();
-        let lifespan = remote.topic.qos.lifespan;
+        let lifespans = [origin.kept.and_then(|it| it.lifespan), remote.topic.qos.lifespan];
+        let lifespan = lifespans.into_iter().flatten().min();
         let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
         let Received { payload, encoded, .. } = message;
         let (checker, arrived) = (remote.checked.checker(), now);

@@ -80,6 +80,87 @@ fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_bot
     assert_eq!(published(&mut world), ["0 one"]);
 }
 
+/// A message of a publisher that keeps `depth` messages, as far as is known.
+fn kept_message(source: u32, text: &str, depth: u32) -> Event {
+    let mut origin = kept_origin(depth, 0, text.as_bytes());
+    if let Some(kept) = &mut origin.kept {
+        kept.is_repeatable = true;
+    }
+    message_of("/map", source, text.as_bytes(), origin)
+}
+
+fn depth(source: u32, successor: u32, depth: u32) -> Event {
+    let (source, successor) = (Source::here(source), Source::here(successor));
+    Event::Depth { topic: "/map".into(), source, successor, depth }
+}
+
+/// The publishers and texts of the published messages that are for later subscribers alone.
+fn for_later_ones(world: &World) -> Vec<(u32, Bytes)> {
+    let sent = world.sides[1].commands.iter().filter_map(|command| match command {
+        Command::Publish { source, payload, origin, .. } => {
+            origin.kept.filter(|it| it.is_for_later_ones)?;
+            Some((source.number, payload.clone()))
+        }
+        _ => None,
+    });
+    sent.collect()
+}
+
+#[test]
+fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
+    let mut world = reading("");
+    for text in ["one", "two", "three"] {
+        world.says(0, kept_message(0, text, 1));
+    }
+    assert_eq!(published(&mut world), ["0 one", "0 two", "0 three"]);
+    world.says(0, depth(0, 1, 2));
+    let later = [(1, Bytes::from_static(b"two")), (1, Bytes::from_static(b"three"))];
+    assert_eq!(for_later_ones(&world), later);
+    assert_eq!(world.told(1), ["publish /map 1 two", "publish /map 1 three", "forget /map 0"]);
+    world.says(0, kept_message(1, "four", 2));
+    assert!(for_later_ones(&world).is_empty());
+    assert_eq!(published(&mut world), ["1 four"]);
+    // Large messages are not worth it.
+    let large = "large".repeat(20_000);
+    world.says(0, kept_message(1, &large, 2));
+    published(&mut world);
+    world.says(0, depth(1, 0, 3));
+    assert_eq!(for_later_ones(&world).len(), 1);
+}
+
+#[test]
+fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
+    let mut world = reading("rate: 2Hz");
+    for text in ["one", "two"] {
+        world.says(0, kept_message(0, text, 5));
+        world.run(SECOND);
+    }
+    assert_eq!(published(&mut world), ["0 one", "0 two"]);
+    world.wants(1, "/map", false);
+    world.run(LINGERED);
+    world.wants(1, "/map", true);
+    assert_eq!(published(&mut world), ["0 two"]);
+}
+
+#[test]
+fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
+    let mut world = reading("");
+    let lasting = |text: &str, lifespan| {
+        let mut origin = kept_origin(1, 0, text.as_bytes());
+        if let Some(kept) = &mut origin.kept {
+            kept.lifespan = Some(lifespan);
+        }
+        message_of("/map", 0, text.as_bytes(), origin)
+    };
+    world.says(0, lasting("short", 2 * SECOND));
+    world.says(0, repeated(1, "long", Duration::ZERO));
+    assert_eq!(published(&mut world), ["0 short", "1 long"]);
+    world.wants(1, "/map", false);
+    world.run(LINGERED);
+    world.wants(1, "/map", true);
+    assert_eq!(published(&mut world), ["1 long"]);
+}
+
 #[test]
 fn a_message_past_its_lifespan_reaches_nobody() {
     let mut world = reading("lifespan: 2s");

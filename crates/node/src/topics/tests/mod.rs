@@ -340,7 +340,7 @@ fn message(topic: &str, source: u32, payload: &[u8]) -> Event {
 /// The origin of a message whose publisher keeps `depth` of them.
 fn kept_origin(depth: u32, source: u32, payload: &[u8]) -> Origin {
     let identity = tautline_gateway::identity(&(source, payload));
-    let kept = Some(Kept { identity, depth, is_repeatable: false, is_history: false });
+    let kept = Some(Kept { identity, depth, ..Kept::default() });
     Origin { kept, ..Origin::default() }
 }
 
