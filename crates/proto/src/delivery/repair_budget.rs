@@ -36,7 +36,7 @@ impl RepairBudget {
     }
 
     /// From now on there are only repairs to send, at a link rate of `idle_bps`, or there is also other
-    /// data (`None`). Repairs alone may take the same share of the link as beside other data.
+    /// data (`None`). Repairs alone may take the same share of the link as with other data.
     pub(crate) fn set_idle(&mut self, now: Instant, idle_bps: Option<u64>) {
         self.trickle(now);
         let idle = idle_bps.map_or(0, |bps| i64::try_from(bps / 8).unwrap_or(i64::MAX));
