@@ -29,6 +29,7 @@ SEND_EVERY = 0.25
 MESSAGE_BYTES = 1 << 21
 MESSAGES = 16
 REMEMBERED = 1024
+REMEMBERED_PACKETS = 8192
 CHANNELS = 4096
 DATAGRAM = 65536
 FLOOD = 64
@@ -65,7 +66,8 @@ class Numbers:
         if number > self.largest:
             self.largest, self.arrived = number, arrived
         self.known.add(number)
-        self.known = {it for it in self.known if it > self.largest - 1024}
+        if len(self.known) > 2 * REMEMBERED_PACKETS:
+            self.known = {it for it in self.known if it > self.largest - REMEMBERED_PACKETS}
 
     def runs(self):
         runs = []
@@ -335,7 +337,7 @@ class Peer:
             self.to = source
             self.use(keys)
             numbers = self.numbers.setdefault(packet["link"], Numbers())
-        if number in numbers.known or number + 1024 <= numbers.largest:
+        if number in numbers.known or number + REMEMBERED_PACKETS <= numbers.largest:
             return self.say("duplicate", number=number)
         numbers.note(number, arrived)
         if clock is not None:

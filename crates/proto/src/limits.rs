@@ -35,6 +35,9 @@ limits! {
     pub const SYMBOL_BYTES: usize = 16 << 10;
     /// Incomplete messages from a peer.
     pub const PARTIAL_MESSAGES: usize = 256;
+    /// Repairs of a message in a row of which a peer acknowledges none. After as many, over ten seconds
+    /// or more, the message is dropped (`lost`).
+    pub const FUTILE_REPAIRS: u16 = 256;
     /// Complete messages from a peer that wait for earlier ones (`order: sent`). Their bytes count as
     /// those of incomplete messages. Beyond either limit, the one whose wait ends first is delivered
     /// at once, with those before it.

@@ -118,6 +118,7 @@ const WHERE_SHOWN: &str = "
 | `MESSAGE_BYTES` (`max_message`) | the topic's DROPPED: `too large` | `tautline_topic_dropped` | the topic, with both sizes |
 | `REASSEMBLY_BYTES`, `PARTIAL_MESSAGES`, `CHANNELS`, `SOURCES`, `CONTROL_*`, `RELAYED_*` in packets from a peer | Packets refused: `bound` | `tautline_packets_refused` | |
 | packets queued to be relayed to a peer | the peer's FORWARDED, by reason | | |
+| `FUTILE_REPAIRS` | the topic's DROPPED: `lost` | `tautline_topic_dropped` | |
 | `TIME_SHARE` | Packets refused: `over time` | `tautline_packets_refused` | |
 | `NEW_SESSIONS`, handshakes and beacons of strangers | Packets refused: `flood` | `tautline_packets_refused` | |
 | `MAX_RATE` (`max_rate`), `MESSAGES` per second | the topic's DROPPED: `over rate`; calls: Packets refused: `calls over rate` | `tautline_topic_dropped`, `tautline_packets_refused` | the peer and topic; in the audit log `over_rate_began`, `over_rate_ended` |

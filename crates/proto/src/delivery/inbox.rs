@@ -3,7 +3,7 @@
 
 use crate::delivery::fec::receiver::{Blocks, Recovered};
 use crate::delivery::fragment::{Inserted, Partial};
-use crate::delivery::ordering::{Complete, InOrder};
+use crate::delivery::ordering::{Complete, InOrder, Stream};
 use crate::delivery::outbox::{CONTROL, MAX_SOURCES, PARITY, RELAY};
 use crate::limits;
 use crate::replay_window::ReplayWindow;
@@ -16,8 +16,12 @@ use crate::wire::parity::Parity;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 
-/// An incomplete message is dropped when no fragment arrived for this time.
-pub(crate) const PARTIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which incomplete messages are checked.
+pub(crate) const PARTIAL_CHECK: Duration = Duration::from_secs(1);
+/// An incomplete message is dropped after this many checks before each of which a newer message of its
+/// source got a fragment, and it did not. Its sender has given it up: it sends the messages of a source
+/// in turn. Time alone shows nothing, since more urgent messages or an outage may hold a message up.
+const MISSED_CHECKS: u8 = 10;
 /// Longest header of a parity symbol: a varint and two bytes.
 const MAX_PARITY_HEADER: usize = 12;
 /// Longest control message.
@@ -98,6 +102,8 @@ pub(super) struct Incomplete {
     /// Time of publication by our clock.
     published: Instant,
     last_fragment: Instant,
+    /// Checks since then before each of which a newer message of its source got a fragment.
+    missed_checks: u8,
 }
 
 /// Messages from one peer.
@@ -106,7 +112,7 @@ pub(crate) struct Inbox {
     pub(crate) channels: BTreeMap<u64, InChannel>,
     /// Number of sources remembered, over all channels.
     sources: usize,
-    partials: HashMap<Key, Incomplete>,
+    partials: BTreeMap<Key, Incomplete>,
     blocks: Blocks,
     pub(super) partial_bytes: usize,
     /// Complete messages that wait for earlier ones.
@@ -124,7 +130,7 @@ impl Inbox {
         Self {
             channels: BTreeMap::new(),
             sources: 0,
-            partials: HashMap::new(),
+            partials: BTreeMap::new(),
             blocks: Blocks::default(),
             partial_bytes: 0,
             in_order: InOrder::default(),
@@ -377,11 +383,12 @@ impl Inbox {
             self.make_room(key.0, fragment.total as usize)?;
             *self.bytes_of(key.0) += fragment.total as usize;
             let partial = Partial::new(fragment.total);
-            let incomplete = Incomplete { partial, published, last_fragment: now };
+            let incomplete =
+                Incomplete { partial, published, last_fragment: now, missed_checks: 0 };
             self.partials.insert(key, incomplete);
         }
         let Some(incomplete) = self.partials.get_mut(&key) else { return Err(()) };
-        incomplete.last_fragment = now;
+        (incomplete.last_fragment, incomplete.missed_checks) = (now, 0);
         // Every fragment has the age of the message; the smallest one was queued least.
         incomplete.published = incomplete.published.max(published);
         match incomplete.partial.insert(fragment.total, fragment.offset, bytes) {
@@ -410,8 +417,9 @@ impl Inbox {
         if channel == CONTROL { &mut self.control_bytes } else { &mut self.partial_bytes }
     }
 
-    /// Drops the incomplete messages that have been without a fragment for longest, until `bytes`
-    /// more fit. [`Self::admits`] limits control messages.
+    /// Drops incomplete messages until `bytes` more fit: first those that are not the newest of their
+    /// source, and among them the one without a fragment for longest. A large message that is held up
+    /// thus outlives a stream whose losses are not repaired. [`Self::admits`] limits control messages.
     fn make_room(&mut self, channel: u64, bytes: usize) -> Result<(), ()> {
         if channel == CONTROL {
             return Ok(());
@@ -422,9 +430,14 @@ impl Inbox {
         self.limit_waiting(bytes);
         let mut count = self.partials.keys().filter(|key| key.0 != CONTROL).count();
         while self.partial_bytes + bytes > self.max_bytes || count >= limits::PARTIAL_MESSAGES {
-            let data = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
-            let oldest = data.min_by_key(|(key, w)| (w.last_fragment, **key));
-            let oldest = *oldest.ok_or(())?.0;
+            let streams = self.partials.keys().rev().scan(None, |newer, &(channel, source, _)| {
+                Some(newer.replace((channel, source)) != Some((channel, source)))
+            });
+            let data =
+                self.partials.iter().rev().zip(streams).filter(|((key, _), _)| key.0 != CONTROL);
+            let oldest =
+                data.min_by_key(|((key, it), is_newest)| (*is_newest, it.last_fragment, **key));
+            let oldest = *oldest.ok_or(())?.0.0;
             self.drop_partials(DropReason::Incomplete, |key, _| *key == oldest);
             count -= 1;
         }
@@ -448,9 +461,9 @@ impl Inbox {
         }
     }
 
-    /// Drops expired messages and, while the peer is up, messages without fragments for too long. A
-    /// message that an outage interrupts continues after it, since the sender knows its parts.
-    pub(crate) fn expire(&mut self, now: Instant, peer_up: bool) {
+    /// Drops expired messages, and those that their sender has given up; called once in each
+    /// [`PARTIAL_CHECK`].
+    pub(crate) fn expire(&mut self, now: Instant) {
         let lifespans: HashMap<u64, Duration> = self
             .channels
             .iter()
@@ -459,18 +472,26 @@ impl Inbox {
         self.drop_partials(DropReason::Expired, |key, incomplete| {
             lifespans.get(&key.0).is_some_and(|l| now.since(incomplete.published) > *l)
         });
-        if peer_up {
-            self.drop_partials(DropReason::Incomplete, |_, incomplete| {
-                now.since(incomplete.last_fragment) >= PARTIAL_TIMEOUT
-            });
+        let mut newest: Option<(Stream, Instant)> = None;
+        for (&(channel, source, _), incomplete) in self.partials.iter_mut().rev() {
+            let stream = (channel, source);
+            match newest.filter(|(it, _)| *it == stream) {
+                Some((_, last)) if last > incomplete.last_fragment => {
+                    let is_active = now.since(last) < PARTIAL_CHECK;
+                    incomplete.missed_checks += u8::from(is_active);
+                }
+                Some(_) => {}
+                None => newest = Some((stream, incomplete.last_fragment)),
+            }
         }
+        self.drop_partials(DropReason::Incomplete, |_, it| it.missed_checks >= MISSED_CHECKS);
     }
 
-    /// The peer is up again: the timeout of incomplete messages starts again.
-    pub(crate) fn resume(&mut self, now: Instant) {
-        for incomplete in self.partials.values_mut() {
-            incomplete.last_fragment = now;
-        }
+    /// Drops the incomplete messages of a channel to which the application is not subscribed any more.
+    pub(crate) fn drop_unwanted(&mut self, channel: u64) {
+        self.drop_partials(DropReason::Refused, |key, _| {
+            [channel, PARITY + channel].contains(&key.0)
+        });
     }
 
     pub(crate) fn has_partials(&self) -> bool {
@@ -498,3 +519,6 @@ impl Inbox {
         Taken::Control(in_order)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 
 use crate::delivery::inbox::{Inbox, Received};
 use crate::limits;
-use crate::replay_window::WINDOW;
+use crate::replay_window::MESSAGES;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 use crate::wire::control::DeliveryOrder;
@@ -119,7 +119,7 @@ impl Inbox {
         let Some(channel) = self.channels.get(&stream.0) else { return };
         let Some(seen) = channel.sources.get(&stream.1) else { return };
         // The window forgets older numbers: they count as done.
-        let late = seen.highest().saturating_sub(channel.topic.late_after().min(WINDOW));
+        let late = seen.highest().saturating_sub(channel.topic.late_after().min(MESSAGES));
         self.in_order.advance(stream, late, |number| seen.contains(number));
     }
 
@@ -329,7 +329,7 @@ mod tests {
         receiver.take(at(0), 1, false);
         receiver.take(at(80), 2, true);
         // Message 1 expires at 90 ms; message 2 would wait for half of the 90 ms that it has left.
-        receiver.inbox.expire(at(91), true);
+        receiver.inbox.expire(at(91));
         receiver.note(at(91));
         assert_eq!(receiver.delivered, [2]);
         receiver.take(at(100), 4, true);

@@ -6,7 +6,7 @@ use crate::time::Instant;
 
 /// Bytes of repairs in a burst.
 const BURST: i64 = 65_536;
-/// Bytes of repairs per second that are allowed regardless of other data.
+/// Least bytes of repairs per second that are allowed regardless of other data.
 const TRICKLE: i64 = 8_000;
 
 /// The repair budget of one peer.
@@ -16,12 +16,14 @@ pub(crate) struct RepairBudget {
     credit: i64,
     percent: u32,
     last_trickle: Instant,
+    /// Bytes per second that are allowed regardless of other data.
+    trickle: i64,
 }
 
 impl RepairBudget {
     /// A budget of `percent` of the bytes sent for the first time.
     pub(crate) fn new(percent: u32) -> Self {
-        Self { credit: BURST, percent, last_trickle: Instant::default() }
+        Self { credit: BURST, percent, last_trickle: Instant::default(), trickle: TRICKLE }
     }
 
     /// Changes the percentage; debt remains.
@@ -33,10 +35,18 @@ impl RepairBudget {
         self.credit > 0
     }
 
+    /// From now on there are only repairs to send, at a link rate of `idle_bps`, or there is also other
+    /// data (`None`). Repairs alone may take the same share of the link as with other data.
+    pub(crate) fn set_idle(&mut self, now: Instant, idle_bps: Option<u64>) {
+        self.trickle(now);
+        let idle = idle_bps.map_or(0, |bps| i64::try_from(bps / 8).unwrap_or(i64::MAX));
+        self.trickle = self.share(idle).max(TRICKLE);
+    }
+
     /// Adds the budget of the time since the last call.
     pub(crate) fn trickle(&mut self, now: Instant) {
         let millis = i64::try_from(now.since(self.last_trickle).as_millis()).unwrap_or(i64::MAX);
-        let gained = millis.saturating_mul(TRICKLE) / 1000;
+        let gained = millis.saturating_mul(self.trickle) / 1000;
         if gained > 0 {
             self.last_trickle = now;
             self.earn(gained);
@@ -45,7 +55,7 @@ impl RepairBudget {
 
     /// Adds the budget for bytes that were sent for the first time.
     pub(crate) fn on_first(&mut self, bytes: u32) {
-        self.earn(i64::from(bytes) * i64::from(self.percent) / 100);
+        self.earn(self.share(i64::from(bytes)));
     }
 
     /// Charges bytes that were sent as a repair.
@@ -58,8 +68,32 @@ impl RepairBudget {
         self.credit += i64::from(bytes);
     }
 
+    fn share(&self, bytes: i64) -> i64 {
+        bytes.saturating_mul(i64::from(self.percent)) / 100
+    }
+
     fn earn(&mut self, bytes: i64) {
         let earned = self.credit.saturating_add(bytes).min(BURST);
         self.credit = self.credit.max(earned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repairs_alone_take_their_share_of_the_link() {
+        let at = |ms: u64| Instant(ms * 1_000_000);
+        let mut budget = RepairBudget::new(30);
+        budget.trickle(at(1000));
+        budget.on_repair(165_536);
+        budget.set_idle(at(1000), Some(8_000_000));
+        budget.set_idle(at(1100), None);
+        assert_eq!(budget.credit, -70_000);
+        budget.set_idle(at(2100), Some(0));
+        assert_eq!(budget.credit, -62_000);
+        budget.trickle(at(3100));
+        assert_eq!(budget.credit, -54_000);
     }
 }

@@ -4,8 +4,8 @@
 use crate::address::Place;
 use crate::class::Class;
 use crate::delivery::fec::receiver::Recovered;
-use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
-use crate::delivery::outbox::{LossCertainty, Scope};
+use crate::delivery::inbox::{PARTIAL_CHECK, Taken, Transit};
+use crate::delivery::outbox::LossCertainty;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
@@ -161,7 +161,7 @@ impl Endpoint {
                 }
                 Timer::Partials(peer) => {
                     let state = &mut self.peers[peer];
-                    state.inbox.expire(now, state.up);
+                    state.inbox.expire(now);
                     self.arm_partials(now, peer);
                     self.deliver_ready(now, peer);
                 }
@@ -401,7 +401,6 @@ impl Endpoint {
         self.emit(Event::LinkUp { link: id });
         let peer_state = &mut self.peers[peer];
         if !std::mem::replace(&mut peer_state.up, true) {
-            peer_state.inbox.resume(now);
             self.emit(Event::PeerUp { peer, new_session: false });
         }
     }
@@ -651,7 +650,10 @@ impl Endpoint {
     pub(crate) fn arm_expiry(&mut self, now: Instant, peer: PeerId) {
         let outbox = &self.peers[peer].outbox;
         let mut at = outbox.next_expiry();
-        if outbox.waiting_messages() > 0 && outbox.next_in_order(Scope::All).is_none() {
+        let waits = outbox.waits_for_budget();
+        let idle_bps = waits.then(|| self.fair_share_bps(peer)).flatten();
+        self.peers[peer].outbox.set_idle_rate(now, idle_bps);
+        if waits {
             at = Some(at.map_or(now + REPAIR_POLL, |at| at.min(now + REPAIR_POLL)));
         }
         self.timers.set(Timer::Expiry(peer), at);
@@ -659,10 +661,8 @@ impl Endpoint {
 
     fn arm_partials(&mut self, now: Instant, peer: PeerId) {
         let inbox = &self.peers[peer].inbox;
-        // Incomplete messages are few and their timeout is not urgent: a tenth of it is precise
-        // enough.
         if inbox.has_partials() && !self.timers.is_set(&Timer::Partials(peer)) {
-            self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_TIMEOUT / 10));
+            self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_CHECK));
         }
     }
 }

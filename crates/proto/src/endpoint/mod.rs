@@ -382,6 +382,7 @@ impl Endpoint {
         let Some(open) = peer.inbox.channels.get_mut(&channel.0) else { return };
         if std::mem::replace(&mut open.wanted, wanted) != wanted {
             if !wanted {
+                peer.inbox.drop_unwanted(channel.0);
                 peer.inbox.drop_waiting(channel.0);
             }
             peer.send_control(now, &Control::Want { channel: channel.0, wanted });

@@ -3,8 +3,8 @@
 
 use crate::clock::LeastDifference;
 use crate::ids::LinkId;
-use crate::recovery::sent::{ACK_DELAY, ACK_SOON_DELAY};
-use crate::replay_window::{ReplayWindow, WINDOW};
+use crate::recovery::sent::{ACK_DELAY, ACK_SOON_DELAY, MAX_SENT_PACKETS};
+use crate::replay_window::ReplayWindow;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{Ack, MAX_ACK_RANGES};
 
@@ -14,6 +14,8 @@ const RELAYED_ACK_DELAY: Duration = Duration::from_millis(100);
 const ACK_SPACING: Duration = Duration::from_millis(1);
 /// Ranges in an acknowledgement: at 20 % loss about 160 packets, three reports at 54 Mbps.
 pub(crate) const ACK_RANGES: usize = MAX_ACK_RANGES;
+/// Fewest packet numbers that an acknowledgement covers, so that several may be lost.
+const ACK_NUMBERS: u64 = 1024;
 /// Fraction of the return path for acknowledgements, at the cost estimated here. At the cost on
 /// 802.11 at 6 Mbps, 365 us each, it is 2 %.
 const ACK_SHARE: f64 = 0.0175;
@@ -37,7 +39,9 @@ const RUN_BYTES: usize = 4500;
 /// The packets received on one link of a peer.
 #[derive(Debug)]
 pub(crate) struct ReceivedPackets {
-    numbers: ReplayWindow,
+    numbers: ReplayWindow<{ MAX_SENT_PACKETS / 64 }>,
+    /// The highest number at the last acknowledgement and at the one before it.
+    acknowledged: [u64; 2],
     largest_arrival: Instant,
     due: Option<Instant>,
     /// The link by which the last packet came, and by which acknowledgements go.
@@ -71,6 +75,7 @@ impl ReceivedPackets {
     pub(crate) fn new() -> Self {
         Self {
             numbers: ReplayWindow::default(),
+            acknowledged: [0; 2],
             largest_arrival: Instant::default(),
             due: None,
             via: None,
@@ -172,19 +177,23 @@ impl ReceivedPackets {
         let waited = std::mem::take(&mut self.total_queueing_delay) / packets;
         self.reported_delay = waited;
         let min = std::mem::replace(&mut self.min_queueing_delay, Duration::MAX);
+        let ranges = self.ranges();
+        self.acknowledged = [self.numbers.highest(), self.acknowledged[0]];
         Some(Ack {
             link,
             delay: now.since(self.largest_arrival),
             waited,
             least_waited: min.min(waited),
-            ranges: self.ranges(),
+            ranges,
         })
     }
 
+    /// The numbers received since the acknowledgement before the last one, or more.
     fn ranges(&self) -> Vec<(u64, u64)> {
         let mut ranges = Vec::new();
         let mut last = self.numbers.highest();
-        let oldest = last.saturating_sub(WINDOW - 1).max(1);
+        let since = (self.acknowledged[1] + 1).min(last.saturating_sub(ACK_NUMBERS - 1));
+        let oldest = since.max(last.saturating_sub(MAX_SENT_PACKETS as u64 - 1)).max(1);
         while last >= oldest && ranges.len() < ACK_RANGES {
             let first = self.numbers.run_start(oldest, last);
             if self.numbers.contains(last) {
@@ -272,11 +281,26 @@ mod tests {
     #[test]
     fn a_number_is_remembered_within_the_window() {
         let mut received = ReceivedPackets::new();
+        let last = 3 * MAX_SENT_PACKETS as u64;
         received.insert(Instant(0), 1);
-        received.insert(Instant(0), 5000);
-        assert!(!received.is_new(1) && !received.is_new(5000 - WINDOW));
-        assert!(received.is_new(5000 - WINDOW + 1));
-        assert_eq!(received.ranges(), [(5000, 5000)]);
+        received.insert(Instant(0), last);
+        assert!(!received.is_new(1) && !received.is_new(2 * MAX_SENT_PACKETS as u64));
+        assert!(received.is_new(2 * MAX_SENT_PACKETS as u64 + 1));
+        assert_eq!(received.ranges(), [(last, last)]);
+    }
+
+    #[test]
+    fn an_acknowledgement_covers_the_packets_since_the_one_before_the_last() {
+        let mut received = ReceivedPackets::new();
+        let mut ack_after = |numbers: std::ops::RangeInclusive<u64>| {
+            numbers.for_each(|number| received.insert(Instant(0), number));
+            received.plan_ack(Instant(0), 100, GAP);
+            received.take_ack(Instant(0), 0, true).unwrap().ranges
+        };
+        assert_eq!(ack_after(1..=5000), [(1, 5000)]);
+        assert_eq!(ack_after(5001..=5002), [(1, 5002)]);
+        assert_eq!(ack_after(5003..=5004), [(3981, 5004)]);
+        assert_eq!(ack_after(5005..=20_000), [(11_809, 20_000)]);
     }
 
     #[test]

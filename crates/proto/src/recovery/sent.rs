@@ -13,8 +13,9 @@ use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
 use std::collections::VecDeque;
 
-/// Maximum number of packets of one link in the table.
-const MAX_SENT_PACKETS: usize = 8192;
+/// Maximum number of packets of one link in the table, and of packets that a receiver remembers: of
+/// those that it forgets before it acknowledges them, the sender would repair all.
+pub(crate) const MAX_SENT_PACKETS: usize = 8192;
 /// The longest delay of an acknowledgement by a receiver, unless the peer was seen to take longer.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
 /// The same for a packet with Ack Soon: about one packet at 6 Mbps.

@@ -342,7 +342,10 @@ impl Outbox {
                 message.copies = Some(Box::new(Copies::new(carrier.copies)));
             }
             match &mut message.copies {
-                _ if repair => message.repairs.remove(&piece.range),
+                _ if repair => {
+                    message.repairs.remove(&piece.range);
+                    message.futile.on_repair(now);
+                }
                 Some(copies) => copies.on_sent(carrier.link, piece.range.end),
                 None => message.next = piece.range.end,
             }

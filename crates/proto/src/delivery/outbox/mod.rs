@@ -13,6 +13,7 @@ mod relayed;
 mod store;
 
 pub(crate) use frames::{Carrier, FrameKind, Scope, Urgency};
+use outcome::FutileRepairs;
 pub(crate) use outcome::LossCertainty;
 use parity::is_parity;
 use relayed::Backlog;
@@ -162,6 +163,16 @@ impl Outbox {
         fresh.store.backlog = Backlog::after(&mut self.store.backlog);
         fresh.forwarded = self.forwarded;
         *self = fresh;
+    }
+
+    /// Whether messages wait for repair budget, and no other.
+    pub(crate) fn waits_for_budget(&self) -> bool {
+        self.waiting_messages() > 0 && self.next_in_order(Scope::All).is_none()
+    }
+
+    /// Sets the rate of the link that is left to repairs alone; `None` while there is other data.
+    pub(crate) fn set_idle_rate(&mut self, now: Instant, idle_bps: Option<u64>) {
+        self.repairs.set_idle(now, idle_bps);
     }
 
     /// Changes the repair budget.
@@ -390,6 +401,7 @@ impl Outbox {
             next: 0,
             copies: None,
             repairs: RangeSet::default(),
+            futile: FutileRepairs::default(),
             acked: RangeSet::default(),
             suspected: RangeSet::default(),
             spares: None,

@@ -4,11 +4,20 @@
 use super::{CONTROL, Outbox};
 use crate::delivery::Piece;
 use crate::delivery::fec::sender::Consequences;
+use crate::limits;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A message is repaired for at most this time after its first packet.
-const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
+/// A message is given up after [`limits::FUTILE_REPAIRS`], if they took this time. Without that, a peer
+/// that acknowledges nothing would be sent a message without a lifespan for ever. Time alone is no
+/// measure: a large message waits for more urgent ones. Nor is the number alone: within a round trip,
+/// a fast link repairs more after a burst of losses.
+const MAX_FUTILE_TIME: Duration = Duration::from_secs(10);
+/// A longer pause between two repairs counts as this: an outage, or more urgent messages.
+const MAX_FUTILE_PAUSE: Duration = Duration::from_secs(1);
+/// A relayed packet is repaired for at most this time after it was first sent. Its origin has no
+/// acknowledgement by then, and sends its content again.
+const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
 /// A message without repair is lost this long after its last suspected loss. There is no hurry, and
 /// the acknowledgement may only be late.
 const LOST_GRACE: Duration = Duration::from_millis(500);
@@ -22,6 +31,28 @@ pub(crate) enum LossCertainty {
     Certain,
     /// Its acknowledgement is overdue, and may still arrive.
     Overdue,
+}
+
+/// The repairs of a message in a row of which none was acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct FutileRepairs {
+    count: u16,
+    /// Time from the first to the last of them, with pauses up to [`MAX_FUTILE_PAUSE`].
+    time: Duration,
+    last: Instant,
+}
+
+impl FutileRepairs {
+    pub(super) fn on_repair(&mut self, now: Instant) {
+        if self.count > 0 {
+            self.time += now.since(self.last).min(MAX_FUTILE_PAUSE);
+        }
+        (self.count, self.last) = (self.count.saturating_add(1), now);
+    }
+
+    fn is_enough(&self) -> bool {
+        self.count >= limits::FUTILE_REPAIRS && self.time >= MAX_FUTILE_TIME
+    }
 }
 
 impl Outbox {
@@ -40,7 +71,9 @@ impl Outbox {
             message.repairs.remove(&piece.range);
             // Our own fragments stay below the limit of ranges. Beyond it, a repair would fill the
             // gap.
-            let _ = message.acked.insert(piece.range.clone());
+            if message.acked.insert(piece.range.clone()).is_some_and(|new| new > 0) {
+                message.futile = FutileRepairs::default();
+            }
         });
         let Some(message) = self.store.get(piece.message) else { return };
         if message.channel == CONTROL {
@@ -92,9 +125,12 @@ impl Outbox {
         let Some(message) = self.store.get(piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
+            let is_relayed = message.origin.is_some();
             let end = if message.expires.is_some_and(|at| at <= now) {
                 Some(DropReason::Expired)
-            } else if now.since(message.first_sent) > MAX_REPAIR_TIME {
+            } else if message.futile.is_enough()
+                || is_relayed && now.since(message.first_sent) > MAX_RELAYED_REPAIR_TIME
+            {
                 Some(DropReason::Lost)
             } else {
                 None
@@ -160,5 +196,37 @@ impl Outbox {
                 (message.expires, message.is_checked) = (message.lifespan_end, false);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repairs(count: u64, interval_ms: u64) -> FutileRepairs {
+        let mut futile = FutileRepairs::default();
+        for n in 0..count {
+            futile.on_repair(Instant((1000 + n * interval_ms) * 1_000_000));
+        }
+        futile
+    }
+
+    #[test]
+    fn repairs_are_futile_after_both_their_number_and_their_time() {
+        assert!(!repairs(10_000, 1).is_enough(), "9.999 s");
+        assert!(!repairs(255, 500).is_enough(), "127 s");
+        assert!(repairs(256, 40).is_enough());
+    }
+
+    #[test]
+    fn an_outage_is_no_futile_repair() {
+        let mut futile = repairs(1000, 1);
+        futile.on_repair(Instant(1_000_000_000_000));
+        assert!(!futile.is_enough());
+        futile = repairs(300, 30);
+        futile.on_repair(Instant(1_000_000_000_000));
+        assert!(!futile.is_enough(), "9 s and the pause");
+        futile.on_repair(Instant(1_000_100_000_000));
+        assert!(futile.is_enough());
     }
 }

@@ -6,6 +6,7 @@
 //! so that the collections stay consistent.
 
 use super::copies::Copies;
+use super::outcome::FutileRepairs;
 use super::relayed::{Backlog, RelayOrigin};
 use super::{CONTROL, SendOrder};
 use crate::delivery::MessageId;
@@ -40,6 +41,8 @@ pub(super) struct Outgoing {
     /// The copies of a message that several links carry.
     pub(super) copies: Option<Box<Copies>>,
     pub(super) repairs: RangeSet,
+    /// Repairs sent since the last acknowledgement of bytes that were not acknowledged before.
+    pub(super) futile: FutileRepairs,
     pub(super) acked: RangeSet,
     /// Suspected lost ranges, which are not repaired. The message is dropped as lost at `expires`,
     /// unless all of them are acknowledged before.
