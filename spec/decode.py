@@ -543,6 +543,8 @@ def emit_parity(it):
 ROLES = {8: "answers", 16: "calls", 0: "topic"}
 OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4}
 ORDER_SENT, ORDER_NEWEST, PUBLISHERS = 32, 64, 128
+# A bit of the field Classes.
+NOT_ALIVE = 128
 ORDER_WAIT_MS, MAX_ORDER_WAIT_MS = 200, 1000
 
 
@@ -578,8 +580,9 @@ def parse_offer(reader, channel):
         offer[f"{name}_ms"] = (reader.varint(name, U32) or None) if more else None
     offer["order"] = parse_order(reader, flags)
     if flags & PUBLISHERS and reader.data:
-        publishers = {"classes": reader.u8(), "keeping": reader.u8()}
-        offer |= publishers if any(publishers.values()) else {}
+        classes, keeping = reader.u8(), reader.u8()
+        offer |= {"not_alive": True} if classes & NOT_ALIVE else {}
+        offer |= {"classes": classes & ~NOT_ALIVE, "keeping": keeping} if classes or keeping else {}
     return offer
 
 
@@ -603,7 +606,7 @@ def emit_offer(it):
     flags |= next(bit for bit, role in ROLES.items() if role == it["role"])
     is_sent = isinstance(it["order"], dict)
     flags |= ORDER_SENT if is_sent else {"arrival": 0, "newest": ORDER_NEWEST}[it["order"]]
-    publishers = [it[name] for name in ("classes", "keeping") if name in it]
+    publishers = [it["classes"] | NOT_ALIVE * it.get("not_alive", False), it["keeping"]] if "classes" in it else []
     flags |= PUBLISHERS if publishers else 0
     return (bytes([it["priority"]]) + varint(it["keep_last"]) + varint(it["lifespan_ms"] or 0) + bytes([flags])
             + text(it["name"]) + text(it["type"]) + text(it["hash"])

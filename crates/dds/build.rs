@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redirects calls inside Cyclone DDS to src/hooks.rs, src/excluded.rs, src/local.rs and src/burst.rs. A program that links this
-//! crate needs the same: its build.rs includes this one.
+//! Redirects calls inside Cyclone DDS to src/hooks.rs, src/excluded.rs, src/automatic.rs,
+//! src/local.rs and src/burst.rs. A program that links this crate needs the same: its build.rs
+//! includes this one.
 
-const HOOKED: [&str; 12] = [
+const HOOKED: [&str; 13] = [
     "ddsi_entidx_enum_next_max",
     "ddsi_match_proxy_reader_with_writers",
     "ddsi_match_reader_with_proxy_writers",
     "ddsi_match_writer_with_proxy_readers",
+    "ddsi_participant_get_pmd_interval",
     "ddsi_qos_match_p",
     "ddsi_type_ref_proxy",
     "ddsi_xmsg_addpar_sentinel",

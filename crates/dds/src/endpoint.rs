@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of raw samples.
 
+use crate::automatic::Automatic;
 use crate::excluded::{self, Excluded};
 use crate::hooks;
 use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
@@ -51,14 +52,25 @@ impl RawReader {
     /// Creates it. `on_incompatible` gets the policy and the number of refused endpoints.
     pub fn new(
         p: &Arc<Participant>,
+        specification: Specification<'_>,
+        on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
+        on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
+    ) -> Result<RawReader> {
+        Self::watching(p, specification, on_sample, on_incompatible, |_, _| ())
+    }
+    /// The same; `on_liveliness` gets how many of its writers are alive, and how many are not.
+    pub fn watching(
+        p: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
         on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
+        on_liveliness: impl Fn(u32, u32) + Send + Sync + 'static,
     ) -> Result<RawReader> {
         let writers = Mutex::default();
         let l = listener(Callbacks {
             data: Box::new(move |rd| unsafe { take_raw(rd, &writers, &on_sample) }),
             incompatible: Box::new(on_incompatible),
+            liveliness: Box::new(on_liveliness),
         });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         let make = |qos: &Qos| unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) };
@@ -166,6 +178,7 @@ pub struct RawWriter {
     sertype: *const ddsi_sertype,
     /// Samples written so far, equal to Cyclone DDS's count.
     written: Mutex<i64>,
+    automatic: Option<Automatic>,
     _l: Listener,
     _p: Arc<Participant>,
 }
@@ -188,12 +201,13 @@ impl RawWriter {
         excluded: BTreeSet<Guid>,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
-        let l =
-            listener(Callbacks { data: Box::new(|_| ()), incompatible: Box::new(on_incompatible) });
+        let incompatible = Box::new(on_incompatible);
+        let l = listener(Callbacks { incompatible, ..Callbacks::default() });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         unsafe {
             let create = || dds_create_writer(p.entity, t, qos.native().0, l.native);
             let volatile = qos.late_joiners_only;
+            let automatic = Automatic::count(qos.liveliness);
             let excluded = Excluded { readers: excluded, volatile };
             let entity = check("writer", excluded::excluding(excluded, create))?;
             let mut st = null();
@@ -204,6 +218,7 @@ impl RawWriter {
                 topic: t,
                 sertype: st,
                 written: Mutex::default(),
+                automatic,
                 _l: l,
                 _p: p.clone(),
             })
@@ -234,6 +249,11 @@ impl RawWriter {
         *written += 1;
         Ok(*written)
     }
+    /// Asserts the liveliness of a reliable writer that does so by topic. (Writing does so as well.
+    /// Cyclone DDS asserts by a heartbeat, and aborts for a writer of best effort.)
+    pub fn assert_liveliness(&self) -> Result<()> {
+        check("liveliness", unsafe { dds_assert_liveliness(self.entity) }).map(drop)
+    }
     /// The number of the next sample, if no other thread writes.
     pub fn next(&self) -> i64 {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) + 1
@@ -249,6 +269,8 @@ impl RawWriter {
 }
 impl Drop for RawWriter {
     fn drop(&mut self) {
+        // Its deletion asks for the interval of assertions.
+        self.automatic = None;
         unsafe {
             dds_delete(self.entity);
             dds_delete(self.topic);

@@ -6,6 +6,7 @@
 //! cache would stop the thread that reads acknowledgements.
 #![allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 
+mod automatic;
 mod burst;
 mod endpoint;
 mod excluded;

@@ -60,6 +60,18 @@ pub struct Callbacks {
     pub data: OnEntity,
     /// An endpoint was refused: the policy, and the number of refusals so far.
     pub incompatible: Box<dyn Fn(u32, i32) + Send + Sync>,
+    /// The liveliness of a reader's writers has changed: how many are alive, and how many not.
+    pub liveliness: Box<dyn Fn(u32, u32) + Send + Sync>,
+}
+
+impl Default for Callbacks {
+    fn default() -> Self {
+        Self {
+            data: Box::new(|_| ()),
+            incompatible: Box::new(|_, _| ()),
+            liveliness: Box::new(|_, _| ()),
+        }
+    }
 }
 
 unsafe extern "C" fn on_data(e: dds_entity_t, arg: *mut c_void) {
@@ -89,6 +101,15 @@ unsafe extern "C" fn on_off(
     }));
 }
 
+unsafe extern "C" fn on_liveliness(
+    _: dds_entity_t,
+    st: dds_liveliness_changed_status_t,
+    arg: *mut c_void,
+) {
+    let cb = &*(arg as *const Callbacks);
+    let _ = catch_unwind(AssertUnwindSafe(|| (cb.liveliness)(st.alive_count, st.not_alive_count)));
+}
+
 /// A listener with these callbacks.
 pub fn listener(cb: Callbacks) -> Listener {
     let arg = Box::new(cb);
@@ -97,6 +118,7 @@ pub fn listener(cb: Callbacks) -> Listener {
         dds_lset_data_available(native, Some(on_data));
         dds_lset_requested_incompatible_qos(native, Some(on_req));
         dds_lset_offered_incompatible_qos(native, Some(on_off));
+        dds_lset_liveliness_changed(native, Some(on_liveliness));
         Listener { native, _arg: arg }
     }
 }
@@ -204,7 +226,7 @@ impl Participant {
             let f = f.clone();
             let l = listener(Callbacks {
                 data: Box::new(move |rd| unsafe { take_builtin(rd, kind, &*f) }),
-                incompatible: Box::new(|_, _| ()),
+                ..Callbacks::default()
             });
             let reader = unsafe { dds_create_reader(self.entity, topic, null(), l.native) };
             check("builtin reader", reader)?;

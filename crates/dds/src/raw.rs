@@ -329,6 +329,7 @@ pub fn create_topic(participant: dds_entity_t, name: &str, type_name: &str) -> d
         std::hint::black_box((
             hooks::hooks(),
             crate::excluded::hooks(),
+            crate::automatic::hook(),
             crate::local::hook(),
             crate::burst::hook(),
         ));

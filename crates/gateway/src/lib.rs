@@ -84,7 +84,12 @@ pub struct Liveliness {
     pub manual: bool,
     /// Longest time between two assertions; `None` promises nothing.
     pub lease: Option<Duration>,
+    /// Whether no publisher is alive: none has asserted its liveliness within the lease.
+    pub lost: bool,
 }
+
+/// Shortest lease of liveliness that is carried to other robots. A shorter one counts as this.
+pub const MIN_LEASE: Duration = Duration::from_millis(100);
 
 impl Qos {
     /// The combined offer of two publishers: the features that either offers, and the promises on
@@ -100,6 +105,7 @@ impl Qos {
             liveliness: Liveliness {
                 manual: self.liveliness.manual && other.liveliness.manual,
                 lease: longest(self.liveliness.lease, other.liveliness.lease),
+                lost: self.liveliness.lost && other.liveliness.lost,
             },
             classes: self.all_classes().with(other.all_classes()).if_several(),
             keeping: self.keeping.max(other.keeping),
@@ -136,6 +142,12 @@ pub struct Class {
 }
 
 impl Class {
+    /// Whether late joiners get what is kept. By best effort they get nothing of it.
+    #[cfg(feature = "ros2")]
+    pub(crate) const fn keeps_reliably(self) -> bool {
+        self.transient_local && self.reliable
+    }
+
     const ALL: [Self; 4] = [
         Self { transient_local: false, reliable: false },
         Self { transient_local: false, reliable: true },

@@ -33,6 +33,9 @@ tautline_proto::limits! {
     pub const HELD_BYTES_OF_EACH_TOPIC: usize = 16 << 10;
     /// Messages of each publisher that are kept, whatever history depth the peer advertises.
     pub const HISTORY_DEPTH: u32 = 1000;
+    /// Shortest lease of liveliness with which a topic of a peer is published. Publishers with a
+    /// shorter one would send hundreds of packets per second to local nodes.
+    pub const MIN_LEASE: Duration = tautline_gateway::MIN_LEASE;
     /// Calls of a peer that servers on this robot process at once.
     pub const MAX_SERVING_PER_PEER: usize = 64;
     /// Calls of this robot's nodes that wait for a response of one peer.

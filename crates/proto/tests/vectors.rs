@@ -155,7 +155,10 @@ fn offer_meaning(offer: &Offer) -> Value {
                 DeliveryOrder::Newest => json!("newest"),
             },
     }});
-    if t.qos.classes != 0 || t.qos.keeping != 0 {
+    if t.qos.not_alive {
+        meaning["offer"]["not_alive"] = true.into();
+    }
+    if t.qos.classes != 0 || t.qos.keeping != 0 || t.qos.not_alive {
         meaning["offer"]["classes"] = t.qos.classes.into();
         meaning["offer"]["keeping"] = t.qos.keeping.into();
     }
@@ -289,6 +292,7 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     deadline: time(&m["deadline_ms"]),
                     manual_liveliness: flag(&m["manual_liveliness"]),
                     lease: time(&m["lease_ms"]),
+                    not_alive: m["not_alive"].as_bool().unwrap_or(false),
                     classes: m["classes"].as_u64().unwrap_or(0) as u8,
                     keeping: m["keeping"].as_u64().unwrap_or(0) as u8,
                 },

@@ -22,6 +22,7 @@
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | how the clients of an action learn that a call failed | `goals.rs` |
 //! | which reply answers which request | `pairing.rs` |
+//! | whether publishers are alive | `liveliness.rs` |
 //! | settings that hide nodes from us | `neighbours.rs` |
 //! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
@@ -33,6 +34,7 @@ mod endpoints;
 mod goals;
 pub mod graph;
 mod history;
+mod liveliness;
 mod names;
 mod neighbours;
 mod outbox;
@@ -127,6 +129,8 @@ enum Order {
     WritersChanged,
     /// The messages that the publishers of a topic keep are to be counted.
     Count(String),
+    /// All publishers of a topic that is read have ceased to be alive, or one is again.
+    LivelinessChanged(String),
     Stop,
 }
 

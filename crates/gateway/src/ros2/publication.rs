@@ -39,6 +39,8 @@ struct Writers {
     classes: Classes,
     /// Publishers that keep messages.
     keeping: usize,
+    /// Whether no publisher is alive: there are no writers that would be alive as long as they exist.
+    hidden: bool,
     /// Whether a volatile subscriber was found.
     has_volatile_reader: bool,
     /// The writer of each volatile class.
@@ -70,16 +72,22 @@ struct Needed {
 }
 
 impl Writers {
+    /// The classes with writers.
+    fn shown(&self) -> impl Iterator<Item = Class> {
+        let hidden = self.hidden;
+        self.classes.iter().filter(move |class| !hidden || class.keeps_reliably())
+    }
+
     /// The volatile classes that need a writer.
     fn volatile_classes(&self) -> BTreeSet<Class> {
-        let all = self.classes.iter();
+        let all = self.classes.iter().filter(|_| !self.hidden);
         let all = all.filter(|class| self.has_volatile_reader || !class.transient_local);
         all.map(|class| Class { transient_local: false, ..class }).collect()
     }
 
     /// The transient local classes, each once for a publisher of it that has no message so far.
     fn classes_waiting(&self) -> Vec<Class> {
-        let kept = self.classes.iter().filter(|class| class.transient_local);
+        let kept = self.shown().filter(|class| class.transient_local);
         let mut missing = Vec::new();
         for class in kept {
             let of_class = |of: &&Vec<SourceWriter>| of.iter().any(|it| it.needed.class == class);
@@ -102,7 +110,10 @@ impl Publication {
         let writers = Mutex::default();
         let new = Self { topic, context: context.clone(), drops, writers, on_change };
         let readers = context.readers.of(&DdsTopic::of(&new.topic.name, &new.topic.type_name).name);
-        lock(&new.writers).has_volatile_reader = readers.values().any(|joins_late| !joins_late);
+        let mut writers = lock(&new.writers);
+        writers.has_volatile_reader = readers.values().any(|joins_late| !joins_late);
+        writers.hidden = new.topic.qos.liveliness.lost && !new.topic.qos.liveliness.manual;
+        drop(writers);
         new.follow(&new.topic.qos)?;
         Ok(new)
     }
@@ -134,6 +145,52 @@ impl Publication {
         let changed = self.add_missing(&mut writers);
         drop(writers);
         // Deleted without the lock, which the writing of messages needs.
+        drop(gone);
+        changed.map(|outdated| self.report(outdated))
+    }
+
+    /// Shows subscribers that a publisher is alive; unless it has some, only by its writers' existence.
+    pub fn assert_liveliness(&self, has_subscribers: bool) -> Result<(), DdsError> {
+        let mut writers = lock(&self.writers);
+        self.end_hiding(&mut writers)?;
+        let of_source = writers.of_source.values().flatten();
+        let of_source = of_source.map(|it| (it.needed.class, &it.writer));
+        let waiting = writers.waiting.iter().map(|(class, writer)| (*class, writer));
+        let volatile = writers.volatile.iter().map(|(class, writer)| (*class, writer));
+        let all = volatile.chain(waiting).chain(of_source);
+        let by_topic = |class: &Class| {
+            class.keeps_reliably() || (class.reliable && self.topic.qos.liveliness.manual)
+        };
+        let asserted = all.filter(|(class, _)| has_subscribers && by_topic(class));
+        let asserted: Vec<_> = asserted.map(|(_, writer)| writer.clone()).collect();
+        drop(writers);
+        asserted.iter().try_for_each(|writer| writer.assert_liveliness())
+    }
+
+    fn end_hiding(&self, writers: &mut Writers) -> Result<(), DdsError> {
+        if std::mem::take(&mut writers.hidden) {
+            let outdated = self.add_missing(writers)?;
+            self.report(outdated);
+        }
+        Ok(())
+    }
+
+    /// Lets the liveliness of publishers end that are not alive. That of writers by topic ends with
+    /// its lease, also after a late message. The others leave.
+    pub fn hide_lost(&self) -> Result<(), DdsError> {
+        if self.topic.qos.liveliness.manual {
+            return Ok(());
+        }
+        let mut writers = lock(&self.writers);
+        if std::mem::replace(&mut writers.hidden, true) {
+            return Ok(());
+        }
+        // By best effort, late joiners get nothing of what is kept.
+        let of_best_effort =
+            |_: &Source, it: &mut Vec<SourceWriter>| it.iter().all(|it| !it.needed.class.reliable);
+        let gone: Vec<_> = writers.of_source.extract_if(.., of_best_effort).collect();
+        let changed = self.add_missing(&mut writers);
+        drop(writers);
         drop(gone);
         changed.map(|outdated| self.report(outdated))
     }
@@ -214,6 +271,8 @@ impl Publication {
     fn write_volatile(&self, class: Class, payload: Bytes) -> Result<i64, DdsError> {
         let mut writers = lock(&self.writers);
         if !writers.volatile.contains_key(&class) {
+            // A message shows that its publisher is alive.
+            self.end_hiding(&mut writers)?;
             writers.classes = writers.classes.with(class.into());
             let changed = self.add_missing(&mut writers)?;
             self.report(changed);
@@ -316,6 +375,9 @@ impl Publication {
         source: Source,
         needed: &Needed,
     ) -> Result<(), DdsError> {
+        if !needed.class.keeps_reliably() {
+            self.end_hiding(all)?;
+        }
         if all.of_source.values().map(Vec::len).sum::<usize>() >= MAX_SOURCE_WRITERS {
             // Late joiners lose the messages of one publisher.
             all.of_source.pop_first();

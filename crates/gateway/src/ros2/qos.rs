@@ -27,6 +27,8 @@ pub fn offered(dds: &Dds) -> Qos {
         liveliness: Liveliness {
             manual: dds.liveliness.kind == MANUAL_BY_TOPIC,
             lease: finite(dds.liveliness.lease),
+            // Known only to the readers of the topic.
+            lost: false,
         },
         classes: Classes::default(),
         keeping: 0,
@@ -45,6 +47,15 @@ pub fn to_read(class: Class) -> Dds {
     }
 }
 
+/// Whether a writer on behalf of publishers of a peer asserts its liveliness by topic. Others are alive
+/// as long as they exist: Fast DDS takes a sign of any of them as one of all. A writer that keeps
+/// messages must exist; subscribers that request automatic liveliness accept both kinds. Cyclone DDS
+/// cannot assert that of a best-effort writer.
+pub fn asserts_by_topic(qos: &Qos) -> bool {
+    let kept = qos.transient_local && qos.reliable;
+    qos.liveliness.manual || (kept && qos.liveliness.lease.is_some())
+}
+
 /// The policies of a writer on behalf of publishers of a peer.
 pub fn to_write(qos: &Qos, user_data: String) -> Dds {
     let depth = if qos.transient_local { qos.depth.max(1) } else { qos.depth.max(DEPTH) };
@@ -55,7 +66,7 @@ pub fn to_write(qos: &Qos, user_data: String) -> Dds {
         deadline: nanoseconds(qos.deadline),
         lifespan: nanoseconds(qos.lifespan),
         liveliness: tautline_dds::Liveliness {
-            kind: if qos.liveliness.manual { MANUAL_BY_TOPIC } else { AUTOMATIC },
+            kind: if asserts_by_topic(qos) { MANUAL_BY_TOPIC } else { AUTOMATIC },
             lease: nanoseconds(qos.liveliness.lease),
         },
         user_data: user_data.into_bytes(),
@@ -116,7 +127,7 @@ mod tests {
             reliable: false,
             deadline: SECOND,
             lifespan: SECOND,
-            liveliness: Liveliness { manual: true, lease: SECOND },
+            liveliness: Liveliness { manual: true, lease: SECOND, lost: false },
             classes: Classes::default(),
             keeping: 0,
         };

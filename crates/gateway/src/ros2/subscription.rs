@@ -2,6 +2,7 @@
 //! Topics read from local publishers.
 
 use super::history::MAX_DEPTH;
+use super::liveliness::{Observed, State};
 use super::names::{self, DdsTopic};
 use super::pairing::is_cdr;
 use super::{Context, Order, qos};
@@ -69,6 +70,7 @@ pub struct Subscription {
     pub type_name: String,
     readers: BTreeMap<Class, RawReader>,
     publishers: Arc<Mutex<Publishers>>,
+    observed: Arc<Mutex<Observed>>,
 }
 
 /// The publishers with messages so far, and known depths.
@@ -106,8 +108,12 @@ impl Publishers {
 
 impl Subscription {
     pub fn new(type_name: &str) -> Self {
-        let (readers, publishers) = (BTreeMap::new(), Arc::default());
-        Self { type_name: type_name.into(), readers, publishers }
+        Self {
+            type_name: type_name.into(),
+            readers: BTreeMap::new(),
+            publishers: Arc::default(),
+            observed: Arc::default(),
+        }
     }
 
     /// Reads `topic` from publishers of these classes, and of no others. Returns whether that is a
@@ -120,7 +126,10 @@ impl Subscription {
         orders: &Sender<Order>,
     ) -> Result<bool, DdsError> {
         let before = self.readers.len();
-        self.readers.retain(|class, _| classes.contains(*class));
+        for (class, reader) in self.readers.extract_if(.., |class, _| !classes.contains(*class)) {
+            drop(reader);
+            lock(&self.observed).forget(class, Instant::now());
+        }
         let mut is_changed = self.readers.len() != before;
         for class in classes.iter() {
             if !self.readers.contains_key(&class) {
@@ -139,6 +148,12 @@ impl Subscription {
         context: &Context,
         orders: Sender<Order>,
     ) -> Result<RawReader, DdsError> {
+        let (name, changes, observed) = (topic.to_owned(), orders.clone(), self.observed.clone());
+        let on_liveliness = move |alive, not_alive| {
+            if lock(&observed).on_change(class, alive, not_alive, Instant::now()) {
+                let _ = changes.send(Order::LivelinessChanged(name.clone()));
+            }
+        };
         let receiver = Receiver {
             topic: topic.into(),
             class,
@@ -161,7 +176,13 @@ impl Subscription {
         };
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
         let topic = DdsTopic::of(topic, &self.type_name);
-        RawReader::new(&context.participant, topic.with(&dds), receive, incompatible)
+        let (participant, topic) = (&context.participant, topic.with(&dds));
+        RawReader::watching(participant, topic, receive, incompatible, on_liveliness)
+    }
+
+    /// Whether it has publishers that are alive.
+    pub fn liveliness(&self, lease: Duration) -> State {
+        lock(&self.observed).state(lease)
     }
 
     pub fn guids(&self) -> impl Iterator<Item = Guid> {

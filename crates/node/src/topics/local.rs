@@ -600,6 +600,7 @@ pub(super) fn channel_config(
                 deadline: topic.qos.deadline,
                 manual_liveliness: topic.qos.liveliness.manual,
                 lease: topic.qos.liveliness.lease,
+                not_alive: topic.qos.liveliness.lost,
                 classes: topic.qos.classes.bits(),
                 keeping: topic.qos.keeping,
             },

@@ -7,6 +7,7 @@ mod checked;
 mod examined;
 mod held;
 mod kept;
+mod liveliness;
 mod messages;
 mod publications;
 
@@ -26,7 +27,7 @@ use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tautline_gateway::types::translate::Translator;
-use tautline_gateway::{Classes, Command, Liveliness, Qos, Topic};
+use tautline_gateway::{Classes, Command, Qos, Topic};
 use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Role};
 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
@@ -149,6 +150,7 @@ impl Topics {
             Event::PeerUp { peer, new_session } => {
                 self.record_arrival(now, peer, new_session);
                 let was_given_up = self.absent.remove(&peer) == Some(Absence::GivenUp);
+                self.update_liveliness_of(peer);
                 if new_session {
                     self.new_session(now, peer);
                 } else if was_given_up {
@@ -158,6 +160,7 @@ impl Topics {
             Event::PeerDown { peer, said_goodbye } => {
                 self.record_departure(now, peer, said_goodbye);
                 self.absent.insert(peer, Absence::Since(now));
+                self.update_liveliness_of(peer);
             }
             Event::PeerLeft { peer } => self.new_session(now, peer),
             Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. } => {}
@@ -247,6 +250,7 @@ impl Topics {
         };
         let (topic_type, topic_hash) = (offered.type_name.clone(), offered.type_hash.clone());
         let definition = self.within_budget(now, key, &offered.name, definition);
+        let liveliness = self.liveliness_of(now, key.peer, &offered);
         // A new advertisement of the same type with another QoS does not interrupt messages.
         let same = self.remote.get_mut(key).filter(|known| {
             known.translation.is_known()
@@ -271,10 +275,7 @@ impl Topics {
                     reliable: offered.qos.reliable,
                     deadline: offered.qos.deadline,
                     lifespan: offered.lifespan,
-                    liveliness: Liveliness {
-                        manual: offered.qos.manual_liveliness,
-                        lease: offered.qos.lease,
-                    },
+                    liveliness,
                     classes: Classes::from_bits(offered.qos.classes),
                     keeping: offered.qos.keeping,
                 },

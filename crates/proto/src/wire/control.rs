@@ -158,6 +158,8 @@ pub struct OfferedQos {
     pub manual_liveliness: bool,
     /// Longest time without an assertion of liveliness.
     pub lease: Option<Duration>,
+    /// All publishers have failed to assert their liveliness within the lease.
+    pub not_alive: bool,
     /// The classes of the publishers if they differ, as a bit set; 0 if all are as stated above.
     pub classes: u8,
     /// Publishers that keep messages for late joiners; 0 and 1 mean one, if there are any.
@@ -174,6 +176,7 @@ impl Default for OfferedQos {
             deadline: None,
             manual_liveliness: false,
             lease: None,
+            not_alive: false,
             classes: 0,
             keeping: 0,
         }
@@ -195,6 +198,8 @@ const CALLS: u8 = 16;
 const ORDER_SENT: u8 = 32;
 const ORDER_NEWEST: u8 = 64;
 const CLASSES: u8 = 128;
+/// A bit of the field Classes.
+const NOT_ALIVE: u8 = 128;
 
 impl Control {
     /// Reads one message.
@@ -287,7 +292,9 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
         _ => DeliveryOrder::Sent { wait: read_order_wait(reader)? },
     };
     if flags & CLASSES != 0 && !reader.is_empty() {
-        qos.classes = reader.u8()?;
+        let classes = reader.u8()?;
+        qos.classes = classes & !NOT_ALIVE;
+        qos.not_alive = classes & NOT_ALIVE != 0;
         qos.keeping = reader.u8()?;
     }
     Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos, role, order })
@@ -306,10 +313,11 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
         deadline,
         manual_liveliness,
         lease,
+        not_alive,
         classes,
         keeping,
     } = &topic.qos;
-    let has_classes = *classes != 0 || *keeping != 0;
+    let has_classes = *classes != 0 || *keeping != 0 || *not_alive;
     out.push(topic.priority);
     put_varint(out, u64::from(topic.keep_last));
     put_time(out, topic.lifespan);
@@ -340,7 +348,7 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
         put_time(out, Some(wait.min(MAX_ORDER_WAIT)));
     }
     if has_classes {
-        out.extend([*classes, *keeping]);
+        out.extend([*classes & !NOT_ALIVE | flag(not_alive, NOT_ALIVE), *keeping]);
     }
 }
 

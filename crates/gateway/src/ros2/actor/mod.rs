@@ -7,6 +7,7 @@ use super::discovery::Offer;
 use super::endpoints::Endpoints;
 use super::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
 use super::history::Histories;
+use super::liveliness::{State, Timers};
 use super::names;
 use super::publication::Publication;
 use super::subscription::Subscription;
@@ -22,7 +23,7 @@ use services::Services;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, RawWriter, Specification};
 
 /// Orders processed before their consequences.
@@ -53,6 +54,7 @@ pub struct Actor {
     graph: RawWriter,
     _graph_reader: RawReader,
     graph_pace: Pace,
+    liveliness: Timers,
 }
 
 /// A topic that peers publish here, and its state as last reported to the node.
@@ -113,6 +115,7 @@ impl Actor {
             gid_bytes: GidBytes::Sixteen,
             observed_gid_bytes,
             graph_pace: Pace::default(),
+            liveliness: Timers::default(),
             setup,
         })
     }
@@ -122,6 +125,7 @@ impl Actor {
         self.update_graph();
         while let Ok(first) = self.next(orders) {
             let mut changed = self.update_histories();
+            changed.topics.extend(self.liveliness.take_losses(Instant::now()));
             let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
             for order in first.into_iter().chain(more) {
                 match order {
@@ -130,6 +134,7 @@ impl Actor {
                     Order::GidSizeChanged => self.update_gid_bytes(),
                     Order::WritersChanged => self.graph_pace.changed = true,
                     Order::Count(topic) => self.histories.schedule_again(&topic, Instant::now()),
+                    Order::LivelinessChanged(topic) => drop(changed.topics.insert(topic)),
                     Order::Emit(event) => self.emit(event),
                     Order::Stop => return lock(&self.setup.publications).clear(),
                 }
@@ -143,6 +148,7 @@ impl Actor {
                 self.update_service(service);
             }
             self.advance_services(Instant::now());
+            self.assert_liveliness(Instant::now());
             self.update_graph();
         }
     }
@@ -175,8 +181,12 @@ impl Actor {
     /// The next order; `None` if a timer expires first.
     fn next(&self, orders: &Receiver<Order>) -> Result<Option<Order>, RecvTimeoutError> {
         let now = Instant::now();
-        let timers =
-            [self.histories.next_due(), self.services.next_wake(now), self.graph_pace.due(now)];
+        let timers = [
+            self.histories.next_due(),
+            self.services.next_wake(now),
+            self.graph_pace.due(now),
+            self.liveliness.next_due(),
+        ];
         let Some(wake) = timers.into_iter().flatten().min() else {
             return orders.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         };
@@ -343,11 +353,25 @@ impl Actor {
             }
             offer.united.depth = self.histories.depth(name);
         }
+        offer.united.liveliness.lost = self.is_lost(name, offer.united.liveliness.lease);
         let topic = self.topic(name, offer);
         if self.offered.get(name) != Some(&topic) {
             self.offered.insert(name.into(), topic.clone());
             self.emit(Event::Offered(topic));
         }
+    }
+
+    /// Whether no publisher of a local topic is alive. Without a reader, that is what was known last.
+    fn is_lost(&mut self, name: &str, lease: Option<Duration>) -> bool {
+        let Some(lease) = lease else { return false };
+        let read = self.subscribed.get(name).and_then(Option::as_ref);
+        match read.map_or(State::Unknown, |it| it.liveliness(lease)) {
+            State::Alive => return false,
+            State::LostFrom(at) if at <= Instant::now() => return true,
+            State::LostFrom(at) => self.liveliness.expect_loss(name, at),
+            State::Unknown => {}
+        }
+        self.offered.get(name).is_some_and(|known| known.qos.liveliness.lost)
     }
 
     fn withdraw(&mut self, name: &str) {
@@ -436,6 +460,8 @@ impl Actor {
             return self.refuse(name, error.to_string());
         }
         let Some(advertised) = self.advertised.get_mut(name) else { return };
+        let lease = advertised.topic.qos.liveliness.lease;
+        self.liveliness.follow(name, lease, Instant::now());
         if advertised.wanted != wanted {
             advertised.wanted = wanted;
             self.emit(Event::Wanted { topic: name.into(), wanted });
@@ -456,6 +482,23 @@ impl Actor {
         drop(replaced);
         self.graph_pace.changed = true;
         Ok(())
+    }
+
+    /// Shows publications as alive, or as lost.
+    fn assert_liveliness(&mut self, now: Instant) {
+        for name in self.liveliness.take_due(now) {
+            let publication = lock(&self.setup.publications).get(&name).cloned();
+            let (Some(publication), Some(known)) = (publication, self.advertised.get(&name)) else {
+                continue;
+            };
+            let shown = match known.topic.qos.liveliness.lost {
+                true => publication.hide_lost(),
+                false => publication.assert_liveliness(known.wanted),
+            };
+            if let Err(error) = shown {
+                log_limited!(warn, {topic = name, %error,}, "liveliness is not asserted");
+            }
+        }
     }
 
     fn refuse(&mut self, name: &str, reason: String) {
@@ -480,6 +523,7 @@ impl Actor {
     }
 
     fn remove_publication(&mut self, name: &str) {
+        self.liveliness.follow(name, None, Instant::now());
         let removed = lock(&self.setup.publications).remove(name);
         self.graph_pace.changed |= removed.is_some();
     }

@@ -52,7 +52,8 @@ def fill(message, fields):
             setattr(message, name, value)
 
 
-def profile(best_effort=False, latch=False, depth=10, deadline=None, lifespan=None, lease=None):
+def profile(best_effort=False, latch=False, depth=10, deadline=None, lifespan=None, lease=None,
+            automatic=None):
     qos = QoSProfile(depth=depth)
     if best_effort:
         qos.reliability = ReliabilityPolicy.BEST_EFFORT
@@ -65,6 +66,8 @@ def profile(best_effort=False, latch=False, depth=10, deadline=None, lifespan=No
     if lease:
         qos.liveliness = LivelinessPolicy.MANUAL_BY_TOPIC
         qos.liveliness_lease_duration = Duration(seconds=lease)
+    if automatic:
+        qos.liveliness_lease_duration = Duration(seconds=automatic)
     return qos
 
 
@@ -89,6 +92,11 @@ def text(size):
 def send_large(topic, size):
     advertised[topic].publish(advertised[topic].msg_type(data=text(size)))
     report(did="send_large", topic=topic)
+
+
+def assert_alive(topic):
+    advertised[topic].assert_liveliness()
+    report(did="assert_alive")
 
 
 def unadvertise(topic):
@@ -122,7 +130,10 @@ def subscribe(topic, type, qos={}, brief=False, fields=False):
     def incompatible(event):
         report(incompatible=topic, policy=str(event.last_policy_kind))
 
-    events = SubscriptionEventCallbacks(incompatible_qos=incompatible)
+    def alive(event):
+        report(alive=event.alive_count, not_alive=event.not_alive_count, topic=topic)
+
+    events = SubscriptionEventCallbacks(incompatible_qos=incompatible, liveliness=alive)
     subscribed[topic] = node.create_subscription(
         cls, topic, got, profile(**qos), event_callbacks=events
     )

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ROS 2 gateway between real nodes, of Fast DDS and of Cyclone DDS.
 
+mod liveliness;
 mod nodes;
 mod peers;
 mod services;
@@ -136,7 +137,7 @@ fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
         reliable: false,
         deadline: Some(Duration::from_secs(2)),
         lifespan: Some(Duration::from_secs(3)),
-        liveliness: Liveliness { manual: true, lease: Some(Duration::from_secs(4)) },
+        liveliness: Liveliness { manual: true, lease: Some(Duration::from_secs(4)), lost: false },
         ..Qos::default()
     };
     assert_eq!(offered, expected);

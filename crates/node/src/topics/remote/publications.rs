@@ -75,12 +75,13 @@ impl Topics {
             }
         }
         let own = known.is_some_and(|p| p.own);
+        let mut from = known.map(|p| p.from.clone()).unwrap_or_default();
+        from.insert(key);
+        topic.qos.liveliness.lost =
+            topic.qos.liveliness.lease.is_some() && !own && !self.is_any_alive(&from);
         let wanted = known.is_some_and(|p| p.wanted);
         let unwanted_since = known.and_then(|p| p.unwanted_since);
         let fresh = known.is_none_or(|p| p.topic != topic);
-        let known = self.publications.remove(&topic.name);
-        let mut from = known.map(|p| p.from).unwrap_or_default();
-        from.insert(key);
         let publication = Publication { topic: topic.clone(), from, own, wanted, unwanted_since };
         let is_read = publication.is_read();
         self.publications.insert(topic.name.clone(), publication);
@@ -149,6 +150,7 @@ impl Topics {
             if !self.watchdogs.holds(&name) {
                 self.unpublish_if_unused(now, &name);
             }
+            self.update_liveliness(&name);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::super::remote::REOFFER_GRACE;
 use super::*;
+use tautline_gateway::Liveliness;
 use tautline_proto::{ChannelId, DeliveryOrder, OfferedQos, OfferedTopic, Role};
 
 const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
@@ -63,6 +64,37 @@ fn no_topic_is_published_under_the_prefix_of_another_peer() {
     assert_eq!(world.told(2), [format!("advertise /a/b/x {STRING}")]);
     world.reload(2, &base(", remap: { /other: /b/y }", "/a/b"));
     assert_eq!(world.told(2), ["unadvertise /a/b/x"]);
+}
+
+#[test]
+fn a_publication_is_alive_while_a_publisher_and_its_peer_are() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    let leased = |lost| {
+        let liveliness =
+            Liveliness { manual: false, lease: Some(std::time::Duration::from_millis(1)), lost };
+        Topic { qos: Qos { liveliness, ..Qos::default() }, ..topic("/state", STRING) }
+    };
+    let last = |world: &World| match world.sides[1].commands.last() {
+        Some(Command::Advertise { topic }) => topic.qos.liveliness,
+        other => panic!("{other:?}"),
+    };
+    world.says(0, Event::Offered(leased(false)));
+    assert_eq!((last(&world).lost, last(&world).lease), (false, Some(crate::limits::MIN_LEASE)));
+    assert!(world.noticed(1, &["/state", "lease of 1ms", "100ms"]), "{:?}", world.notices(1));
+    for lost in [true, false] {
+        world.says(0, Event::Offered(leased(lost)));
+        assert_eq!(last(&world).lost, lost);
+    }
+    world.wants(1, "/state", true);
+    let now = world.now;
+    let down = tautline_proto::Event::PeerDown { peer: ONLY_PEER, said_goodbye: false };
+    world.sides[1].topics.on_remote(now, down);
+    world.settle();
+    assert!(last(&world).lost, "the peer is down");
+    let up = tautline_proto::Event::PeerUp { peer: ONLY_PEER, new_session: false };
+    world.sides[1].topics.on_remote(now, up);
+    world.settle();
+    assert!(!last(&world).lost);
 }
 
 #[test]

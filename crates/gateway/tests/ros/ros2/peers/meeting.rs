@@ -19,7 +19,7 @@ const QOS: Qos = Qos {
     reliable: true,
     deadline: None,
     lifespan: None,
-    liveliness: tautline_gateway::Liveliness { manual: false, lease: None },
+    liveliness: tautline_gateway::Liveliness { manual: false, lease: None, lost: false },
     classes: tautline_gateway::Classes::from_bits(0),
     keeping: 0,
 };

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Automatic liveliness, which a participant asserts for all its writers at once.
+//!
+//! Fast DDS takes such an assertion as a sign of life of all writers that its automatic readers
+//! match, also of those that assert their own liveliness by topic and have ceased to. Cyclone DDS
+//! 11.0.1 sends one every eight seconds even if no writer needs it, and gets the interval from another
+//! file than it uses it in, so that the linker can redirect the call.
+
+use crate::{INFINITE, Liveliness};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The kind of such liveliness.
+const AUTOMATIC: u32 = 0;
+
+unsafe extern "C" {
+    fn __real_ddsi_participant_get_pmd_interval(participant: *mut c_void) -> i64;
+}
+
+/// Our writers whose automatic liveliness has a lease.
+static NEEDED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a writer as long as it exists.
+pub struct Automatic(());
+
+impl Automatic {
+    /// `None` if the writer needs no assertions by the participant.
+    pub fn count(liveliness: Liveliness) -> Option<Self> {
+        let Liveliness { kind, lease } = liveliness;
+        (kind == AUTOMATIC && lease != INFINITE).then(|| {
+            NEEDED.fetch_add(1, Ordering::SeqCst);
+            Self(())
+        })
+    }
+}
+
+impl Drop for Automatic {
+    fn drop(&mut self) {
+        NEEDED.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The time between two assertions of a participant.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_participant_get_pmd_interval(participant: *mut c_void) -> i64 {
+    match NEEDED.load(Ordering::SeqCst) {
+        0 => INFINITE,
+        _ => __real_ddsi_participant_get_pmd_interval(participant),
+    }
+}
+
+/// References the function of this file for the linker.
+pub fn hook() -> *const () {
+    __wrap_ddsi_participant_get_pmd_interval as *const ()
+}

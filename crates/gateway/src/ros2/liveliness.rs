@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Liveliness: whether local publishers are alive, and when that of publications is asserted. Pure.
+
+use crate::{Class, MIN_LEASE};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Assertions within one lease: one that is late or lost does not end it.
+const PER_LEASE: u32 = 3;
+/// Longest time between assertions: a new subscriber may miss the first.
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
+/// Shortest time between looks at all publications.
+const TICK: Duration = Duration::from_millis(15);
+
+/// Whether the publishers of a topic are alive, as its readers see them.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Publishers that each reader sees: those that are alive, and the others.
+    seen: BTreeMap<Class, (u32, u32)>,
+    /// When the last one ceased to be alive.
+    lost_since: Option<Instant>,
+}
+
+/// Whether a topic has publishers that are alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// No publisher is read yet.
+    Unknown,
+    Alive,
+    /// It counts as lost from this time on.
+    LostFrom(Instant),
+}
+
+impl Observed {
+    /// The reader of a class sees publishers, alive or not. Returns whether the state has changed.
+    pub fn on_change(&mut self, class: Class, alive: u32, not_alive: u32, now: Instant) -> bool {
+        self.seen.insert(class, (alive, not_alive));
+        self.update(now)
+    }
+
+    /// The reader of a class no longer exists.
+    pub fn forget(&mut self, class: Class, now: Instant) {
+        self.seen.remove(&class);
+        self.update(now);
+    }
+
+    fn update(&mut self, now: Instant) -> bool {
+        let before = self.lost_since;
+        let is_lost = self.alive() == 0 && self.seen.values().any(|(_, others)| *others > 0);
+        self.lost_since = is_lost.then(|| before.unwrap_or(now));
+        self.lost_since != before
+    }
+
+    fn alive(&self) -> u32 {
+        self.seen.values().map(|(alive, _)| *alive).max().unwrap_or(0)
+    }
+
+    /// The state of publishers with this lease. One below [`MIN_LEASE`] counts as that: a publisher
+    /// that misses it with each message would otherwise change its state as often.
+    pub fn state(&self, lease: Duration) -> State {
+        match self.lost_since {
+            Some(since) => State::LostFrom(since + MIN_LEASE.saturating_sub(lease)),
+            None if self.alive() > 0 => State::Alive,
+            None => State::Unknown,
+        }
+    }
+}
+
+/// Times at which liveliness is asserted for publications, and at which local topics count as lost.
+#[derive(Debug, Default)]
+pub struct Timers {
+    /// Publications whose publishers promise signs of life.
+    asserted: BTreeMap<String, Assertion>,
+    losses: BTreeMap<String, Instant>,
+    fired: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Assertion {
+    lease: Duration,
+    last: Option<Instant>,
+    due: Instant,
+}
+
+impl Timers {
+    /// Follows a publication with this lease of its publishers, which may have a new subscriber or be
+    /// lost: its liveliness is due again as soon as the shortest lease allows.
+    pub fn follow(&mut self, topic: &str, lease: Option<Duration>, now: Instant) {
+        let Some(lease) = lease else {
+            self.asserted.remove(topic);
+            return;
+        };
+        let new = || Assertion { lease, last: None, due: now };
+        let known = self.asserted.entry(topic.to_owned()).or_insert_with(new);
+        known.lease = lease;
+        known.due = known.due.min(known.last.map_or(now, |last| last + MIN_LEASE / PER_LEASE));
+    }
+
+    /// A local topic counts as lost from this time on, if it is lost then.
+    pub fn expect_loss(&mut self, topic: &str, at: Instant) {
+        self.losses.insert(topic.to_owned(), at);
+    }
+
+    pub fn next_due(&self) -> Option<Instant> {
+        let asserted = self.asserted.values().map(|it| it.due);
+        let due = asserted.chain(self.losses.values().copied()).min()?;
+        Some(self.fired.map_or(due, |fired| due.max(fired + TICK)))
+    }
+
+    /// Returns publications whose liveliness is due, and plans the next times.
+    pub fn take_due(&mut self, now: Instant) -> Vec<String> {
+        self.fired = Some(now);
+        let due = self.asserted.iter_mut().filter(|(_, it)| it.due <= now);
+        let plan = |(topic, it): (&String, &mut Assertion)| {
+            it.last = Some(now);
+            it.due = now + (it.lease.max(MIN_LEASE) / PER_LEASE).min(MAX_INTERVAL);
+            topic.clone()
+        };
+        due.map(plan).collect()
+    }
+
+    /// Returns local topics whose loss counts now.
+    pub fn take_losses(&mut self, now: Instant) -> impl Iterator<Item = String> {
+        self.losses.extract_if(.., move |_, at| *at <= now).map(|(topic, _)| topic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const ONE: Class = Class { transient_local: false, reliable: true };
+    const OTHER: Class = Class { transient_local: true, reliable: false };
+
+    #[test]
+    fn assertions_are_due_three_times_in_each_lease_until_the_publication_ends() {
+        let (mut all, start) = (Timers::default(), Instant::now());
+        let after = |ms| start + ms * MS;
+        all.follow("/a", Some(300 * MS), start);
+        all.follow("/b", Some(30_000 * MS), start);
+        all.follow("/c", None, start);
+        assert_eq!(all.next_due(), Some(start));
+        assert_eq!(all.take_due(start), ["/a", "/b"]);
+        assert!(all.take_due(after(80)).is_empty());
+        assert_eq!(all.take_due(after(100)), ["/a"]);
+        all.follow("/a", None, after(100));
+        assert_eq!(all.next_due(), Some(after(1000)), "a new subscriber may have missed it");
+    }
+
+    #[test]
+    fn neither_a_short_lease_nor_many_changes_need_more_than_the_shortest_lease() {
+        let start = Instant::now();
+        for is_changed in [false, true] {
+            let mut all = Timers::default();
+            all.follow("/a", Some(MS), start);
+            let mut count = 0;
+            for now in (0..1000).map(|ms| start + ms * MS) {
+                if is_changed {
+                    all.follow("/a", Some(MS), now);
+                }
+                count += all.take_due(now).len();
+            }
+            assert!((28..=31).contains(&count), "{count} in a second");
+        }
+    }
+
+    #[test]
+    fn a_topic_is_lost_when_no_reader_sees_a_publisher_that_is_alive() {
+        let (mut seen, start) = (Observed::default(), Instant::now());
+        let second = 1000 * MS;
+        assert_eq!(seen.state(second), State::Unknown);
+        assert!(!seen.on_change(ONE, 1, 0, start));
+        assert!(!seen.on_change(OTHER, 0, 1, start));
+        assert_eq!(seen.state(second), State::Alive, "one of two");
+        assert!(seen.on_change(ONE, 0, 1, start));
+        assert!(!seen.on_change(OTHER, 0, 2, start + second));
+        assert_eq!(seen.state(second), State::LostFrom(start));
+        assert_eq!(seen.state(MS), State::LostFrom(start + 99 * MS));
+        assert!(seen.on_change(OTHER, 1, 1, start + second), "back");
+        seen.forget(OTHER, start + 2 * second);
+        assert_eq!(seen.state(second), State::LostFrom(start + 2 * second));
+        seen.on_change(ONE, 0, 0, start);
+        assert_eq!(seen.state(second), State::Unknown, "all have left");
+    }
+}
