@@ -117,6 +117,7 @@ fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
 }
 
 /// The file with the latched messages that local subscribers have.
+#[cfg(any(feature = "ros1", feature = "ros2"))]
 fn deliveries(config: &Config) -> PathBuf {
     config.state.join(format!("{}.latched", config.name))
 }

@@ -43,8 +43,9 @@ const KINDS_OF_ROS_2: &[&str] = &[
     "test_msgs/WStrings",
 ];
 const TRANSFORMS: &str = "tf2_msgs/TFMessage";
-/// Bytes of a large message.
-const LARGE: u32 = 1_000_000;
+/// Bytes of each text and list of a large message. All large messages of a situation fit into the
+/// queues.
+const LARGE: u32 = 300_000;
 /// Nodes on each computer.
 pub const NODES: usize = 2;
 /// Time between two messages of a burst.

@@ -220,8 +220,17 @@ impl Pair<'_> {
             // Which messages of a stream pass is not determined, and the last is kept.
             Rule::Rate => self.is_last(n) && self.kept_when_calm(sent, n),
             _ if self.has_lifespan() => self.published_when_calm(sent),
-            _ => self.published_when_calm(sent) || self.kept_when_calm(sent, n),
+            _ => {
+                let may_be_asked = self.has_whole_history() || self.is_last(n);
+                self.published_when_calm(sent) || may_be_asked && self.kept_when_calm(sent, n)
+            }
         }
+    }
+
+    /// Whether a late joiner gets more than the last message: what is too large is not sent again
+    /// when Tautline learns the depth.
+    fn has_whole_history(&self) -> bool {
+        self.situation().topics[self.publisher.topic].size == 0
     }
 
     fn is_last(&self, n: u32) -> bool {

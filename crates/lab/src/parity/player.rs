@@ -83,6 +83,9 @@ impl Player<'_> {
             }
             Step::Start(side) => {
                 self.is_down = false;
+                if self.has_history {
+                    std::thread::sleep(QUIET_AFTER_HISTORY);
+                }
                 self.world.start_daemon(*side)
             }
             Step::ReplaceFarNode(node) => {
