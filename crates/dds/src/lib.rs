@@ -18,6 +18,7 @@ mod qos;
 mod raw;
 
 pub use endpoint::{MAX_MATCHED, RawReader, RawWriter, SampleInfo, Specification};
+pub use local::restrict_to_this_machine;
 pub use participant::{Discovery, Endpoint, MAX_DOMAIN, Participant, Range};
 pub use qos::{INFINITE, Liveliness, Qos};
 pub use raw::SampleId;

@@ -8,7 +8,8 @@
 
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
 use socket2::{SockFilter, SockRef};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 /// Number of the interface `lo` (Linux, include/net/net_namespace.h).
 const LOOPBACK_IFINDEX: u32 = 1;
@@ -38,6 +39,11 @@ const THIS_MACHINE: [SockFilter; 6] = [
     step(BPF_RET | BPF_K, WHOLE),
 ];
 
+/// Makes a socket drop packets of other machines.
+pub fn restrict_to_this_machine(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).attach_filter(&THIS_MACHINE)
+}
+
 unsafe extern "C" {
     fn __real_ddsrt_bind(socket: RawFd, address: *const libc::sockaddr, length: u32) -> i32;
 }
@@ -52,7 +58,7 @@ unsafe extern "C" fn __wrap_ddsrt_bind(
     const REFUSED: i32 = cyclors::DDS_RETCODE_ERROR;
     // SAFETY: Cyclone DDS owns it, and keeps it open during this call.
     let own = BorrowedFd::borrow_raw(socket);
-    if let Err(error) = SockRef::from(&own).attach_filter(&THIS_MACHINE) {
+    if let Err(error) = restrict_to_this_machine(&own) {
         tracing::error!(%error, "a socket of Cyclone DDS cannot be restricted to this machine");
         return REFUSED;
     }

@@ -23,7 +23,7 @@
 //! | how the clients of an action learn that a call failed | `goals.rs` |
 //! | which reply answers which request | `pairing.rs` |
 //! | whether publishers are alive | `liveliness.rs` |
-//! | settings that hide nodes from us | `neighbours.rs` |
+//! | nodes that we cannot see | `neighbours/` |
 //! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
 mod actor;
@@ -112,6 +112,8 @@ pub enum StartError {
 pub struct Ros2 {
     orders: Sender<Order>,
     outbound: Sender<Outbound>,
+    /// Dropped to stop the thread that looks for hidden neighbours.
+    watching: Sender<()>,
     shared: Arc<Shared>,
     publications: Publications,
     location: String,
@@ -177,22 +179,18 @@ impl Ros2 {
         events: Arc<dyn Events>,
     ) -> Result<Self, StartError> {
         crate::mapping::check_name(&options.node_name)?;
-        let domain = options.domain;
-        let range = match options.range {
+        let (domain, range) = (options.domain, options.range);
+        let range_text = match options.range {
             Range::Loopback => "localhost",
             Range::Machine => "this machine",
         };
-        let location = format!("domain {domain}, {range}");
+        let location = format!("domain {domain}, {range_text}");
         let refused = |error| StartError::Dds { domain, error };
         let user_data = names::participant_user_data(&options.tautline_name);
         let participant =
             Participant::new(domain, options.range, user_data.as_bytes()).map_err(refused)?;
         let shared = Arc::new(Shared { connected: AtomicBool::new(true), ..Shared::default() });
-        let hidden = neighbours::hidden(|name| std::env::var(name).ok());
-        if !hidden.is_empty() {
-            tracing::warn!("{hidden}");
-            shared.troubles.set("", "neighbours", hidden);
-        }
+        neighbours::check_own_settings(options.range, &shared);
         let publications = Publications::default();
         let (orders, received) = channel();
         let (outbound, to_write) = channel();
@@ -215,12 +213,15 @@ impl Ros2 {
             orders: orders.clone(),
         };
         let actor = Actor::new(setup).map_err(refused)?;
-        let writer_shared = shared.clone();
+        let (writer_shared, watcher_shared) = (shared.clone(), shared.clone());
+        let (watching, stopped) = channel();
+        let watch = move || neighbours::watch(domain, range, &watcher_shared, &stopped);
         let threads = vec![
             spawn("ros2", events.clone(), move || actor.run(&received))?,
+            spawn("ros2-near", events.clone(), watch)?,
             spawn("ros2-out", events, move || write(&writer_shared, &to_write))?,
         ];
-        Ok(Self { orders, outbound, shared, publications, location, threads })
+        Ok(Self { orders, outbound, watching, shared, publications, location, threads })
     }
 
     fn publish(&self, topic: &str, source: Source, message: Option<(Bytes, Origin)>) {
@@ -308,9 +309,9 @@ impl Gateway for Ros2 {
     }
 
     fn shutdown(self: Box<Self>) {
-        let Self { orders, outbound, threads, .. } = *self;
+        let Self { orders, outbound, watching, threads, .. } = *self;
         let _ = orders.send(Order::Stop);
-        drop((orders, outbound));
+        drop((orders, outbound, watching));
         for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a ROS 2 thread had panicked");

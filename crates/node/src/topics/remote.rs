@@ -33,6 +33,10 @@ use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 
+/// Set in the numbers of topics of a past session whose own number has another topic now. No channel
+/// of the protocol has such a number.
+const ASIDE: u64 = 1 << 63;
+
 /// Maximum topics of past sessions given up per sweep: all of a peer's in four seconds.
 const WITHDRAWN_PER_SWEEP: usize = 1024;
 
@@ -320,7 +324,8 @@ impl Topics {
     }
 
     /// Removes the earlier topics in place of an advertised one. A new session may give this number
-    /// to another topic, or this topic another number.
+    /// to another topic, which is set aside until it is advertised again, or this topic another
+    /// number.
     fn replace_earlier(
         &mut self,
         now: Instant,
@@ -332,7 +337,9 @@ impl Topics {
         for old in iter::once(key).chain(named).collect::<Vec<_>>() {
             let name = self.remote.get(old).map(|r| r.topic.name.clone());
             if name.as_deref() != local_name {
-                self.remote_withdrawn(now, old);
+                if old != key || !self.set_aside(now, old) {
+                    self.remote_withdrawn(now, old);
+                }
                 continue;
             }
             if old == key {
@@ -344,6 +351,25 @@ impl Topics {
                 publication.from.remove(&old);
             }
         }
+    }
+
+    /// Gives a topic of the last session a number that no session has, so that its publication and
+    /// local subscribers stay. Returns whether it is one.
+    fn set_aside(&mut self, now: Instant, key: ChannelKey) -> bool {
+        let is_stale = |it: &RemoteTopic| it.stale_since.is_some() && it.translation.is_known();
+        if !self.remote.get(key).is_some_and(is_stale) {
+            return false;
+        }
+        let aside = ChannelKey { channel: ChannelId(key.channel.0 | ASIDE), ..key };
+        self.remote_withdrawn(now, aside);
+        let Some(topic) = self.remote.remove(key) else { return false };
+        if let Some(publication) = self.publications.get_mut(&topic.topic.name)
+            && publication.from.remove(&key)
+        {
+            publication.from.insert(aside);
+        }
+        self.remote.insert(aside, topic);
+        true
     }
 
     fn remote_wanted(&mut self, now: Instant, key: ChannelKey, wanted: bool) {

@@ -128,12 +128,15 @@ fn a_local_publisher_that_ceases_to_assert_its_liveliness_is_reported() {
         return;
     }
     let gateway = watch(Range::Machine, "asserted");
+    let mut other = start("jazzy", "SUBNET", "other");
+    other.publisher("/shared", STRING, json!({"automatic": LEASE}));
     for version in ["kilted", "jazzy"] {
         let (manual, automatic) = (format!("/manual_{version}"), format!("/automatic_{version}"));
         let mut agent = start(version, "SUBNET", "asserting");
         agent.publisher(&manual, STRING, json!({"lease": LEASE}));
         agent.publisher(&automatic, STRING, json!({"automatic": LEASE}));
-        for name in [&manual, &automatic] {
+        agent.publisher("/shared", STRING, json!({"automatic": LEASE}));
+        for name in [&manual, &automatic, "/shared"] {
             gateway.offered(name);
             gateway.subscribe(name);
         }
@@ -155,6 +158,9 @@ fn a_local_publisher_that_ceases_to_assert_its_liveliness_is_reported() {
         // Its end is reported before the participant's lease ends, which takes 20 s.
         agent.signal("-KILL");
         wait_for_offer(&gateway, &automatic, true);
+        assert_eq!(last_offer(&gateway, "/shared"), Some(false), "another publisher is alive");
     }
+    other.signal("-KILL");
+    wait_for_offer(&gateway, "/shared", true);
     gateway.shutdown();
 }

@@ -2,6 +2,7 @@
 //! The ROS 2 gateway between real nodes, of Fast DDS and of Cyclone DDS.
 
 mod liveliness;
+mod neighbours;
 mod nodes;
 mod peers;
 mod services;

@@ -2,11 +2,14 @@
 //! Settings of Fast DDS under which nodes cannot be seen by our participant. Programs of one robot
 //! mostly share their environment, so that these in the daemon's own hint at those of the nodes.
 
+use super::Range;
+
 /// Transports of Fast DDS with data over UDP and IPv4, as our participant has it.
 const VISIBLE: [&str; 2] = ["DEFAULT", "UDPv4"];
 
-/// Describes why nodes in this environment are not seen, and what to set; empty if they are.
-pub fn hidden(variable: impl Fn(&str) -> Option<String>) -> String {
+/// Describes why nodes in this environment are not seen, and what to set; empty if they are. In the
+/// range LOCALHOST, ROS 2 replaces the transports by those that we have.
+pub fn hidden(range: Range, variable: impl Fn(&str) -> Option<String>) -> String {
     let given = |name| variable(name).filter(|value| !value.is_empty());
     let mut texts = Vec::new();
     if let Some(server) = given("ROS_DISCOVERY_SERVER") {
@@ -17,7 +20,7 @@ pub fn hidden(variable: impl Fn(&str) -> Option<String>) -> String {
     let transports = given("FASTDDS_BUILTIN_TRANSPORTS");
     // Options may follow after a question mark.
     let is_hidden = |it: &String| !VISIBLE.contains(&it.split('?').next().unwrap_or_default());
-    if let Some(transports) = transports.filter(is_hidden) {
+    if let Some(transports) = transports.filter(is_hidden).filter(|_| range == Range::Machine) {
         texts.push(format!(
             "nodes with FASTDDS_BUILTIN_TRANSPORTS={transports} are not seen: set it to UDPv4 or \
              DEFAULT"
@@ -31,7 +34,7 @@ mod tests {
     use super::*;
 
     fn found(name: &str, value: &str) -> String {
-        hidden(|asked| (asked == name).then(|| value.to_owned()))
+        hidden(Range::Machine, |asked| (asked == name).then(|| value.to_owned()))
     }
 
     #[test]
@@ -43,6 +46,10 @@ mod tests {
         for transports in ["LARGE_DATA", "SHM", "DEFAULTv6", "LARGE_DATA?max_msg_size=1MB"] {
             let text = found("FASTDDS_BUILTIN_TRANSPORTS", transports);
             assert!(text.contains(transports) && text.contains("UDPv4 or DEFAULT"), "{text}");
+            let local = |asked: &str| {
+                (asked == "FASTDDS_BUILTIN_TRANSPORTS").then(|| transports.to_owned())
+            };
+            assert_eq!(hidden(Range::Loopback, local), "");
         }
         for transports in ["DEFAULT", "UDPv4", ""] {
             assert_eq!(found("FASTDDS_BUILTIN_TRANSPORTS", transports), "");
