@@ -513,6 +513,9 @@ impl Topics {
     }
 
     pub(super) fn send_to(&mut self, now: Instant, key: ChannelKey, message: &Outgoing) {
+        if self.is_pending(key, message) {
+            return;
+        }
         let Some(local) = self.local.get(&message.topic) else { return };
         let mut origin = message.origin;
         if let Some(kept) = &mut origin.kept {

@@ -120,6 +120,13 @@ pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option
     Some(Content::Message { number, origin, payload: payload.slice(header_bytes..) })
 }
 
+/// Returns the identity of a message on the wire, if its publisher keeps it.
+pub(super) fn identity(source: u32, payload: &[u8]) -> Option<u64> {
+    let (flags, rest) = payload.split_first().filter(|_| source & WITH_HEADER != 0)?;
+    let is_kept = flags & (KEPT | PRESENCE) == KEPT;
+    rest.first_chunk().filter(|_| is_kept).map(|it| u64::from_le_bytes(*it))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,11 +146,13 @@ mod tests {
                 let (source, bytes) = emit(5, &origin, false, &payload);
                 let is_plain = origin == Origin::default();
                 assert_eq!((source == 5, bytes == payload), (is_plain, is_plain));
+                assert_eq!(identity(source, &bytes), kept.map(|it| it.identity));
                 let message = Content::Message { number: 5, origin, payload: payload.clone() };
                 assert_eq!(parse(source, false, bytes), Some(message));
             }
         }
         let presence = Presence { revision: 7, sources: 1 << 63 };
+        assert_eq!(identity(PRESENCE_SOURCE, &presence.emit()), None);
         let read = parse(PRESENCE_SOURCE, false, presence.emit());
         assert_eq!(read, Some(Content::Presence(presence)));
     }

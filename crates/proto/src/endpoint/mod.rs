@@ -530,6 +530,16 @@ impl Endpoint {
         Some((config, outbox.is_wanted(channel.0), outbox.stats(channel.0)?))
     }
 
+    /// Source and payload of the messages to a peer on a channel that are queued, or sent with unknown
+    /// outcome. In a session that an outage interrupts, they arrive after it.
+    pub fn pending(
+        &self,
+        peer: PeerId,
+        channel: ChannelId,
+    ) -> impl Iterator<Item = (u32, &bytes::Bytes)> {
+        self.peers[peer].outbox.pending(channel.0)
+    }
+
     /// A channel from a peer: its topic, whether this node is subscribed, its counters.
     pub fn channel_in(
         &self,

@@ -63,6 +63,42 @@ fn an_outage_repeats_nothing_and_a_new_session_everything_with_its_identity() {
     assert!(repeated.is_repeatable && repeated.is_history);
 }
 
+/// Messages that were accepted for the base on the topic of [`reading`].
+fn accepted(world: &World) -> u64 {
+    let channel = world.sides[0].topics.local["/map"].channels[&ONLY_PEER];
+    let topics = &world.sides[0].topics;
+    topics.endpoint.channel_out(ONLY_PEER, channel).unwrap().2.accepted
+}
+
+#[test]
+fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
+    // After the longer outage, the gateway has read nothing for a while, and reads the topic again.
+    for outage in [15 * SECOND, 40 * SECOND] {
+        let mut world = reading("");
+        world.sides.iter_mut().for_each(|side| side.deaf = true);
+        let mut live = repeated(0, "one", Duration::ZERO);
+        if let Event::Message { origin, .. } = &mut live
+            && let Some(kept) = &mut origin.kept
+        {
+            (kept.is_history, kept.is_repeatable) = (false, false);
+        }
+        world.says(0, live);
+        let before = accepted(&world);
+        world.run(outage);
+        world.sides.iter_mut().for_each(|side| side.deaf = false);
+        while !world.sides[0].topics.endpoint.peer(ONLY_PEER).up {
+            world.run(Duration::from_millis(1));
+        }
+        if outage > 30 * SECOND {
+            assert!(world.told(0).contains(&"subscribe /map".into()));
+            world.says(0, repeated(0, "one", outage));
+        }
+        world.run(SECOND);
+        assert_eq!(published(&mut world), ["0 one"]);
+        assert_eq!(accepted(&world), before + 1, "a presence message alone");
+    }
+}
+
 #[test]
 fn the_next_subscriber_gets_messages_from_here_or_from_the_peer_but_not_from_both() {
     let mut world = reading("");

@@ -272,6 +272,16 @@ impl Outbox {
         self.channels.keys().copied().filter(|c| *c != CONTROL && *c < PARITY)
     }
 
+    /// Source and payload of the messages of a channel that are queued, or sent with unknown outcome.
+    pub(crate) fn pending(&self, channel: u64) -> impl Iterator<Item = (u32, &Bytes)> {
+        let sources = self.channels.get(&channel).into_iter().flat_map(|open| open.sources.iter());
+        sources.flat_map(|(source, queue)| {
+            let ids = queue.begun.values().chain(&queue.unsent);
+            let messages = ids.filter_map(|id| self.store.get(*id));
+            messages.map(|message| (*source, &message.payload))
+        })
+    }
+
     /// Closes a channel; returns its last counters.
     pub(crate) fn close_channel(&mut self, channel: u64) -> Option<OutStats> {
         if channel < PARITY {
