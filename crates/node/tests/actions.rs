@@ -17,7 +17,7 @@ mod ros2;
 
 use bench::{Agent, free_port};
 use ros1::Master;
-use running::{Daemon, Place, free_port as udp_port};
+use running::{Daemon, Place, free_port as udp_port, wait_for};
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -226,6 +226,18 @@ impl TwoRos2 {
     fn start(&self, which: usize) -> Daemon {
         self.place.start(["robot", "base"][which], &self.files[which])
     }
+
+    /// Waits until the client's daemon keeps these pending calls, and no others.
+    fn wait_for_kept(&self, mut expected: Vec<&str>) {
+        expected.sort_unstable();
+        wait_for(format!("{expected:?} are kept"), || {
+            let text = std::fs::read_to_string(self.place.path("state/base.goals")).ok()?;
+            let names = text.lines().filter_map(|line| line.split(' ').next()?.rsplit('/').next());
+            let mut kept: Vec<_> = names.collect();
+            kept.sort_unstable();
+            (kept == expected).then_some(())
+        });
+    }
 }
 
 /// Cuts or mends the link to the robot.
@@ -252,6 +264,7 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     goals.send(2, 20);
     goals.wait("feedback", 1);
     goals.wait("feedback", 2);
+    set_up.wait_for_kept(vec!["get_result"; 2]);
     base.kill();
     server.wait("the end of the short goal", |report| report["finished"] == 20);
     let base = set_up.start(1);
@@ -264,6 +277,7 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     cut(true);
     goals.cancel(Some(3));
     goals.send(4, 44);
+    set_up.wait_for_kept(vec!["get_result", "cancel_goal", "send_goal"]);
     base.kill();
     let base = set_up.start(1);
     cut(false);
@@ -275,6 +289,7 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     // The server returns without the goal.
     goals.send(5, 1000);
     goals.wait("feedback", 5);
+    set_up.wait_for_kept(vec!["get_result"]);
     server.order(json!({ "do": "unserve" }));
     server.order(json!({ "do": "serve" }));
     assert_eq!(goals.end(5), ("UNKNOWN".into(), 0));

@@ -53,8 +53,12 @@ class SetBool:
         "std_srvs/SetBoolResponse"]
 
 
+LOCK = threading.Lock()
+
+
 def report(**fields):
-    print(json.dumps(fields), flush=True)
+    with LOCK:
+        print(json.dumps(fields), flush=True)
 
 
 def serve(name):
