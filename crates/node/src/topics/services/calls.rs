@@ -25,6 +25,7 @@ const MAX_REASON: usize = 1000;
 pub(super) struct Pending {
     pub(super) service: String,
     pub(super) key: ChannelKey,
+    pub(super) made: Instant,
     pub(super) due: Instant,
     /// The call, until it is sent; the peer is about to subscribe to it.
     pub(super) unsent: Option<Bytes>,
@@ -211,7 +212,7 @@ impl Topics {
         };
         self.services
             .pending
-            .insert(call, Pending { service, key, due, unsent, sent: false, about });
+            .insert(call, Pending { service, key, made: now, due, unsent, sent: false, about });
         self.send_calls(now, key);
     }
 
@@ -234,7 +235,8 @@ impl Topics {
             Ok((goal, key)) => {
                 let due = now + self.services.remote[&key].timeout;
                 let about = Some(goal);
-                let pending = Pending { service, key, due, unsent: None, sent: true, about };
+                let pending =
+                    Pending { service, key, made: now, due, unsent: None, sent: true, about };
                 self.services.pending.insert(call, pending);
             }
             Err(reason) => self.answer_caller(service, call, Err(reason)),
@@ -272,6 +274,24 @@ impl Topics {
         true
     }
 
+    /// A response of a peer was too large for this node.
+    pub(crate) fn response_too_large(
+        &mut self,
+        now: Instant,
+        peer: &str,
+        service: &str,
+        text: &str,
+    ) {
+        let Some(peer) = self.endpoint.peers().find(|it| self.peer_name(*it) == peer) else {
+            return;
+        };
+        let remote = self.services.remote.iter_mut();
+        for (_, remote) in remote.filter(|(key, it)| key.peer == peer && it.offered_name == service)
+        {
+            remote.too_large = Some((now, text.to_owned()));
+        }
+    }
+
     /// Returns the outcome of a call from the local server to the peer.
     pub(crate) fn answered(&mut self, now: Instant, call: CallId, outcome: &Outcome) {
         let Some(Serving { service, peer, theirs, .. }) = self.services.serving.remove(&call)
@@ -281,11 +301,15 @@ impl Topics {
         let local = self.services.local.get(&service);
         let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
         let payload = answer_message(theirs, outcome);
-        if let Err(error) = self.endpoint.send(now, peer, channel, message(now, payload)) {
-            let (here, name) = (self.endpoint.name(), self.peer_name(peer));
-            let text =
-                format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
-            self.peer_notice(now, peer, &text);
+        let Err(error) = self.endpoint.send(now, peer, channel, message(now, payload)) else {
+            return;
+        };
+        let (here, name) = (self.endpoint.name(), self.peer_name(peer));
+        let text = format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
+        self.peer_notice(now, peer, &text);
+        if matches!(error, SendError::TooLarge { .. }) {
+            let payload = answer_message(theirs, &Err(text));
+            let _ = self.endpoint.send(now, peer, channel, message(now, payload));
         }
     }
 
@@ -394,7 +418,11 @@ impl Topics {
             let (service, peer) = (&pending.service, self.peer_name(pending.key.peer));
             let remote = self.services.remote.get(&pending.key);
             let after = remote.map_or(0.0, |it| it.timeout.as_secs_f64());
-            let reason = format!("no response of {service} from '{peer}' within {after} s");
+            let mut reason = format!("no response of {service} from '{peer}' within {after} s");
+            let too_large = remote.and_then(|it| it.too_large.as_ref());
+            if let Some((_, text)) = too_large.filter(|(at, _)| *at >= pending.made) {
+                reason = format!("{reason}; {text}");
+            }
             self.peer_notice(now, pending.key.peer, &reason);
             self.fail_call(now, call, pending, reason);
         }

@@ -124,7 +124,7 @@ impl Topics {
         let about = about(&service, &request);
         let unsent = Some(call_message(number, &request));
         let due = now + RESULT_TIMEOUT;
-        let cancel = Pending { service, key, due, unsent, sent: false, about };
+        let cancel = Pending { service, key, made: now, due, unsent, sent: false, about };
         self.services.pending.insert(number, cancel);
         self.send_calls(now, key);
     }

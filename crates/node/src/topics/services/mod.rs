@@ -80,6 +80,8 @@ struct RemoteService {
     calls: Option<ChannelId>,
     /// The reason why the peer takes no calls.
     refused: Option<String>,
+    /// The last call or response that was too large for a node: when, and which sizes.
+    too_large: Option<(Instant, String)>,
     /// Time since which the peer has a new session without advertising the service again.
     stale_since: Option<Instant>,
 }
@@ -97,6 +99,7 @@ impl RemoteService {
             timeout: SERVICE_TIMEOUT,
             calls: None,
             refused: None,
+            too_large: None,
             stale_since: None,
         }
     }
@@ -397,9 +400,13 @@ impl Topics {
         let reason = format!("'{}' refuses {reason}", self.peer_name(channel.peer));
         if let Some((key, remote)) = self.services.called_on(channel) {
             let state = self.endpoint.channel_out(channel.peer, channel.channel);
-            if !state.is_some_and(|(_, wanted, _)| wanted) {
+            // It still takes calls, except one that was too large.
+            let is_wanted = state.is_some_and(|(_, wanted, _)| wanted);
+            if !is_wanted {
                 remote.refused = Some(reason.clone());
                 self.fail(now, |pending| pending.key == key, &reason);
+            } else {
+                remote.too_large = Some((now, reason.clone()));
             }
         } else if !self.services.is_answered_on(channel) {
             return false;
