@@ -259,6 +259,9 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     server.order(json!({ "do": "serve" }));
     let mut goals = Goals::new(&mut client, OF_ROS2.1);
 
+    // Goals, results and feedback are checked by the action that is installed here.
+    assert!(base.status().unchecked.is_empty(), "{:?}", base.status().unchecked);
+
     // Killed in the middle of two goals, one of which ends before the restart.
     goals.send(1, 100);
     goals.send(2, 20);
