@@ -134,7 +134,7 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     assert_eq!(goals.end(1), ("SUCCEEDED".into(), 4));
     goals.send(2, 13);
     assert_eq!(goals.end(2), ("ABORTED".into(), 13));
-    // The subscription to feedback may have come later than the first goal.
+    goals.assert_feedback(1, 4);
     goals.assert_feedback(2, 13);
     goals.send(3, 1000);
     goals.wait("feedback", 3);
@@ -160,6 +160,7 @@ fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
     assert_eq!(goals.end(11), ("SUCCEEDED".into(), 4));
     goals.send(12, 13);
     assert_eq!(goals.end(12), ("ABORTED".into(), 13));
+    goals.assert_feedback(11, 4);
     goals.assert_feedback(12, 13);
     goals.send(13, 1000);
     goals.wait("feedback", 13);
@@ -259,6 +260,16 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     server.order(json!({ "do": "serve" }));
     let mut goals = Goals::new(&mut client, OF_ROS2.1);
 
+    // All feedback of the first goal, though the subscription to it came with its client.
+    goals.send(10, 3);
+    assert_eq!(goals.end(10), ("SUCCEEDED".into(), 3));
+    goals.assert_feedback(10, 3);
+    for goal in 11..14 {
+        goals = Goals::new(goals.agent, OF_ROS2.1);
+        goals.send(goal, 3);
+        goals.end(goal);
+        goals.assert_feedback(goal, 3);
+    }
     // Goals, results and feedback are checked by the action that is installed here.
     assert!(base.status().unchecked.is_empty(), "{:?}", base.status().unchecked);
 
@@ -301,10 +312,10 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     let ends = client.reports().into_iter().filter(|report| report.get("ended").is_some());
     let mut ends: Vec<_> = ends.map(|report| report["ended"].as_u64().unwrap()).collect();
     ends.sort_unstable();
-    assert_eq!(ends, [1, 2, 3, 5]);
+    assert_eq!(ends, [1, 2, 3, 5, 10, 11, 12, 13]);
     let orders = server.reports().into_iter().filter(|report| report.get("executes").is_some());
     let mut orders: Vec<_> = orders.map(|report| report["order"].as_u64().unwrap()).collect();
     orders.sort_unstable();
-    assert_eq!(orders, [20, 100, 1000, 1000]);
+    assert_eq!(orders, [3, 3, 3, 3, 20, 100, 1000, 1000]);
     drop(base);
 }

@@ -109,6 +109,8 @@ def main():
         if done == "serve":
             servers.append(serve(node, "/two/fib"))
         elif done == "client":
+            if order["name"] in clients:
+                clients.pop(order["name"]).client.destroy()
             clients[order["name"]] = Client(node, order["name"])
             extra["found"] = clients[order["name"]].client.wait_for_server(30)
         elif done == "send":
