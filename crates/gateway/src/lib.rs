@@ -436,8 +436,8 @@ pub enum Event {
         /// The serialized request, without any length prefix.
         request: Bytes,
     },
-    /// A local client called a service before this node restarted, and still waits for a response.
-    /// Whether the call reached the peer is unknown. Only calls about goals are kept over a restart.
+    /// A local client waits for a response about a goal, but its call cannot be sent: the client made
+    /// it before this node restarted, so that it may have reached the peer, or it is too large.
     Interrupted {
         /// Local name.
         service: String,

@@ -208,7 +208,9 @@ impl Client {
             let mut reservation = self.budget.reservation();
             let Some(request) = self.request(&mut reservation).await else { return };
             let (outcome, has_more) = match request {
-                Err(rejected) => (Err(format!("the request {rejected}")), false),
+                Err(rejected) => {
+                    (Err(format!("the request {rejected} (limits.max_message)")), false)
+                }
                 Ok(request) => match self.forward(&requests, request, reservation).await {
                     Some(outcome) => (outcome, self.persistent),
                     None => return,

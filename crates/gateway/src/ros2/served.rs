@@ -85,22 +85,32 @@ impl Receiver {
         if self.context.writers.get(&writer) == Some(Writer::OfTautline) {
             return;
         }
-        if payload.len() > self.context.max_message {
+        let is_too_large = payload.len() > self.context.max_message;
+        if is_too_large {
             let Context { shared, max_message, events, .. } = &self.context;
             let text = shared.rejections.add_too_large(&self.service, payload.len(), *max_message);
             if let Some(reason) = text {
                 events.emit(Event::Refused { topic: self.service.clone(), reason });
             }
-            return;
         }
         let Some((caller, request)) = Caller::of(payload, writer, info) else {
             return reject(Reason::NotCdr);
         };
         let call = self.context.calls.fetch_add(1, Ordering::Relaxed);
         let kept = kept_request(&self.service, &request);
+        // The client of a goal is told that it is refused.
+        let (request, is_sent) = match (is_too_large, &kept) {
+            (false, _) => (request, true),
+            (true, Some(goal)) => (goal.clone(), false),
+            (true, None) => return,
+        };
         if !self.context.callers.with(|it| it.add(&self.service, call, caller, kept)) {
             return reject(Reason::TooManyCalls);
         }
-        self.context.events.emit(Event::Called { service: self.service.clone(), call, request });
+        let service = self.service.clone();
+        self.context.events.emit(match is_sent {
+            true => Event::Called { service, call, request },
+            false => Event::Interrupted { service, call, request },
+        });
     }
 }
