@@ -470,7 +470,7 @@ const LIMITS: &[Setting] = &[
     key("queue_bytes", Kind::Bytes("1kB", "4GiB"), Value("64MiB"))
         .doc("Maximum bytes of the messages for one peer, queued or not yet acknowledged; at least max_message."),
     key("queue_time", Kind::Duration("10ms", "1h"), Value("2s"))
-        .doc("Maximum time to drain the queue of one peer."),
+        .doc("Maximum time to send what is queued for one peer at a priority and above it. Beyond it, messages of this priority and below are dropped, except the newest one of each publisher."),
     key("reassembly_bytes", Kind::Bytes("1kB", "4GiB"), Value("64MiB"))
         .doc("Maximum bytes of incomplete messages from one peer; at least max_message."),
     key("repair_budget", Kind::Share, Value("30%"))
