@@ -3,14 +3,11 @@
 //! may come again, after an outage or a restart of a peer or of this node: each subscriber gets it
 //! once. A file keeps this knowledge over a restart of this node.
 
-use crate::lock::lock;
+use crate::state_file::{self, StateFile};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::path::PathBuf;
 use std::time::Duration;
-use std::{fs, io};
 
 /// Identifies a subscriber while its process lives.
 pub type Subscriber = u128;
@@ -23,24 +20,10 @@ const MAX_MESSAGES: usize = 1024;
 const MAX_ALL_MESSAGES: usize = 65_536;
 /// Subscribers of one message; further ones are not remembered.
 const MAX_SUBSCRIBERS: usize = 256;
-/// Largest file that is read.
-const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Time in which changes share one write of the file. What a killed process did not write may
-/// reach its subscribers twice.
-const SAVE_AFTER: Duration = Duration::from_millis(100);
 
 /// The knowledge, shared by the parts of a gateway.
 #[derive(Clone, Default)]
-pub struct Deliveries {
-    known: Arc<Known>,
-    _saver: Option<Arc<Saver>>,
-}
-
-#[derive(Default)]
-struct Known {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+pub struct Deliveries(StateFile<State>);
 
 #[derive(Default)]
 struct State {
@@ -48,7 +31,6 @@ struct State {
     topics: BTreeMap<String, VecDeque<Delivery>>,
     messages: usize,
     is_unsaved: bool,
-    is_closed: bool,
 }
 
 struct Delivery {
@@ -60,47 +42,33 @@ impl Deliveries {
     /// Reads the file at `path`, if there is one, and writes it after changes. Without a path,
     /// nothing is kept over a restart.
     pub fn open(path: Option<PathBuf>) -> Self {
-        let known = Arc::<Known>::default();
-        let Some(path) = path else { return Self { known, _saver: None } };
-        match read(&path) {
-            Ok(text) => lock(&known.state).read(&text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "latched messages may arrive twice");
-            }
-        }
-        let saver = Saver::start(known.clone(), path);
-        Self { known, _saver: saver.map(Arc::new) }
+        Self(StateFile::open(path))
     }
 
     /// Whether any message of a topic was delivered.
     pub fn knows(&self, topic: &str) -> bool {
-        lock(&self.known.state).topics.contains_key(topic)
+        self.0.with(|state| state.topics.contains_key(topic))
     }
 
     /// The subscribers that have a message.
     pub fn subscribers(&self, topic: &str, identity: u64) -> BTreeSet<Subscriber> {
-        let state = lock(&self.known.state);
-        state.delivery(topic, identity).map(|it| it.subscribers.clone()).unwrap_or_default()
+        let found = |state: &mut State| Some(state.delivery(topic, identity)?.subscribers.clone());
+        self.0.with(found).unwrap_or_default()
     }
 
     /// Whether a subscriber has a message.
     pub fn has(&self, topic: &str, identity: u64, subscriber: Subscriber) -> bool {
-        let state = lock(&self.known.state);
-        state.delivery(topic, identity).is_some_and(|it| it.subscribers.contains(&subscriber))
+        let has = |it: &Delivery| it.subscribers.contains(&subscriber);
+        self.0.with(|state| state.delivery(topic, identity).is_some_and(has))
     }
 
     /// A subscriber of a topic has left. If it comes again, it gets all messages.
     pub fn forget(&self, topic: &str, subscriber: Subscriber) {
-        let mut state = lock(&self.known.state);
-        let Some(messages) = state.topics.get_mut(topic) else { return };
-        let mut had_any = false;
-        for message in messages {
-            had_any |= message.subscribers.remove(&subscriber);
-        }
-        state.is_unsaved |= had_any;
-        drop(state);
-        self.known.changed.notify_one();
+        self.0.with(|state| {
+            for message in state.topics.get_mut(topic).into_iter().flatten() {
+                state.is_unsaved |= message.subscribers.remove(&subscriber);
+            }
+        });
     }
 
     /// Subscribers now have a message.
@@ -110,8 +78,7 @@ impl Deliveries {
         identity: u64,
         subscribers: impl IntoIterator<Item = Subscriber>,
     ) {
-        lock(&self.known.state).add(topic, identity, subscribers);
-        self.known.changed.notify_one();
+        self.0.with(|state| state.add(topic, identity, subscribers));
     }
 }
 
@@ -153,9 +120,15 @@ impl State {
         known.extend(subscribers.into_iter().take(room));
         self.is_unsaved = true;
     }
+}
 
-    /// The content of the file: a line for each message, with its topic, its identity and its
-    /// subscribers, in hexadecimal digits.
+impl state_file::State for State {
+    const THREAD: &str = "latched";
+    const WITHOUT_FILE: &str = "latched messages may arrive twice";
+    const SAVE_AFTER: Duration = Duration::from_millis(100);
+
+    /// A line for each message, with its topic, its identity and its subscribers, in hexadecimal
+    /// digits.
     fn text(&self) -> String {
         let mut text = String::new();
         for (topic, messages) in &self.topics {
@@ -174,7 +147,6 @@ impl State {
         text
     }
 
-    /// Reads the content of a file; other lines are ignored.
     fn read(&mut self, text: &str) {
         for line in text.lines() {
             let mut words = line.split(' ');
@@ -185,90 +157,16 @@ impl State {
         }
         self.is_unsaved = false;
     }
-}
 
-fn read(path: &Path) -> io::Result<String> {
-    let bytes = fs::metadata(path)?.len();
-    if bytes > MAX_FILE_BYTES {
-        let text = format!("{bytes} bytes; allowed: {MAX_FILE_BYTES}");
-        return Err(io::Error::other(text));
+    fn take_unsaved(&mut self) -> bool {
+        std::mem::take(&mut self.is_unsaved)
     }
-    fs::read_to_string(path)
-}
-
-/// The thread that writes the file; the last changes are written when it is dropped.
-struct Saver {
-    known: Arc<Known>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Saver {
-    fn start(known: Arc<Known>, path: PathBuf) -> Option<Self> {
-        let shared = known.clone();
-        let work = move || save_changes(&shared, &path);
-        match std::thread::Builder::new().name("latched".into()).spawn(work) {
-            Ok(thread) => Some(Self { known, thread: Some(thread) }),
-            Err(error) => {
-                tracing::warn!(%error, "after a restart, latched messages may arrive twice");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Saver {
-    fn drop(&mut self) {
-        lock(&self.known.state).is_closed = true;
-        self.known.changed.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn save_changes(known: &Known, path: &Path) {
-    let mut has_failed = false;
-    loop {
-        let waits = |state: &mut State| !state.is_unsaved && !state.is_closed;
-        let state = lock(&known.state);
-        let mut state =
-            known.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
-        if !state.is_closed {
-            // Changes that follow shortly are saved with these.
-            drop(state);
-            std::thread::sleep(SAVE_AFTER);
-            state = lock(&known.state);
-        }
-        let is_last = state.is_closed;
-        if std::mem::take(&mut state.is_unsaved) {
-            let text = state.text();
-            drop(state);
-            if let Err(error) = save(path, &text)
-                && !std::mem::replace(&mut has_failed, true)
-            {
-                let path = path.display();
-                tracing::warn!(%path, %error, "after a restart, latched messages may arrive twice");
-            }
-        }
-        if is_last {
-            return;
-        }
-    }
-}
-
-fn save(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state_file::State as _;
 
     #[test]
     fn deliveries_survive_a_restart() {
@@ -289,7 +187,7 @@ mod tests {
         let start = std::time::Instant::now();
         while !other() {
             assert!(start.elapsed() < Duration::from_secs(40), "never saved");
-            std::thread::sleep(SAVE_AFTER);
+            std::thread::sleep(State::SAVE_AFTER);
         }
     }
 
@@ -305,7 +203,7 @@ mod tests {
         for topic in 0..2 * MAX_TOPICS {
             known.add(&format!("/t{topic}"), 1, [1]);
         }
-        assert_eq!(lock(&known.known.state).topics.len(), MAX_TOPICS);
+        assert_eq!(known.0.with(|state| state.topics.len()), MAX_TOPICS);
     }
 
     proptest::proptest! {

@@ -13,6 +13,7 @@
 mod backlog;
 pub mod deliveries;
 mod drops;
+pub mod goals;
 mod lock;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod log_limit;
@@ -29,6 +30,7 @@ pub mod ros2;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod shared;
 mod sources;
+mod state_file;
 pub mod tf;
 pub mod threads;
 pub mod types;
@@ -452,6 +454,16 @@ pub enum Event {
         /// Chosen by the gateway, unique among pending calls.
         call: CallId,
         /// The serialized request, without any length prefix.
+        request: Bytes,
+    },
+    /// A local client waits for a response about a goal, but its call cannot be sent: the client made
+    /// it before this node restarted, so that it may have reached the peer, or it is too large.
+    Interrupted {
+        /// Local name.
+        service: String,
+        /// As of a call.
+        call: CallId,
+        /// The request as it is kept ([`goals::kept_request`]).
         request: Bytes,
     },
     /// The outcome of a [`Command::Call`], exactly once for each.

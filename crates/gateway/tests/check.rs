@@ -227,6 +227,36 @@ fn calls_of_a_service_are_checked_both_ways() {
     assert!(matches!(check_of_service(&service("a/S", &md5, ""), &none), Check::Impossible));
 }
 
+#[test]
+fn the_parts_of_an_action_are_checked_by_the_installed_action() {
+    let action = "int32 order\n---\nint32[] sequence\n---\nint32[] sequence\n";
+    let (_place, installed) = equipped(&[("a/action/Fib.action", action)]);
+    let service = |part: &str| Service {
+        name: format!("/fib/_action/{part}"),
+        type_name: format!("a/action/Fib_{part}"),
+        type_hash: String::new(),
+        definition: "".into(),
+    };
+    let id = [7; 16];
+    let check = check_of_service(&service("SendGoal"), &installed);
+    let checker = check.checker().unwrap();
+    assert!(matches!(check, Check::By(_)));
+    let goal = cdr(&[&id[..], &[4, 0, 0, 0]].concat());
+    assert!(checker.request.check(&goal).is_ok() && checker.request.check(&goal[..20]).is_err());
+    let check = check_of_service(&service("GetResult"), &installed);
+    let result = |length| cdr(&[&[4, 0, 0, 0][..], &counted(length, &[0; 8])].concat());
+    let checker = check.checker().unwrap();
+    assert!(checker.response.check(&result(2)).is_ok());
+    assert!(checker.response.check(&result(1 << 30)).is_err(), "a false length");
+    let feedback = topic("a/action/Fib_FeedbackMessage", "", "");
+    let check = check_of_topic(&feedback, &installed);
+    let message = |length| cdr(&[&id[..], &counted(length, &[0; 8])].concat());
+    assert!(matches!(check, Check::By(_)));
+    assert!(passes(&check, &message(2)) && !passes(&check, &message(1 << 30)));
+    let other = topic("a/action/Other_FeedbackMessage", "", "");
+    assert!(matches!(check_of_topic(&other, &installed), Check::Impossible));
+}
+
 proptest! {
     /// A message passes if and only if it can be translated, apart from the limits of translation.
     #[test]

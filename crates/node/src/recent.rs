@@ -219,7 +219,7 @@ fn in_words(reason: DropReason) -> &'static str {
         DropReason::Refused => "the last subscriber at the peer had left",
         DropReason::Late => "newer messages had arrived before them",
         DropReason::Incomplete => "some of their fragments did not arrive",
-        DropReason::TooLarge => "they were larger than allowed here",
+        DropReason::TooLarge => "they were larger than allowed here (limits.max_message)",
     }
 }
 

@@ -116,10 +116,11 @@ fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
     Ok(gateway.unwrap_or_else(|| Box::new(NoGateway)))
 }
 
-/// The file with the latched messages that local subscribers have.
+/// A file of this node in the folder `state`: `latched` has the latched messages that local
+/// subscribers have, `goals` the clients that wait for a response about a goal.
 #[cfg(any(feature = "ros1", feature = "ros2"))]
-fn deliveries(config: &Config) -> PathBuf {
-    config.state.join(format!("{}.latched", config.name))
+fn state_file(config: &Config, kind: &str) -> PathBuf {
+    config.state.join(format!("{}.{kind}", config.name))
 }
 
 type Started = Result<Option<Box<dyn Gateway>>, RunError>;
@@ -135,7 +136,7 @@ fn start_ros1(ros1: &Ros1Config, config: &Config, node: &Node) -> Started {
         tautline_name: config.name.clone(),
         max_message: config.limits.max_message,
         installed: ros1.installed.clone(),
-        deliveries: Some(deliveries(config)),
+        deliveries: Some(state_file(config, "latched")),
     };
     let started = Ros1::start(options, node.selector(), node.events());
     started.map(|g| Some(Box::new(g) as _)).map_err(|error| RunError::Gateway(error.to_string()))
@@ -157,7 +158,8 @@ fn start_ros2(ros2: &Ros2Config, config: &Config, node: &Node) -> Started {
         tautline_name: config.name.clone(),
         max_message: config.limits.max_message,
         installed: Installed::new(ros2.definitions.clone()),
-        deliveries: Some(deliveries(config)),
+        deliveries: Some(state_file(config, "latched")),
+        goals: Some(state_file(config, "goals")),
     };
     let started = Ros2::start(options, node.selector(), node.events());
     started.map(|g| Some(Box::new(g) as _)).map_err(|error| RunError::Gateway(error.to_string()))

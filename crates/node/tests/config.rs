@@ -11,6 +11,7 @@ use tautline_node::config::{
     AuditConfig, Beacons, Budget, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning,
     parse, starter,
 };
+use tautline_proto::limits as proto;
 use tautline_proto::{Marking, Rate};
 
 /// A file that uses most of the format.
@@ -82,7 +83,9 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
     let ros1 = config.ros1.unwrap();
     assert_eq!((ros1.master.as_str(), ros1.host.as_str()), ("http://localhost:11311", "robot1-pc"));
     assert_eq!(ros1.node_name, "/tautline");
-    assert_eq!(config.limits.max_message, 8_000_000);
+    let limits = &config.limits;
+    let sizes = [limits.max_message, limits.queue_bytes, limits.reassembly_bytes];
+    assert_eq!(sizes, [proto::MESSAGE_BYTES, proto::QUEUE_BYTES, proto::REASSEMBLY_BYTES]);
     assert_eq!(config.limits.queue_time, Duration::from_secs(2));
     assert_eq!(config.limits.repair_budget, 0.3);
     assert_eq!(config.realtime, Default::default());

@@ -15,12 +15,48 @@ mod ros1;
 #[path = "../../gateway/tests/ros/ros2/nodes.rs"]
 mod ros2;
 
+use bench::Agent;
 use ros1::Master;
-use running::{Place, free_port, wait_for};
+use running::{Daemon, Place, free_port, wait_for};
 use serde_json::{Value, json};
 
 const POSE: &str = "geometry_msgs/PoseStamped";
+const TEXT: &str = "std_msgs/String";
+const TEXT2: &str = "std_msgs/msg/String";
 const POSE2: &str = "geometry_msgs/msg/PoseStamped";
+
+/// Bytes of text: more than a 1080p image of four bytes per pixel, and more than `max_message`.
+const LARGE: usize = 10_000_000;
+const TOO_LARGE: usize = 40_000_000;
+
+/// Publishes `std_msgs/String` on two topics: a large message arrives, one that is too large is
+/// reported with its topic, its size and the key, and small ones arrive beside it.
+fn large_messages_arrive_or_are_reported(
+    [image, scan]: [&str; 2],
+    from: &mut Agent,
+    to: &Agent,
+    daemon: &Daemon,
+) {
+    let mut send = |topic: &str, size: usize| {
+        from.order(json!({"do": "send_large", "topic": topic, "size": size}));
+    };
+    // ROS 1 counts the length as well.
+    let got = |topic: &str, size: usize| {
+        let sizes = to.received(topic);
+        sizes.iter().any(|it| it["size"] == size || it["size"] == size + 4).then_some(())
+    };
+    wait_for(format!("10 MB on {image}"), || {
+        send(image, LARGE);
+        got(image, LARGE)
+    });
+    send(image, TOO_LARGE);
+    wait_for(format!("a message on {scan}"), || {
+        send(scan, 1000);
+        got(scan, 1000)
+    });
+    daemon.wait_for_notice(&[image, "40000", "33554432", "limits.max_message"]);
+    assert!(got(image, TOO_LARGE).is_none());
+}
 
 fn at(secs: i64, nsecs: i64) -> Value {
     json!({"header": {"stamp": {"secs": secs, "nsecs": nsecs}}})
@@ -88,6 +124,15 @@ fn times_names_and_empty_messages_of_real_nodes_are_the_same_or_refused_by_name(
         there.order(json!({"do": "send", "topic": "/empty_back", "fields": {}}));
         here.received("/empty_back").pop()
     });
+
+    for [topic, back] in [["/image", "/image_back"], ["/scan", "/scan_back"]] {
+        here.advertise(topic, TEXT, false);
+        there.order(json!({"do": "subscribe", "topic": topic, "type": TEXT2, "brief": true}));
+        there.publisher(back, TEXT2, json!({}));
+        here.order(json!({"do": "subscribe", "topic": back, "type": TEXT, "brief": true}));
+    }
+    large_messages_arrive_or_are_reported(["/image", "/scan"], &mut here, &there, &robot);
+    large_messages_arrive_or_are_reported(["/image_back", "/scan_back"], &mut there, &here, &base);
 
     let stamps = |agent: &bench::Agent, topic: &str| -> Vec<Value> {
         let all = agent.received(topic);

@@ -18,13 +18,14 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Bytes of messages to a peer that are queued, or sent with unknown outcome (`queue_bytes`).
-    pub const QUEUE_BYTES: usize = 16_000_000;
+    /// Bytes of messages to a peer that are queued, or sent with unknown outcome (`queue_bytes`). Two
+    /// of the largest messages fit: one that is being sent, and the next.
+    pub const QUEUE_BYTES: usize = 2 * MESSAGE_BYTES;
     /// Bytes of incomplete messages from a peer (`reassembly_bytes`). Messages of channels without
     /// a subscription are refused earlier.
-    pub const REASSEMBLY_BYTES: usize = 16_000_000;
-    /// Bytes of one message (`max_message`).
-    pub const MESSAGE_BYTES: usize = 8_000_000;
+    pub const REASSEMBLY_BYTES: usize = 2 * MESSAGE_BYTES;
+    /// Bytes of one message (`max_message`). An image of 3840 x 2160 pixels of four bytes fits.
+    pub const MESSAGE_BYTES: usize = 32 << 20;
     /// Messages to a peer that are queued, or sent with unknown outcome, whatever their size.
     pub const MESSAGES: usize = 65_536;
     /// Blocks of frames from a peer that wait for parity (`fec`).

@@ -405,3 +405,20 @@ fn where_there_is_room_nothing_is_thinned() {
     let roomy = Stream::run(true, 110 * MS);
     assert_eq!((roomy.ages.len(), roomy.thinned), (200, 0));
 }
+
+#[test]
+fn a_large_message_does_not_shorten_the_queue_of_more_urgent_ones() {
+    let mut net = Net::pair(30, &Pipe::of(2_000_000));
+    let map = net.open(0, P, channel(topic("/map", 50)));
+    let mut many = topic("/tf", 200);
+    many.keep_last = 10;
+    let tf = net.open(0, P, channel(many));
+    net.send(0, P, map, payload(0, 4_000_000));
+    net.run(2000 * MS);
+    for number in 0..5 {
+        net.send(0, P, tf, payload(number, 3000));
+    }
+    net.run(1000 * MS);
+    let stats = net.nodes[0].endpoint.channel_out(P, tf).unwrap().2;
+    assert_eq!(stats.dropped.total(), 0, "{stats:?}");
+}

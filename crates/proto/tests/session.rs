@@ -10,7 +10,8 @@ use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::stats::{DropReason, RefusedPacket};
 use tautline_proto::wire::packet::{Greeting, MAGIC, Packet, start_initiation};
 use tautline_proto::{
-    ChannelConfig, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit, Verdict,
+    ChannelConfig, Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit,
+    Verdict,
 };
 
 const P: PeerId = PeerId(0);
@@ -413,6 +414,45 @@ fn an_unwanted_channel_carries_nothing() {
     net.run(100 * MS);
     let refused = Event::Refused { peer: P, channel, reason: "type differs".into() };
     assert!(net.nodes[0].events.contains(&refused));
+}
+
+#[test]
+fn a_message_too_large_for_the_receiver_is_reported_at_both_ends_and_the_next_arrives() {
+    let mut net = Net::new(20);
+    net.add("robot", defaults(), Pipe::of(6_000_000));
+    let smaller = Config { max_message: 10_000, ..defaults() };
+    net.add("base", smaller, Pipe::of(6_000_000));
+    net.join(0, 1);
+    let channel = net.open(0, P, channel(topic("/image", 100)));
+    for number in 0..5 {
+        net.send(0, P, channel, payload(number, if number < 4 { 50_000 } else { 10_000 }));
+    }
+    net.run(2000 * MS);
+    assert_eq!(net.nodes[1].received.len(), 1);
+    let theirs = net.nodes[1].endpoint.channels_in(P).next().unwrap();
+    let dropped =
+        net.nodes[1].endpoint.channel_in(P, theirs).unwrap().2.dropped.get(DropReason::TooLarge);
+    assert_eq!(dropped, 4, "each counts once");
+    let notice = Notice::TooLarge {
+        peer: "robot".into(),
+        topic: "/image".into(),
+        found: 50_000,
+        allowed: 10_000,
+    };
+    assert!(notices(&net, 1).contains(&notice));
+    // Of the first, second and fourth.
+    let refused = net.nodes[0].events.iter().filter_map(|event| match event {
+        Event::Refused { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    });
+    let reason = "/image: a message of 50000 bytes is larger than the 10000 bytes that 'base' allows \
+                  (limits.max_message)";
+    assert_eq!(refused.collect::<Vec<_>>(), [reason; 3]);
+    // Nothing is sent again.
+    net.nodes[0].sent.clear();
+    net.run(2000 * MS);
+    let bytes: usize = net.nodes[0].sent.iter().map(|it| it.datagram.len()).sum();
+    assert!(bytes < 10_000, "{bytes}");
 }
 
 #[test]

@@ -111,7 +111,7 @@ pub(super) async fn read_outcome(
     let limit = if is_response { max_response } else { MAX_ERROR_BYTES };
     Ok(match (is_response, read_block(stream, limit, budget).await?) {
         (true, Ok(response)) => Ok(response),
-        (true, Err(rejected)) => Err(format!("the response {rejected}")),
+        (true, Err(rejected)) => Err(format!("the response {rejected} (limits.max_message)")),
         (false, Ok(text)) => Err(String::from_utf8_lossy(&text).into_owned()),
         (false, Err(rejected)) => Err(format!("the server failed; its error text {rejected}")),
     })
@@ -208,7 +208,9 @@ impl Client {
             let mut reservation = self.budget.reservation();
             let Some(request) = self.request(&mut reservation).await else { return };
             let (outcome, has_more) = match request {
-                Err(rejected) => (Err(format!("the request {rejected}")), false),
+                Err(rejected) => {
+                    (Err(format!("the request {rejected} (limits.max_message)")), false)
+                }
                 Ok(request) => match self.forward(&requests, request, reservation).await {
                     Some(outcome) => (outcome, self.persistent),
                     None => return,
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(read(&[1, 2, 0, 0, 0, 7, 8]).unwrap(), Ok(Bytes::from_static(&[7, 8])));
         assert_eq!(read(&[0, 2, 0, 0, 0, b'n', b'o']).unwrap(), Err("no".into()));
         let long = read(&[1, 5, 0, 0, 0]).unwrap().unwrap_err();
-        assert!(long.contains("5 bytes; allowed: 4"), "{long}");
+        assert!(long.contains("5 bytes; allowed: 4 (limits.max_message)"), "{long}");
         let long = read(&[0, 0, 0, 1, 0]).unwrap().unwrap_err();
         assert!(long.contains("65536 bytes"), "{long}");
         for cut in [&[][..], &[1], &[1, 2, 0, 0, 0, 7], &[0, 1, 0]] {

@@ -263,9 +263,9 @@ impl Client {
 fn limited(outcome: Outcome, max_message: usize) -> Outcome {
     let response = outcome?;
     match response.len() {
-        bytes if bytes > max_message => {
-            Err(format!("the response has {bytes} bytes; allowed: {max_message}"))
-        }
+        bytes if bytes > max_message => Err(format!(
+            "the response has {bytes} bytes; allowed: {max_message} (limits.max_message)"
+        )),
         _ => Ok(response),
     }
 }

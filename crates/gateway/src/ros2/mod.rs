@@ -20,18 +20,18 @@
 //! | which services are offered | `servers.rs` |
 //! | conflicts between local nodes and peers | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
-//! | how the clients of an action learn that a call failed | `goals.rs` |
+//! | how the clients of an action learn that a call failed, or that we restarted | `../goals.rs`, `callers.rs` |
 //! | which reply answers which request | `pairing.rs` |
 //! | whether publishers are alive | `liveliness.rs` |
 //! | nodes that we cannot see | `neighbours/` |
 //! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
 mod actor;
+mod callers;
 mod calls;
 mod conflict;
 mod discovery;
 mod endpoints;
-mod goals;
 pub mod graph;
 mod history;
 mod liveliness;
@@ -55,6 +55,7 @@ use crate::types::installed::Installed;
 use crate::{Command, Event, Events, Gateway, GatewayStatus, Origin, Selector, Source};
 use actor::{Actor, Setup};
 use bytes::Bytes;
+use callers::Callers;
 use outbox::Outbox;
 use publication::Publication;
 use readers::KnownReaders;
@@ -87,6 +88,8 @@ pub struct Ros2Options {
     pub installed: Installed,
     /// The file that keeps over restarts which subscribers have which latched messages.
     pub deliveries: Option<PathBuf>,
+    /// The file that keeps over restarts which clients wait for a response about a goal.
+    pub goals: Option<PathBuf>,
 }
 
 /// Why the gateway cannot start.
@@ -161,6 +164,7 @@ struct Context {
     writers: KnownWriters,
     readers: KnownReaders,
     deliveries: Deliveries,
+    callers: Callers,
     tautline_name: Arc<str>,
     max_message: usize,
     /// Calls by local clients so far.
@@ -201,6 +205,7 @@ impl Ros2 {
             writers: KnownWriters::default(),
             readers: KnownReaders::default(),
             deliveries: Deliveries::open(options.deliveries.clone()),
+            callers: Callers::open(options.goals.clone()),
             tautline_name: options.tautline_name.as_str().into(),
             max_message: options.max_message,
             calls: Arc::default(),

@@ -11,6 +11,7 @@
 //! client. All clients receive all replies, though: a client of the other kind ignores a reply, or
 //! logs that it cannot read it.
 
+use super::callers::{bytes, hex};
 use crate::Outcome;
 use crate::types::transcode::{CDR_BE, CDR_LE, ENCAPSULATION_BYTES};
 use bytes::Bytes;
@@ -82,6 +83,33 @@ impl Caller {
         let to = info.related.map_or(writer, |related| related.writer);
         let request = Request::Identity(SampleId { writer: to, seq: info.seq });
         Some((Self { writer, request }, payload.clone()))
+    }
+
+    /// The caller as one word of a file.
+    pub fn text(&self) -> String {
+        let writer = hex(&self.writer);
+        match self.request {
+            Request::Identity(id) => format!("{writer}-{}-{}", hex(&id.writer), id.seq),
+            Request::Header { header, encapsulation } => {
+                format!("{writer}:{}:{}", hex(&header), hex(&encapsulation))
+            }
+        }
+    }
+
+    /// Reads the word that [`Self::text`] wrote.
+    pub fn read(text: &str) -> Option<Self> {
+        let array = |text: &str| bytes(text)?.try_into().ok();
+        if let Some((writer, rest)) = text.split_once(':') {
+            let (header, encapsulation) = rest.split_once(':')?;
+            let header = bytes(header)?.try_into().ok()?;
+            let encapsulation = bytes(encapsulation)?.try_into().ok()?;
+            let request = Request::Header { header, encapsulation };
+            return Some(Self { writer: array(writer)?, request });
+        }
+        let (writer, rest) = text.split_once('-')?;
+        let (to, seq) = rest.split_once('-')?;
+        let request = Request::Identity(SampleId { writer: array(to)?, seq: seq.parse().ok()? });
+        Some(Self { writer: array(writer)?, request })
     }
 
     /// The reply with a response (CDR).
@@ -178,12 +206,18 @@ fn in_order(mut header: [u8; HEADER_BYTES], is_same_order: bool) -> [u8; HEADER_
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     const FAST: Guid = [0x01, 0x0f, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 3];
     const CYCLONE: Guid = [0x01, 0x10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 3];
     const US: Client = Client { reader: [7; 16], writer: [8; 16] };
+
+    /// A client of Fast DDS, and one of rmw_cyclonedds.
+    pub fn callers_of_both_kinds() -> [Caller; 2] {
+        let payload = Bytes::from((0..24).map(|it| u8::from(it == 1)).collect::<Vec<_>>());
+        [FAST, CYCLONE].map(|writer| Caller::of(&payload, writer, &info(7, None)).unwrap().0)
+    }
 
     fn info(seq: i64, related: Option<SampleId>) -> SampleInfo {
         SampleInfo { source_timestamp: 0, writer: None, seq, related }

@@ -5,25 +5,17 @@ use super::Context;
 use super::names::{self, DdsTopic, ServiceTypes};
 use super::pairing::Caller;
 use super::subscription::Writer;
-use crate::lock::lock;
+use crate::goals::kept_request;
 use crate::rejections::Reason;
-use crate::{CallId, Event, Service};
+use crate::{Event, Service};
 use bytes::Bytes;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use tautline_dds::{DdsError, Guid, Qos as Dds, RawReader, RawWriter, SampleInfo};
 
-/// Pending calls of one service; further ones are counted and not answered.
-pub const MAX_CALLERS: usize = 1024;
-
 pub struct Served {
-    callers: Callers,
     requests: RawReader,
     replies: RawWriter,
 }
-
-type Callers = Arc<Mutex<HashMap<CallId, Caller>>>;
 
 pub struct EndpointGuids {
     pub reader: Guid,
@@ -36,36 +28,21 @@ impl Served {
         types: &ServiceTypes,
         context: &Context,
     ) -> Result<Self, DdsError> {
-        let callers = Callers::default();
         // The writer comes first: a client that has found the reader can be answered.
         let topic = DdsTopic::replies(&service.name, types);
         let policies = qos("", &context.tautline_name);
         let replies = RawWriter::new(&context.participant, topic.with(&policies), |_, _| ())?;
-        let receiver = Receiver {
-            service: service.name.clone(),
-            callers: callers.clone(),
-            context: context.clone(),
-        };
+        let receiver = Receiver { service: service.name.clone(), context: context.clone() };
         let topic = DdsTopic::requests(&service.name, types);
         let policies = qos(&service.type_hash, &context.tautline_name);
         let receive = move |bytes, info: &SampleInfo| receiver.receive(&bytes, info);
         let requests =
             RawReader::new(&context.participant, topic.with(&policies), receive, |_, _| ())?;
-        Ok(Self { callers, requests, replies })
+        Ok(Self { requests, replies })
     }
 
     pub fn guids(&self) -> EndpointGuids {
         EndpointGuids { reader: self.requests.guid, writer: self.replies.guid }
-    }
-
-    /// Removes the caller of a pending call.
-    pub fn take_caller(&self, call: CallId) -> Option<Caller> {
-        lock(&self.callers).remove(&call)
-    }
-
-    /// Removes the calls of a client that has left.
-    pub fn forget(&self, client: Guid) {
-        lock(&self.callers).retain(|_, caller| caller.writer != client);
     }
 
     /// Readers that a reply would reach now. The lookups take time.
@@ -95,7 +72,6 @@ pub fn qos(type_hash: &str, tautline_name: &str) -> Dds {
 /// Receives requests on Cyclone DDS's thread; does not block.
 struct Receiver {
     service: String,
-    callers: Callers,
     context: Context,
 }
 
@@ -109,24 +85,32 @@ impl Receiver {
         if self.context.writers.get(&writer) == Some(Writer::OfTautline) {
             return;
         }
-        if payload.len() > self.context.max_message {
+        let is_too_large = payload.len() > self.context.max_message;
+        if is_too_large {
             let Context { shared, max_message, events, .. } = &self.context;
             let text = shared.rejections.add_too_large(&self.service, payload.len(), *max_message);
             if let Some(reason) = text {
                 events.emit(Event::Refused { topic: self.service.clone(), reason });
             }
-            return;
         }
         let Some((caller, request)) = Caller::of(payload, writer, info) else {
             return reject(Reason::NotCdr);
         };
-        let mut callers = lock(&self.callers);
-        if callers.len() >= MAX_CALLERS {
+        let call = self.context.calls.fetch_add(1, Ordering::Relaxed);
+        let kept = kept_request(&self.service, &request);
+        // The client of a goal is told that it is refused.
+        let (request, is_sent) = match (is_too_large, &kept) {
+            (false, _) => (request, true),
+            (true, Some(goal)) => (goal.clone(), false),
+            (true, None) => return,
+        };
+        if !self.context.callers.with(|it| it.add(&self.service, call, caller, kept)) {
             return reject(Reason::TooManyCalls);
         }
-        let call = self.context.calls.fetch_add(1, Ordering::Relaxed);
-        callers.insert(call, caller);
-        drop(callers);
-        self.context.events.emit(Event::Called { service: self.service.clone(), call, request });
+        let service = self.service.clone();
+        self.context.events.emit(match is_sent {
+            true => Event::Called { service, call, request },
+            false => Event::Interrupted { service, call, request },
+        });
     }
 }

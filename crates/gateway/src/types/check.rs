@@ -14,6 +14,7 @@
 
 mod spans;
 
+use super::action::{action_of_type, installed_part};
 use super::definition::{Arity, Base, Dialect, Schema};
 use super::hash::{service_type_hash, type_hash};
 use super::installed::Installed;
@@ -285,6 +286,12 @@ impl<T> Check<T> {
     }
 }
 
+/// The definition of a type of ROS 2 around the goal, result or feedback of an installed action.
+fn part_of_action(type_name: &str, installed: &Installed) -> Option<String> {
+    action_of_type(type_name)?;
+    installed_part(type_name, installed).ok()
+}
+
 /// How to check messages of a topic that is published here. Its definition must be trusted.
 ///
 /// Local nodes read by the installed version if the topic has its hash, or none. Nodes of another
@@ -293,7 +300,8 @@ pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
     let parse = |text: &str| Schema::parse(name, text, dialect).ok();
-    let own = installed.definition(name, dialect).ok().and_then(|text| parse(&text));
+    let message = || installed.definition(name, dialect).ok();
+    let own = part_of_action(name, installed).or_else(message).and_then(|text| parse(&text));
     let is_offered = |own: &Schema| is_version(&topic.type_hash, || type_hash(own));
     if let Some(own) = own.as_ref().filter(|own| is_offered(own)) {
         return Check::new(Checker::new(own), true);
@@ -314,7 +322,8 @@ pub fn check_of_service(service: &Service, installed: &Installed) -> Check<Servi
     let name = &service.type_name;
     let dialect = dialect_of(name);
     let parse = |text: &str| parts(name, text, dialect).ok();
-    let own = installed.service(name, dialect).ok().and_then(|text| parse(&text));
+    let plain = || installed.service(name, dialect).ok();
+    let own = part_of_action(name, installed).or_else(plain).and_then(|text| parse(&text));
     let is_offered = |[request, response]: &[Schema; 2]| {
         is_version(&service.type_hash, || service_type_hash(request, response))
     };

@@ -465,13 +465,13 @@ const TF: &[Setting] = &[
 ];
 
 const LIMITS: &[Setting] = &[
-    key("max_message", Kind::Bytes("1kB", "1GiB"), Value("8MB"))
+    key("max_message", Kind::Bytes("1kB", "1GiB"), Value("32MiB"))
         .doc("Maximum size of a message."),
-    key("queue_bytes", Kind::Bytes("1kB", "4GiB"), Value("16MB"))
+    key("queue_bytes", Kind::Bytes("1kB", "4GiB"), Value("64MiB"))
         .doc("Maximum bytes of the messages for one peer, queued or not yet acknowledged; at least max_message."),
     key("queue_time", Kind::Duration("10ms", "1h"), Value("2s"))
-        .doc("Maximum time to drain the queue of one peer."),
-    key("reassembly_bytes", Kind::Bytes("1kB", "4GiB"), Value("16MB"))
+        .doc("Maximum time to send what is queued for one peer at a priority and above it. Beyond it, messages of this priority and below are dropped, except the newest one of each publisher."),
+    key("reassembly_bytes", Kind::Bytes("1kB", "4GiB"), Value("64MiB"))
         .doc("Maximum bytes of incomplete messages from one peer; at least max_message."),
     key("repair_budget", Kind::Share, Value("30%"))
         .doc("Fraction of the sent bytes that repairs may add."),

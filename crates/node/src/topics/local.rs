@@ -251,6 +251,9 @@ impl Topics {
             Event::Called { service, call, request } => {
                 self.called(now, service, call, &request);
             }
+            Event::Interrupted { service, call, request } => {
+                self.interrupted(now, service, call, &request);
+            }
             Event::Answered { call, outcome, .. } => self.answered(now, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),

@@ -28,7 +28,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tautline_gateway::types::translate::Translator;
 use tautline_gateway::{Classes, Command, Qos, Topic};
-use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Role};
+use tautline_proto::{ChannelId, Duration, Event, Instant, Notice, OfferedTopic, PeerId, Role};
 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
@@ -174,6 +174,9 @@ impl Topics {
             Event::Notice(notice) => {
                 self.record_notice(&notice);
                 let text = notices::text(&notice, self.endpoint.name());
+                if let Notice::TooLarge { peer, topic, .. } = &notice {
+                    self.response_too_large(now, peer, topic, &text);
+                }
                 self.notices.add(now, notices::cause(&notice), &text);
             }
         }

@@ -7,6 +7,7 @@ goals with a negative order. Goals of order 13 are aborted.
 """
 import json
 import sys
+import threading
 import time
 
 import actionlib
@@ -43,8 +44,21 @@ Result, Feedback = CLASSES["test_msgs/FibonacciResult"], CLASSES["test_msgs/Fibo
 NAMES = {number: name for name, number in vars(GoalStatus).items() if name.isupper()}
 
 
+class SetBool:
+    """The service std_srvs/SetBool, whose package may not be installed."""
+    _type, _md5sum = "std_srvs/SetBool", "09fb03525b03e7ea1fd3992bafd87e16"
+    _request_class = genpy.dynamic.generate_dynamic("std_srvs/SetBoolRequest", "bool data\n")[
+        "std_srvs/SetBoolRequest"]
+    _response_class = genpy.dynamic.generate_dynamic("std_srvs/SetBoolResponse", "bool success\nstring message\n")[
+        "std_srvs/SetBoolResponse"]
+
+
+LOCK = threading.Lock()
+
+
 def report(**fields):
-    print(json.dumps(fields), flush=True)
+    with LOCK:
+        print(json.dumps(fields), flush=True)
 
 
 def serve(name):
@@ -76,6 +90,18 @@ def serve_picky(name):
     server = actionlib.ActionServer(name, Action, on_goal, lambda handle: None, auto_start=False)
     server.start()
     return server
+
+
+def call(name):
+    rospy.wait_for_service(name, 30)
+
+    def work():
+        try:
+            rospy.ServiceProxy(name, SetBool)(True)
+        except rospy.ServiceException:
+            report(failed=name)
+
+    threading.Thread(target=work, daemon=True).start()
 
 
 class Client:
@@ -126,6 +152,8 @@ def main():
             clients[order["name"]].send(order["goal"], order["order"])
         elif done == "cancel":
             clients[order["name"]].cancel(order["goal"])
+        elif done == "call":
+            call(order["name"])
         report(did=done, **extra)
         if done == "leave":
             break

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers and clients of ROS 2 actions under orders: one JSON object per line, each answered by one.
 
-The server /two/fib rejects goals with a negative order, and aborts those of order 13.
+The server /two/fib rejects goals with a negative order, and aborts those of order 13. The service
+/two/slow does not answer.
 """
 import json
 import sys
@@ -12,6 +13,7 @@ import rclpy
 from rclpy.action import ActionClient, ActionServer, CancelResponse, GoalResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import MultiThreadedExecutor
+from std_srvs.srv import SetBool
 from test_msgs.action import Fibonacci
 
 NAMES = ["UNKNOWN", "ACCEPTED", "EXECUTING", "CANCELING", "SUCCEEDED", "CANCELED", "ABORTED"]
@@ -40,6 +42,7 @@ def serve(node, name):
             handle.abort()
         else:
             handle.succeed()
+        report(finished=handle.request.order)
         return result
 
     def on_goal(request):
@@ -48,6 +51,15 @@ def serve(node, name):
     return ActionServer(node, Fibonacci, name, execute, goal_callback=on_goal,
                         cancel_callback=lambda _: CancelResponse.ACCEPT,
                         callback_group=ReentrantCallbackGroup())
+
+
+def serve_slowly(node):
+    def called(_, response):
+        report(called="/two/slow")
+        time.sleep(600)
+        return response
+
+    return node.create_service(SetBool, "/two/slow", called, callback_group=ReentrantCallbackGroup())
 
 
 class Client:
@@ -89,6 +101,7 @@ def main():
     executor.add_node(node)
     threading.Thread(target=executor.spin, daemon=True).start()
     servers, clients = [], {}
+    slow = serve_slowly(node)  # noqa: F841
     report(did="start")
     for line in sys.stdin:
         order = json.loads(line)
@@ -96,6 +109,8 @@ def main():
         if done == "serve":
             servers.append(serve(node, "/two/fib"))
         elif done == "client":
+            if order["name"] in clients:
+                clients.pop(order["name"]).client.destroy()
             clients[order["name"]] = Client(node, order["name"])
             extra["found"] = clients[order["name"]].client.wait_for_server(30)
         elif done == "send":

@@ -3,10 +3,10 @@
 
 use crate::config::MAX_CHANNELS;
 use crate::endpoint::Endpoint;
-use crate::endpoint::events::Event;
+use crate::endpoint::events::{Event, Notice};
 use crate::ids::{ChannelId, PeerId};
 use crate::limits;
-use crate::stats::RefusedPacket;
+use crate::stats::{DropReason, RefusedPacket};
 use crate::time::Instant;
 use crate::wire::control::{Control, OfferedTopic};
 use std::sync::Arc;
@@ -65,6 +65,32 @@ impl Endpoint {
             }
             Control::Unknown(_) => {}
         }
+    }
+
+    /// Reports a message that is larger than this node allows, here and to its sender: that node
+    /// is told of the 1st, 2nd, 4th, 8th ... of each channel.
+    pub(super) fn report_too_large(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        channel: ChannelId,
+        found: usize,
+    ) {
+        let (state, allowed) = (&self.peers[peer], self.config.max_message);
+        let Some(open) = state.inbox.channels.get(&channel.0) else { return };
+        let (topic, count) =
+            (open.topic.name.clone(), open.stats.dropped.get(DropReason::TooLarge));
+        let sender = state.name.clone();
+        let is_told = state.outbox.control_backlog() < limits::CONTROL_BACKLOG;
+        if is_told && count.is_power_of_two() {
+            let here = self.name();
+            let reason = format!(
+                "{topic}: a message of {found} bytes is larger than the {allowed} bytes that \
+                 '{here}' allows (limits.max_message)"
+            );
+            self.refuse(now, peer, channel, reason);
+        }
+        self.notice(Notice::TooLarge { peer: sender, topic, found, allowed });
     }
 
     pub(crate) fn resolve_definition(

@@ -514,17 +514,7 @@ impl Endpoint {
             }
             Taken::UnknownChannel => self.refused.add(RefusedPacket::UnknownChannel),
             Taken::Bound => self.refused.add(RefusedPacket::Bound),
-            Taken::TooLarge(found) => {
-                let state = &self.peers[peer];
-                let topic = state.inbox.channels.get(&channel.0).map(|c| c.topic.name.clone());
-                let notice = Notice::TooLarge {
-                    peer: state.name.clone(),
-                    topic: topic.unwrap_or_default(),
-                    found,
-                    allowed: self.config.max_message,
-                };
-                self.notice(notice);
-            }
+            Taken::TooLarge(found) => self.report_too_large(now, peer, channel, found),
         }
     }
 

@@ -250,7 +250,7 @@ impl Actor {
         let is_kept = matches!(&event, Discovery::Writer(it) if it.qos.durability > 0);
         changed.services.extend(self.service_endpoints.on_event(&event));
         if let Discovery::WriterGone { guid } = event {
-            self.services.forget(guid);
+            self.setup.context.callers.with(|it| it.forget(guid));
         }
         let new_reader = match &event {
             Discovery::Reader(reader) => {

@@ -2,10 +2,12 @@
 //! The effect of each command and each discovery on services.
 
 use super::Actor;
+use crate::goals;
 use crate::log_limit::log_limited;
 use crate::rejections::Reason;
+use crate::ros2::Context;
+use crate::ros2::callers::Answered;
 use crate::ros2::calls::{Call, Calls};
-use crate::ros2::goals;
 use crate::ros2::names::dds_service_types;
 use crate::ros2::pairing::{Caller, is_cdr, participant};
 use crate::ros2::served::{EndpointGuids, Served};
@@ -16,6 +18,7 @@ use crate::types::trust::service_hash;
 use crate::{CallId, Event, Named, Outcome, Service};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tautline_dds::Guid;
 
@@ -23,6 +26,8 @@ use tautline_dds::Guid;
 const MATCH_PERIOD: Duration = Duration::from_millis(10);
 /// Time in which a reply waits to match its client's reader.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
+/// The same for a client that first has to find the endpoints of a restarted node.
+const REPLY_PATIENCE_AFTER_RESTART: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub struct Services {
@@ -45,6 +50,7 @@ struct Serving {
 /// A reply that waits to match its client's reader.
 struct Reply {
     service: String,
+    call: CallId,
     caller: Caller,
     response: Bytes,
     deadline: Instant,
@@ -64,12 +70,6 @@ impl Services {
     pub fn guids(&self) -> impl Iterator<Item = EndpointGuids> {
         let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
         served.map(Served::guids).chain(self.calls.guids())
-    }
-
-    /// Removes the calls of a client that has left.
-    pub fn forget(&self, client: Guid) {
-        let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
-        served.for_each(|served| served.forget(client));
     }
 }
 
@@ -176,6 +176,16 @@ impl Actor {
         }
         self.graph_pace.changed = true;
         self.clear_trouble(name, "serving");
+        self.resume_calls(name);
+    }
+
+    /// Takes up calls that were pending when this node last ended.
+    fn resume_calls(&self, service: &str) {
+        let Context { callers, calls, .. } = &self.setup.context;
+        let number = || calls.fetch_add(1, Ordering::Relaxed);
+        for (call, request) in callers.with(|it| it.resume(service, number)) {
+            self.emit(Event::Interrupted { service: service.into(), call, request });
+        }
     }
 
     /// Reports each reason once.
@@ -204,22 +214,31 @@ impl Actor {
     /// reason. Responses about goals can express a refusal, though.
     pub fn answer(&mut self, service: String, call: CallId, outcome: Outcome) {
         let serving = self.services.serving.get(&service);
-        let caller = serving.and_then(|it| it.served.as_ref()?.take_caller(call));
+        let Context { callers, shared, .. } = &self.setup.context;
+        let found = callers.with(|it| it.answer(&service, call));
         let failed = outcome.as_ref().err();
         let text = failed.map(|reason| format!("the last call of {service} failed: {reason}"));
         if let Some(text) = &text {
             log_limited!(warn, {}, "{text}");
         }
         self.set_trouble(&service, "calling", text.unwrap_or_default());
-        let backlog = &self.setup.context.shared.backlog;
+        let backlog = &shared.backlog;
         let refusal = || {
             let type_name = &serving?.service.type_name;
-            caller.and(goals::refusal(&service, type_name)).filter(|it| backlog.admit(it.len()))
+            found.and(goals::refusal(&service, type_name)).filter(|it| backlog.admit(it.len()))
         };
-        let Some(response) = outcome.ok().or_else(refusal) else { return };
-        let Some(caller) = caller else { return backlog.release(response.len()) };
-        let deadline = Instant::now() + REPLY_PATIENCE;
-        let reply = Reply { service, caller, response, deadline, tried: false };
+        let Some(response) = outcome.ok().or_else(refusal) else {
+            if found.is_some() {
+                callers.with(|it| it.remove(&service, call));
+            }
+            return;
+        };
+        let Some(Answered { caller, was_interrupted }) = found else {
+            return backlog.release(response.len());
+        };
+        let patience = if was_interrupted { REPLY_PATIENCE_AFTER_RESTART } else { REPLY_PATIENCE };
+        let deadline = Instant::now() + patience;
+        let reply = Reply { service, call, caller, response, deadline, tried: false };
         self.services.replies.push(reply);
     }
 
@@ -238,7 +257,7 @@ impl Actor {
 
     fn send_replies(&mut self, now: Instant) {
         let Services { replies, serving, retry, .. } = &mut self.services;
-        let shared = &self.setup.context.shared;
+        let Context { shared, callers, .. } = &self.setup.context;
         let is_retry = retry.take_if(|at| *at <= now).is_some();
         // Looked up once for each service.
         let mut matched = BTreeMap::<String, Vec<Guid>>::new();
@@ -254,6 +273,7 @@ impl Actor {
                 !reply.send(served, readers, shared, now)
             });
             if !is_waiting {
+                callers.with(|it| it.remove(&reply.service, reply.call));
                 shared.backlog.release(reply.response.len());
             }
             is_waiting

@@ -122,6 +122,7 @@ pub fn watch_selecting(
         max_message: MAX_MESSAGE,
         installed: Installed::new(vec![installation("kilted")]),
         deliveries: None,
+        goals: None,
     };
     let selector = move |named: Named<'_>| match named {
         Named::Topic(name) | Named::Service(name) => selector(name),

@@ -2,7 +2,7 @@
 //! Services: called and served by real nodes, of Fast DDS and in the manner of rmw_cyclonedds.
 
 use super::nodes::{inside, start, start_cyclone, watch};
-use crate::bench::{Agent, Watched, assert_names, bytes_of, wait_for};
+use crate::bench::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, wait_for};
 use serde_json::{Value, json};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Event, Service};
@@ -229,6 +229,22 @@ fn local_clients_are_served_and_answered_out_of_order() {
         // Bytes between the code and the length of the list have no meaning.
         assert_eq!((answer[4], &answer[8..12]), (1, &[0; 4][..]));
     }
+    // A goal that is too large is reported, and handed over without its content to be refused.
+    let goal = "/go/_action/send_goal";
+    gateway.serve(&Service {
+        type_name: CAMERA.into(),
+        type_hash: String::new(),
+        ..bool_service(goal)
+    });
+    let fields = json!({"camera_info": {"distortion_model": "x".repeat(MAX_MESSAGE)}});
+    let order = json!({"do": "call", "service": goal, "type": CAMERA, "fields": fields, "id": 9});
+    assert_eq!(clients[0].order(order)["found"], true);
+    assert_names(&gateway.refusal(goal), &["limits.max_message", &MAX_MESSAGE.to_string()]);
+    let kept = gateway.wait("the goal", |event| match event {
+        Event::Interrupted { service, request, .. } if service == goal => Some(request.len()),
+        _ => None,
+    });
+    assert_eq!(kept, 20);
     wait_for("trouble", || (!gateway.status().trouble.is_empty()).then_some(()));
     assert_names(&gateway.status().trouble, &["/switch failed: the peer is away"]);
     gateway.unserve("/switch");

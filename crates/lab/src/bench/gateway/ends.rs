@@ -255,6 +255,7 @@ fn gateway_to_ros2(events: Arc<dyn Events>) -> Result<Ros2> {
         max_message: MAX_MESSAGE,
         installed: Installed::new(Vec::new()),
         deliveries: None,
+        goals: None,
     };
     Ok(Ros2::start(options, Arc::new(|_| true), events)?)
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls under way: to peers, and from peers.
 
-use super::goals::{About, is_own};
+use super::goals::is_own;
 use super::{RemoteService, Services};
 use crate::codec::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::notices::plain;
 use crate::topics::{ChannelKey, Topics};
 use bytes::Bytes;
+use tautline_gateway::goals::{About, about};
 use tautline_gateway::mapping::{ActionCall, action_call};
 use tautline_gateway::{CallId, Command, Outcome};
 use tautline_proto::wire::cursor::{Reader, put_varint};
@@ -24,13 +25,14 @@ const MAX_REASON: usize = 1000;
 pub(super) struct Pending {
     pub(super) service: String,
     pub(super) key: ChannelKey,
+    pub(super) made: Instant,
     pub(super) due: Instant,
     /// The call, until it is sent; the peer is about to subscribe to it.
     pub(super) unsent: Option<Bytes>,
     /// Whether it has been sent.
     pub(super) sent: bool,
     /// The goals of an action that it concerns.
-    pub(super) about: About,
+    pub(super) about: Option<About>,
 }
 
 #[derive(Debug)]
@@ -169,54 +171,76 @@ impl Topics {
         self.answer_caller(pending.service, call, Err(reason));
     }
 
+    /// Returns why a call to a peer's service cannot be made, or the service's key.
+    fn callable(&self, service: &str) -> Result<ChannelKey, String> {
+        let Some(key) = self.services.served.get(service).copied() else {
+            return Err(format!("no peer serves {service}"));
+        };
+        if !is_cancel(service) && self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER {
+            let peer = self.peer_name(key.peer);
+            return Err(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"));
+        }
+        if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE {
+            let text =
+                format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already");
+            return Err(text);
+        }
+        self.services.remote[&key].refused.clone().map_or(Ok(key), Err)
+    }
+
     /// Handles a call of a local client to a peer's service.
     pub(crate) fn called(&mut self, now: Instant, service: String, call: CallId, request: &Bytes) {
-        let refused = match self.services.served.get(&service).copied() {
-            None => format!("no peer serves {service}"),
-            Some(key)
-                if !is_cancel(&service)
-                    && self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER =>
-            {
-                let peer = self.peer_name(key.peer);
-                format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already")
-            }
-            Some(key) if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE => {
-                format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already")
-            }
-            Some(key) if self.services.remote[&key].refused.is_some() => {
-                self.services.remote[&key].refused.clone().unwrap_or_default()
-            }
-            Some(key) => {
-                let remote = &self.services.remote[&key];
-                let (timeout, translator) = (remote.timeout, remote.translation.translator());
-                let about = match translator {
-                    Some(_) => About::Nothing,
-                    None => About::of(&service, call, request),
-                };
-                let mut pending = Pending {
-                    service: service.clone(),
-                    key,
-                    due: now + timeout,
-                    unsent: None,
-                    sent: false,
-                    about,
-                };
-                match translator {
-                    Some(translator) => self.codec(Job::TranslateCall(ForeignCall {
-                        peer: key.peer,
-                        service,
-                        call,
-                        payload: request.clone(),
-                        translator,
-                        is_response: false,
-                    })),
-                    None => pending.unsent = Some(call_message(call, request)),
-                }
-                self.services.pending.insert(call, pending);
-                return self.send_calls(now, key);
-            }
+        let key = match self.callable(&service) {
+            Ok(key) => key,
+            Err(reason) => return self.answer_caller(service, call, Err(reason)),
         };
-        self.answer_caller(service, call, Err(refused));
+        let remote = &self.services.remote[&key];
+        let due = now + remote.timeout;
+        let (about, unsent) = match remote.translation.translator() {
+            Some(translator) => {
+                self.codec(Job::TranslateCall(ForeignCall {
+                    peer: key.peer,
+                    service: service.clone(),
+                    call,
+                    payload: request.clone(),
+                    translator,
+                    is_response: false,
+                }));
+                (None, None)
+            }
+            None => (about(&service, request), Some(call_message(call, request))),
+        };
+        self.services
+            .pending
+            .insert(call, Pending { service, key, made: now, due, unsent, sent: false, about });
+        self.send_calls(now, key);
+    }
+
+    /// Handles a call that a local client made before a restart of this node. Its goal, if it starts
+    /// one, is refused after the time in which the peer may start it.
+    pub(crate) fn interrupted(
+        &mut self,
+        now: Instant,
+        service: String,
+        call: CallId,
+        request: &Bytes,
+    ) {
+        let about = about(&service, request);
+        if let Some(About::Goal(_)) = about {
+            return self.called(now, service, call, request);
+        }
+        let restarted = || format!("'{}' has restarted", self.endpoint.name());
+        let goal = about.filter(|it| matches!(it, About::NewGoal(_))).ok_or_else(restarted);
+        match goal.and_then(|goal| Ok((goal, self.callable(&service)?))) {
+            Ok((goal, key)) => {
+                let due = now + self.services.remote[&key].timeout;
+                let about = Some(goal);
+                let pending =
+                    Pending { service, key, made: now, due, unsent: None, sent: true, about };
+                self.services.pending.insert(call, pending);
+            }
+            Err(reason) => self.answer_caller(service, call, Err(reason)),
+        }
     }
 
     /// Sends the queued calls of a service; without the peer's interest they stay queued.
@@ -250,6 +274,24 @@ impl Topics {
         true
     }
 
+    /// A response of a peer was too large for this node.
+    pub(crate) fn response_too_large(
+        &mut self,
+        now: Instant,
+        peer: &str,
+        service: &str,
+        text: &str,
+    ) {
+        let Some(peer) = self.endpoint.peers().find(|it| self.peer_name(*it) == peer) else {
+            return;
+        };
+        let remote = self.services.remote.iter_mut();
+        for (_, remote) in remote.filter(|(key, it)| key.peer == peer && it.offered_name == service)
+        {
+            remote.too_large = Some((now, text.to_owned()));
+        }
+    }
+
     /// Returns the outcome of a call from the local server to the peer.
     pub(crate) fn answered(&mut self, now: Instant, call: CallId, outcome: &Outcome) {
         let Some(Serving { service, peer, theirs, .. }) = self.services.serving.remove(&call)
@@ -259,11 +301,15 @@ impl Topics {
         let local = self.services.local.get(&service);
         let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
         let payload = answer_message(theirs, outcome);
-        if let Err(error) = self.endpoint.send(now, peer, channel, message(now, payload)) {
-            let (here, name) = (self.endpoint.name(), self.peer_name(peer));
-            let text =
-                format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
-            self.peer_notice(now, peer, &text);
+        let Err(error) = self.endpoint.send(now, peer, channel, message(now, payload)) else {
+            return;
+        };
+        let (here, name) = (self.endpoint.name(), self.peer_name(peer));
+        let text = format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
+        self.peer_notice(now, peer, &text);
+        if matches!(error, SendError::TooLarge { .. }) {
+            let payload = answer_message(theirs, &Err(text));
+            let _ = self.endpoint.send(now, peer, channel, message(now, payload));
         }
     }
 
@@ -291,30 +337,40 @@ impl Topics {
             }
             return true;
         }
-        let Some(remote) = self.services.remote.get(&key) else { return false };
-        let translator = remote.translation.translator();
         if let Some(Parsed { call, rest }) = parse(payload)
             && self.services.pending.get(&call).is_some_and(|pending| pending.key == key)
             && let Some(pending) = self.services.pending.remove(&call)
         {
-            let service = pending.service.clone();
             let outcome = self.checked_outcome(now, key, outcome(&rest));
-            if outcome.is_err() {
-                self.give_up_goal(now, &pending);
-            }
-            match (outcome, translator) {
-                (Ok(payload), Some(translator)) => self.codec(Job::TranslateCall(ForeignCall {
-                    peer: key.peer,
-                    service,
-                    call,
-                    payload,
-                    translator,
-                    is_response: true,
-                })),
-                (outcome, _) => self.answer_caller(service, call, outcome),
-            }
+            self.responded(now, call, pending, outcome);
         }
         true
+    }
+
+    /// Handles the peer's response to a call.
+    fn responded(&mut self, now: Instant, call: CallId, pending: Pending, outcome: Outcome) {
+        let key = pending.key;
+        let remote = self.services.remote.get(&key);
+        let translator = remote.and_then(|it| it.translation.translator());
+        match (outcome, translator) {
+            (Ok(payload), Some(translator)) => self.codec(Job::TranslateCall(ForeignCall {
+                peer: key.peer,
+                service: pending.service,
+                call,
+                payload,
+                translator,
+                is_response: true,
+            })),
+            (Ok(response), None) => self.answer_caller(pending.service, call, Ok(response)),
+            (Err(reason), _) => {
+                let peer = self.peer_name(key.peer);
+                let text = format!("{}: asked of '{peer}' again later: {reason}", pending.service);
+                match self.services.park_failed(call, pending) {
+                    None => self.peer_notice(now, key.peer, &text),
+                    Some(pending) => self.fail_call(now, call, pending, reason),
+                }
+            }
+        }
     }
 
     fn call_server(
@@ -362,7 +418,11 @@ impl Topics {
             let (service, peer) = (&pending.service, self.peer_name(pending.key.peer));
             let remote = self.services.remote.get(&pending.key);
             let after = remote.map_or(0.0, |it| it.timeout.as_secs_f64());
-            let reason = format!("no response of {service} from '{peer}' within {after} s");
+            let mut reason = format!("no response of {service} from '{peer}' within {after} s");
+            let too_large = remote.and_then(|it| it.too_large.as_ref());
+            if let Some((_, text)) = too_large.filter(|(at, _)| *at >= pending.made) {
+                reason = format!("{reason}; {text}");
+            }
             self.peer_notice(now, pending.key.peer, &reason);
             self.fail_call(now, call, pending, reason);
         }

@@ -5,6 +5,8 @@
 //!   them twice. They survive a restart of the peer or of its server: they are sent again.
 //! - A goal is refused to its client if no response to it arrives. Its server may have accepted it all
 //!   the same, so that this node then cancels it.
+//! - A gateway keeps these calls over a restart of this node. Whether they were sent is unknown: the
+//!   first kind is sent (again), and a goal is refused once the peer no longer starts it.
 //!
 //! Only between robots with ROS 2, whose requests begin with the id of the goal.
 
@@ -13,51 +15,16 @@ use super::{ChannelKey, Services};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
 use crate::topics::Topics;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use tautline_gateway::CallId;
+use tautline_gateway::goals::{About, about};
 use tautline_gateway::mapping::{
     ActionCall, RESULT_TIMEOUT, action_call, action_of, cancel_service,
 };
-use tautline_proto::Instant;
+use tautline_proto::{Instant, PeerId};
 
 /// Number from which calls are numbered that no client made; gateways count theirs from 0.
 const OWN_CALLS: CallId = 1 << 63;
-/// Bytes of a request's encapsulation and of the goal's id behind it (unique_identifier_msgs/UUID).
-const ENCAPSULATION: usize = 4;
-const ID: usize = 16;
-/// Largest request that is kept to be sent again, in bytes. Those of ROS 2 have 20 and 28.
-const MAX_KEPT: usize = 64;
-
-/// The goals that a call concerns.
-#[derive(Debug)]
-pub(super) enum About {
-    Nothing,
-    /// It starts this goal. The encapsulation and the id.
-    NewGoal(Bytes),
-    /// It asks for the result of a goal, or cancels it: the message, to send it again.
-    Goal(Bytes),
-}
-
-impl About {
-    /// What call number `call` of a service concerns.
-    pub(super) fn of(service: &str, call: CallId, request: &Bytes) -> Self {
-        let Some(goal) = request.get(ENCAPSULATION..ENCAPSULATION + ID) else {
-            return Self::Nothing;
-        };
-        // Sent again, a cancellation of several goals would end later ones as well.
-        let is_one = goal.iter().any(|byte| *byte != 0);
-        match action_call(service) {
-            Some(ActionCall::SendGoal) => {
-                Self::NewGoal(Bytes::copy_from_slice(&request[..ENCAPSULATION + ID]))
-            }
-            Some(ActionCall::CancelGoal | ActionCall::GetResult)
-                if is_one && request.len() <= MAX_KEPT =>
-            {
-                Self::Goal(call_message(call, request))
-            }
-            _ => Self::Nothing,
-        }
-    }
-}
 
 /// Whether no client made this call.
 pub(super) fn is_own(call: CallId) -> bool {
@@ -66,16 +33,16 @@ pub(super) fn is_own(call: CallId) -> bool {
 
 impl Pending {
     pub(super) fn is_repeatable(&self) -> bool {
-        matches!(self.about, About::Goal(_))
+        matches!(self.about, Some(About::Goal(_)))
     }
 }
 
 impl Services {
     /// Makes calls that may be repeated ready to be sent again.
     pub(super) fn prepare_again(&mut self, which: impl Fn(&Pending) -> bool) {
-        for pending in self.pending.values_mut().filter(|it| which(it)) {
-            if let About::Goal(message) = &pending.about {
-                pending.unsent = Some(message.clone());
+        for (call, pending) in self.pending.iter_mut().filter(|(_, it)| which(it)) {
+            if let Some(About::Goal(request)) = &pending.about {
+                pending.unsent = Some(call_message(*call, request));
             }
         }
     }
@@ -83,14 +50,32 @@ impl Services {
     /// Keeps the repeatable calls of a service that has gone.
     pub(super) fn park(&mut self, key: ChannelKey) {
         self.prepare_again(|pending| pending.key == key);
-        let kept = self.parked.values().filter(|it| it.key.peer == key.peer).count();
-        let mut room = MAX_PENDING_PER_PEER.saturating_sub(kept);
+        let mut room = self.room_to_park(key.peer);
         let fits = |_: &CallId, it: &mut Pending| {
             let fits = it.key == key && it.is_repeatable() && room > 0;
             room -= usize::from(fits);
             fits
         };
         self.parked.extend(self.pending.extract_if(.., fits));
+    }
+
+    fn room_to_park(&self, peer: PeerId) -> usize {
+        let kept = self.parked.values().filter(|it| it.key.peer == peer).count();
+        MAX_PENDING_PER_PEER.saturating_sub(kept)
+    }
+
+    /// Keeps a request for a result that failed, to send it again: it cannot be refused.
+    /// Returns another call.
+    pub(super) fn park_failed(&mut self, call: CallId, mut failed: Pending) -> Option<Pending> {
+        let is_result = action_call(&failed.service) == Some(ActionCall::GetResult);
+        match &failed.about {
+            Some(About::Goal(request)) if is_result && self.room_to_park(failed.key.peer) > 0 => {
+                failed.unsent = Some(call_message(call, request));
+                self.parked.insert(call, failed);
+                None
+            }
+            _ => Some(failed),
+        }
     }
 
     /// The peer serves a service again: its kept calls wait for the channel `key`.
@@ -107,9 +92,20 @@ impl Services {
 }
 
 impl Topics {
+    /// Sends the kept calls of services that peers serve.
+    pub(super) fn retry_parked(&mut self, now: Instant) {
+        let Services { parked, served, .. } = &self.services;
+        let names: BTreeSet<&String> = parked.values().map(|it| &it.service).collect();
+        let found = names.into_iter().filter_map(|name| Some((name.clone(), *served.get(name)?)));
+        for (name, key) in found.collect::<Vec<_>>() {
+            self.services.unpark(&name, key);
+            self.send_calls(now, key);
+        }
+    }
+
     /// Cancels a goal that its client believes to be refused: its server may have accepted it.
     pub(super) fn give_up_goal(&mut self, now: Instant, call: &Pending) {
-        let (About::NewGoal(goal), true) = (&call.about, call.sent) else { return };
+        let (Some(About::NewGoal(goal)), true) = (&call.about, call.sent) else { return };
         let Some(action) = action_of(&call.service) else { return };
         let service = cancel_service(action);
         // Also one that the peer has not advertised again yet in its new session.
@@ -125,10 +121,10 @@ impl Topics {
         let number = OWN_CALLS + self.services.own_calls;
         // No time: that one goal, whenever it was accepted (action_msgs/srv/CancelGoal).
         let request = Bytes::from([&goal[..], &[0; 8]].concat());
-        let about = About::of(&service, number, &request);
+        let about = about(&service, &request);
         let unsent = Some(call_message(number, &request));
         let due = now + RESULT_TIMEOUT;
-        let cancel = Pending { service, key, due, unsent, sent: false, about };
+        let cancel = Pending { service, key, made: now, due, unsent, sent: false, about };
         self.services.pending.insert(number, cancel);
         self.send_calls(now, key);
     }

@@ -80,6 +80,8 @@ struct RemoteService {
     calls: Option<ChannelId>,
     /// The reason why the peer takes no calls.
     refused: Option<String>,
+    /// The last call or response that was too large for a node: when, and which sizes.
+    too_large: Option<(Instant, String)>,
     /// Time since which the peer has a new session without advertising the service again.
     stale_since: Option<Instant>,
 }
@@ -97,6 +99,7 @@ impl RemoteService {
             timeout: SERVICE_TIMEOUT,
             calls: None,
             refused: None,
+            too_large: None,
             stale_since: None,
         }
     }
@@ -223,7 +226,7 @@ impl Topics {
         let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
         self.services.remote.insert(key, remote);
         match is_known {
-            true => self.serve(&service.name),
+            true => self.serve(now, &service.name),
             false => self.codec(Job::LocalizeService { key, service }),
         }
     }
@@ -251,7 +254,7 @@ impl Topics {
         let found = TypeOf { offered, name, hash, is_foreign: false };
         if self.rights(key.peer).serve(&remote.offered_name, found) == Right::Given {
             let name = here.name.clone();
-            return self.serve(&name);
+            return self.serve(now, &name);
         }
         let waiting = self.waiting_to(Act::Serve, key.peer, &remote.offered_name, offered);
         self.remove_service(now, key);
@@ -339,7 +342,7 @@ impl Topics {
 
     /// Serves a service that a peer advertises under a local name, or stops serving if no peer
     /// does.
-    fn serve(&mut self, name: &str) {
+    fn serve(&mut self, now: Instant, name: &str) {
         let offers = self.services.remote.iter();
         let mut offers = offers.filter(|(_, it)| it.service.name == name && it.can_be_served());
         let before = self.services.served.get(name).copied();
@@ -350,8 +353,10 @@ impl Topics {
             Some(key) => {
                 let service = self.services.remote[&key].service.clone();
                 self.services.served.insert(name.to_owned(), key);
-                self.services.unpark(name, key);
                 self.gateway(Command::Serve { service });
+                // The peer may have subscribed to them already.
+                self.services.unpark(name, key);
+                self.send_calls(now, key);
             }
             None => {
                 if self.services.served.remove(name).is_some() {
@@ -395,9 +400,13 @@ impl Topics {
         let reason = format!("'{}' refuses {reason}", self.peer_name(channel.peer));
         if let Some((key, remote)) = self.services.called_on(channel) {
             let state = self.endpoint.channel_out(channel.peer, channel.channel);
-            if !state.is_some_and(|(_, wanted, _)| wanted) {
+            // It still takes calls, except one that was too large.
+            let is_wanted = state.is_some_and(|(_, wanted, _)| wanted);
+            if !is_wanted {
                 remote.refused = Some(reason.clone());
                 self.fail(now, |pending| pending.key == key, &reason);
+            } else {
+                remote.too_large = Some((now, reason.clone()));
             }
         } else if !self.services.is_answered_on(channel) {
             return false;
@@ -426,7 +435,7 @@ impl Topics {
         };
         self.services.park(key);
         self.fail(now, |pending| pending.key == key, &reason);
-        self.serve(&gone.service.name);
+        self.serve(now, &gone.service.name);
         true
     }
 
@@ -453,6 +462,7 @@ impl Topics {
             self.remove_service(now, key);
         }
         self.services.serving.retain(|_, serving| serving.due > now);
+        self.retry_parked(now);
         // The thread that examines them may have been too busy to take the request.
         let remote = self.services.remote.iter();
         let asked = remote.filter(|(_, it)| matches!(it.translation, Translation::Requested));

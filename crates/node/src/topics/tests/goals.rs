@@ -165,6 +165,51 @@ fn a_result_is_asked_for_again_when_its_server_returns() {
     assert_eq!(dealings(&mut world, 1).last().unwrap(), &format!("answer {RESULT} 1 there"));
 }
 
+fn interrupted(world: &mut World, service: &str, call: u64, request: Bytes) {
+    world.says(1, Event::Interrupted { service: service.into(), call, request });
+}
+
+#[test]
+fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
+    let mut world = acting();
+    interrupted(&mut world, RESULT, 1, request(ONE, b""));
+    interrupted(&mut world, CANCEL, 2, request(ONE, &[0; 8]));
+    let first = |service, id| format!("call {service} {id} goal-number-one! 86400s");
+    assert_eq!(calls(&mut world, 0), [first(RESULT, 1), first(CANCEL, 2)]);
+    answers(&mut world, RESULT, 1, "there");
+    answers(&mut world, CANCEL, 2, "cancelling");
+    let answered = [format!("answer {RESULT} 1 there"), format!("answer {CANCEL} 2 cancelling")];
+    assert_eq!(dealings(&mut world, 1), answered);
+
+    // Several goals: this may have been done.
+    interrupted(&mut world, CANCEL, 3, request(&[0; 16], &[0; 8]));
+    assert_eq!(dealings(&mut world, 1), [format!("fail {CANCEL} 3 'base' has restarted")]);
+
+    // A goal is refused and cancelled when the server's robot no longer has its call.
+    interrupted(&mut world, GOAL, 4, request(ONE, b""));
+    world.run(4 * SECOND);
+    assert!(dealings(&mut world, 1).is_empty() && calls(&mut world, 0).is_empty());
+    world.run(2 * SECOND);
+    let failed = format!("fail {GOAL} 4 no response of {GOAL} from 'robot' within 5 s");
+    assert_eq!(dealings(&mut world, 1), [failed]);
+    assert_eq!(calls(&mut world, 0), [first(CANCEL, 3)]);
+}
+
+#[test]
+fn a_result_is_asked_for_again_after_an_error() {
+    let mut world = acting();
+    called(&mut world, RESULT, 1, request(ONE, b""));
+    let outcome = Err("the server left before it answered".into());
+    world.says(0, Event::Answered { service: RESULT.into(), call: 1, outcome });
+    assert!(world.noticed(1, &[RESULT, "'robot'", "again", "the server left"]));
+    world.sweep(1);
+    world.run(SECOND);
+    let again = [1, 2].map(|call| format!("call {RESULT} {call} goal-number-one! 86400s"));
+    assert_eq!(calls(&mut world, 0), again);
+    answers(&mut world, RESULT, 2, "unknown");
+    assert_eq!(dealings(&mut world, 1), [format!("answer {RESULT} 1 unknown")]);
+}
+
 #[test]
 fn a_cancellation_precedes_other_calls_and_is_not_kept_out_by_them() {
     let mut world = acting();

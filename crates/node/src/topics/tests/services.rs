@@ -257,6 +257,62 @@ fn calls(world: &mut World, name: &str, call: u64) {
 }
 
 #[test]
+fn calls_and_responses_that_are_too_large_fail_with_both_sizes_and_the_key() {
+    let robot =
+        "peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }\nlimits: { max_message: 2kB }";
+    let base = format!("{CLIENT}\nlimits: {{ max_message: 4kB }}");
+    for (serving, calling) in
+        [(robot.to_owned(), base.clone()), (robot.replace("2kB", "8kB"), base)]
+    {
+        let mut world = World::pair(&serving, &calling);
+        world.says(0, Event::ServiceOffered(service("/a")));
+        world.run(SECOND);
+        dealings(&mut world, 1);
+        let is_response = serving.contains("8kB");
+        let size = if is_response { 1 } else { 3000 };
+        let request = Bytes::from(vec![b'x'; size]);
+        world.says(1, Event::Called { service: "/a".into(), call: 1, request });
+        world.run(SECOND);
+        if is_response {
+            let outcome = Ok(Bytes::from(vec![b'x'; 5000]));
+            world.says(0, Event::Answered { service: "/a".into(), call: 1, outcome });
+        }
+        world.run(6 * SECOND);
+        let told = dealings(&mut world, 1);
+        let sizes =
+            if is_response { ["5002", "4000", "'base'"] } else { ["3001", "2000", "'robot'"] };
+        for word in sizes.into_iter().chain(["fail /a 1 ", "limits.max_message"]) {
+            assert!(told[0].contains(word), "no '{word}' in {told:?}");
+        }
+        for side in [0, 1] {
+            assert!(world.noticed(side, &[sizes[0], sizes[1], sizes[2], "limits.max_message"]));
+        }
+        // The next call is served.
+        calls(&mut world, "/a", 2);
+        let number = 1 + u64::from(is_response);
+        assert_eq!(dealings(&mut world, 0).last().unwrap(), &format!("call /a {number} x 5s"));
+    }
+}
+
+#[test]
+fn a_response_too_large_for_its_own_node_is_an_error_to_the_caller() {
+    let robot =
+        "peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }\nlimits: { max_message: 2kB }";
+    let mut world = World::pair(robot, CLIENT);
+    world.says(0, Event::ServiceOffered(service("/a")));
+    world.run(SECOND);
+    calls(&mut world, "/a", 1);
+    dealings(&mut world, 1);
+    let outcome = Ok(Bytes::from(vec![b'x'; 2000]));
+    world.says(0, Event::Answered { service: "/a".into(), call: 1, outcome });
+    world.run(SECOND);
+    let told = dealings(&mut world, 1);
+    for word in ["fail /a 1 ", "2002 bytes", "2000", "limits.max_message"] {
+        assert!(told[0].contains(word), "no '{word}' in {told:?}");
+    }
+}
+
+#[test]
 fn after_a_restart_in_another_order_each_call_reaches_its_own_service() {
     let mut world = restarted(&["/a", "/b", "/c"]);
     // Each number belongs to another service now, and nobody serves /b any more.

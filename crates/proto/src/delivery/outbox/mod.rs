@@ -438,18 +438,28 @@ impl Outbox {
         }
     }
 
-    /// Drops messages that are not begun until the rest drains in time. The newest message of each
-    /// source remains, so that a slow link still carries some of each topic.
+    /// Drops messages that are not begun until the rest drains in time: those that wait for too many
+    /// bytes of their priority and above. The newest message of each source remains, so that a slow
+    /// link still carries some of each topic.
     fn enforce_time(&mut self, queue_time: Duration, rate_bps: u64) {
         let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
-        while u128::from(self.store.waiting_bytes()) > bound {
-            let victim = self.store.eviction_order().find(|(id, message)| {
-                let queue = &self.channels[&message.channel].sources[&message.source];
-                message.number.is_none() && queue.unsent.last() != Some(id)
-            });
-            let Some((id, _)) = victim else { return };
+        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
+        while let Some(rank) = self.store.rank_behind(bound) {
+            let Some(id) = self.first_not_begun(rank) else { return };
             self.drop_message(id, DropReason::Overflow);
         }
+    }
+
+    /// The first message to evict of a rank and below that is not begun, and not the newest one of
+    /// its source.
+    fn first_not_begun(&self, rank: u16) -> Option<MessageId> {
+        let order = self.store.eviction_order();
+        let mut order = order.take_while(|(_, message)| message.order.rank.0 <= rank);
+        let found = order.find(|(id, message)| {
+            let queue = &self.channels[&message.channel].sources[&message.source];
+            message.number.is_none() && queue.unsent.last() != Some(id)
+        });
+        found.map(|(id, _)| id)
     }
 
     /// Drops messages that expired before they were sent completely, and messages suspected lost

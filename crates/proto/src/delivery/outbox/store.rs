@@ -68,7 +68,8 @@ struct Derived {
     expiry: Option<Instant>,
     /// By rank, lowest first, then messages that are not begun. Control messages are not evicted.
     eviction: Option<(u16, bool)>,
-    waiting_bytes: u64,
+    /// Bytes still to be sent, and their rank.
+    waiting: (u16, u64),
     backlog: Option<RelayOrigin>,
 }
 
@@ -146,7 +147,7 @@ impl Outgoing {
             expiry: self.next_check(),
             eviction: (self.channel != CONTROL)
                 .then_some((self.order.rank.0, self.number.is_some())),
-            waiting_bytes,
+            waiting: (self.order.rank.0, waiting_bytes),
             backlog: self.origin.filter(|_| queued || self.is_forwarded_again),
         }
     }
@@ -161,6 +162,8 @@ pub(super) struct MessageStore {
     eviction_order: BTreeSet<(u16, bool, MessageId)>,
     held_bytes: usize,
     waiting_bytes: u64,
+    /// The same for each rank; of the ranks of channels, and so bounded.
+    waiting_of_ranks: BTreeMap<u16, u64>,
     pub(super) backlog: Backlog,
 }
 
@@ -209,10 +212,28 @@ impl MessageStore {
             before.eviction.map(|it| self.eviction_order.remove(&entry(it)));
             self.eviction_order.extend(after.eviction.map(entry));
         }
-        self.waiting_bytes = self.waiting_bytes - before.waiting_bytes + after.waiting_bytes;
+        match (before.waiting, after.waiting) {
+            ((old, less), (new, more)) if old == new => self.count_waiting(old, less, more),
+            ((old, less), (new, more)) => {
+                self.count_waiting(old, less, 0);
+                self.count_waiting(new, 0, more);
+            }
+        }
         if before.backlog != after.backlog {
             before.backlog.into_iter().for_each(|origin| self.backlog.remove(origin, len as u64));
             after.backlog.into_iter().for_each(|origin| self.backlog.add(origin, len as u64));
+        }
+    }
+
+    fn count_waiting(&mut self, rank: u16, less: u64, more: u64) {
+        if less == more {
+            return;
+        }
+        self.waiting_bytes = self.waiting_bytes - less + more;
+        let bytes = self.waiting_of_ranks.entry(rank).or_default();
+        *bytes = *bytes - less + more;
+        if *bytes == 0 {
+            self.waiting_of_ranks.remove(&rank);
         }
     }
 
@@ -248,6 +269,16 @@ impl MessageStore {
     pub(super) fn eviction_order(&self) -> impl Iterator<Item = (MessageId, &Outgoing)> {
         let ids = self.eviction_order.iter().map(|(_, _, id)| *id);
         ids.filter_map(|id| Some((id, self.messages.get(&id)?)))
+    }
+
+    /// The most urgent rank at which more than `bound` bytes of it and of more urgent ones wait.
+    pub(super) fn rank_behind(&self, bound: u64) -> Option<u16> {
+        let mut ahead = 0;
+        let ranks = self.waiting_of_ranks.iter().rev();
+        ranks.map(|(rank, bytes)| (*rank, *bytes)).find_map(|(rank, bytes)| {
+            ahead += bytes;
+            (ahead > bound).then_some(rank)
+        })
     }
 
     /// Bytes of all messages.

@@ -141,6 +141,7 @@ fn options(domain: u32, range: Range, name: &str) -> Ros2Options {
         max_message: MAX_MESSAGE,
         installed: Installed::new(vec![installation("kilted")]),
         deliveries: None,
+        goals: None,
     }
 }
 

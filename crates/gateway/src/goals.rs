@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests and responses about goals of an action, as CDR of ROS 2. Pure.
+
+use crate::mapping::{ActionCall, action_call};
+use bytes::Bytes;
+
+/// Bytes of a request's encapsulation and of the goal's id behind it (unique_identifier_msgs/UUID).
+const ENCAPSULATION: usize = 4;
+const ID: usize = 16;
+/// Largest request that may be sent again, in bytes. Those of ROS 2 have 20 and 28.
+const MAX_REPEATABLE: usize = 64;
+
+/// What a call does to the goals of an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// It starts this goal. The encapsulation and the id.
+    NewGoal(Bytes),
+    /// It asks for the result of one goal, or cancels it. The request, to send it again.
+    Goal(Bytes),
+    /// It cancels several goals.
+    Goals,
+}
+
+/// What a request of a service concerns. `None`: no service of an action, or no request of it.
+pub fn about(service: &str, request: &Bytes) -> Option<About> {
+    let call = action_call(service)?;
+    let goal = request.get(ENCAPSULATION..ENCAPSULATION + ID)?;
+    match call {
+        // The copy does not keep the whole goal in memory.
+        ActionCall::SendGoal => {
+            Some(About::NewGoal(Bytes::copy_from_slice(&request[..ENCAPSULATION + ID])))
+        }
+        _ if request.len() > MAX_REPEATABLE => None,
+        // Sent again, a cancellation of several goals would end later ones as well.
+        ActionCall::CancelGoal if goal.iter().all(|byte| *byte == 0) => Some(About::Goals),
+        ActionCall::CancelGoal | ActionCall::GetResult => Some(About::Goal(request.clone())),
+    }
+}
+
+/// The part of a request about goals that is kept over a restart; `None` for other requests.
+pub fn kept_request(service: &str, request: &Bytes) -> Option<Bytes> {
+    match about(service, request)? {
+        About::NewGoal(goal) => Some(goal),
+        About::Goal(_) | About::Goals => Some(request.clone()),
+    }
+}
+
+const CANCEL_TYPE: &str = "action_msgs/srv/CancelGoal";
+/// `SendGoal.Response` of any action as CDR: not accepted, at time 0.
+const NOT_ACCEPTED: [u8; 16] = [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// `CancelGoal.Response` as CDR: `ERROR_REJECTED`, and no goals.
+const NOT_CANCELLED: [u8; 12] = [0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+
+/// The response of a failed call, if its type can express a refusal.
+pub fn refusal(service: &str, type_name: &str) -> Option<Bytes> {
+    match action_call(service)? {
+        ActionCall::SendGoal if type_name.ends_with("_SendGoal") => {
+            Some(Bytes::from_static(&NOT_ACCEPTED))
+        }
+        ActionCall::CancelGoal if type_name == CANCEL_TYPE => {
+            Some(Bytes::from_static(&NOT_CANCELLED))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_services_of_an_action_that_can_express_it_are_refused() {
+        let goal = refusal("/a/_action/send_goal", "b/action/C_SendGoal");
+        assert_eq!(goal.unwrap(), NOT_ACCEPTED[..]);
+        assert_eq!(refusal("/a/_action/cancel_goal", CANCEL_TYPE).unwrap(), NOT_CANCELLED[..]);
+        for (service, type_name) in [
+            ("/a/_action/get_result", "b/action/C_GetResult"),
+            ("/a/_action/send_goal", "std_srvs/srv/SetBool"),
+            ("/a/_action/cancel_goal", "std_srvs/srv/SetBool"),
+            ("/a/send_goal", "b/action/C_SendGoal"),
+        ] {
+            assert_eq!(refusal(service, type_name), None, "{service} {type_name}");
+        }
+    }
+}
