@@ -53,6 +53,26 @@ fn one_hop_of_pound_arrives_whole_and_the_laser_overtakes_the_image() {
     assert!((2.0..10.0).contains(&laser), "{laser} ms");
 }
 
+/// A map is repaired as long as it takes. A laser next to it waits for the packet that is being sent,
+/// and no longer.
+#[test]
+fn a_large_map_arrives_and_the_laser_waits_for_one_of_its_packets() {
+    let figures = figures("large-map.yaml");
+    for (link, packet_ms) in [("slow", 12.0), ("fast", 2.4)] {
+        let map = flow(&figures, &format!("map-{link}"));
+        assert_eq!(map["received"], 1, "{map}");
+        let delay = |flow: &Value, name| flow["delay_ms"][name].as_f64().unwrap();
+        assert!(delay(map, "mean") > 10_000.0, "{map}");
+        let alone = flow(&figures, &format!("laser-{link}-alone"));
+        let laser = flow(&figures, &format!("laser-{link}"));
+        assert_eq!(laser["received"], laser["sent"]);
+        for name in ["mean", "p99"] {
+            let added = delay(laser, name) - delay(alone, name);
+            assert!(added < packet_ms * 1.2, "{link}: {name} is {added} ms longer");
+        }
+    }
+}
+
 #[test]
 fn tcp_is_refused_by_its_line_and_led_to_real_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -175,13 +175,20 @@ fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
     // The peer acknowledges all but the fragments of the map.
     net.nodes[0].pipe.longest = 1200;
     net.send(0, P, map, payload(MAP, MAP_BYTES));
+    let mut repairs = Vec::new();
     for n in 0..6000 {
         net.send(0, P, scan, payload(n, 1000));
         net.run(20 * MS);
+        let link = net.nodes[0].endpoint.links().next().unwrap();
+        repairs.push(net.nodes[0].endpoint.link(link).stats.repair_bytes);
     }
     assert_eq!((arrivals(&net, map), arrivals(&net, scan)), (0, 6000));
     let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, map).unwrap();
     assert_eq!(stats.dropped.get(DropReason::Lost), 1, "{stats:?}");
+    // Within 25 s it is over; until then repairs have their share of the link's rate.
+    let share = 0.3 * (MAP_BYTES as f64 + 25.0 * 6_000_000.0 / 8.0);
+    assert!((repairs[1250] as f64) < share, "{} bytes", repairs[1250]);
+    assert_eq!(repairs[1250], repairs[5999]);
     net.check_conservation(0, P, &[map, scan]);
 }
 
