@@ -122,6 +122,8 @@ pub(crate) struct Incoming {
     pub(crate) expires: Option<Instant>,
     /// When it had the age in `origin`.
     pub(crate) arrived: Instant,
+    /// Whether its publisher left meanwhile: the message is not kept for late joiners.
+    pub(crate) has_left: bool,
 }
 
 impl Job {

@@ -529,7 +529,13 @@ impl Topics {
             }
         }
         let is_usual = !(origin.best_effort && local.topic.qos.reliable);
-        let content = origin::emit(message.source.number, &origin, is_usual, &message.payload);
+        let content = origin::emit(
+            message.source.number,
+            &origin,
+            is_usual,
+            local.revision,
+            &message.payload,
+        );
         let (encoded, published) = (message.encoded, message.published);
         self.send_payload(now, key, &message.topic, content, (encoded, published));
     }

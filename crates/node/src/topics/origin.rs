@@ -24,7 +24,7 @@ const LIFESPAN: u8 = 64;
 
 /// The publishers whose messages are kept for late joiners, by number. After it, the messages of
 /// others are no longer kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Presence {
     /// Counts the presence messages of a session, so that an older one has no effect.
     pub(super) revision: u32,
@@ -38,13 +38,25 @@ const _: () = assert!(MAX_SOURCES <= u64::BITS);
 /// A received payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    Message { number: u32, origin: Origin, payload: Bytes },
+    Message {
+        number: u32,
+        origin: Origin,
+        /// Of the last presence message before it; 0 if its publisher does not keep it.
+        revision: u32,
+        payload: Bytes,
+    },
     Presence(Presence),
 }
 
 /// Returns source number and payload on the wire. `is_usual`: the publisher has the reliability that
-/// the offer of the topic states.
-pub(super) fn emit(number: u32, origin: &Origin, is_usual: bool, payload: &Bytes) -> (u32, Bytes) {
+/// the offer of the topic states. `revision`: of the last presence message.
+pub(super) fn emit(
+    number: u32,
+    origin: &Origin,
+    is_usual: bool,
+    revision: u32,
+    payload: &Bytes,
+) -> (u32, Bytes) {
     let mut flags = if is_usual || !origin.best_effort { 0 } else { BEST_EFFORT };
     if let Some(kept) = &origin.kept {
         flags |= KEPT;
@@ -56,11 +68,12 @@ pub(super) fn emit(number: u32, origin: &Origin, is_usual: bool, payload: &Bytes
     if flags == 0 {
         return (number, payload.clone());
     }
-    let mut out = BytesMut::with_capacity(17 + payload.len());
+    let mut out = BytesMut::with_capacity(21 + payload.len());
     out.put_u8(flags);
     if let Some(kept) = &origin.kept {
         out.put_u64_le(kept.identity);
         out.put_u32_le(kept.depth);
+        out.put_u32_le(revision);
         if let Some(lifespan) = kept.lifespan {
             out.put_u32_le(u32::try_from(lifespan.as_millis()).unwrap_or(u32::MAX));
         }
@@ -70,6 +83,11 @@ pub(super) fn emit(number: u32, origin: &Origin, is_usual: bool, payload: &Bytes
 }
 
 impl Presence {
+    /// Whether a publisher has kept messages.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.sources.checked_shr(number).is_some_and(|bits| bits & 1 == 1)
+    }
+
     /// Returns the payload on the wire.
     pub(super) fn emit(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(13);
@@ -86,7 +104,7 @@ pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option
     let number = source & SOURCE_BITS;
     if source & WITH_HEADER == 0 {
         let origin = Origin { best_effort: is_best_effort, ..Origin::default() };
-        return Some(Content::Message { number, origin, payload });
+        return Some(Content::Message { number, origin, revision: 0, payload });
     }
     let (flags, rest) = payload.split_first()?;
     if flags & PRESENCE != 0 {
@@ -99,10 +117,12 @@ pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option
     }
     let best_effort = is_best_effort || flags & BEST_EFFORT != 0;
     let mut origin = Origin { best_effort, ..Origin::default() };
-    let mut header_bytes = 1;
+    let (mut header_bytes, mut revision) = (1, 0);
     if flags & KEPT != 0 {
         let (identity, rest) = rest.split_first_chunk()?;
         let (depth, rest) = rest.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        revision = u32::from_le_bytes(*number);
         let lifespan = match flags & LIFESPAN != 0 {
             true => Some(u32::from_le_bytes(*rest.first_chunk()?)),
             false => None,
@@ -115,16 +135,18 @@ pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option
             is_for_later_ones: flags & FOR_LATER_ONES != 0,
             lifespan: lifespan.map(|it| Duration::from_millis(it.into())),
         });
-        header_bytes += if lifespan.is_some() { 16 } else { 12 };
+        header_bytes += if lifespan.is_some() { 20 } else { 16 };
     }
-    Some(Content::Message { number, origin, payload: payload.slice(header_bytes..) })
+    let payload = payload.slice(header_bytes..);
+    Some(Content::Message { number, origin, revision, payload })
 }
 
-/// Returns the identity of a message on the wire, if its publisher keeps it.
-pub(super) fn identity(source: u32, payload: &[u8]) -> Option<u64> {
-    let (flags, rest) = payload.split_first().filter(|_| source & WITH_HEADER != 0)?;
-    let is_kept = flags & (KEPT | PRESENCE) == KEPT;
-    rest.first_chunk().filter(|_| is_kept).map(|it| u64::from_le_bytes(*it))
+/// Whether a message on the wire is that of a publisher with an identity.
+pub(super) fn is_of(source: u32, payload: &[u8], number: u32, identity: u64) -> bool {
+    let header = payload.split_first().filter(|_| source == number | WITH_HEADER);
+    header.is_some_and(|(flags, rest)| {
+        flags & (KEPT | PRESENCE) == KEPT && rest.first_chunk() == Some(&identity.to_le_bytes())
+    })
 }
 
 #[cfg(test)]
@@ -143,16 +165,22 @@ mod tests {
         for kept in [None, kept(false), kept(true)] {
             for best_effort in [false, true] {
                 let origin = Origin { kept, best_effort, age: Duration::ZERO };
-                let (source, bytes) = emit(5, &origin, false, &payload);
+                let (source, bytes) = emit(5, &origin, false, 9, &payload);
                 let is_plain = origin == Origin::default();
                 assert_eq!((source == 5, bytes == payload), (is_plain, is_plain));
-                assert_eq!(identity(source, &bytes), kept.map(|it| it.identity));
-                let message = Content::Message { number: 5, origin, payload: payload.clone() };
+                let identity = kept.map_or(0, |it| it.identity);
+                assert_eq!(is_of(source, &bytes, 5, identity), kept.is_some());
+                assert!(!is_of(source, &bytes, 6, identity));
+                let message = Content::Message {
+                    number: 5,
+                    origin,
+                    revision: if origin.kept.is_some() { 9 } else { 0 },
+                    payload: payload.clone(),
+                };
                 assert_eq!(parse(source, false, bytes), Some(message));
             }
         }
         let presence = Presence { revision: 7, sources: 1 << 63 };
-        assert_eq!(identity(PRESENCE_SOURCE, &presence.emit()), None);
         let read = parse(PRESENCE_SOURCE, false, presence.emit());
         assert_eq!(read, Some(Content::Presence(presence)));
     }

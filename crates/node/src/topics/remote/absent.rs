@@ -71,8 +71,8 @@ impl Topics {
         let kept = message.origin.kept.filter(|kept| kept.is_repeatable);
         kept.is_some_and(|kept| {
             let mut pending = self.endpoint.pending(key.peer, key.channel);
-            pending
-                .any(|(source, payload)| origin::identity(source, payload) == Some(kept.identity))
+            let number = message.source.number;
+            pending.any(|(source, payload)| origin::is_of(source, payload, number, kept.identity))
         })
     }
 

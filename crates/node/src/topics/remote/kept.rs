@@ -9,11 +9,18 @@ use tautline_gateway::Kept;
 /// Publishers have the numbers of the peer's current session.
 #[derive(Debug, Default)]
 pub(super) struct KeptMessages {
-    /// Identities and lengths of the messages of each publisher, oldest first.
-    publishers: BTreeMap<u32, VecDeque<(u64, usize)>>,
-    /// The revision of the last presence message.
-    revision: u32,
+    publishers: BTreeMap<u32, Publisher>,
+    /// The last presence message.
+    presence: Presence,
     bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Publisher {
+    /// Identities and lengths of its messages, oldest first.
+    messages: VecDeque<(u64, usize)>,
+    /// The revision of its last message.
+    revision: u32,
 }
 
 impl KeptMessages {
@@ -28,22 +35,35 @@ impl KeptMessages {
 
     /// Whether a message repeats one that is kept.
     pub(super) fn has(&self, number: u32, kept: &Kept) -> bool {
-        let mut messages = self.publishers.get(&number).into_iter().flatten();
+        let mut messages = self.publishers.get(&number).into_iter().flat_map(|it| &it.messages);
         kept.is_repeatable && messages.any(|(identity, _)| *identity == kept.identity)
     }
 
     /// Returns the bytes that would be kept after another message of `len` bytes.
     pub(super) fn bytes_with(&self, number: u32, len: usize, depth: u32) -> usize {
-        let known = self.publishers.get(&number);
+        let known = self.publishers.get(&number).map(|it| &it.messages);
         let surplus = known.map_or(0, |it| (it.len() + 1).saturating_sub(depth.max(1) as usize));
         let oldest = known.into_iter().flatten().take(surplus);
         self.bytes - oldest.map(|(_, bytes)| bytes).sum::<usize>() + len
     }
 
-    /// Counts another published message.
-    pub(super) fn add(&mut self, number: u32, (identity, len): (u64, usize), depth: u32) {
+    /// Whether the peer has reported that a publisher left after it sent a message.
+    pub(super) fn has_left(&self, number: u32, revision: u32) -> bool {
+        revision < self.presence.revision && !self.presence.has(number)
+    }
+
+    /// Counts another published message, sent with a revision.
+    pub(super) fn add(
+        &mut self,
+        number: u32,
+        (identity, len): (u64, usize),
+        depth: u32,
+        revision: u32,
+    ) {
         self.bytes = self.bytes_with(number, len, depth);
-        let messages = self.publishers.entry(number).or_default();
+        let publisher = self.publishers.entry(number).or_default();
+        publisher.revision = publisher.revision.max(revision);
+        let messages = &mut publisher.messages;
         messages.push_back((identity, len));
         while messages.len() > depth.max(1) as usize {
             messages.pop_front();
@@ -52,15 +72,15 @@ impl KeptMessages {
 
     /// Forgets the publishers that the peer does not have any more; returns their numbers.
     pub(super) fn on_presence(&mut self, presence: Presence) -> Vec<u32> {
-        if presence.revision <= self.revision {
+        if presence.revision <= self.presence.revision {
             return Vec::new();
         }
-        self.revision = presence.revision;
-        let is_present =
-            |number: u32| presence.sources.checked_shr(number).is_some_and(|bits| bits & 1 == 1);
-        let gone = self.publishers.extract_if(.., |number, _| !is_present(*number));
-        let gone: Vec<(u32, VecDeque<_>)> = gone.collect();
-        let bytes = gone.iter().flat_map(|(_, messages)| messages).map(|(_, bytes)| bytes);
+        self.presence = presence;
+        let has_left = |number: &u32, it: &mut Publisher| {
+            it.revision < presence.revision && !presence.has(*number)
+        };
+        let gone: Vec<(u32, Publisher)> = self.publishers.extract_if(.., has_left).collect();
+        let bytes = gone.iter().flat_map(|(_, it)| &it.messages).map(|(_, bytes)| bytes);
         self.bytes -= bytes.sum::<usize>();
         gone.into_iter().map(|(number, _)| number).collect()
     }
@@ -74,19 +94,19 @@ mod tests {
     fn the_last_messages_of_each_publisher_count() {
         let mut kept = KeptMessages::default();
         for len in [100, 200, 300] {
-            kept.add(1, (0, len), 2);
+            kept.add(1, (0, len), 2, 0);
         }
         assert_eq!(kept.bytes(), 500);
         assert_eq!(kept.bytes_with(1, 7, 2), 307);
         assert_eq!(kept.bytes_with(2, 7, 2), 507);
-        kept.add(1, (0, 7), 1);
+        kept.add(1, (0, 7), 1, 0);
         assert_eq!(kept.bytes(), 7);
     }
 
     #[test]
     fn a_message_is_repeated_only_where_its_identity_is_certain() {
         let mut known = KeptMessages::default();
-        known.add(3, (30, 1), 1);
+        known.add(3, (30, 1), 1, 0);
         let kept =
             |identity, is_repeatable| Kept { identity, depth: 1, is_repeatable, ..Kept::default() };
         assert!(known.has(3, &kept(30, true)) && !known.has(3, &kept(30, false)));
@@ -96,12 +116,18 @@ mod tests {
     #[test]
     fn messages_of_publishers_that_left_are_forgotten() {
         let mut known = KeptMessages::default();
-        known.add(0, (0, 100), 1);
-        known.add(5, (5, 100), 1);
+        known.add(0, (0, 100), 1, 0);
+        known.add(5, (5, 100), 1, 0);
         let presence = |revision, sources| Presence { revision, sources };
         assert_eq!(known.on_presence(presence(1, 0b10_0001)), [0; 0]);
         assert_eq!(known.on_presence(presence(3, 0b10_0000)), [0]);
         assert_eq!(known.on_presence(presence(2, 0)), [0; 0], "an older one");
+        assert!(known.has_left(0, 2), "sent before");
+        assert!(!known.has_left(0, 3) && !known.has_left(5, 0));
+        // A new publisher has the number, and its message overtakes the report.
+        known.add(0, (0, 100), 1, 4);
+        assert_eq!(known.on_presence(presence(4, 0b10_0000)), [0; 0]);
+        assert_eq!(known.on_presence(presence(5, 0b10_0000)), [0]);
         assert_eq!((known.bytes(), known.publishers()), (100, vec![5]));
     }
 }

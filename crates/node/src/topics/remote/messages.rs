@@ -20,10 +20,10 @@ impl Topics {
         }
         let Some(remote) = self.remote.get(key) else { return };
         let is_best_effort = !remote.topic.qos.reliable;
-        let (number, origin, payload) =
+        let (number, origin, revision, payload) =
             match origin::parse(message.source, is_best_effort, message.payload) {
-                Some(Content::Message { number, origin, payload }) => {
-                    (number, Origin { age: message.age, ..origin }, payload)
+                Some(Content::Message { number, origin, revision, payload }) => {
+                    (number, Origin { age: message.age, ..origin }, revision, payload)
                 }
                 Some(Content::Presence(presence)) => {
                     let gone = self.remote.get_mut(key).map(|it| it.kept.on_presence(presence));
@@ -39,11 +39,14 @@ impl Topics {
         if !self.within_rate(now, key, bytes) || !self.is_of_its_type(now, key, &message) {
             return;
         }
-        if origin.kept.is_some_and(|kept| !self.keep(now, key, number, kept, bytes)) {
+        if let Some(kept) = origin.kept
+            && !self.keep(now, key, (number, revision), kept, bytes)
+        {
             return;
         }
         let source = Source::at_peer(key.peer.0, number);
         let Some(remote) = self.remote.get_mut(key) else { return };
+        let has_left = origin.kept.is_some() && remote.kept.has_left(number, revision);
         remote.encoded |= message.encoded;
         let translator = remote.translation.translator();
         let topic = remote.topic.name.clone();
@@ -64,6 +67,7 @@ impl Topics {
             checker,
             expires,
             arrived,
+            has_left,
         };
         match is_decoded {
             true => self.codec(Job::Decode(message)),
@@ -81,7 +85,7 @@ impl Topics {
     }
 
     fn publish_message(&mut self, now: Instant, message: Incoming) {
-        let Incoming { key, topic, source, payload, origin, arrived, .. } = message;
+        let Incoming { key, topic, source, payload, origin, arrived, has_left, .. } = message;
         let Some(remote) = self.remote.get_mut(key) else { return };
         let Some(payload) = remote.held.hold(payload) else {
             remote.not_held += 1;
@@ -94,7 +98,11 @@ impl Topics {
         };
         self.rearm(now, &topic);
         let origin = Origin { age: origin.age + now.since(arrived), ..origin };
+        let gone = has_left.then(|| topic.clone());
         self.gateway(Command::Publish { topic, source, payload, origin });
+        if let Some(topic) = gone {
+            self.gateway(Command::Forget { topic, source: Some(source) });
+        }
     }
 
     /// Counts a message that its publisher keeps; `false` if it is kept here already, or does not
@@ -103,7 +111,7 @@ impl Topics {
         &mut self,
         now: Instant,
         key: ChannelKey,
-        number: u32,
+        (number, revision): (u32, u32),
         kept: Kept,
         bytes: usize,
     ) -> bool {
@@ -112,10 +120,13 @@ impl Topics {
         if remote.kept.has(number, &kept) {
             return false;
         }
+        if remote.kept.has_left(number, revision) {
+            return true;
+        }
         let depth = kept.depth.min(HISTORY_DEPTH);
         let others = others - remote.kept.bytes();
         if others + remote.kept.bytes_with(number, bytes, depth) <= LATCHED_BYTES {
-            remote.kept.add(number, (kept.identity, bytes), depth);
+            remote.kept.add(number, (kept.identity, bytes), depth, revision);
             return true;
         }
         let (name, peer) = (remote.topic.name.clone(), self.peer_name(key.peer));
