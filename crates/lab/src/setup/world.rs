@@ -3,6 +3,7 @@
 //! the radio model.
 
 use crate::air::{self, Air, Punctuality};
+use crate::rig::enclosure::SCRATCH;
 use crate::rig::namespace::{self, Namespaces};
 use crate::rig::processes::{run, wait_for};
 use crate::rig::staging;
@@ -21,6 +22,10 @@ const _: () = assert!(MTU == air::MTU);
 const BURST_BYTES: u32 = 3200;
 /// Limit of the kernel's queue, bytes, as an ordinary interface has it.
 const QUEUE_BYTES: u32 = 100_000;
+
+/// Script that runs a program with the given folder as /dev/shm. Network namespaces share it, and Fast
+/// DDS names its ports there by numbers: those of two computers would be the same.
+const OWN_MEMORY: &str = r#"mkdir -p "$0" && mount --bind "$0" /dev/shm && exec "$@""#;
 
 /// Longest wait until the kernel marks a connected interface as running.
 const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
@@ -103,9 +108,12 @@ impl Computer {
         })
     }
 
-    /// Returns a command that runs `program` on this computer.
+    /// Returns a command that runs `program` on this computer, with its own shared memory.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        namespace::command(&self.name, program)
+        let mut command = namespace::command(&self.name, "unshare");
+        command.args(["--mount", "--", "sh", "-c", OWN_MEMORY]);
+        command.arg(format!("{SCRATCH}/{}.shm", self.name)).arg(program);
+        command
     }
 
     /// Returns its entry among the peers of another node's file ([`crate::rig::node_file::NodeFile`]).
