@@ -185,10 +185,11 @@ fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
     assert_eq!((arrivals(&net, map), arrivals(&net, scan)), (0, 6000));
     let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, map).unwrap();
     assert_eq!(stats.dropped.get(DropReason::Lost), 1, "{stats:?}");
-    // Within 25 s it is over; until then repairs have their share of the link's rate.
-    let share = 0.3 * (MAP_BYTES as f64 + 25.0 * 6_000_000.0 / 8.0);
-    assert!((repairs[1250] as f64) < share, "{} bytes", repairs[1250]);
-    assert_eq!(repairs[1250], repairs[5999]);
+    // Within 30 s it is over. Until then repairs have their share of the bytes sent for the first time,
+    // a burst of 64 KiB and 8 kB/s.
+    let first = MAP_BYTES as u64 + 1500 * 1000;
+    assert!(repairs[1500] < first * 3 / 10 + 65_536 + 30 * 8_000, "{} bytes", repairs[1500]);
+    assert_eq!(repairs[1500], repairs[5999]);
     net.check_conservation(0, P, &[map, scan]);
 }
 
@@ -237,5 +238,5 @@ fn losses_of_seconds_around_an_outage_cost_seconds() {
     }
     let taken = await_map(&mut net, map, Duration::from_secs(600));
     println!("{taken:?} after more losses than the budget of repairs covers");
-    assert!(taken < 5_000 * MS, "{taken:?}");
+    assert!(taken < 6_000 * MS, "{taken:?}");
 }

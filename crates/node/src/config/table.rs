@@ -474,7 +474,7 @@ const LIMITS: &[Setting] = &[
     key("reassembly_bytes", Kind::Bytes("1kB", "4GiB"), Value("64MiB"))
         .doc("Maximum bytes of incomplete messages from one peer; at least max_message."),
     key("repair_budget", Kind::Share, Value("30%"))
-        .doc("Fraction of the sent bytes that repairs may add."),
+        .doc("Fraction of the sent bytes that repairs may add, and of the rate of a link on which there are only repairs to send."),
 ];
 
 const REALTIME: &[Setting] = &[

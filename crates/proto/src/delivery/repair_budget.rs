@@ -2,12 +2,14 @@
 //! The repair budget: a fraction of the bytes that are sent for the first time, so that repairs do
 //! not increase congestion.
 
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
-/// Bytes of repairs in a burst.
+/// Bytes of repairs in a burst, unless the messages that are being sent have earned more.
 const BURST: i64 = 65_536;
 /// Least bytes of repairs per second that are allowed regardless of other data.
 const TRICKLE: i64 = 8_000;
+/// After this time with nothing but repairs to send, they have a share of the link.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The repair budget of one peer.
 #[derive(Debug)]
@@ -15,7 +17,10 @@ pub(crate) struct RepairBudget {
     /// Remaining bytes; the last repair may overdraw it.
     credit: i64,
     percent: u32,
+    /// Bytes of the messages that are begun and not yet delivered or dropped.
+    begun: i64,
     last_trickle: Instant,
+    last_first: Instant,
     /// Bytes per second that are allowed regardless of other data.
     trickle: i64,
 }
@@ -23,7 +28,14 @@ pub(crate) struct RepairBudget {
 impl RepairBudget {
     /// A budget of `percent` of the bytes sent for the first time.
     pub(crate) fn new(percent: u32) -> Self {
-        Self { credit: BURST, percent, last_trickle: Instant::default(), trickle: TRICKLE }
+        Self {
+            credit: BURST,
+            percent,
+            begun: 0,
+            last_first: Instant::default(),
+            last_trickle: Instant::default(),
+            trickle: TRICKLE,
+        }
     }
 
     /// Changes the percentage; debt remains.
@@ -39,6 +51,7 @@ impl RepairBudget {
     /// data (`None`). Repairs alone may take the same share of the link as with other data.
     pub(crate) fn set_idle(&mut self, now: Instant, idle_bps: Option<u64>) {
         self.trickle(now);
+        let idle_bps = idle_bps.filter(|_| now.since(self.last_first) >= IDLE_AFTER);
         let idle = idle_bps.map_or(0, |bps| i64::try_from(bps / 8).unwrap_or(i64::MAX));
         self.trickle = self.share(idle).max(TRICKLE);
     }
@@ -53,8 +66,21 @@ impl RepairBudget {
         }
     }
 
+    /// A message is begun. What its bytes earn is kept until it ends: losses may come late.
+    pub(crate) fn begin(&mut self, bytes: u32) {
+        self.begun += i64::from(bytes);
+    }
+
+    /// A message that was begun is delivered or dropped.
+    pub(crate) fn end(&mut self, bytes: u32) {
+        self.begun -= i64::from(bytes);
+        let excess = (self.credit - self.most()).max(0);
+        self.credit -= excess.min(self.share(i64::from(bytes)));
+    }
+
     /// Adds the budget for bytes that were sent for the first time.
-    pub(crate) fn on_first(&mut self, bytes: u32) {
+    pub(crate) fn on_first(&mut self, now: Instant, bytes: u32) {
+        self.last_first = now;
         self.earn(self.share(i64::from(bytes)));
     }
 
@@ -72,8 +98,12 @@ impl RepairBudget {
         bytes.saturating_mul(i64::from(self.percent)) / 100
     }
 
+    fn most(&self) -> i64 {
+        self.share(self.begun).max(BURST)
+    }
+
     fn earn(&mut self, bytes: i64) {
-        let earned = self.credit.saturating_add(bytes).min(BURST);
+        let earned = self.credit.saturating_add(bytes).min(self.most());
         self.credit = self.credit.max(earned);
     }
 }
@@ -83,6 +113,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_large_message_earns_is_kept_until_it_ends() {
+        let mut budget = RepairBudget::new(30);
+        budget.begin(4_000_000);
+        (0..4000).for_each(|_| budget.on_first(Instant(1), 1000));
+        assert_eq!(budget.credit, 1_200_000);
+        budget.on_repair(200_000);
+        budget.trickle(Instant(100_000_000_000));
+        assert_eq!(budget.credit, 1_200_000, "no more than its share");
+        // A refund outlasts it.
+        budget.refund(100_000);
+        budget.end(4_000_000);
+        assert_eq!(budget.credit, 100_000);
+        for _ in 0..1000 {
+            budget.begin(10_000);
+            budget.on_first(Instant(1), 10_000);
+            budget.end(10_000);
+        }
+        assert_eq!((budget.credit, budget.begun), (BURST, 0), "small ones share a burst");
+    }
+
+    #[test]
     fn repairs_alone_take_their_share_of_the_link() {
         let at = |ms: u64| Instant(ms * 1_000_000);
         let mut budget = RepairBudget::new(30);
@@ -90,9 +141,11 @@ mod tests {
         budget.on_repair(165_536);
         budget.set_idle(at(1000), Some(8_000_000));
         budget.set_idle(at(1100), None);
+        budget.on_first(at(1100), 0);
         assert_eq!(budget.credit, -70_000);
+        budget.set_idle(at(1200), Some(8_000_000));
         budget.set_idle(at(2100), Some(0));
-        assert_eq!(budget.credit, -62_000);
+        assert_eq!(budget.credit, -62_000, "not idle for long enough");
         budget.trickle(at(3100));
         assert_eq!(budget.credit, -54_000);
     }

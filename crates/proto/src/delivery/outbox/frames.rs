@@ -317,11 +317,14 @@ impl Outbox {
             true if message.channel == CONTROL || message.spare_is_due => {}
             true => self.repairs.on_repair(piece.len()),
             false if is_parity(message.channel) => {}
-            false => self.repairs.on_first(piece.len()),
+            false => self.repairs.on_first(now, piece.len()),
         }
         let (channel, source, extent) = (message.channel, message.source, message.extent());
         let begins = message.first_sent == Instant::NEVER;
         let first_sent = if begins { now } else { message.first_sent };
+        if begins {
+            self.repairs.begin(extent);
+        }
         if message.number.is_none() {
             self.number_until(channel, source, piece.message);
         }

@@ -491,6 +491,9 @@ impl Outbox {
     /// Removes a message; returns its channel, so that the caller counts the outcome.
     fn take(&mut self, id: MessageId) -> Option<&mut OutChannel> {
         let message = self.store.remove(id)?;
+        if message.first_sent != Instant::NEVER {
+            self.repairs.end(message.extent());
+        }
         let channel = self.channels.get_mut(&message.channel)?;
         if message.is_queued() {
             channel.stats.queued -= 1;
