@@ -9,7 +9,7 @@ LINK ?= token-bucket
 CASE ?= all
 # Empty: 1; 10 of recovery.
 RUNS ?=
-FUZZ_SECONDS ?= 30
+FUZZ_SECONDS ?= 15
 # Empty: all.
 FUZZ_TARGETS ?=
 # full: the studies as documented, about 95 minutes.
@@ -65,7 +65,7 @@ test: setup ros2
 	@# Those of lab run below, as realtime.
 	@cargo test --workspace --exclude tautline-lab --locked -q -- --ignored --list 2>/dev/null \
 		| sed -n 's/: test$$/ (ignored)/p' >> $(NOT_RUN)
-	@$(MAKE) --no-print-directory deny docs smoke realtime fuzz
+	@$(MAKE) --no-print-directory deny docs smoke realtime parity fuzz
 	@echo "make test: passed$$(test ! -s $(NOT_RUN) || sed -z 's/\n/, /g; s/, $$//; s/^/; not run: /' $(NOT_RUN))"
 
 validate: build

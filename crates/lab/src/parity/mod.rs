@@ -171,7 +171,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.collect::<Result<Vec<_>>>().map(|all| all.into_iter().flatten().collect())
     })?;
+    let verdicts = play_again(verdicts, &program, &arguments.output)?;
     print(arguments, &verdicts, started)
+}
+
+/// Plays the situations with a fault once more, each alone and with new programs. On a busy machine a
+/// quiet period may have ended too early; what the daemons do wrong, they do again.
+fn play_again(verdicts: Vec<Verdict>, program: &Path, output: &Path) -> Result<Vec<Verdict>> {
+    let mut settled = Vec::new();
+    for first in verdicts {
+        if first.faults.is_empty() && first.error.is_none() {
+            settled.push(first);
+            continue;
+        }
+        eprintln!("seed {} again, alone", first.seed);
+        let alone = output.join("alone").join(first.seed.to_string());
+        settled.extend(play_all(first.ros, &[first.seed], program, &alone)?);
+    }
+    Ok(settled)
 }
 
 fn print(arguments: &Arguments, verdicts: &[Verdict], started: Instant) -> Result<ExitCode> {

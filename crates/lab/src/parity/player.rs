@@ -43,6 +43,7 @@ pub fn play(world: &mut World, situation: Situation) -> Result<Record> {
         player.at = at;
         player.step(step)
     });
+    player.record.daemons = player.world.statuses();
     player.clear_away(&steps)?;
     played.map(|()| player.record)
 }

@@ -3,6 +3,7 @@
 
 use super::situation::Situation;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// One line of an agent (`ros/parity/leash.py`), apart from those that answer an order.
@@ -105,12 +106,14 @@ pub struct Record {
     pub calm: Vec<usize>,
     /// Steps that failed across Tautline, with the reason.
     pub failed: Vec<(usize, String)>,
+    /// What `tautline status --json` prints of each daemon at the end.
+    pub daemons: Vec<Value>,
 }
 
 impl Record {
     /// An empty record.
     pub fn new(situation: Situation) -> Self {
-        let (plain, tautline) = Default::default();
-        Self { situation, plain, tautline, calm: Vec::new(), failed: Vec::new() }
+        let (plain, tautline, calm, failed, daemons) = Default::default();
+        Self { situation, plain, tautline, calm, failed, daemons }
     }
 }

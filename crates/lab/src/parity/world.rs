@@ -10,6 +10,7 @@ use crate::setup::daemon::{Daemon, DaemonSetup, ros_lines};
 use crate::setup::ros::{Ros, RosProgram, ros2_folder};
 use crate::setup::world::{Computer, Pair};
 use anyhow::{Context, Result};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -134,6 +135,11 @@ impl World {
         let mut topics = status["topics"].as_array().into_iter().flatten();
         Ok(topics
             .any(|it| it["topic"] == topic && it["direction"] == "out" && it["wanted"] == true))
+    }
+
+    /// Returns the state of the daemons that run.
+    pub fn statuses(&self) -> Vec<Value> {
+        self.daemons.iter().flatten().filter_map(|daemon| daemon.status().ok()).collect()
     }
 
     /// Stops or restores everything between the computers.

@@ -524,7 +524,7 @@ impl Topics {
         if let Some(kept) = &mut origin.kept {
             kept.depth = local.depth(message.source);
             let age = now.since(message.published);
-            if kept.lifespan.is_some_and(|lifespan| age > Duration::from(lifespan)) {
+            if kept.lifespan.is_some_and(|lifespan| age > lifespan) {
                 return;
             }
         }
