@@ -17,6 +17,9 @@ LIST_LENGTH = 2
 BYTE_LIST_LENGTH = 32
 
 _lock = threading.Lock()
+# The events have standard output alone: the log of rospy goes where errors go.
+_events = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
 
 
 def report(event, **fields):
@@ -24,8 +27,8 @@ def report(event, **fields):
     fields = dict(event=event, t=time.monotonic(), **fields)
     line = json.dumps(fields) + "\n"
     with _lock:
-        sys.stdout.write(line)
-        sys.stdout.flush()
+        _events.write(line)
+        _events.flush()
 
 
 def obey(orders):

@@ -39,13 +39,13 @@ pub fn play(world: &mut World, situation: Situation) -> Result<Record> {
         given_up: 0,
     };
     let steps = player.record.situation.steps.clone();
-    let played = steps.iter().enumerate().try_for_each(|(at, step)| {
+    steps.iter().enumerate().try_for_each(|(at, step)| {
         player.at = at;
         player.step(step)
-    });
+    })?;
     player.record.daemons = player.world.statuses();
     player.clear_away(&steps)?;
-    played.map(|()| player.record)
+    Ok(player.record)
 }
 
 struct Player<'a> {

@@ -416,7 +416,7 @@ const TOPICS: Naming = Naming {
             .doc("Whether a link whose `budget` is used up still carries the topic."),
         key("order", Kind::OneOf(OrderChoice::WORDS), Value("arrival"))
             .example("sent")
-            .doc("Order in which the peers deliver the messages of a publisher, which may overtake each other on several links or after a repair. `arrival`: each when it is complete, within `keep_last`. `sent`: in the order of publication; a message waits for missing earlier ones, of which the last `keep_last` matter. `newest`: each when it is complete, but none that is older than one already delivered. With keep_last: 1, `arrival` and `sent` do the same as `newest`. `newest` does not apply to transforms and latched topics, where each message counts."),
+            .doc("Order in which the peers deliver the messages of a publisher, which may overtake each other on several links or after a repair. `arrival`: each when it is complete, within `keep_last`. `sent`: in the order of publication; a message waits for missing earlier ones, of which the last `keep_last` matter. `newest`: each when it is complete, but none that is older than one already delivered. With keep_last: 1, `arrival` and `sent` do the same as `newest`. Latched topics have `sent`, with a wait of 1 s unless they set it, since the last message is kept. `newest` does not apply to transforms, where each message counts."),
         key("order_wait", Kind::Duration("1ms", "1s"), Value("200ms"))
             .example("100ms")
             .doc("Maximum time that a complete message waits for missing earlier ones with order: sent, and at most half of the lifespan that it has left. What arrives later is dropped."),

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::mapping::{Compression, LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
+use tautline_proto::wire::control::MAX_ORDER_WAIT;
 use tautline_proto::{
     ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkSet, LinkUse,
     Message, OfferedQos, OfferedTopic, PeerId, Role, SendError,
@@ -617,7 +618,7 @@ pub(super) fn channel_config(
                 keeping: topic.qos.keeping,
             },
             role: Role::Topic,
-            order: order(treatment, all_count),
+            order: order(treatment, topic.qos.transient_local, all_count),
         },
         definition: topic.definition.clone(),
         repair: treatment.repair,
@@ -627,9 +628,11 @@ pub(super) fn channel_config(
     }
 }
 
-fn order(treatment: &Treatment, all_count: bool) -> DeliveryOrder {
+fn order(treatment: &Treatment, is_kept: bool, all_count: bool) -> DeliveryOrder {
     match treatment.order {
         OrderChoice::Sent => DeliveryOrder::Sent { wait: treatment.order_wait },
+        // Of two goals, the one that arrives last is kept: it has to be the one that was sent last.
+        _ if is_kept => DeliveryOrder::Sent { wait: MAX_ORDER_WAIT },
         OrderChoice::Newest if !all_count => DeliveryOrder::Newest,
         OrderChoice::Arrival | OrderChoice::Newest => DeliveryOrder::Arrival,
     }

@@ -206,7 +206,7 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
 }
 
 #[test]
-fn the_order_of_the_file_is_offered_unless_each_message_counts() {
+fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
     let file = "{ /sent: { order: sent, order_wait: 50ms }, /newest: { order: newest }, \
                 \"/**\": {} }";
     let mut world = three(file);
@@ -224,7 +224,12 @@ fn the_order_of_the_file_is_offered_unless_each_message_counts() {
     );
     assert_eq!(order(&mut world, topic("/newest", STRING)), tautline_proto::DeliveryOrder::Newest);
     assert_eq!(order(&mut world, topic("/other", STRING)), tautline_proto::DeliveryOrder::Arrival);
-    assert_eq!(order(&mut world, latched("/newest")), tautline_proto::DeliveryOrder::Arrival);
+    // The last message is kept, so it has to be the one that was sent last.
+    let wait = std::time::Duration::from_secs(1);
+    for name in ["/newest", "/other"] {
+        let latched = order(&mut world, latched(name));
+        assert_eq!(latched, tautline_proto::DeliveryOrder::Sent { wait });
+    }
     assert_eq!(
         order(&mut world, topic("/newest", "tf2_msgs/TFMessage")),
         tautline_proto::DeliveryOrder::Arrival
