@@ -259,6 +259,13 @@ pub struct Kept {
     pub lifespan: Option<Duration>,
 }
 
+impl Kept {
+    /// The shorter lifespan of its publisher and of its topic.
+    pub fn lifespan_within(&self, topic: Option<Duration>) -> Option<Duration> {
+        self.lifespan.into_iter().chain(topic).min()
+    }
+}
+
 /// A number that identifies a publication by its properties, the same after a restart.
 pub fn identity(properties: &(impl std::hash::Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();

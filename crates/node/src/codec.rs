@@ -122,8 +122,8 @@ pub(crate) struct Incoming {
     pub(crate) expires: Option<Instant>,
     /// When it had the age in `origin`.
     pub(crate) arrived: Instant,
-    /// Whether its publisher left meanwhile: the message is not kept for late joiners.
-    pub(crate) has_left: bool,
+    /// The revision of the last presence message before it.
+    pub(crate) revision: u32,
 }
 
 impl Job {

@@ -19,6 +19,8 @@ pub struct Observed {
     seen: BTreeMap<Class, (u32, u32)>,
     /// When the last one ceased to be alive.
     lost_since: Option<Instant>,
+    /// Whether one was alive at the last change.
+    was_alive: bool,
 }
 
 /// Whether a topic has publishers that are alive.
@@ -45,10 +47,11 @@ impl Observed {
     }
 
     fn update(&mut self, now: Instant) -> bool {
-        let before = self.lost_since;
-        let is_lost = self.alive() == 0 && self.seen.values().any(|(_, others)| *others > 0);
-        self.lost_since = is_lost.then(|| before.unwrap_or(now));
-        self.lost_since != before
+        let before = (self.lost_since, self.was_alive);
+        self.was_alive = self.alive() > 0;
+        let is_lost = !self.was_alive && self.seen.values().any(|(_, others)| *others > 0);
+        self.lost_since = is_lost.then(|| self.lost_since.unwrap_or(now));
+        (self.lost_since, self.was_alive) != before
     }
 
     fn alive(&self) -> u32 {
@@ -170,7 +173,7 @@ mod tests {
         let (mut seen, start) = (Observed::default(), Instant::now());
         let second = 1000 * MS;
         assert_eq!(seen.state(second), State::Unknown);
-        assert!(!seen.on_change(ONE, 1, 0, start));
+        assert!(seen.on_change(ONE, 1, 0, start), "it may have been lost when it was last read");
         assert!(!seen.on_change(OTHER, 0, 1, start));
         assert_eq!(seen.state(second), State::Alive, "one of two");
         assert!(seen.on_change(ONE, 0, 1, start));

@@ -311,7 +311,7 @@ impl Publication {
             self.write_volatile(class, payload.clone())?;
         }
         let depth = kept.depth.clamp(1, MAX_DEPTH);
-        let lifespan = kept.lifespan.or(self.topic.qos.lifespan);
+        let lifespan = kept.lifespan_within(self.topic.qos.lifespan);
         let needed = Needed { class: origin.class(), depth, lifespan, excluded };
         let writer = self.writer_of(source, &needed, kept.identity)?;
         let written = writer.write_aged(payload, None, origin.age);
@@ -330,8 +330,9 @@ impl Publication {
             return Ok(());
         }
         self.add_source_writer(&mut all, source, needed)?;
+        let unused = self.add_missing(&mut all)?;
         drop(all);
-        (self.on_change)();
+        self.report(unused);
         Ok(())
     }
 
@@ -360,10 +361,19 @@ impl Publication {
         let writer = chosen.writer.clone();
         // Its messages alone are as many as the publisher keeps.
         let is_enough = chosen.kept.len() >= needed.depth as usize;
-        let outdated: Vec<_> = if is_enough { of.drain(..at).collect() } else { Vec::new() };
+        let outdated: Vec<SourceWriter> = match is_enough {
+            true if needed.excluded.is_empty() => {
+                let kept = of.swap_remove(at);
+                std::mem::replace(of, vec![kept])
+            }
+            true => of.drain(..at).collect(),
+            false => Vec::new(),
+        };
+        // The new writer takes the place of one that waited.
+        let unused = if known { Vec::new() } else { self.add_missing(&mut all)? };
         drop(all);
         if !known || !outdated.is_empty() {
-            drop(outdated);
+            drop((outdated, unused));
             (self.on_change)();
         }
         Ok(writer)

@@ -21,8 +21,8 @@ const MIN_LATCHED: usize = 16;
 /// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
-/// Maximum bytes sent again when a publisher turns out to keep more messages. If these are more, a
-/// late joiner at a peer gets only the newest one, and those that follow.
+/// If a publisher turns out to keep more messages, and these have more bytes, only the newest one is
+/// sent again.
 const MAX_REPEATED_BYTES: usize = 64 << 10;
 
 /// Time for which a topic is still read after the last peer has unsubscribed. A peer that
@@ -140,9 +140,6 @@ impl LocalTopic {
 
     /// Gives a publisher another number.
     fn rename(&mut self, source: Source, successor: Source) {
-        if let Some(transforms) = &mut self.transforms {
-            transforms.rename(source, successor);
-        }
         let known: Vec<Outgoing> = self.latched.remove(&source).into_iter().flatten().collect();
         if !known.is_empty() {
             let renamed =
@@ -404,6 +401,10 @@ impl Topics {
         depth: u32,
     ) {
         let Some(local) = self.local.get_mut(topic) else { return };
+        if let Some(transforms) = &mut local.transforms {
+            // What is kept are merged messages, which belong to the robot.
+            return transforms.rename(source, successor);
+        }
         local.rename(source, successor);
         let depth = local.allowed_depth(depth);
         local.depths.insert(successor, depth);
@@ -412,11 +413,16 @@ impl Topics {
             messages.drain(..messages.len() - 1);
         }
         let keys: Vec<ChannelKey> = local.wanting().collect();
-        for message in &mut messages {
-            if let Some(kept) = &mut message.origin.kept {
-                kept.is_for_later_ones = true;
+        for mut message in messages {
+            for key in &keys {
+                // Present subscribers get the first copy that arrives, if none has arrived.
+                let earlier = Outgoing { source, ..message.clone() };
+                let is_pending = self.is_pending(*key, &earlier);
+                if let Some(kept) = &mut message.origin.kept {
+                    kept.is_for_later_ones = !is_pending;
+                }
+                self.send_to(now, *key, &message);
             }
-            keys.iter().for_each(|key| self.send_to(now, *key, message));
         }
         self.send_presence(now, topic);
     }

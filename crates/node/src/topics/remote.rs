@@ -171,15 +171,17 @@ impl Topics {
             Event::LinkMoved { link, to } => {
                 self.record_move(now, self.endpoint.link(link).peer, to);
             }
-            Event::Notice(notice) => {
-                self.record_notice(&notice);
-                let text = notices::text(&notice, self.endpoint.name());
-                if let Notice::TooLarge { peer, topic, .. } = &notice {
-                    self.response_too_large(now, peer, topic, &text);
-                }
-                self.notices.add(now, notices::cause(&notice), &text);
-            }
+            Event::Notice(notice) => self.remote_notice(now, &notice),
         }
+    }
+
+    fn remote_notice(&mut self, now: Instant, notice: &Notice) {
+        self.record_notice(notice);
+        let text = notices::text(notice, self.endpoint.name());
+        if let Notice::TooLarge { peer, topic, .. } = notice {
+            self.response_too_large(now, peer, topic, &text);
+        }
+        self.notices.add(now, notices::cause(notice), &text);
     }
 
     /// Returns the state of a peer's topic.

@@ -480,7 +480,7 @@ impl Inbox {
                     let is_active = now.since(last) < PARTIAL_CHECK;
                     incomplete.missed_checks += u8::from(is_active);
                 }
-                Some(_) => {}
+                Some(_) => newest = Some((stream, incomplete.last_fragment)),
                 None => newest = Some((stream, incomplete.last_fragment)),
             }
         }

@@ -138,8 +138,8 @@ impl Found {
         let mut texts = Vec::new();
         for (processes, how, setting) in kinds.iter().filter(|(all, ..)| !all.is_empty()) {
             texts.push(format!(
-                "{} with DDS {how} alone is not seen (FASTDDS_BUILTIN_TRANSPORTS={setting} or an XML \
-                 profile): set FASTDDS_BUILTIN_TRANSPORTS to UDPv4 or DEFAULT for it",
+                "not seen because of DDS {how} alone: {} (FASTDDS_BUILTIN_TRANSPORTS={setting} or an XML \
+                 profile); set FASTDDS_BUILTIN_TRANSPORTS to UDPv4 or DEFAULT for it",
                 names(processes)
             ));
         }
@@ -184,14 +184,16 @@ mod tests {
         found.add(announced(3, Transport::Ipv6), now);
         let text = found.text(now, &[], false);
         for words in
-            ["process 4294967294 with DDS over TCP", "LARGE_DATA", "over IPv6", "DEFAULTv6"]
+            ["DDS over TCP alone: process 4294967294", "LARGE_DATA", "over IPv6", "DEFAULTv6"]
         {
             assert!(text.contains(words), "{text}");
         }
         assert!(!text.contains("shared memory") && !text.contains("4294967293"), "{text}");
         assert_eq!(found.text(now + LEASE, &[], false), "");
         assert!(
-            found.text(now, &[u32::MAX], false).contains("4294967295 with DDS in shared memory")
+            found
+                .text(now, &[u32::MAX], false)
+                .contains("DDS in shared memory alone: process 4294967295")
         );
         assert!(found.text(now, &[], true).contains("11811"));
         for number in 0..=u8::MAX {

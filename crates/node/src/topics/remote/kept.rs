@@ -4,15 +4,24 @@
 
 use super::super::origin::Presence;
 use std::collections::{BTreeMap, VecDeque};
-use tautline_gateway::Kept;
+use tautline_gateway::{Kept, MAX_SOURCES};
 
 /// Publishers have the numbers of the peer's current session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct KeptMessages {
     publishers: BTreeMap<u32, Publisher>,
-    /// The last presence message.
-    presence: Presence,
+    /// The revision of the last presence message.
+    revision: u32,
+    /// The last revision that did not list a publisher, by number.
+    absent: [u32; MAX_SOURCES as usize],
     bytes: usize,
+}
+
+impl Default for KeptMessages {
+    fn default() -> Self {
+        let absent = [0; MAX_SOURCES as usize];
+        Self { publishers: BTreeMap::new(), revision: 0, absent, bytes: 0 }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +48,12 @@ impl KeptMessages {
         kept.is_repeatable && messages.any(|(identity, _)| *identity == kept.identity)
     }
 
+    /// Whether a message is kept as that of another publisher.
+    pub(super) fn has_elsewhere(&self, number: u32, identity: u64) -> bool {
+        let others = self.publishers.iter().filter(|(other, _)| **other != number);
+        others.flat_map(|(_, it)| &it.messages).any(|(other, _)| *other == identity)
+    }
+
     /// Returns the bytes that would be kept after another message of `len` bytes.
     pub(super) fn bytes_with(&self, number: u32, len: usize, depth: u32) -> usize {
         let known = self.publishers.get(&number).map(|it| &it.messages);
@@ -49,7 +64,7 @@ impl KeptMessages {
 
     /// Whether the peer has reported that a publisher left after it sent a message.
     pub(super) fn has_left(&self, number: u32, revision: u32) -> bool {
-        revision < self.presence.revision && !self.presence.has(number)
+        self.absent.get(number as usize).is_some_and(|absent| revision < *absent)
     }
 
     /// Counts another published message, sent with a revision.
@@ -72,10 +87,15 @@ impl KeptMessages {
 
     /// Forgets the publishers that the peer does not have any more; returns their numbers.
     pub(super) fn on_presence(&mut self, presence: Presence) -> Vec<u32> {
-        if presence.revision <= self.presence.revision {
+        if presence.revision <= self.revision {
             return Vec::new();
         }
-        self.presence = presence;
+        self.revision = presence.revision;
+        for (number, absent) in (0..).zip(&mut self.absent) {
+            if !presence.has(number) {
+                *absent = presence.revision;
+            }
+        }
         let has_left = |number: &u32, it: &mut Publisher| {
             it.revision < presence.revision && !presence.has(*number)
         };
@@ -128,6 +148,9 @@ mod tests {
         known.add(0, (0, 100), 1, 4);
         assert_eq!(known.on_presence(presence(4, 0b10_0000)), [0; 0]);
         assert_eq!(known.on_presence(presence(5, 0b10_0000)), [0]);
+        assert_eq!(known.on_presence(presence(6, 0b10_0001)), [0; 0]);
+        assert!(known.has_left(0, 4), "of an earlier publisher with the number");
+        assert!(known.has_elsewhere(0, 5) && !known.has_elsewhere(5, 5));
         assert_eq!((known.bytes(), known.publishers()), (100, vec![5]));
     }
 }

@@ -6,12 +6,16 @@ use super::super::origin::{self, Content};
 use super::ChannelKey;
 use crate::codec::{Incoming, Job, decompressed_size};
 use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES};
-use tautline_gateway::{Command, Kept, Origin, Source};
+use tautline_gateway::{Command, Kept, MAX_SOURCES, Origin, Source};
 use tautline_proto::{Duration, Instant, PeerId, Received};
 
 /// Time for which a topic is still read after its last local subscriber has left, if messages are
 /// kept: those at hand then serve the next subscriber, and are not sent again.
 const UNWANTED_LINGER: Duration = Duration::from_secs(10);
+
+/// The number of publishers that left before their message arrived; no publisher has it.
+const LEFT: u32 = 127;
+const _: () = assert!(MAX_SOURCES <= LEFT);
 
 impl Topics {
     pub(super) fn remote_message(&mut self, now: Instant, key: ChannelKey, message: Received) {
@@ -46,12 +50,13 @@ impl Topics {
         }
         let source = Source::at_peer(key.peer.0, number);
         let Some(remote) = self.remote.get_mut(key) else { return };
-        let has_left = origin.kept.is_some() && remote.kept.has_left(number, revision);
         remote.encoded |= message.encoded;
         let translator = remote.translation.translator();
         let topic = remote.topic.name.clone();
-        let lifespans = [origin.kept.and_then(|it| it.lifespan), remote.topic.qos.lifespan];
-        let lifespan = lifespans.into_iter().flatten().min();
+        let lifespan = match origin.kept {
+            Some(kept) => kept.lifespan_within(remote.topic.qos.lifespan),
+            None => remote.topic.qos.lifespan,
+        };
         let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
         let Received { payload, encoded, .. } = message;
         let (checker, arrived) = (remote.checked.checker(), now);
@@ -67,7 +72,7 @@ impl Topics {
             checker,
             expires,
             arrived,
-            has_left,
+            revision,
         };
         match is_decoded {
             true => self.codec(Job::Decode(message)),
@@ -85,8 +90,9 @@ impl Topics {
     }
 
     fn publish_message(&mut self, now: Instant, message: Incoming) {
-        let Incoming { key, topic, source, payload, origin, arrived, has_left, .. } = message;
+        let Incoming { key, topic, mut source, payload, origin, arrived, revision, .. } = message;
         let Some(remote) = self.remote.get_mut(key) else { return };
+        let has_left = remote.kept.has_left(source.number, revision);
         let Some(payload) = remote.held.hold(payload) else {
             remote.not_held += 1;
             let peer = self.peer_name(key.peer);
@@ -98,6 +104,11 @@ impl Topics {
         };
         self.rearm(now, &topic);
         let origin = Origin { age: origin.age + now.since(arrived), ..origin };
+        let has_left = origin.kept.is_some() && has_left;
+        if has_left {
+            // Its number may be that of another publisher.
+            source.number = LEFT;
+        }
         let gone = has_left.then(|| topic.clone());
         self.gateway(Command::Publish { topic, source, payload, origin });
         if let Some(topic) = gone {
@@ -125,7 +136,9 @@ impl Topics {
         }
         let depth = kept.depth.min(HISTORY_DEPTH);
         let others = others - remote.kept.bytes();
-        if others + remote.kept.bytes_with(number, bytes, depth) <= LATCHED_BYTES {
+        // A copy under another number, which its sender will end.
+        let twice = if remote.kept.has_elsewhere(number, kept.identity) { bytes } else { 0 };
+        if others + remote.kept.bytes_with(number, bytes, depth) - twice <= LATCHED_BYTES {
             remote.kept.add(number, (kept.identity, bytes), depth, revision);
             return true;
         }

@@ -347,7 +347,9 @@ impl Outbox {
             match &mut message.copies {
                 _ if repair => {
                     message.repairs.remove(&piece.range);
-                    message.futile.on_repair(now);
+                    if !message.spare_is_due {
+                        message.futile.on_repair(now);
+                    }
                 }
                 Some(copies) => copies.on_sent(carrier.link, piece.range.end),
                 None => message.next = piece.range.end,
