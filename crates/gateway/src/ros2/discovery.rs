@@ -20,8 +20,6 @@ pub struct Offer {
     pub hash: String,
     /// The union of their offers.
     pub united: Qos,
-    /// The offer of each.
-    pub each: Vec<Qos>,
     /// Types of other publishers, which are not carried.
     pub other_types: Vec<String>,
 }
@@ -52,7 +50,6 @@ impl Endpoints {
             type_name: names::ros_type(dds_type)?,
             hash: hashes.max().cloned().unwrap_or_default(),
             united: Qos::of_all(&each)?,
-            each,
             other_types: other_types.map(|other| (*other).into()).collect(),
         })
     }
@@ -128,7 +125,8 @@ mod tests {
         assert_eq!(domain.on_event(&Discovery::Writer(first.clone())), topic("/scan"));
         domain.on_event(&Discovery::Writer(second.clone()));
         let offer = domain.topic_offer("/scan").unwrap();
-        assert_eq!((offer.type_name.as_str(), offer.each.len()), ("sensor_msgs/msg/LaserScan", 2));
+        let publishers = domain.each("/scan", Role::Publisher).count();
+        assert_eq!((offer.type_name.as_str(), publishers), ("sensor_msgs/msg/LaserScan", 2));
         let gone = |guid| Discovery::WriterGone { guid };
         assert_eq!(domain.on_event(&gone(first.guid)), topic("/scan"));
         assert!(domain.topic_offer("/scan").is_some());

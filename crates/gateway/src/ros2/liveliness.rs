@@ -19,8 +19,6 @@ pub struct Observed {
     seen: BTreeMap<Class, (u32, u32)>,
     /// When the last one ceased to be alive.
     lost_since: Option<Instant>,
-    /// Whether one was alive at the last change.
-    was_alive: bool,
 }
 
 /// Whether a topic has publishers that are alive.
@@ -36,8 +34,11 @@ pub enum State {
 impl Observed {
     /// The reader of a class sees publishers, alive or not. Returns whether the state has changed.
     pub fn on_change(&mut self, class: Class, alive: u32, not_alive: u32, now: Instant) -> bool {
+        let shown = |it: &Self| (it.lost_since, it.alive() > 0);
+        let before = shown(self);
         self.seen.insert(class, (alive, not_alive));
-        self.update(now)
+        self.update(now);
+        shown(self) != before
     }
 
     /// The reader of a class no longer exists.
@@ -46,12 +47,9 @@ impl Observed {
         self.update(now);
     }
 
-    fn update(&mut self, now: Instant) -> bool {
-        let before = (self.lost_since, self.was_alive);
-        self.was_alive = self.alive() > 0;
-        let is_lost = !self.was_alive && self.seen.values().any(|(_, others)| *others > 0);
+    fn update(&mut self, now: Instant) {
+        let is_lost = self.alive() == 0 && self.seen.values().any(|(_, others)| *others > 0);
         self.lost_since = is_lost.then(|| self.lost_since.unwrap_or(now));
-        (self.lost_since, self.was_alive) != before
     }
 
     fn alive(&self) -> u32 {

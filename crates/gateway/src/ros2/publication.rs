@@ -78,6 +78,14 @@ impl Writers {
         self.classes.iter().filter(move |class| !hidden || class.keeps_reliably())
     }
 
+    /// All writers with their classes.
+    fn all(&self) -> impl Iterator<Item = (Class, &Arc<RawWriter>)> {
+        let volatile = self.volatile.iter().map(|(class, writer)| (*class, writer));
+        let waiting = self.waiting.iter().map(|(class, writer)| (*class, writer));
+        let of_source = self.of_source.values().flatten();
+        volatile.chain(waiting).chain(of_source.map(|it| (it.needed.class, &it.writer)))
+    }
+
     /// The volatile classes that need a writer.
     fn volatile_classes(&self) -> BTreeSet<Class> {
         let all = self.classes.iter().filter(|_| !self.hidden);
@@ -123,8 +131,7 @@ impl Publication {
     pub fn serves(&self, topic: &Topic) -> bool {
         let policies = |topic: &Topic| {
             let class = Class { transient_local: false, reliable: true };
-            let lifespan = topic.qos.lifespan;
-            self.policies(topic, &Needed { class, depth: 1, lifespan, excluded: BTreeSet::new() })
+            self.policies(topic, &Needed { depth: 1, ..usual(topic, class) })
         };
         self.topic.type_name == topic.type_name && policies(&self.topic) == policies(topic)
     }
@@ -153,15 +160,10 @@ impl Publication {
     pub fn assert_liveliness(&self, has_subscribers: bool) -> Result<(), DdsError> {
         let mut writers = lock(&self.writers);
         self.end_hiding(&mut writers)?;
-        let of_source = writers.of_source.values().flatten();
-        let of_source = of_source.map(|it| (it.needed.class, &it.writer));
-        let waiting = writers.waiting.iter().map(|(class, writer)| (*class, writer));
-        let volatile = writers.volatile.iter().map(|(class, writer)| (*class, writer));
-        let all = volatile.chain(waiting).chain(of_source);
         let by_topic = |class: &Class| {
             class.keeps_reliably() || (class.reliable && self.topic.qos.liveliness.manual)
         };
-        let asserted = all.filter(|(class, _)| has_subscribers && by_topic(class));
+        let asserted = writers.all().filter(|(class, _)| has_subscribers && by_topic(class));
         let asserted: Vec<_> = asserted.map(|(_, writer)| writer.clone()).collect();
         drop(writers);
         asserted.iter().try_for_each(|writer| writer.assert_liveliness())
@@ -201,11 +203,7 @@ impl Publication {
     }
 
     pub fn guids(&self) -> Vec<Guid> {
-        let writers = lock(&self.writers);
-        let of_source = writers.of_source.values().flatten().map(|it| &it.writer);
-        let waiting = writers.waiting.iter().map(|(_, writer)| writer);
-        let all = writers.volatile.values().chain(waiting).chain(of_source);
-        all.map(|writer| writer.guid).collect()
+        lock(&self.writers).all().map(|(_, writer)| writer.guid).collect()
     }
 
     /// Writes a message; counts a drop if it does not fit.
@@ -325,14 +323,11 @@ impl Publication {
     /// Creates a writer of a transient local publisher for later messages, if it is missing.
     fn prepare(&self, source: Source, needed: &Needed) -> Result<(), DdsError> {
         let mut all = lock(&self.writers);
-        let mut known = all.of_source.get(&source).into_iter().flatten();
-        if known.any(|it| it.needed == *needed) {
-            return Ok(());
-        }
-        self.add_source_writer(&mut all, source, needed)?;
-        let unused = self.add_missing(&mut all)?;
+        let unused = self.add_source_writer(&mut all, source, needed)?;
         drop(all);
-        self.report(unused);
+        if let Some(unused) = unused {
+            self.report(unused);
+        }
         Ok(())
     }
 
@@ -344,11 +339,7 @@ impl Publication {
         identity: u64,
     ) -> Result<Arc<RawWriter>, DdsError> {
         let mut all = lock(&self.writers);
-        let fits = |of: &Vec<SourceWriter>| of.iter().any(|it| it.needed == *needed);
-        let known = all.of_source.get(&source).is_some_and(fits);
-        if !known {
-            self.add_source_writer(&mut all, source, needed)?;
-        }
+        let unused = self.add_source_writer(&mut all, source, needed)?;
         let of = all.of_source.entry(source).or_default();
         let Some(at) = of.iter().rposition(|it| it.needed == *needed) else {
             return Err(DdsError { what: "writer", reason: "is missing".into(), full: false });
@@ -363,28 +354,31 @@ impl Publication {
         let is_enough = chosen.kept.len() >= needed.depth as usize;
         let outdated: Vec<SourceWriter> = match is_enough {
             true if needed.excluded.is_empty() => {
-                let kept = of.swap_remove(at);
-                std::mem::replace(of, vec![kept])
+                of.extract_if(.., |it| it.needed != *needed).collect()
             }
             true => of.drain(..at).collect(),
             false => Vec::new(),
         };
-        // The new writer takes the place of one that waited.
-        let unused = if known { Vec::new() } else { self.add_missing(&mut all)? };
         drop(all);
-        if !known || !outdated.is_empty() {
+        if unused.is_some() || !outdated.is_empty() {
             drop((outdated, unused));
             (self.on_change)();
         }
         Ok(writer)
     }
 
+    /// Creates a writer of a transient local publisher, if it is missing; returns those that are no
+    /// longer needed then. It takes the place of one that waited.
     fn add_source_writer(
         &self,
         all: &mut Writers,
         source: Source,
         needed: &Needed,
-    ) -> Result<(), DdsError> {
+    ) -> Result<Option<Vec<Arc<RawWriter>>>, DdsError> {
+        let mut known = all.of_source.get(&source).into_iter().flatten();
+        if known.any(|it| it.needed == *needed) {
+            return Ok(None);
+        }
         if !needed.class.keeps_reliably() {
             self.end_hiding(all)?;
         }
@@ -393,13 +387,13 @@ impl Publication {
             all.of_source.pop_first();
         }
         let waiting = all.waiting.iter().position(|(of, _)| *of == needed.class);
-        let writer = match waiting.filter(|_| self.usual(needed.class) == *needed) {
+        let writer = match waiting.filter(|_| usual(&self.topic, needed.class) == *needed) {
             Some(at) => all.waiting.remove(at).1,
             None => Arc::new(self.writer(needed, all.classes)?),
         };
         let new = SourceWriter { writer, needed: needed.clone(), kept: VecDeque::new() };
         all.of_source.entry(source).or_default().push(new);
-        Ok(())
+        self.add_missing(all).map(Some)
     }
 
     /// Creates the missing writers; returns those that are no longer needed.
@@ -409,7 +403,7 @@ impl Publication {
         let mut outdated: Vec<_> = outdated.map(|(_, writer)| writer).collect();
         for class in needed {
             if !writers.volatile.contains_key(&class) {
-                let writer = self.writer(&self.usual(class), writers.classes)?;
+                let writer = self.writer(&usual(&self.topic, class), writers.classes)?;
                 writers.volatile.insert(class, Arc::new(writer));
             }
         }
@@ -418,18 +412,12 @@ impl Publication {
             let known = before.iter().position(|(of, _)| *of == class);
             let writer = match known {
                 Some(at) => before.remove(at).1,
-                None => Arc::new(self.writer(&self.usual(class), writers.classes)?),
+                None => Arc::new(self.writer(&usual(&self.topic, class), writers.classes)?),
             };
             writers.waiting.push((class, writer));
         }
         outdated.extend(before.into_iter().map(|(_, writer)| writer));
         Ok(outdated)
-    }
-
-    /// What a writer is like if its publisher is as the description of the topic.
-    fn usual(&self, class: Class) -> Needed {
-        let Qos { depth, lifespan, .. } = self.topic.qos;
-        Needed { class, depth: depth.clamp(1, MAX_DEPTH), lifespan, excluded: BTreeSet::new() }
     }
 
     fn policies(&self, topic: &Topic, needed: &Needed) -> Dds {
@@ -461,4 +449,10 @@ impl Publication {
         let specification = topic.with(&dds);
         RawWriter::excluding(&self.context.participant, specification, excluded, incompatible)
     }
+}
+
+/// What a writer is like if its publisher is as the description of the topic.
+fn usual(topic: &Topic, class: Class) -> Needed {
+    let Qos { depth, lifespan, .. } = topic.qos;
+    Needed { class, depth: depth.clamp(1, MAX_DEPTH), lifespan, excluded: BTreeSet::new() }
 }

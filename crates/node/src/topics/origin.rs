@@ -3,7 +3,7 @@
 //! payload (spec/protocol.md, section 7.8). A message of a volatile publisher with the reliability
 //! that its topic offers has none.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::time::Duration;
 use tautline_gateway::{Kept, MAX_SOURCES, Origin};
 
@@ -100,44 +100,38 @@ impl Presence {
 
 /// Reads a message of source `source`; `None` if its header is malformed. `is_best_effort`: the
 /// topic offers no reliable delivery.
-pub(super) fn parse(source: u32, is_best_effort: bool, payload: Bytes) -> Option<Content> {
+pub(super) fn parse(source: u32, is_best_effort: bool, mut payload: Bytes) -> Option<Content> {
     let number = source & SOURCE_BITS;
     if source & WITH_HEADER == 0 {
         let origin = Origin { best_effort: is_best_effort, ..Origin::default() };
         return Some(Content::Message { number, origin, revision: 0, payload });
     }
-    let (flags, rest) = payload.split_first()?;
+    let flags = payload.try_get_u8().ok()?;
     if flags & PRESENCE != 0 {
-        let (revision, rest) = rest.split_first_chunk()?;
-        let sources = u64::from_le_bytes(*rest.first_chunk()?);
-        return Some(Content::Presence(Presence {
-            revision: u32::from_le_bytes(*revision),
-            sources,
-        }));
+        let revision = payload.try_get_u32_le().ok()?;
+        let sources = payload.try_get_u64_le().ok()?;
+        return Some(Content::Presence(Presence { revision, sources }));
     }
     let best_effort = is_best_effort || flags & BEST_EFFORT != 0;
     let mut origin = Origin { best_effort, ..Origin::default() };
-    let (mut header_bytes, mut revision) = (1, 0);
+    let mut revision = 0;
     if flags & KEPT != 0 {
-        let (identity, rest) = rest.split_first_chunk()?;
-        let (depth, rest) = rest.split_first_chunk()?;
-        let (number, rest) = rest.split_first_chunk()?;
-        revision = u32::from_le_bytes(*number);
+        let identity = payload.try_get_u64_le().ok()?;
+        let depth = payload.try_get_u32_le().ok()?.max(1);
+        revision = payload.try_get_u32_le().ok()?;
         let lifespan = match flags & LIFESPAN != 0 {
-            true => Some(u32::from_le_bytes(*rest.first_chunk()?)),
+            true => Some(Duration::from_millis(payload.try_get_u32_le().ok()?.into())),
             false => None,
         };
         origin.kept = Some(Kept {
-            identity: u64::from_le_bytes(*identity),
-            depth: u32::from_le_bytes(*depth).max(1),
+            identity,
+            depth,
             is_repeatable: flags & REPEATABLE != 0,
             is_history: flags & HISTORY != 0,
             is_for_later_ones: flags & FOR_LATER_ONES != 0,
-            lifespan: lifespan.map(|it| Duration::from_millis(it.into())),
+            lifespan,
         });
-        header_bytes += if lifespan.is_some() { 20 } else { 16 };
     }
-    let payload = payload.slice(header_bytes..);
     Some(Content::Message { number, origin, revision, payload })
 }
 

@@ -480,8 +480,7 @@ impl Inbox {
                     let is_active = now.since(last) < PARTIAL_CHECK;
                     incomplete.missed_checks += u8::from(is_active);
                 }
-                Some(_) => newest = Some((stream, incomplete.last_fragment)),
-                None => newest = Some((stream, incomplete.last_fragment)),
+                _ => newest = Some((stream, incomplete.last_fragment)),
             }
         }
         self.drop_partials(DropReason::Incomplete, |_, it| it.missed_checks >= MISSED_CHECKS);

@@ -7,21 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::{Kept, MAX_SOURCES};
 
 /// Publishers have the numbers of the peer's current session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct KeptMessages {
     publishers: BTreeMap<u32, Publisher>,
     /// The revision of the last presence message.
     revision: u32,
     /// The last revision that did not list a publisher, by number.
-    absent: [u32; MAX_SOURCES as usize],
+    absent: BTreeMap<u32, u32>,
     bytes: usize,
-}
-
-impl Default for KeptMessages {
-    fn default() -> Self {
-        let absent = [0; MAX_SOURCES as usize];
-        Self { publishers: BTreeMap::new(), revision: 0, absent, bytes: 0 }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +57,7 @@ impl KeptMessages {
 
     /// Whether the peer has reported that a publisher left after it sent a message.
     pub(super) fn has_left(&self, number: u32, revision: u32) -> bool {
-        self.absent.get(number as usize).is_some_and(|absent| revision < *absent)
+        self.absent.get(&number).is_some_and(|absent| revision < *absent)
     }
 
     /// Counts another published message, sent with a revision.
@@ -91,11 +84,8 @@ impl KeptMessages {
             return Vec::new();
         }
         self.revision = presence.revision;
-        for (number, absent) in (0..).zip(&mut self.absent) {
-            if !presence.has(number) {
-                *absent = presence.revision;
-            }
-        }
+        let absent = (0..MAX_SOURCES).filter(|number| !presence.has(*number));
+        self.absent.extend(absent.map(|number| (number, presence.revision)));
         let has_left = |number: &u32, it: &mut Publisher| {
             it.revision < presence.revision && !presence.has(*number)
         };

@@ -90,9 +90,9 @@ impl Topics {
     }
 
     fn publish_message(&mut self, now: Instant, message: Incoming) {
-        let Incoming { key, topic, mut source, payload, origin, arrived, revision, .. } = message;
+        let Incoming { key, topic, source, payload, origin, arrived, revision, .. } = message;
         let Some(remote) = self.remote.get_mut(key) else { return };
-        let has_left = remote.kept.has_left(source.number, revision);
+        let has_left = origin.kept.is_some() && remote.kept.has_left(source.number, revision);
         let Some(payload) = remote.held.hold(payload) else {
             remote.not_held += 1;
             let peer = self.peer_name(key.peer);
@@ -104,15 +104,13 @@ impl Topics {
         };
         self.rearm(now, &topic);
         let origin = Origin { age: origin.age + now.since(arrived), ..origin };
-        let has_left = origin.kept.is_some() && has_left;
-        if has_left {
-            // Its number may be that of another publisher.
-            source.number = LEFT;
-        }
-        let gone = has_left.then(|| topic.clone());
+        // The number of a publisher that has left may be that of another one.
+        let source = if has_left { Source { number: LEFT, ..source } } else { source };
+        let forget =
+            has_left.then(|| Command::Forget { topic: topic.clone(), source: Some(source) });
         self.gateway(Command::Publish { topic, source, payload, origin });
-        if let Some(topic) = gone {
-            self.gateway(Command::Forget { topic, source: Some(source) });
+        if let Some(forget) = forget {
+            self.gateway(forget);
         }
     }
 

@@ -36,6 +36,13 @@ fn published(world: &mut World) -> Vec<String> {
     told.filter_map(|it| it.strip_prefix("publish /map ").map(str::to_owned)).collect()
 }
 
+/// The only subscriber leaves, and another joins when nothing is kept for it at the base.
+fn rejoin(world: &mut World) {
+    world.wants(1, "/map", false);
+    world.run(LINGERED);
+    world.wants(1, "/map", true);
+}
+
 #[test]
 fn an_outage_repeats_nothing_and_a_new_session_everything_with_its_identity() {
     let mut world = reading("");
@@ -172,9 +179,7 @@ fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
         world.run(SECOND);
     }
     assert_eq!(published(&mut world), ["0 one", "0 two"]);
-    world.wants(1, "/map", false);
-    world.run(LINGERED);
-    world.wants(1, "/map", true);
+    rejoin(&mut world);
     assert_eq!(published(&mut world), ["0 two"]);
 }
 
@@ -191,9 +196,7 @@ fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
     world.says(0, lasting("short", 2 * SECOND));
     world.says(0, repeated(1, "long", Duration::ZERO));
     assert_eq!(published(&mut world), ["0 short", "1 long"]);
-    world.wants(1, "/map", false);
-    world.run(LINGERED);
-    world.wants(1, "/map", true);
+    rejoin(&mut world);
     assert_eq!(published(&mut world), ["1 long"]);
 }
 
@@ -208,9 +211,7 @@ fn a_message_past_its_lifespan_reaches_nobody() {
     // A late joiner within and after the lifespan.
     world.says(0, repeated(0, "next", Duration::ZERO));
     assert_eq!(published(&mut world), ["0 next"]);
-    world.wants(1, "/map", false);
-    world.run(LINGERED);
-    world.wants(1, "/map", true);
+    rejoin(&mut world);
     world.run(SECOND);
     assert!(published(&mut world).is_empty());
 }
@@ -249,8 +250,6 @@ fn each_publisher_is_kept_by_its_own_policy() {
     };
     assert_eq!(kept_of(&world), [true, false]);
     published(&mut world);
-    world.wants(1, "/map", false);
-    world.run(LINGERED);
-    world.wants(1, "/map", true);
+    rejoin(&mut world);
     assert_eq!(published(&mut world), ["0 kept"]);
 }
