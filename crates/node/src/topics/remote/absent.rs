@@ -2,7 +2,7 @@
 //! Peers that are down for long. Their session may continue later, so their topics stay published
 //! while somebody here reads them. Their other topics do not, and nothing is read for them.
 
-use super::super::{Outgoing, Topics, origin};
+use super::super::Topics;
 use super::{Absence, ChannelKey, PATIENCE, RemoteTopic};
 use std::collections::VecDeque;
 use tautline_proto::{Instant, PeerId};
@@ -63,17 +63,6 @@ impl Topics {
         let keys = known.map(|(key, _)| key).filter(|key| !self.is_published(*key)).collect();
         self.returning.insert(peer, keys);
         self.publish_returning(now, peer);
-    }
-
-    /// Whether a message repeats one that is still on its way to the peer: after an outage, both would
-    /// be sent.
-    pub(in super::super) fn is_pending(&self, key: ChannelKey, message: &Outgoing) -> bool {
-        let kept = message.origin.kept.filter(|kept| kept.is_repeatable);
-        kept.is_some_and(|kept| {
-            let mut pending = self.endpoint.pending(key.peer, key.channel);
-            let number = message.source.number;
-            pending.any(|(source, payload)| origin::is_of(source, payload, number, kept.identity))
-        })
     }
 
     /// Publishes again the topics of peers that were given up, a few of each peer at a time.

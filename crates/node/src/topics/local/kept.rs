@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The messages of local publishers that peers keep for late joiners, and when a publisher with such
+//! messages has left or keeps more than was known.
+
+use super::super::origin::{self, PRESENCE_SOURCE, Presence};
+use super::super::{ChannelKey, Outgoing, Topics};
+use super::LocalTopic;
+use std::collections::VecDeque;
+use tautline_gateway::{Kept, Source};
+use tautline_proto::Instant;
+
+/// Messages kept of one publisher, if its depth is less: the depth may turn out to be larger.
+const MIN_LATCHED: usize = 16;
+
+/// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
+const MAX_LATCHED_BYTES: usize = 16 << 20;
+
+/// If a publisher turns out to keep more messages, and these have more bytes, only the newest one is
+/// sent again.
+const MAX_REPEATED_BYTES: usize = 64 << 10;
+
+impl LocalTopic {
+    /// Forgets the messages kept for late joiners: the gateway stops reading the topic, and a later
+    /// subscription gets them from the publishers again.
+    pub(in super::super) fn forget_latched(&mut self) {
+        self.latched.clear();
+        self.held_back.clear();
+        self.depths.clear();
+        if let Some(transforms) = &mut self.transforms {
+            transforms.forget();
+        }
+    }
+
+    /// The number of messages that a publisher keeps.
+    pub(super) fn depth(&self, source: Source) -> u32 {
+        self.depths.get(&source).copied().unwrap_or(1)
+    }
+
+    /// The number of messages that receivers keep of a publisher that keeps `depth`. Under a rate,
+    /// those before the last one that passed may be outdated at the publisher.
+    pub(super) fn allowed_depth(&self, depth: u32) -> u32 {
+        if self.treatment.period().is_some() { 1 } else { depth }
+    }
+
+    /// Gives a publisher another number.
+    fn rename(&mut self, source: Source, successor: Source) {
+        let known: Vec<Outgoing> = self.latched.remove(&source).into_iter().flatten().collect();
+        if !known.is_empty() {
+            let renamed =
+                known.into_iter().map(|message| Outgoing { source: successor, ..message });
+            self.latched.entry(successor).or_default().extend(renamed);
+        }
+        for message in self.held_back.iter_mut().filter(|it| it.source == source) {
+            message.source = successor;
+        }
+        self.depths.remove(&source);
+    }
+
+    /// Keeps a message for late joiners, in [`MAX_LATCHED_BYTES`].
+    pub(super) fn keep_latched(&mut self, message: Outgoing) {
+        let most = (2 * self.depth(message.source) as usize).max(MIN_LATCHED);
+        let kept = self.latched.entry(message.source).or_default();
+        kept.push_back(message);
+        let bytes =
+            |kept: &VecDeque<Outgoing>| kept.iter().map(|it| it.payload.len()).sum::<usize>();
+        while kept.len() > 1 && (kept.len() > most || bytes(kept) > MAX_LATCHED_BYTES) {
+            kept.pop_front();
+        }
+    }
+
+    /// Whether a message is a copy of one that is kept already: its publisher was connected again.
+    pub(super) fn repeats_kept(&self, message: &Outgoing) -> bool {
+        let is_same = |kept: &Outgoing, identity| {
+            kept.origin.kept.is_some_and(|kept| kept.identity == identity)
+        };
+        let kept = message.origin.kept.filter(|kept| kept.is_repeatable);
+        kept.is_some_and(|new| {
+            let latched = self.latched.get(&message.source).into_iter().flatten();
+            let held_back = self.held_back.iter().filter(|it| it.source == message.source);
+            latched.chain(held_back).any(|kept| is_same(kept, new.identity))
+        })
+    }
+
+    /// Returns what a late joiner gets: of each publisher as many messages as it keeps.
+    pub(in super::super) fn for_late_joiner(&self) -> Vec<Outgoing> {
+        self.latched.keys().flat_map(|source| self.kept_by(*source)).collect()
+    }
+
+    /// Returns what a late joiner gets of a publisher.
+    fn kept_by(&self, source: Source) -> Vec<Outgoing> {
+        let Some(kept) = self.latched.get(&source) else { return Vec::new() };
+        let surplus = kept.len().saturating_sub(self.depth(source) as usize);
+        let mut messages: Vec<Outgoing> = kept.iter().skip(surplus).cloned().collect();
+        for kept in messages.iter_mut().filter_map(|it| it.origin.kept.as_mut()) {
+            kept.is_repeatable = true;
+            kept.is_history = true;
+        }
+        messages
+    }
+
+    /// Returns the publishers with kept messages.
+    pub(in super::super) fn presence(&mut self) -> Presence {
+        self.revision += 1;
+        let bits = self.latched.keys().map(|source| 1u64.checked_shl(source.number).unwrap_or(0));
+        Presence { revision: self.revision, sources: bits.fold(0, |all, bit| all | bit) }
+    }
+}
+
+impl Topics {
+    /// Reports to all subscribed peers which publishers of a topic keep messages.
+    fn send_presence(&mut self, now: Instant, topic: &str) {
+        let Some(local) = self.local.get_mut(topic) else { return };
+        let presence = local.presence();
+        for key in local.wanting().collect::<Vec<_>>() {
+            self.send_presence_to(now, key, topic, presence);
+        }
+    }
+
+    pub(in super::super) fn send_presence_to(
+        &mut self,
+        now: Instant,
+        key: ChannelKey,
+        topic: &str,
+        presence: Presence,
+    ) {
+        self.send_payload(now, key, topic, (PRESENCE_SOURCE, presence.emit()), (false, now));
+    }
+
+    pub(super) fn source_gone(&mut self, now: Instant, topic: &str, source: Source) {
+        let Some(local) = self.local.get_mut(topic) else { return };
+        if local.transforms.is_some() {
+            return self.transforms_gone(now, topic, source);
+        }
+        local.depths.remove(&source);
+        local.held_back.retain(|it| it.source != source);
+        if local.latched.remove(&source).is_some() {
+            self.send_presence(now, topic);
+        }
+    }
+
+    /// A publisher keeps more messages than was known. Peers did not keep the older ones: they get
+    /// them again, as those of another publisher, for subscribers that join later.
+    pub(super) fn depth_found(
+        &mut self,
+        now: Instant,
+        topic: &str,
+        [source, successor]: [Source; 2],
+        depth: u32,
+    ) {
+        let Some(local) = self.local.get_mut(topic) else { return };
+        if let Some(transforms) = &mut local.transforms {
+            // What is kept are merged messages, which belong to the robot.
+            return transforms.rename(source, successor);
+        }
+        local.rename(source, successor);
+        let depth = local.allowed_depth(depth);
+        local.depths.insert(successor, depth);
+        let mut messages = local.kept_by(successor);
+        if messages.iter().map(|it| it.payload.len()).sum::<usize>() > MAX_REPEATED_BYTES {
+            messages.drain(..messages.len() - 1);
+        }
+        let keys: Vec<ChannelKey> = local.wanting().collect();
+        for mut message in messages {
+            for key in &keys {
+                // Present subscribers get the first copy that arrives, if none has arrived.
+                let is_pending = self.is_pending(*key, source, message.origin.kept);
+                if let Some(kept) = &mut message.origin.kept {
+                    kept.is_for_later_ones = !is_pending;
+                }
+                self.send_to(now, *key, &message);
+            }
+        }
+        self.send_presence(now, topic);
+    }
+
+    /// Whether a message of a publisher repeats one that is still on its way to the peer: after an
+    /// outage, both would be sent.
+    pub(super) fn is_pending(&self, key: ChannelKey, source: Source, kept: Option<Kept>) -> bool {
+        kept.filter(|kept| kept.is_repeatable).is_some_and(|kept| {
+            let mut pending = self.endpoint.pending(key.peer, key.channel);
+            pending.any(|(number, payload)| {
+                origin::is_of(number, payload, source.number, kept.identity)
+            })
+        })
+    }
+}
