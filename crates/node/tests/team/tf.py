@@ -70,7 +70,8 @@ participant = DomainParticipant(0)
 reader = DataReader(participant, Topic(participant, "rt" + sys.argv[1], TFMessage, qos=qos), qos=qos)
 deadline = time.time() + float(sys.argv[2])
 while time.time() < deadline:
-    for message in reader.take(10):
+    # A writer that ends is a sample without data.
+    for message in (it for it in reader.take(10) if isinstance(it, TFMessage)):
         frames = [
             [it.header.frame_id, it.child_frame_id, it.header.stamp.sec, it.transform.translation.x]
             for it in message.transforms
