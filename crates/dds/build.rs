@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redirects calls inside Cyclone DDS to src/hooks.rs, src/excluded.rs, src/automatic.rs,
+//! Redirects calls inside Cyclone DDS to src/hooks.rs, src/audience.rs, src/automatic.rs,
 //! src/local.rs and src/burst.rs. A program that links this crate needs the same: its build.rs
 //! includes this one.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of raw samples.
 
+use crate::audience::{self, Audience, Limits};
 use crate::automatic::Automatic;
-use crate::excluded::{self, Excluded};
 use crate::hooks;
 use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
 use crate::raw::{self, Blob, SampleId};
@@ -192,13 +192,13 @@ impl RawWriter {
         specification: Specification<'_>,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
-        Self::excluding(p, specification, BTreeSet::new(), on_incompatible)
+        Self::with_audience(p, specification, Audience::AllBut(BTreeSet::new()), on_incompatible)
     }
-    /// Creates one that sends nothing to the readers in `excluded`.
-    pub fn excluding(
+    /// Creates one that sends nothing to other readers than those in `audience`.
+    pub fn with_audience(
         p: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
-        excluded: BTreeSet<Guid>,
+        audience: Audience,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
         let incompatible = Box::new(on_incompatible);
@@ -206,10 +206,9 @@ impl RawWriter {
         let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         unsafe {
             let create = || dds_create_writer(p.entity, t, qos.native().0, l.native);
-            let volatile = qos.late_joiners_only;
             let automatic = Automatic::count(qos.liveliness);
-            let excluded = Excluded { readers: excluded, volatile };
-            let entity = check("writer", excluded::excluding(excluded, create))?;
+            let limits = Limits { audience, no_volatile: qos.late_joiners_only };
+            let entity = check("writer", audience::within(limits, create))?;
             let mut st = null();
             check("sertype", dds_get_entity_sertype(entity, &mut st))?;
             Ok(RawWriter {
@@ -275,6 +274,6 @@ impl Drop for RawWriter {
             dds_delete(self.entity);
             dds_delete(self.topic);
         }
-        excluded::forget(&self.guid);
+        audience::forget(&self.guid);
     }
 }

@@ -6,10 +6,10 @@
 //! cache would stop the thread that reads acknowledgements.
 #![allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 
+mod audience;
 mod automatic;
 mod burst;
 mod endpoint;
-mod excluded;
 mod hooks;
 mod local;
 mod log;
@@ -17,6 +17,7 @@ mod participant;
 mod qos;
 mod raw;
 
+pub use audience::Audience;
 pub use endpoint::{MAX_MATCHED, RawReader, RawWriter, SampleInfo, Specification};
 pub use local::restrict_to_this_machine;
 pub use participant::{Discovery, Endpoint, MAX_DOMAIN, Participant, Range};

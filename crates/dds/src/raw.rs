@@ -328,7 +328,7 @@ pub fn create_topic(participant: dds_entity_t, name: &str, type_name: &str) -> d
         let o = ops();
         std::hint::black_box((
             hooks::hooks(),
-            crate::excluded::hooks(),
+            crate::audience::hooks(),
             crate::automatic::hook(),
             crate::local::hook(),
             crate::burst::hook(),

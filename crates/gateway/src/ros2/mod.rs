@@ -44,6 +44,7 @@ mod qos;
 mod readers;
 mod served;
 mod servers;
+mod source_writers;
 mod subscription;
 
 use crate::deliveries::Deliveries;

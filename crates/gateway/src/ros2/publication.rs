@@ -5,15 +5,16 @@ use super::Context;
 use super::history::MAX_DEPTH;
 use super::names::{self, DdsTopic};
 use super::qos;
+use super::source_writers::{Message, Policies, Selected, SourceWriters};
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::{Class, Classes, Kept, MAX_SOURCES, Origin, Qos, Source, Topic};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tautline_dds::{DdsError, Guid, Qos as Dds, RawWriter};
+use tautline_dds::{Audience, DdsError, Guid, Qos as Dds, RawWriter};
 
 /// Writers of the transient local publishers of a topic.
 const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
@@ -49,26 +50,7 @@ struct Writers {
     /// the first message.
     waiting: Vec<(Class, Arc<RawWriter>)>,
     /// Those of transient local publishers, oldest first.
-    of_source: BTreeMap<Source, Vec<SourceWriter>>,
-}
-
-/// A writer of a transient local publisher. There are several only while the older ones have
-/// messages that late joiners need, and that another set of subscribers has already.
-struct SourceWriter {
-    writer: Arc<RawWriter>,
-    needed: Needed,
-    /// Identities of the messages that it keeps, oldest first.
-    kept: VecDeque<u64>,
-}
-
-/// What a writer must be like for a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Needed {
-    class: Class,
-    depth: u32,
-    lifespan: Option<Duration>,
-    /// Subscribers that have its messages already, and do not get them from it.
-    excluded: BTreeSet<Guid>,
+    of_source: BTreeMap<Source, SourceWriters<Arc<RawWriter>>>,
 }
 
 impl Writers {
@@ -82,8 +64,7 @@ impl Writers {
     fn all(&self) -> impl Iterator<Item = (Class, &Arc<RawWriter>)> {
         let volatile = self.volatile.iter().map(|(class, writer)| (*class, writer));
         let waiting = self.waiting.iter().map(|(class, writer)| (*class, writer));
-        let of_source = self.of_source.values().flatten();
-        volatile.chain(waiting).chain(of_source.map(|it| (it.needed.class, &it.writer)))
+        volatile.chain(waiting).chain(self.of_source.values().flat_map(SourceWriters::all))
     }
 
     /// The volatile classes that need a writer.
@@ -98,8 +79,7 @@ impl Writers {
         let kept = self.shown().filter(|class| class.transient_local);
         let mut missing = Vec::new();
         for class in kept {
-            let of_class = |of: &&Vec<SourceWriter>| of.iter().any(|it| it.needed.class == class);
-            let known = self.of_source.values().filter(of_class).count();
+            let known = self.of_source.values().filter(|of| of.has(class)).count();
             // The number of publishers is that of all classes; one of a weaker class is enough.
             let expected = if class.reliable { self.keeping.max(1) } else { 1 };
             missing.extend(std::iter::repeat_n(class, expected.saturating_sub(known)));
@@ -131,7 +111,7 @@ impl Publication {
     pub fn serves(&self, topic: &Topic) -> bool {
         let policies = |topic: &Topic| {
             let class = Class { transient_local: false, reliable: true };
-            self.policies(topic, &Needed { depth: 1, ..usual(topic, class) })
+            self.policies(topic, &Policies { depth: 1, ..usual(topic, class) })
         };
         self.topic.type_name == topic.type_name && policies(&self.topic) == policies(topic)
     }
@@ -145,8 +125,8 @@ impl Publication {
         }
         writers.classes = classes;
         writers.keeping = keeping;
-        let of_gone = |_: &Source, it: &mut Vec<SourceWriter>| {
-            it.iter().all(|it| !classes.contains(it.needed.class))
+        let of_gone = |_: &Source, it: &mut SourceWriters<_>| {
+            it.all().all(|(class, _)| !classes.contains(class))
         };
         let gone: Vec<_> = writers.of_source.extract_if(.., of_gone).collect();
         let changed = self.add_missing(&mut writers);
@@ -189,7 +169,7 @@ impl Publication {
         }
         // By best effort, late joiners get nothing of what is kept.
         let of_best_effort =
-            |_: &Source, it: &mut Vec<SourceWriter>| it.iter().all(|it| !it.needed.class.reliable);
+            |_: &Source, it: &mut SourceWriters<_>| it.all().all(|(class, _)| !class.reliable);
         let gone: Vec<_> = writers.of_source.extract_if(.., of_best_effort).collect();
         let changed = self.add_missing(&mut writers);
         drop(writers);
@@ -255,18 +235,13 @@ impl Publication {
             }
             return;
         }
-        for writer in writers.of_source.values().flatten() {
-            if writer.needed.excluded.contains(&reader) {
-                continue;
-            }
-            for identity in &writer.kept {
-                let reader = [u128::from_be_bytes(reader)];
-                self.context.deliveries.add(&self.topic.name, *identity, reader);
-            }
+        let reader_key = [u128::from_be_bytes(reader)];
+        for identity in writers.of_source.values().flat_map(|of| of.kept_for(&reader)) {
+            self.context.deliveries.add(&self.topic.name, identity, reader_key);
         }
     }
 
-    fn write_volatile(&self, class: Class, payload: Bytes) -> Result<i64, DdsError> {
+    fn write_volatile(&self, class: Class, payload: Bytes) -> Result<(), DdsError> {
         let mut writers = lock(&self.writers);
         if !writers.volatile.contains_key(&class) {
             // A message shows that its publisher is alive.
@@ -278,7 +253,7 @@ impl Publication {
         let writer = writers.volatile.get(&class).cloned();
         drop(writers);
         let missing = || DdsError { what: "writer", reason: "is missing".into(), full: false };
-        writer.ok_or_else(missing)?.write(payload, None)
+        writer.ok_or_else(missing)?.write(payload, None).map(drop)
     }
 
     fn write_kept(
@@ -287,113 +262,82 @@ impl Publication {
         payload: Bytes,
         origin: &Origin,
         kept: Kept,
-    ) -> Result<i64, DdsError> {
+    ) -> Result<(), DdsError> {
         let (topic, deliveries) = (&self.topic.name, &self.context.deliveries);
-        let mut excluded = BTreeSet::<Guid>::new();
+        let mut have_it = BTreeSet::<Guid>::new();
         if kept.is_repeatable {
-            let have_it = deliveries.subscribers(topic, kept.identity);
-            excluded.extend(have_it.into_iter().map(u128::to_be_bytes));
+            let subscribers = deliveries.subscribers(topic, kept.identity);
+            have_it.extend(subscribers.into_iter().map(u128::to_be_bytes));
         }
         let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
-        let late_joiners = readers.iter().filter(|(_, joins_late)| **joins_late);
-        let late_joiners: Vec<Guid> = late_joiners.map(|(reader, _)| *reader).collect();
-        let now_have_it = late_joiners.iter().map(|reader| u128::from_be_bytes(*reader));
+        let present = readers.iter().filter(|(_, joins_late)| **joins_late);
+        let present: BTreeSet<Guid> = present.map(|(reader, _)| *reader).collect();
+        let now_have_it = present.iter().map(|reader| u128::from_be_bytes(*reader));
         deliveries.add(topic, kept.identity, now_have_it);
         if kept.is_for_later_ones {
-            excluded.extend(late_joiners);
+            have_it.extend(&present);
         }
+        let class = origin.class();
         // To those that have it, nothing is new; to a volatile subscriber, no history is.
-        let is_new = excluded.is_empty() && !kept.is_history;
+        let is_new = have_it.is_empty() && !kept.is_history;
         if is_new && readers.values().any(|joins_late| !joins_late) {
-            let class = Class { transient_local: false, ..origin.class() };
-            self.write_volatile(class, payload.clone())?;
+            self.write_volatile(Class { transient_local: false, ..class }, payload.clone())?;
         }
-        let depth = kept.depth.clamp(1, MAX_DEPTH);
-        let lifespan = kept.lifespan_within(self.topic.qos.lifespan);
-        let needed = Needed { class: origin.class(), depth, lifespan, excluded };
-        let writer = self.writer_of(source, &needed, kept.identity)?;
-        let written = writer.write_aged(payload, None, origin.age);
-        if kept.is_for_later_ones {
-            // Subscribers see the writer before the first message that they all get.
-            self.prepare(source, &Needed { excluded: BTreeSet::new(), ..needed })?;
-        }
-        written
+        let policies = if class.reliable {
+            let lifespan = kept.lifespan_within(self.topic.qos.lifespan);
+            Policies { class, depth: kept.depth.clamp(1, MAX_DEPTH), lifespan }
+        } else if have_it.is_empty() {
+            usual(&self.topic, class)
+        } else {
+            // Later ones get nothing by best effort.
+            return Ok(());
+        };
+        let Kept { identity, is_repeatable, .. } = kept;
+        let (policies, have_it, present) = (&policies, &have_it, &present);
+        let message = Message { identity, is_repeatable, policies, have_it, present };
+        let writers = self.writers_for(source, &message)?;
+        let write =
+            |it: &Arc<RawWriter>| it.write_aged(payload.clone(), None, origin.age).map(drop);
+        writers.iter().try_for_each(write)
     }
 
-    /// Creates a writer of a transient local publisher for later messages, if it is missing.
-    fn prepare(&self, source: Source, needed: &Needed) -> Result<(), DdsError> {
-        let mut all = lock(&self.writers);
-        let unused = self.add_source_writer(&mut all, source, needed)?;
-        drop(all);
-        if let Some(unused) = unused {
-            self.report(unused);
-        }
-        Ok(())
-    }
-
-    /// The writer of a transient local publisher for a message.
-    fn writer_of(
+    /// The writers of a transient local publisher for a message.
+    fn writers_for(
         &self,
         source: Source,
-        needed: &Needed,
-        identity: u64,
-    ) -> Result<Arc<RawWriter>, DdsError> {
+        message: &Message<'_>,
+    ) -> Result<Vec<Arc<RawWriter>>, DdsError> {
         let mut all = lock(&self.writers);
-        let unused = self.add_source_writer(&mut all, source, needed)?;
-        let of = all.of_source.entry(source).or_default();
-        let Some(at) = of.iter().rposition(|it| it.needed == *needed) else {
-            return Err(DdsError { what: "writer", reason: "is missing".into(), full: false });
-        };
-        let chosen = &mut of[at];
-        chosen.kept.push_back(identity);
-        if chosen.kept.len() > needed.depth as usize {
-            chosen.kept.pop_front();
+        let class = message.policies.class;
+        if !class.keeps_reliably() {
+            self.end_hiding(&mut all)?;
         }
-        let writer = chosen.writer.clone();
-        // Its messages alone are as many as the publisher keeps.
-        let is_enough = chosen.kept.len() >= needed.depth as usize;
-        let outdated: Vec<SourceWriter> = match is_enough {
-            true if needed.excluded.is_empty() => {
-                of.extract_if(.., |it| it.needed != *needed).collect()
-            }
-            true => of.drain(..at).collect(),
-            false => Vec::new(),
-        };
-        drop(all);
-        if unused.is_some() || !outdated.is_empty() {
-            drop((outdated, unused));
-            (self.on_change)();
-        }
-        Ok(writer)
-    }
-
-    /// Creates a writer of a transient local publisher, if it is missing; returns those that are no
-    /// longer needed then. It takes the place of one that waited.
-    fn add_source_writer(
-        &self,
-        all: &mut Writers,
-        source: Source,
-        needed: &Needed,
-    ) -> Result<Option<Vec<Arc<RawWriter>>>, DdsError> {
-        let mut known = all.of_source.get(&source).into_iter().flatten();
-        if known.any(|it| it.needed == *needed) {
-            return Ok(None);
-        }
-        if !needed.class.keeps_reliably() {
-            self.end_hiding(all)?;
-        }
-        if all.of_source.values().map(Vec::len).sum::<usize>() >= MAX_SOURCE_WRITERS {
+        let count: usize = all.of_source.values().map(SourceWriters::len).sum();
+        if count >= MAX_SOURCE_WRITERS && !all.of_source.contains_key(&source) {
             // Late joiners lose the messages of one publisher.
             all.of_source.pop_first();
         }
-        let waiting = all.waiting.iter().position(|(of, _)| *of == needed.class);
-        let writer = match waiting.filter(|_| usual(&self.topic, needed.class) == *needed) {
-            Some(at) => all.waiting.remove(at).1,
-            None => Arc::new(self.writer(needed, all.classes)?),
+        let is_changed = Cell::new(false);
+        let Writers { classes, waiting, of_source, .. } = &mut *all;
+        let ready = || {
+            let is_usual = usual(&self.topic, class) == *message.policies;
+            let at = waiting.iter().position(|(of, _)| is_usual && *of == class)?;
+            is_changed.set(true);
+            Some(waiting.remove(at).1)
         };
-        let new = SourceWriter { writer, needed: needed.clone(), kept: VecDeque::new() };
-        all.of_source.entry(source).or_default().push(new);
-        self.add_missing(all).map(Some)
+        let create = |policies: &Policies, audience| {
+            is_changed.set(true);
+            self.writer(policies, audience, *classes).map(Arc::new)
+        };
+        let Selected { writers, outdated } =
+            of_source.entry(source).or_default().select(message, ready, create)?;
+        if is_changed.get() || !outdated.is_empty() {
+            let unused = self.add_missing(&mut all);
+            drop(all);
+            drop(outdated);
+            self.report(unused?);
+        }
+        Ok(writers)
     }
 
     /// Creates the missing writers; returns those that are no longer needed.
@@ -403,8 +347,8 @@ impl Publication {
         let mut outdated: Vec<_> = outdated.map(|(_, writer)| writer).collect();
         for class in needed {
             if !writers.volatile.contains_key(&class) {
-                let writer = self.writer(&usual(&self.topic, class), writers.classes)?;
-                writers.volatile.insert(class, Arc::new(writer));
+                let writer = self.usual_writer(class, writers.classes)?;
+                writers.volatile.insert(class, writer);
             }
         }
         let mut before = std::mem::take(&mut writers.waiting);
@@ -412,7 +356,7 @@ impl Publication {
             let known = before.iter().position(|(of, _)| *of == class);
             let writer = match known {
                 Some(at) => before.remove(at).1,
-                None => Arc::new(self.writer(&usual(&self.topic, class), writers.classes)?),
+                None => self.usual_writer(class, writers.classes)?,
             };
             writers.waiting.push((class, writer));
         }
@@ -420,16 +364,27 @@ impl Publication {
         Ok(outdated)
     }
 
-    fn policies(&self, topic: &Topic, needed: &Needed) -> Dds {
-        let Needed { class: Class { transient_local, reliable }, depth, lifespan, .. } = *needed;
+    fn policies(&self, topic: &Topic, policies: &Policies) -> Dds {
+        let Policies { class: Class { transient_local, reliable }, depth, lifespan } = *policies;
         let user_data = names::endpoint_user_data(&topic.type_hash, &self.context.tautline_name);
         let qos = Qos { transient_local, reliable, depth, lifespan, ..topic.qos };
         qos::to_write(&qos, user_data)
     }
 
-    fn writer(&self, needed: &Needed, all: Classes) -> Result<RawWriter, DdsError> {
+    /// A writer for all subscribers that match the description of the topic.
+    fn usual_writer(&self, class: Class, all: Classes) -> Result<Arc<RawWriter>, DdsError> {
+        let everyone = Audience::AllBut(BTreeSet::new());
+        self.writer(&usual(&self.topic, class), everyone, all).map(Arc::new)
+    }
+
+    fn writer(
+        &self,
+        policies: &Policies,
+        audience: Audience,
+        all: Classes,
+    ) -> Result<RawWriter, DdsError> {
         let (name, shared) = (self.topic.name.clone(), self.context.shared.clone());
-        let has_several_classes = all != needed.class.into();
+        let has_several_classes = all != policies.class.into();
         let incompatible = move |policy, count| {
             // Such a subscriber may match a publisher of another class.
             if has_several_classes && qos::is_of_class(policy) {
@@ -443,16 +398,15 @@ impl Publication {
             log_limited!(warn, {}, "{text}");
             shared.troubles.set(&name, "publishing", text);
         };
-        let dds = self.policies(&self.topic, needed);
-        let excluded = needed.excluded.clone();
+        let dds = self.policies(&self.topic, policies);
         let topic = DdsTopic::of(&self.topic.name, &self.topic.type_name);
         let specification = topic.with(&dds);
-        RawWriter::excluding(&self.context.participant, specification, excluded, incompatible)
+        RawWriter::with_audience(&self.context.participant, specification, audience, incompatible)
     }
 }
 
 /// What a writer is like if its publisher is as the description of the topic.
-fn usual(topic: &Topic, class: Class) -> Needed {
+fn usual(topic: &Topic, class: Class) -> Policies {
     let Qos { depth, lifespan, .. } = topic.qos;
-    Needed { class, depth: depth.clamp(1, MAX_DEPTH), lifespan, excluded: BTreeSet::new() }
+    Policies { class, depth: depth.clamp(1, MAX_DEPTH), lifespan }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writers that send nothing to some readers: to those that have their samples already, and to
-//! volatile ones. A transient local writer of DDS sends what it keeps to every new reader. After a
+//! Writers that send nothing to some readers: to those that have their samples already or get them
+//! from another writer, and to volatile ones. A transient local writer of DDS sends what it keeps to every new reader. After a
 //! restart all readers are new to it, and a volatile reader of Fast DDS takes what it gets.
 //!
 //! Cyclone DDS 11.0.1 matches writers and readers in `ddsi_endpoint_match.c`. The hooks note which
@@ -34,35 +34,59 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// The readers to which a writer sends nothing.
-#[derive(Debug, Clone, Default)]
-pub struct Excluded {
-    pub readers: BTreeSet<Guid>,
-    /// All volatile readers.
-    pub volatile: bool,
+/// The readers that a writer may match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Audience {
+    /// All but these.
+    AllBut(BTreeSet<Guid>),
+    /// These alone.
+    Only(BTreeSet<Guid>),
 }
 
-/// The excluded readers by writer. A writer is removed when it is dropped.
-fn excluded() -> MutexGuard<'static, HashMap<Guid, Excluded>> {
-    static EXCLUDED: OnceLock<Mutex<HashMap<Guid, Excluded>>> = OnceLock::new();
-    EXCLUDED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+impl Audience {
+    fn includes(&self, reader: &Guid) -> bool {
+        match self {
+            Self::AllBut(readers) => !readers.contains(reader),
+            Self::Only(readers) => readers.contains(reader),
+        }
+    }
 }
 
-/// Writers with excluded readers, so that matching costs nothing without them.
+/// What a writer does not match.
+#[derive(Debug)]
+pub struct Limits {
+    pub audience: Audience,
+    /// Volatile readers are excluded.
+    pub no_volatile: bool,
+}
+
+impl Limits {
+    fn is_none(&self) -> bool {
+        !self.no_volatile && self.audience == Audience::AllBut(BTreeSet::new())
+    }
+}
+
+/// The limits by writer. A writer is removed when it is dropped.
+fn all_limits() -> MutexGuard<'static, HashMap<Guid, Limits>> {
+    static LIMITS: OnceLock<Mutex<HashMap<Guid, Limits>>> = OnceLock::new();
+    LIMITS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writers with limits, so that matching costs nothing without them.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Set while this thread creates a writer: the readers to exclude.
-    static CREATING: RefCell<Option<Excluded>> = const { RefCell::new(None) };
+    /// Set while this thread creates a writer: its limits.
+    static CREATING: RefCell<Option<Limits>> = const { RefCell::new(None) };
     /// The endpoint that this thread matches with all others.
     static ONE: Cell<Option<Guid>> = const { Cell::new(None) };
     /// The endpoint that it is matched with.
     static OTHER: Cell<Option<Guid>> = const { Cell::new(None) };
 }
 
-/// Creates a writer that sends nothing to these readers.
-pub fn excluding<T>(readers: Excluded, create: impl FnOnce() -> T) -> T {
-    CREATING.replace(Some(readers));
+/// Creates a writer with these limits.
+pub fn within<T>(limits: Limits, create: impl FnOnce() -> T) -> T {
+    CREATING.replace(Some(limits));
     let created = create();
     CREATING.take();
     created
@@ -70,7 +94,7 @@ pub fn excluding<T>(readers: Excluded, create: impl FnOnce() -> T) -> T {
 
 /// A writer no longer exists.
 pub fn forget(writer: &Guid) {
-    let mut all = excluded();
+    let mut all = all_limits();
     all.remove(writer);
     COUNT.store(all.len(), Ordering::SeqCst);
 }
@@ -90,9 +114,9 @@ unsafe fn guid_of_entity(entity: *const c_void) -> Guid {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_match_writer_with_proxy_readers(writer: *mut c_void, now: i64) {
     let guid = guid_of_entity(writer);
-    if let Some(readers) = CREATING.take().filter(|it| it.volatile || !it.readers.is_empty()) {
-        let mut all = excluded();
-        all.insert(guid, readers);
+    if let Some(limits) = CREATING.take().filter(|it| !it.is_none()) {
+        let mut all = all_limits();
+        all.insert(guid, limits);
         COUNT.store(all.len(), Ordering::SeqCst);
     }
     ONE.set(Some(guid));
@@ -155,13 +179,13 @@ unsafe fn is_volatile(policies: *const c_void) -> bool {
     durability == dds_durability_kind_DDS_DURABILITY_VOLATILE
 }
 
-/// Whether the two endpoints that this thread matches are a writer and one of its excluded readers.
+/// Whether the two endpoints that this thread matches are a writer and a reader beyond its limits.
 fn is_excluded_pair(is_volatile: bool) -> bool {
     let (Some(one), Some(other)) = (ONE.get(), OTHER.get()) else { return false };
-    let all = excluded();
+    let all = all_limits();
     [(one, other), (other, one)].iter().any(|(writer, reader)| {
         all.get(writer)
-            .is_some_and(|it| (it.volatile && is_volatile) || it.readers.contains(reader))
+            .is_some_and(|it| (it.no_volatile && is_volatile) || !it.audience.includes(reader))
     })
 }
 

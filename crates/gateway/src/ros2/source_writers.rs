@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The writers of a transient local publisher of a peer: which of them write a message. Pure.
+//!
+//! A writer of DDS sends the last messages that it keeps to every reader that matches. Readers that
+//! have messages already, from before a restart, or that must not get older ones, do not match it.
+//! They have a writer of their own, and each later message is written by both. Thus a late joiner
+//! gets as many messages as the publisher keeps, from one writer, and nobody gets one twice.
+
+use crate::Class;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+use tautline_dds::{Audience, Guid};
+
+/// A writer for present readers keeps at least this many messages: it may be created by the first,
+/// and matches the readers only after further ones.
+const MIN_PRESENT_DEPTH: u32 = 10;
+/// Writers for present readers of a publisher; of further ones, the oldest ends.
+const MAX_PRESENT: usize = 4;
+
+/// What distinguishes writers of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policies {
+    pub class: Class,
+    pub depth: u32,
+    pub lifespan: Option<Duration>,
+}
+
+/// A message to be written.
+pub struct Message<'a> {
+    pub identity: u64,
+    /// Whether the identity is that of a copy if it was written before.
+    pub is_repeatable: bool,
+    pub policies: &'a Policies,
+    /// Readers that have it, or do not get it.
+    pub have_it: &'a BTreeSet<Guid>,
+    /// The readers for kept messages that there are.
+    pub present: &'a BTreeSet<Guid>,
+}
+
+/// Its writers; `W` is the writer of DDS.
+pub struct SourceWriters<W> {
+    /// Those that late joiners match, oldest first: nearly always one.
+    late: Vec<LateWriter<W>>,
+    present: Vec<PresentWriter<W>>,
+}
+
+struct LateWriter<W> {
+    writer: W,
+    policies: Policies,
+    excluded: BTreeSet<Guid>,
+    /// Identities of the messages that it keeps, oldest first.
+    kept: VecDeque<u64>,
+}
+
+/// A writer for readers that a late writer excludes.
+struct PresentWriter<W> {
+    writer: W,
+    class: Class,
+    lifespan: Option<Duration>,
+    readers: BTreeSet<Guid>,
+}
+
+/// Writers for a message.
+pub struct Selected<W> {
+    pub writers: Vec<W>,
+    /// Writers that are no longer needed.
+    pub outdated: Vec<W>,
+}
+
+impl<W> Default for SourceWriters<W> {
+    fn default() -> Self {
+        Self { late: Vec::new(), present: Vec::new() }
+    }
+}
+
+impl<W: Clone> SourceWriters<W> {
+    pub fn len(&self) -> usize {
+        self.late.len() + self.present.len()
+    }
+
+    /// Whether one of them is of this class.
+    pub fn has(&self, class: Class) -> bool {
+        self.all().any(|(of, _)| of == class)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (Class, &W)> {
+        let late = self.late.iter().map(|it| (it.policies.class, &it.writer));
+        late.chain(self.present.iter().map(|it| (it.class, &it.writer)))
+    }
+
+    /// The messages that a reader gets when it joins.
+    pub fn kept_for(&self, reader: &Guid) -> impl Iterator<Item = u64> {
+        let late = self.late.iter().filter(|it| !it.excluded.contains(reader));
+        late.flat_map(|it| it.kept.iter().copied())
+    }
+
+    /// Selects the writers for a message. `ready` returns a writer for everyone with the policies of
+    /// the message that has written nothing, if there is one; others are created. Readers that are
+    /// present when one is created are not matched yet, and are served by a writer for them.
+    ///
+    /// # Errors
+    /// That of `create`; the message is not to be written.
+    pub fn select<E>(
+        &mut self,
+        message: &Message<'_>,
+        ready: impl FnOnce() -> Option<W>,
+        mut create: impl FnMut(&Policies, Audience) -> Result<W, E>,
+    ) -> Result<Selected<W>, E> {
+        let left = |it: &mut PresentWriter<W>| it.readers.is_disjoint(message.present);
+        let mut outdated: Vec<W> = self.present.extract_if(.., left).map(|it| it.writer).collect();
+        let mut writers = Vec::new();
+        let is_kept = |it: &LateWriter<W>| it.kept.contains(&message.identity);
+        let at = self.late.iter().position(|it| message.is_repeatable && is_kept(it));
+        let at = match at {
+            Some(at) => at,
+            None => {
+                if !self.late.last().is_some_and(|it| it.suits(message)) {
+                    self.late.push(LateWriter::new(message, ready, &mut create)?);
+                }
+                outdated.extend(self.keep(message));
+                writers.push(self.late[self.late.len() - 1].writer.clone());
+                self.late.len() - 1
+            }
+        };
+        let (created, unused) = self.present_writer(message, at, &mut create)?;
+        writers.extend(created);
+        outdated.extend(unused);
+        Ok(Selected { writers, outdated })
+    }
+
+    /// Notes the message at the newest late writer. Returns the oldest ones if all keep more messages
+    /// than the publisher.
+    fn keep(&mut self, message: &Message<'_>) -> Vec<W> {
+        let depth = message.policies.depth as usize;
+        let Some(newest) = self.late.last_mut() else { return Vec::new() };
+        newest.kept.push_back(message.identity);
+        if newest.kept.len() > depth {
+            newest.kept.pop_front();
+        }
+        let mut count: usize = self.late.iter().map(|it| it.kept.len()).sum();
+        let mut end = 0;
+        while count > depth {
+            count -= self.late[end].kept.len();
+            end += 1;
+        }
+        self.late.drain(..end).map(|it| it.writer).collect()
+    }
+
+    /// The writer for the present readers that need a message and that the late writer excludes. It is
+    /// created before they need one, since readers by best effort get nothing of what was written
+    /// before they match. Returns also one that is no longer needed.
+    fn present_writer<E>(
+        &mut self,
+        message: &Message<'_>,
+        late: usize,
+        create: &mut impl FnMut(&Policies, Audience) -> Result<W, E>,
+    ) -> Result<(Option<W>, Option<W>), E> {
+        let Message { policies, have_it, .. } = message;
+        let cut_off = self.late[late].excluded.intersection(message.present);
+        let cut_off: BTreeSet<Guid> = cut_off.copied().collect();
+        let need_it: BTreeSet<Guid> = cut_off.difference(have_it).copied().collect();
+        let readers = if need_it.is_empty() { cut_off } else { need_it.clone() };
+        if readers.is_empty() {
+            return Ok((None, None));
+        }
+        let suits = |it: &&PresentWriter<W>| {
+            let same = (it.class, it.lifespan) == (policies.class, policies.lifespan);
+            same && it.readers.is_superset(&readers)
+                && (need_it.is_empty() || it.readers.is_disjoint(have_it))
+        };
+        if let Some(known) = self.present.iter().find(suits) {
+            return Ok(((!need_it.is_empty()).then(|| known.writer.clone()), None));
+        }
+        let depth = policies.depth.max(MIN_PRESENT_DEPTH);
+        let writer =
+            create(&Policies { depth, ..(*policies).clone() }, Audience::Only(readers.clone()))?;
+        let Policies { class, lifespan, .. } = **policies;
+        let needed = (!need_it.is_empty()).then(|| writer.clone());
+        let unused = (self.present.len() >= MAX_PRESENT).then(|| self.present.remove(0).writer);
+        self.present.push(PresentWriter { writer, class, lifespan, readers });
+        Ok((needed, unused))
+    }
+}
+
+impl<W> LateWriter<W> {
+    fn new<E>(
+        message: &Message<'_>,
+        ready: impl FnOnce() -> Option<W>,
+        create: &mut impl FnMut(&Policies, Audience) -> Result<W, E>,
+    ) -> Result<Self, E> {
+        let policies = message.policies.clone();
+        let ready = if message.have_it.is_empty() { ready() } else { None };
+        let (writer, excluded) = match ready {
+            Some(writer) => (writer, BTreeSet::new()),
+            None => {
+                let excluded = message.have_it | message.present;
+                (create(&policies, Audience::AllBut(excluded.clone()))?, excluded)
+            }
+        };
+        Ok(Self { writer, policies, excluded, kept: VecDeque::new() })
+    }
+
+    /// Whether it may write a message: nobody who has the message matches it.
+    fn suits(&self, message: &Message<'_>) -> bool {
+        self.policies == *message.policies && message.have_it.is_subset(&self.excluded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELIABLE: Class = Class { transient_local: true, reliable: true };
+    const A: Guid = [1; 16];
+    const B: Guid = [2; 16];
+    const LATER: Guid = [9; 16];
+
+    /// Writers as DDS has them, named by their places.
+    struct World {
+        writers: Vec<(Policies, Audience, Vec<u64>)>,
+        of_source: SourceWriters<usize>,
+        policies: Policies,
+        /// Whether a writer waits for the first message.
+        has_ready: bool,
+        present: BTreeSet<Guid>,
+    }
+
+    impl World {
+        fn new(depth: u32, has_ready: bool, present: &[Guid]) -> Self {
+            let policies = Policies { class: RELIABLE, depth, lifespan: None };
+            let everyone = Audience::AllBut(BTreeSet::new());
+            let writers = vec![(policies.clone(), everyone, Vec::new())];
+            let present = present.iter().copied().collect();
+            Self { writers, of_source: SourceWriters::default(), policies, has_ready, present }
+        }
+
+        /// Writes a message that some readers have already; returns writers that ended.
+        fn write(&mut self, identity: u64, have_it: &[Guid]) -> Vec<usize> {
+            let Self { writers, of_source, policies, has_ready, present } = self;
+            let have_it = &have_it.iter().copied().collect();
+            let message = Message { identity, is_repeatable: true, policies, have_it, present };
+            let create = |policies: &Policies, audience: Audience| {
+                writers.push((policies.clone(), audience, Vec::new()));
+                Ok::<_, ()>(writers.len() - 1)
+            };
+            let ready = || std::mem::take(has_ready).then_some(0);
+            let selected = of_source.select(&message, ready, create).unwrap();
+            for at in selected.writers {
+                self.writers[at].2.push(identity);
+            }
+            selected.outdated
+        }
+
+        /// What a reader gets that matches only now.
+        fn joins(&self, reader: Guid) -> Vec<u64> {
+            let includes = |audience: &Audience| match audience {
+                Audience::AllBut(readers) => !readers.contains(&reader),
+                Audience::Only(readers) => readers.contains(&reader),
+            };
+            let there: Vec<usize> = self.of_source.all().map(|(_, at)| *at).collect();
+            let all = self.writers.iter().enumerate();
+            let matched = all.filter(|(at, it)| there.contains(at) && includes(&it.1));
+            let kept = |written: &[u64], depth: u32| {
+                written[written.len().saturating_sub(depth as usize)..].to_vec()
+            };
+            matched.flat_map(|(_, it)| kept(&it.2, it.0.depth)).collect()
+        }
+    }
+
+    #[test]
+    fn a_writer_that_waits_takes_all_messages_of_its_publisher() {
+        let mut world = World::new(2, true, &[A]);
+        for identity in 1..=3 {
+            assert!(world.write(identity, &[]).is_empty());
+        }
+        assert_eq!(world.of_source.len(), 1);
+        assert_eq!(world.joins(LATER), [2, 3]);
+        assert_eq!(world.of_source.kept_for(&LATER).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn late_joiners_get_as_many_as_the_publisher_keeps_after_others_had_some_already() {
+        let mut world = World::new(5, true, &[A, B]);
+        (1..=3).for_each(|old| drop(world.write(old, &[A, B])));
+        assert!(world.joins(A).is_empty());
+        assert_eq!(world.joins(LATER), [1, 2, 3]);
+        for new in 4..=7 {
+            assert!(world.write(new, &[]).is_empty());
+            let expected: Vec<u64> = (new.saturating_sub(4).max(1)..=new).collect();
+            assert_eq!(world.joins(LATER), expected);
+            assert_eq!(world.joins(A), (4..=new).collect::<Vec<_>>());
+        }
+        assert_eq!(world.of_source.len(), 2);
+        assert_eq!(world.of_source.kept_for(&A).count(), 0);
+        world.present = [LATER].into();
+        assert_eq!(world.write(8, &[]).len(), 1, "the writer for those that have left ends");
+        assert_eq!(world.joins(LATER), [4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn present_readers_miss_nothing_while_a_new_writer_is_not_matched() {
+        let mut world = World::new(1, false, &[A]);
+        world.write(1, &[]);
+        world.write(2, &[]);
+        assert_eq!(world.joins(A), [1, 2]);
+        assert_eq!(world.joins(LATER), [2]);
+    }
+
+    #[test]
+    fn a_message_that_is_repeated_reaches_only_who_misses_it() {
+        let mut world = World::new(3, true, &[A, B]);
+        world.write(1, &[A]);
+        assert_eq!(
+            (world.joins(A), world.joins(B), world.joins(LATER)),
+            (vec![], vec![1], vec![1])
+        );
+        world.write(1, &[A, B]);
+        world.write(2, &[]);
+        assert_eq!((world.joins(A), world.joins(B)), (vec![2], vec![1, 2]));
+        assert_eq!(world.joins(LATER), [1, 2]);
+    }
+
+    #[test]
+    fn messages_that_somebody_has_who_got_earlier_ones_by_matching_leave_no_more_than_are_kept() {
+        let mut world = World::new(2, true, &[A]);
+        (1..=2).for_each(|new| drop(world.write(new, &[])));
+        assert_eq!(world.write(3, &[A]), [0]);
+        assert_eq!(world.joins(LATER), [3]);
+        assert!(world.joins(A).is_empty());
+    }
+
+    #[test]
+    fn writers_for_present_readers_are_bounded() {
+        let readers: Vec<Guid> = (10..30).map(|number| [number; 16]).collect();
+        let mut world = World::new(1, true, &readers);
+        for (at, reader) in readers.iter().enumerate() {
+            world.write(at as u64, &[*reader]);
+        }
+        assert!(world.of_source.len() <= 1 + MAX_PRESENT);
+    }
+}
