@@ -123,7 +123,7 @@ impl Calls {
     pub fn send(&mut self, service: &str, offer: &Offer, context: &Context) -> bool {
         let is_new = !self.clients.contains_key(service);
         if is_new {
-            match Client::new(service, &offer.type_name, context) {
+            match Client::new(service, offer, context) {
                 Ok(client) => drop(self.clients.insert(service.into(), client)),
                 Err(error) => {
                     self.fail(service, &error, context);
@@ -193,10 +193,10 @@ fn report(events: &dyn Events, service: &str, call: CallId, outcome: Outcome) {
 }
 
 impl Client {
-    fn new(service: &str, type_name: &str, context: &Context) -> Result<Self, DdsError> {
+    fn new(service: &str, offer: &Offer, context: &Context) -> Result<Self, DdsError> {
         // Offers have valid types alone.
-        let types = names::dds_service_types(type_name).unwrap_or_default();
-        let policies = qos("", &context.tautline_name);
+        let types = names::dds_service_types(&offer.type_name).unwrap_or_default();
+        let policies = qos(&offer.hash, &context.tautline_name);
         let topic = DdsTopic::requests(service, &types);
         let requests = RawWriter::new(&context.participant, topic.with(&policies), |_, _| ())?;
         let sent = Sent::default();
@@ -219,7 +219,7 @@ impl Client {
             RawReader::new(&context.participant, topic.with(&policies), receive, |_, _| ())?;
         let identity =
             *own.get_or_init(|| Identity { reader: replies.guid, writer: requests.guid });
-        Ok(Self { type_name: type_name.into(), identity, sent, replies, requests })
+        Ok(Self { type_name: offer.type_name.clone(), identity, sent, replies, requests })
     }
 
     fn sent(&self) -> MutexGuard<'_, HashMap<i64, SentCall>> {

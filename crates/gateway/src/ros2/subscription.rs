@@ -68,6 +68,7 @@ impl KnownWriters {
 pub struct Subscription {
     /// As ROS 2 has it.
     pub type_name: String,
+    type_hash: String,
     readers: BTreeMap<Class, RawReader>,
     publishers: Arc<Mutex<Publishers>>,
     observed: Arc<Mutex<Observed>>,
@@ -107,9 +108,11 @@ impl Publishers {
 }
 
 impl Subscription {
-    pub fn new(type_name: &str) -> Self {
+    /// The hash is empty if no publisher announces it.
+    pub fn new(type_name: &str, type_hash: &str) -> Self {
         Self {
             type_name: type_name.into(),
+            type_hash: type_hash.into(),
             readers: BTreeMap::new(),
             publishers: Arc::default(),
             observed: Arc::default(),
@@ -162,8 +165,8 @@ impl Subscription {
             context: context.clone(),
             orders,
         };
-        let user_data = names::endpoint_user_data("", &context.tautline_name).into_bytes();
-        let dds = Dds { user_data, ..qos::to_read(class) };
+        let user_data = names::endpoint_user_data(&self.type_hash, &context.tautline_name);
+        let dds = Dds { user_data: user_data.into_bytes(), ..qos::to_read(class) };
         let (name, shared) = (topic.to_owned(), context.shared.clone());
         let incompatible = move |policy, _| {
             // Publishers of weaker classes are read by other readers.

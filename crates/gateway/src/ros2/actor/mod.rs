@@ -421,7 +421,7 @@ impl Actor {
             return;
         };
         if slot.as_ref().is_none_or(|before| before.type_name != offer.type_name) {
-            let new = slot.insert(Subscription::new(&offer.type_name));
+            let new = slot.insert(Subscription::new(&offer.type_name, &offer.hash));
             for (writer, depth) in self.histories.depths(name) {
                 new.set_depth(writer, depth, |_, _| {});
             }

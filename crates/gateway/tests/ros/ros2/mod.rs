@@ -70,6 +70,7 @@ fn any_type_passes_both_ways_with_hash_definition_and_node() {
     });
     let reader = &agent.graph("/scan")["subscribers"][0];
     assert_eq!(reader["node"], "/tautline_both");
+    assert_names(&reader["hash"].to_string(), &[&topic.type_hash]);
 
     // What we publish is not offered back.
     assert!(!format!("{:?}", gateway.events()).contains("Offered(Topic { name: \"/copy\""));
