@@ -309,7 +309,7 @@ impl Publication {
             self.write_volatile(class, payload.clone())?;
         }
         let depth = kept.depth.clamp(1, MAX_DEPTH);
-        let lifespan = kept.lifespan_within(self.topic.qos.lifespan);
+        let lifespan = origin.lifespan_within(self.topic.qos.lifespan);
         let needed = Needed { class: origin.class(), depth, lifespan, excluded };
         let writer = self.writer_of(source, &needed, kept.identity)?;
         let written = writer.write_aged(payload, None, origin.age);

@@ -7,7 +7,6 @@ use super::origin;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::Job;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::mapping::{Compression, LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
@@ -370,32 +369,17 @@ impl Topics {
         let mut origin = message.origin;
         if let Some(kept) = &mut origin.kept {
             kept.depth = local.depth(message.source);
-            let age = now.since(message.published);
-            if kept.lifespan.is_some_and(|lifespan| age > lifespan) {
-                return;
-            }
         }
         let is_usual = !(origin.best_effort && local.topic.qos.reliable);
-        let content = origin::emit(
-            message.source.number,
-            &origin,
-            is_usual,
-            local.revision,
-            &message.payload,
-        );
+        let (number, revision) = (message.source.number, local.revision);
+        let (source, payload) = origin::emit(number, &origin, is_usual, revision, &message.payload);
         let (encoded, published) = (message.encoded, message.published);
-        self.send_payload(now, key, &message.topic, content, (encoded, published));
+        let lifespan = origin.lifespan;
+        let sent = Message { payload, published, source, encoded, lifespan };
+        self.send_payload(now, key, &message.topic, sent);
     }
 
-    fn send_payload(
-        &mut self,
-        now: Instant,
-        key: ChannelKey,
-        topic: &str,
-        (source, payload): (u32, Bytes),
-        (encoded, published): (bool, Instant),
-    ) {
-        let message = Message { payload, published, source, encoded };
+    fn send_payload(&mut self, now: Instant, key: ChannelKey, topic: &str, message: Message) {
         match self.endpoint.send(now, key.peer, key.channel, message) {
             // The peer has just unsubscribed; its event follows.
             Ok(()) | Err(SendError::NotWanted) => {}

@@ -7,7 +7,7 @@ use super::super::{ChannelKey, Outgoing, Topics};
 use super::LocalTopic;
 use std::collections::VecDeque;
 use tautline_gateway::{Kept, Source};
-use tautline_proto::Instant;
+use tautline_proto::{Instant, Message};
 
 /// Messages kept of one publisher, if its depth is less: the depth may turn out to be larger.
 const MIN_LATCHED: usize = 16;
@@ -123,7 +123,9 @@ impl Topics {
         topic: &str,
         presence: Presence,
     ) {
-        self.send_payload(now, key, topic, (PRESENCE_SOURCE, presence.emit()), (false, now));
+        let (payload, source, lifespan) = (presence.emit(), PRESENCE_SOURCE, None);
+        let message = Message { payload, published: now, source, encoded: false, lifespan };
+        self.send_payload(now, key, topic, message);
     }
 
     pub(super) fn source_gone(&mut self, now: Instant, topic: &str, source: Source) {

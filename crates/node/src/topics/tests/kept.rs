@@ -188,9 +188,7 @@ fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
     let mut world = reading("");
     let lasting = |text: &str, lifespan| {
         let mut origin = kept_origin(1, 0, text.as_bytes());
-        if let Some(kept) = &mut origin.kept {
-            kept.lifespan = Some(lifespan);
-        }
+        origin.lifespan = Some(lifespan);
         message_of("/map", 0, text.as_bytes(), origin)
     };
     world.says(0, lasting("short", 2 * SECOND));
@@ -198,6 +196,33 @@ fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
     assert_eq!(published(&mut world), ["0 short", "1 long"]);
     rejoin(&mut world);
     assert_eq!(published(&mut world), ["1 long"]);
+}
+
+#[test]
+fn the_lifespan_of_a_publisher_counts_for_its_own_messages_alone() {
+    // Of volatile publishers and of those that keep theirs; with a rule that ends no message earlier,
+    // and one that ends all.
+    let mut left = Vec::new();
+    for rule in ["keep_last: 50", "lifespan: 10min", "lifespan: 2s", "compression: zstd"] {
+        let mut world = reading(rule);
+        world.sides.iter_mut().for_each(|side| side.deaf = true);
+        let lifespans = [Some(5 * SECOND), None, Some(5 * SECOND), None];
+        for (source, lifespan) in (0..).zip(lifespans) {
+            let text = source.to_string();
+            let origin = if source < 2 {
+                Origin::default()
+            } else {
+                kept_origin(1, source, text.as_bytes())
+            };
+            let origin = Origin { lifespan, ..origin };
+            world.says(0, message_of("/map", source, text.as_bytes(), origin));
+        }
+        world.run(10 * SECOND);
+        world.sides.iter_mut().for_each(|side| side.deaf = false);
+        world.run(OUTAGE);
+        left.push(published(&mut world).join(", "));
+    }
+    assert_eq!(left, ["1 1, 3 3", "1 1, 3 3", "", "1 1, 3 3"]);
 }
 
 #[test]
