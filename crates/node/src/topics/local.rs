@@ -3,6 +3,8 @@
 
 mod kept;
 
+pub(crate) use kept::SourceChange;
+
 use super::origin;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
@@ -148,7 +150,7 @@ impl Topics {
                 }
             }
             Event::SourceGone { topic, source } => {
-                self.source_gone(now, &topic, source);
+                self.source_gone(now, SourceChange { topic, source, successor: None });
             }
             Event::ServiceOffered(service) => self.service_offered(now, service),
             Event::ServiceWithdrawn { service } => self.service_withdrawn(now, &service),
@@ -162,7 +164,8 @@ impl Topics {
             Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),
             Event::Depth { topic, source, successor, depth } => {
-                self.depth_found(now, &topic, [source, successor], depth);
+                let successor = Some((successor, depth));
+                self.depth_found(now, SourceChange { topic, source, successor });
             }
             Event::Message { topic, source, payload, origin, .. } => {
                 let (encoded, published) = (false, now.before(origin.age));
@@ -274,10 +277,6 @@ impl Topics {
         if local.repeats_kept(&message) {
             return;
         }
-        if let Some(kept) = message.origin.kept {
-            let depth = local.allowed_depth(kept.depth);
-            local.depths.insert(message.source, depth);
-        }
         let Some(period) = local.treatment.period() else { return self.forward(now, message) };
         // Messages that are held back have the next turn.
         if local.held_back.is_empty() && local.within(now, period) {
@@ -352,9 +351,13 @@ impl Topics {
         if !local.is_read() {
             return;
         }
-        // DDS sends no history with best effort.
-        if message.origin.kept.is_some() && !message.origin.best_effort {
-            local.keep_latched(message.clone());
+        if let Some(kept) = message.origin.kept {
+            let depth = local.allowed_depth(kept.depth);
+            local.depths.insert(message.source, depth);
+            // DDS sends no history with best effort.
+            if !message.origin.best_effort {
+                local.keep_latched(message.clone());
+            }
         }
         for key in local.wanting().collect::<Vec<_>>() {
             self.send_to(now, key, &message);
