@@ -227,11 +227,19 @@ pub struct Origin {
     pub kept: Option<Kept>,
     /// Whether its publisher offers best-effort delivery.
     pub best_effort: bool,
+    /// The lifespan that its publisher offers. At a peer, known only of a message that is kept: its
+    /// sender drops others in time.
+    pub lifespan: Option<Duration>,
     /// Time since its publication.
     pub age: Duration,
 }
 
 impl Origin {
+    /// The shorter lifespan of its publisher and of its topic.
+    pub fn lifespan_within(&self, topic: Option<Duration>) -> Option<Duration> {
+        self.lifespan.into_iter().chain(topic).min()
+    }
+
     /// The class of its publisher.
     pub const fn class(&self) -> Class {
         Class { transient_local: self.kept.is_some(), reliable: !self.best_effort }
@@ -255,15 +263,6 @@ pub struct Kept {
     /// Whether subscribers that are present do not get it: they may have later messages of its
     /// publisher.
     pub is_for_later_ones: bool,
-    /// The lifespan that its publisher offers.
-    pub lifespan: Option<Duration>,
-}
-
-impl Kept {
-    /// The shorter lifespan of its publisher and of its topic.
-    pub fn lifespan_within(&self, topic: Option<Duration>) -> Option<Duration> {
-        self.lifespan.into_iter().chain(topic).min()
-    }
 }
 
 /// A number that identifies a publication by its properties, the same after a restart.

@@ -12,7 +12,7 @@ mod queue;
 use crate::config::Config;
 use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
-use crate::topics::{ChannelKey, Outgoing, SafeMessage, safe_message};
+use crate::topics::{ChannelKey, Outgoing, SafeMessage, SourceChange, safe_message};
 use bytes::Bytes;
 use queue::{Capacity, Owner, Queue};
 use std::borrow::Cow;
@@ -32,6 +32,8 @@ use tautline_proto::{Instant, PeerId};
 /// Maximum bytes of this robot's own topics that may be queued; more are dropped and counted.
 pub(crate) const OWN_BYTES: usize = 64 << 20;
 const OWN_CAPACITY: Capacity = Capacity { jobs: 64, bytes: OWN_BYTES };
+/// Changes of publishers fit in beyond a full queue of messages. Further ones do not wait.
+const CHANGES_CAPACITY: Capacity = Capacity { jobs: 256, bytes: usize::MAX };
 /// Limits of the queued jobs of each peer.
 const PEER_CAPACITY: Capacity =
     Capacity { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
@@ -41,6 +43,8 @@ const LEVEL: i32 = 1;
 #[derive(Debug)]
 pub(crate) enum Job {
     Compress(Outgoing),
+    /// Only keeps its place behind messages that are compressed.
+    Change(SourceChange),
     /// Decompress or translate a message for this robot's ROS.
     Decode(Incoming),
     /// Check the definition of a peer's topic and find its type in this robot's ROS.
@@ -64,6 +68,7 @@ pub(crate) enum Job {
 
 pub(crate) enum Done {
     Compressed(Outgoing),
+    Changed(SourceChange),
     Decoded(Incoming),
     /// A message from a peer cannot be read, or is not of its type.
     Unreadable {
@@ -129,10 +134,18 @@ pub(crate) struct Incoming {
 impl Job {
     fn owner(&self) -> Owner {
         match self {
-            Self::Compress(_) | Self::Compose { .. } => None,
+            Self::Compress(_) | Self::Change(_) | Self::Compose { .. } => None,
             Self::Decode(message) => Some(message.key.peer),
             Self::TranslateCall(call) => Some(call.peer),
             Self::Localize { key, .. } | Self::LocalizeService { key, .. } => Some(key.peer),
+        }
+    }
+
+    fn capacity(&self) -> Capacity {
+        match self {
+            Self::Change(_) => CHANGES_CAPACITY,
+            _ if self.owner().is_some() => PEER_CAPACITY,
+            _ => OWN_CAPACITY,
         }
     }
 
@@ -188,16 +201,18 @@ impl Codec {
     }
 
     /// Queues a job, unless too many jobs of its owner are queued. Then a message is dropped and
-    /// counted, and a call fails with the returned result. A job about types is requested again
-    /// later.
+    /// counted, a call fails with the returned result, and a change is returned at once. A job about
+    /// types is requested again later.
     pub(crate) fn push(&self, job: Job) -> Option<Done> {
-        let (owner, bytes) = (job.owner(), job.bytes());
-        let capacity = if owner.is_some() { PEER_CAPACITY } else { OWN_CAPACITY };
+        let (owner, capacity, bytes) = (job.owner(), job.capacity(), job.bytes());
         if job.is_about_types() {
             let _ = self.jobs_about_types.push(owner, capacity, job, bytes);
             return None;
         }
         let refused = self.jobs.push(owner, capacity, job, bytes).err()?;
+        if let Job::Change(change) = refused {
+            return Some(Done::Changed(change));
+        }
         self.dropped.fetch_add(1, Ordering::Relaxed);
         let Job::TranslateCall(ForeignCall { service, call, is_response, .. }) = refused else {
             return None;
@@ -233,6 +248,7 @@ impl Worker {
             Job::Compress(message) => {
                 Done::Compressed(self.contained(|| Ok(compressed(message))).ok()?)
             }
+            Job::Change(change) => Done::Changed(change),
             Job::Decode(message) => match self.contained(|| self.decoded(&message)) {
                 Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
                 Err(reason) => Done::Unreadable { key: message.key, topic: message.topic, reason },

@@ -180,7 +180,8 @@ impl Joined {
 
     fn send_bytes(&mut self, channel: ChannelId, number: u8, bytes: usize) {
         let payload = vec![number; bytes].into();
-        let message = Message { payload, published: self.now, source: 0, encoded: false };
+        let message =
+            Message { payload, published: self.now, source: 0, encoded: false, lifespan: None };
         self.nodes[0].send(self.now, PEER, channel, message).unwrap();
     }
 }

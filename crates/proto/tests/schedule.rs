@@ -7,8 +7,8 @@ use net::*;
 use std::collections::BTreeSet;
 use tautline_proto::stats::DropReason;
 use tautline_proto::{
-    ChannelConfig, ChannelId, Class, Config, Duration, LinkId, PeerId, RadioConfig, RadioId,
-    Transmit,
+    ChannelConfig, ChannelId, Class, Config, Duration, LinkId, Message, OfferedTopic, PeerId,
+    RadioConfig, RadioId, Transmit,
 };
 
 const P: PeerId = PeerId(0);
@@ -164,6 +164,44 @@ fn expired_messages_cost_no_airtime_and_are_counted() {
     assert!(stats.dropped.get(DropReason::Expired) >= 7, "{stats:?}");
     assert!(net.nodes[1].received.iter().all(|r| r.3.age <= 300 * MS));
     assert!(!net.nodes[1].received.is_empty() && stats.adds_up());
+}
+
+/// Sends two messages, of two publishers, before an outage and two within it. Returns the numbers of
+/// those that arrive. `lifespans`: of the channel, and of the messages of the publishers.
+fn survivors(fec: Option<u8>, lifespans: [Option<Duration>; 3]) -> Vec<u32> {
+    let mut net = Net::pair(4, &Pipe::of(1_000_000));
+    let [of_channel, of_messages @ ..] = lifespans;
+    let topic = OfferedTopic { lifespan: of_channel, keep_last: 1000, ..topic("/goal", 10) };
+    let channel = net.open(0, P, ChannelConfig { fec, ..channel(topic) });
+    let cut = |net: &mut Net, cut| net.nodes.iter_mut().for_each(|node| node.pipe.cut = cut);
+    cut(&mut net, true);
+    for first in [0, 2] {
+        for (number, lifespan) in (first..).zip(of_messages) {
+            let (payload, published) = (payload(number, 3000).into(), net.now);
+            let (source, encoded) = (number % 2, false);
+            let message = Message { payload, published, source, encoded, lifespan };
+            net.nodes[0].endpoint.send(published, P, channel, message).unwrap();
+        }
+        net.run(5000 * MS);
+    }
+    cut(&mut net, false);
+    net.run(10_000 * MS);
+    net.check_conservation(0, P, &[channel]);
+    let mut numbers: Vec<_> =
+        net.nodes[1].received.iter().map(|it| number_of(&it.3.payload)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn a_message_ends_with_its_own_lifespan_and_with_that_of_its_channel() {
+    let [short, long] = [2, 60].map(|seconds| Some(Duration::from_secs(seconds)));
+    for fec in [None, Some(50)] {
+        assert_eq!(survivors(fec, [None, short, None]), [1, 3]);
+        assert_eq!(survivors(fec, [long, short, None]), [1, 3]);
+        assert_eq!(survivors(fec, [long, long, short]), [0, 2]);
+        assert_eq!(survivors(fec, [short, long, None]), [0; 0]);
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl PublisherHistory {
         let identity = self.identity(payload);
         let is_history = since < HISTORY_WITHIN;
         let kept = Some(Kept { identity, depth: 1, is_repeatable, is_history, ..Kept::default() });
-        Origin { kept, best_effort: false, age: age.unwrap_or_default() }
+        Origin { kept, age: age.unwrap_or_default(), ..Origin::default() }
     }
 }
 

@@ -117,7 +117,7 @@ impl Publication {
         if origin.best_effort {
             return;
         }
-        let lifespan = kept.lifespan_within(self.topic.qos.lifespan);
+        let lifespan = origin.lifespan_within(self.topic.qos.lifespan);
         let left = lifespan.map(|it| it.saturating_sub(origin.age));
         let expires = left.and_then(|it| Instant::now().checked_add(it));
         self.latch(source, Latched { identity, payload, expires }, kept.depth);

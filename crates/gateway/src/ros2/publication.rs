@@ -284,7 +284,7 @@ impl Publication {
             self.write_volatile(Class { transient_local: false, ..class }, payload.clone())?;
         }
         let policies = if class.reliable {
-            let lifespan = kept.lifespan_within(self.topic.qos.lifespan);
+            let lifespan = origin.lifespan_within(self.topic.qos.lifespan);
             Policies { class, depth: kept.depth.clamp(1, MAX_DEPTH), lifespan }
         } else if have_it.is_empty() {
             usual(&self.topic, class)

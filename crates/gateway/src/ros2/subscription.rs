@@ -266,7 +266,7 @@ impl Receiver {
     ) -> Origin {
         let best_effort = !self.class.reliable;
         if !self.class.transient_local {
-            return Origin { best_effort, ..Origin::default() };
+            return Origin { best_effort, lifespan, ..Origin::default() };
         }
         let published = u64::try_from(info.source_timestamp).unwrap_or(0);
         let published = SystemTime::UNIX_EPOCH + Duration::from_nanos(published);
@@ -277,9 +277,8 @@ impl Receiver {
         };
         // The writer numbers its samples, so the identity is certain.
         let identity = identity(&(writer, info.seq));
-        let kept =
-            Kept { identity, depth, is_repeatable: true, is_history, lifespan, ..Kept::default() };
-        Origin { kept: Some(kept), best_effort, age }
+        let kept = Kept { identity, depth, is_repeatable: true, is_history, ..Kept::default() };
+        Origin { kept: Some(kept), best_effort, lifespan, age }
     }
 
     fn refuse_too_large(&self, bytes: usize) {

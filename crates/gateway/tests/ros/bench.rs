@@ -213,6 +213,7 @@ impl Watched {
         let origin = Origin {
             kept: qos.transient_local.then_some(kept),
             best_effort: !qos.reliable,
+            lifespan: None,
             age: Duration::ZERO,
         };
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload, origin });

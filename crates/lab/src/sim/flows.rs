@@ -347,7 +347,13 @@ pub fn send(
 ) -> bool {
     let now = instant(net.now());
     let Some((peer, channel)) = channel else { return false };
-    let message = Message { payload: payload.into(), published: now, source: 0, encoded: false };
+    let message = Message {
+        payload: payload.into(),
+        published: now,
+        source: 0,
+        encoded: false,
+        lifespan: None,
+    };
     let taken = net
         .endpoint(host)
         .is_some_and(|endpoint| endpoint.send(now, peer, channel, message).is_ok());

@@ -216,7 +216,8 @@ impl Pair {
     }
 
     fn publish(&mut self, channel: ChannelId, payload: bytes::Bytes) -> Result<()> {
-        let message = Message { payload, published: self.now, source: 0, encoded: false };
+        let message =
+            Message { payload, published: self.now, source: 0, encoded: false, lifespan: None };
         self.ends[0].endpoint.send(self.now, PEER, channel, message)?;
         self.drain(0);
         Ok(())

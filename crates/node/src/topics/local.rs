@@ -3,11 +3,12 @@
 
 mod kept;
 
+pub(crate) use kept::SourceChange;
+
 use super::origin;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::Job;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::mapping::{Compression, LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
@@ -149,7 +150,7 @@ impl Topics {
                 }
             }
             Event::SourceGone { topic, source } => {
-                self.source_gone(now, &topic, source);
+                self.source_gone(now, SourceChange { topic, source, successor: None });
             }
             Event::ServiceOffered(service) => self.service_offered(now, service),
             Event::ServiceWithdrawn { service } => self.service_withdrawn(now, &service),
@@ -163,7 +164,8 @@ impl Topics {
             Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),
             Event::Depth { topic, source, successor, depth } => {
-                self.depth_found(now, &topic, [source, successor], depth);
+                let successor = Some((successor, depth));
+                self.depth_found(now, SourceChange { topic, source, successor });
             }
             Event::Message { topic, source, payload, origin, .. } => {
                 let (encoded, published) = (false, now.before(origin.age));
@@ -275,10 +277,6 @@ impl Topics {
         if local.repeats_kept(&message) {
             return;
         }
-        if let Some(kept) = message.origin.kept {
-            let depth = local.allowed_depth(kept.depth);
-            local.depths.insert(message.source, depth);
-        }
         let Some(period) = local.treatment.period() else { return self.forward(now, message) };
         // Messages that are held back have the next turn.
         if local.held_back.is_empty() && local.within(now, period) {
@@ -353,9 +351,13 @@ impl Topics {
         if !local.is_read() {
             return;
         }
-        // DDS sends no history with best effort.
-        if message.origin.kept.is_some() && !message.origin.best_effort {
-            local.keep_latched(message.clone());
+        if let Some(kept) = message.origin.kept {
+            let depth = local.allowed_depth(kept.depth);
+            local.depths.insert(message.source, depth);
+            // DDS sends no history with best effort.
+            if !message.origin.best_effort {
+                local.keep_latched(message.clone());
+            }
         }
         for key in local.wanting().collect::<Vec<_>>() {
             self.send_to(now, key, &message);
@@ -370,32 +372,17 @@ impl Topics {
         let mut origin = message.origin;
         if let Some(kept) = &mut origin.kept {
             kept.depth = local.depth(message.source);
-            let age = now.since(message.published);
-            if kept.lifespan.is_some_and(|lifespan| age > lifespan) {
-                return;
-            }
         }
         let is_usual = !(origin.best_effort && local.topic.qos.reliable);
-        let content = origin::emit(
-            message.source.number,
-            &origin,
-            is_usual,
-            local.revision,
-            &message.payload,
-        );
+        let (number, revision) = (message.source.number, local.revision);
+        let (source, payload) = origin::emit(number, &origin, is_usual, revision, &message.payload);
         let (encoded, published) = (message.encoded, message.published);
-        self.send_payload(now, key, &message.topic, content, (encoded, published));
+        let lifespan = origin.lifespan;
+        let sent = Message { payload, published, source, encoded, lifespan };
+        self.send_payload(now, key, &message.topic, sent);
     }
 
-    fn send_payload(
-        &mut self,
-        now: Instant,
-        key: ChannelKey,
-        topic: &str,
-        (source, payload): (u32, Bytes),
-        (encoded, published): (bool, Instant),
-    ) {
-        let message = Message { payload, published, source, encoded };
+    fn send_payload(&mut self, now: Instant, key: ChannelKey, topic: &str, message: Message) {
         match self.endpoint.send(now, key.peer, key.channel, message) {
             // The peer has just unsubscribed; its event follows.
             Ok(()) | Err(SendError::NotWanted) => {}

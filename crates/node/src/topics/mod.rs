@@ -17,7 +17,7 @@ mod transforms;
 mod waiting;
 mod watchdogs;
 
-pub(crate) use local::{LocalTopic, link_policy};
+pub(crate) use local::{LocalTopic, SourceChange, link_policy};
 
 use crate::audit::{Actor, Recorder};
 use crate::codec::{Done, Job};
@@ -202,6 +202,7 @@ impl Topics {
     pub(crate) fn on_codec(&mut self, now: Instant, done: Done) {
         match done {
             Done::Compressed(message) => self.send(now, message),
+            Done::Changed(change) => self.source_changed(now, change),
             Done::Decoded(message) => self.decoded(now, message),
             Done::Unreadable { key, topic, reason } => {
                 self.drop_malformed(now, key, &topic, &reason);

@@ -63,7 +63,7 @@ pub(super) fn emit(
         flags |= if kept.is_repeatable { REPEATABLE } else { 0 };
         flags |= if kept.is_history { HISTORY } else { 0 };
         flags |= if kept.is_for_later_ones { FOR_LATER_ONES } else { 0 };
-        flags |= if kept.lifespan.is_some() { LIFESPAN } else { 0 };
+        flags |= if origin.lifespan.is_some() { LIFESPAN } else { 0 };
     }
     if flags == 0 {
         return (number, payload.clone());
@@ -74,7 +74,7 @@ pub(super) fn emit(
         out.put_u64_le(kept.identity);
         out.put_u32_le(kept.depth);
         out.put_u32_le(revision);
-        if let Some(lifespan) = kept.lifespan {
+        if let Some(lifespan) = origin.lifespan {
             out.put_u32_le(u32::try_from(lifespan.as_millis()).unwrap_or(u32::MAX));
         }
     }
@@ -119,17 +119,15 @@ pub(super) fn parse(source: u32, is_best_effort: bool, mut payload: Bytes) -> Op
         let identity = payload.try_get_u64_le().ok()?;
         let depth = payload.try_get_u32_le().ok()?.max(1);
         revision = payload.try_get_u32_le().ok()?;
-        let lifespan = match flags & LIFESPAN != 0 {
-            true => Some(Duration::from_millis(payload.try_get_u32_le().ok()?.into())),
-            false => None,
-        };
+        if flags & LIFESPAN != 0 {
+            origin.lifespan = Some(Duration::from_millis(payload.try_get_u32_le().ok()?.into()));
+        }
         origin.kept = Some(Kept {
             identity,
             depth,
             is_repeatable: flags & REPEATABLE != 0,
             is_history: flags & HISTORY != 0,
             is_for_later_ones: flags & FOR_LATER_ONES != 0,
-            lifespan,
         });
     }
     Some(Content::Message { number, origin, revision, payload })
@@ -150,15 +148,15 @@ mod tests {
     fn messages_are_read_as_written_and_plain_ones_cost_nothing() {
         let payload = Bytes::from_static(b"scan");
         let kept = |is_repeatable: bool| {
-            let lifespan = is_repeatable.then_some(Duration::from_millis(1500));
             let is_for_later_ones = is_repeatable;
             let is_history = is_repeatable;
             let (identity, depth) = (u64::MAX - 1, 300);
-            Some(Kept { identity, depth, is_repeatable, is_history, is_for_later_ones, lifespan })
+            Some(Kept { identity, depth, is_repeatable, is_history, is_for_later_ones })
         };
         for kept in [None, kept(false), kept(true)] {
+            let lifespan = kept.filter(|it| it.is_history).map(|_| Duration::from_millis(1500));
             for best_effort in [false, true] {
-                let origin = Origin { kept, best_effort, age: Duration::ZERO };
+                let origin = Origin { kept, best_effort, lifespan, age: Duration::ZERO };
                 let (source, bytes) = emit(5, &origin, false, 9, &payload);
                 let is_plain = origin == Origin::default();
                 assert_eq!((source == 5, bytes == payload), (is_plain, is_plain));

@@ -285,8 +285,13 @@ impl Net {
         channel: ChannelId,
         payload: Vec<u8>,
     ) -> Result<(), SendError> {
-        let message =
-            Message { payload: payload.into(), published: self.now, source: 0, encoded: false };
+        let message = Message {
+            payload: payload.into(),
+            published: self.now,
+            source: 0,
+            encoded: false,
+            lifespan: None,
+        };
         let sent = self.nodes[node].endpoint.send(self.now, peer, channel, message);
         self.drain(node);
         sent

@@ -181,7 +181,8 @@ impl World {
             && let Some((peer, channel)) = hostile.known_as.get(&victim).copied()
         {
             let payload = vec![1; hostile.random.usize(..MAX_MESSAGE)].into();
-            let message = Message { payload, published: now, source: 0, encoded: false };
+            let message =
+                Message { payload, published: now, source: 0, encoded: false, lifespan: None };
             // There may be no subscription, or no queue space.
             let _ = self.endpoint(victim).send(now, peer, channel, message);
             self.net.drain(StationId(victim));

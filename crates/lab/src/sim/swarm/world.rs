@@ -347,7 +347,7 @@ impl World {
         let (at, source) = (self.net.now(), self.random.u32(..SOURCES));
         let encoded = self.random.bool();
         let payload = self.oracle.next_payload(len).into();
-        let message = Message { payload, published: instant(at), source, encoded };
+        let message = Message { payload, published: instant(at), source, encoded, lifespan: None };
         let (peer, channel) = (self.peer(from, to), self.channels[topic]);
         let sent = self.endpoint(from).send(instant(at), peer, channel, message);
         self.net.drain(StationId(from));

@@ -310,7 +310,7 @@ impl Channels {
         for &(peer, channel) in self.outgoing.get(&topic).into_iter().flatten() {
             let Some(endpoint) = net.endpoint(host) else { return };
             let payload = payload.clone().into();
-            let message = Message { payload, published, source: 0, encoded: false };
+            let message = Message { payload, published, source: 0, encoded: false, lifespan: None };
             // What is refused is counted by the channel.
             let _ = endpoint.send(published, peer, channel, message);
         }

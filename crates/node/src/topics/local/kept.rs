@@ -5,9 +5,11 @@
 use super::super::origin::{self, PRESENCE_SOURCE, Presence};
 use super::super::{ChannelKey, Outgoing, Topics};
 use super::LocalTopic;
+use crate::codec::Job;
 use std::collections::VecDeque;
+use tautline_gateway::mapping::Compression;
 use tautline_gateway::{Kept, Source};
-use tautline_proto::Instant;
+use tautline_proto::{Instant, Message};
 
 /// Messages kept of one publisher, if its depth is less: the depth may turn out to be larger.
 const MIN_LATCHED: usize = 16;
@@ -18,6 +20,16 @@ const MAX_LATCHED_BYTES: usize = 16 << 20;
 /// If a publisher turns out to keep more messages, and these have more bytes, only the newest one is
 /// sent again.
 const MAX_REPEATED_BYTES: usize = 64 << 10;
+
+/// What has become known about a local publisher. On a compressed topic it follows the messages that
+/// the publisher has sent so far through the codec.
+#[derive(Debug)]
+pub(crate) struct SourceChange {
+    pub(super) topic: String,
+    pub(super) source: Source,
+    /// The source of its later messages, and how many of them it keeps; `None`: it has left.
+    pub(super) successor: Option<(Source, u32)>,
+}
 
 impl LocalTopic {
     /// Forgets the messages kept for late joiners: the gateway stops reading the topic, and a later
@@ -49,9 +61,6 @@ impl LocalTopic {
             let renamed =
                 known.into_iter().map(|message| Outgoing { source: successor, ..message });
             self.latched.entry(successor).or_default().extend(renamed);
-        }
-        for message in self.held_back.iter_mut().filter(|it| it.source == source) {
-            message.source = successor;
         }
         self.depths.remove(&source);
     }
@@ -123,35 +132,67 @@ impl Topics {
         topic: &str,
         presence: Presence,
     ) {
-        self.send_payload(now, key, topic, (PRESENCE_SOURCE, presence.emit()), (false, now));
+        let (payload, source, lifespan) = (presence.emit(), PRESENCE_SOURCE, None);
+        let message = Message { payload, published: now, source, encoded: false, lifespan };
+        self.send_payload(now, key, topic, message);
     }
 
-    pub(super) fn source_gone(&mut self, now: Instant, topic: &str, source: Source) {
+    pub(super) fn source_gone(&mut self, now: Instant, change: SourceChange) {
+        let SourceChange { topic, source, .. } = &change;
         let Some(local) = self.local.get_mut(topic) else { return };
         if local.transforms.is_some() {
-            return self.transforms_gone(now, topic, source);
+            return self.transforms_gone(now, topic, *source);
         }
+        local.held_back.retain(|it| it.source != *source);
+        // Its node may be connected again at once, and repeats what it keeps.
+        self.forget_source(now, topic, *source);
+        self.after_compression(now, change);
+    }
+
+    /// A publisher keeps more messages than was known.
+    pub(super) fn depth_found(&mut self, now: Instant, change: SourceChange) {
+        let Some(local) = self.local.get_mut(&change.topic) else { return };
+        let Some((successor, depth)) = change.successor else { return };
+        if let Some(transforms) = &mut local.transforms {
+            // What is kept are merged messages, which belong to the robot.
+            return transforms.rename(change.source, successor);
+        }
+        for message in local.held_back.iter_mut().filter(|it| it.source == change.source) {
+            message.source = successor;
+            message.origin.kept.iter_mut().for_each(|kept| kept.depth = depth);
+        }
+        self.after_compression(now, change);
+    }
+
+    /// Applies a change after the messages that are compressed.
+    fn after_compression(&mut self, now: Instant, change: SourceChange) {
+        match self.local.get(&change.topic).map(|local| local.treatment.compression) {
+            Some(Compression::Zstd) => self.codec(Job::Change(change)),
+            Some(Compression::None) => self.source_changed(now, change),
+            None => {}
+        }
+    }
+
+    pub(in super::super) fn source_changed(&mut self, now: Instant, change: SourceChange) {
+        let SourceChange { topic, source, successor } = change;
+        match successor {
+            Some((successor, depth)) => self.rename(now, &topic, [source, successor], depth),
+            None => self.forget_source(now, &topic, source),
+        }
+    }
+
+    fn forget_source(&mut self, now: Instant, topic: &str, source: Source) {
+        let Some(local) = self.local.get_mut(topic) else { return };
         local.depths.remove(&source);
-        local.held_back.retain(|it| it.source != source);
         if local.latched.remove(&source).is_some() {
             self.send_presence(now, topic);
         }
     }
 
-    /// A publisher keeps more messages than was known. Peers did not keep the older ones: they get
-    /// them again, as those of another publisher, for subscribers that join later.
-    pub(super) fn depth_found(
-        &mut self,
-        now: Instant,
-        topic: &str,
-        [source, successor]: [Source; 2],
-        depth: u32,
-    ) {
+    /// Peers did not keep the older messages of a publisher that keeps more: they get them again, as
+    /// those of another publisher, for subscribers that join later.
+    fn rename(&mut self, now: Instant, topic: &str, [source, successor]: [Source; 2], depth: u32) {
         let Some(local) = self.local.get_mut(topic) else { return };
-        if let Some(transforms) = &mut local.transforms {
-            // What is kept are merged messages, which belong to the robot.
-            return transforms.rename(source, successor);
-        }
         local.rename(source, successor);
         let depth = local.allowed_depth(depth);
         local.depths.insert(successor, depth);

@@ -53,10 +53,7 @@ impl Topics {
         remote.encoded |= message.encoded;
         let translator = remote.translation.translator();
         let topic = remote.topic.name.clone();
-        let lifespan = match origin.kept {
-            Some(kept) => kept.lifespan_within(remote.topic.qos.lifespan),
-            None => remote.topic.qos.lifespan,
-        };
+        let lifespan = origin.lifespan_within(remote.topic.qos.lifespan);
         let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
         let Received { payload, encoded, .. } = message;
         let (checker, arrived) = (remote.checked.checker(), now);

@@ -88,7 +88,7 @@ fn outcome(rest: &Bytes) -> Outcome {
 }
 
 fn message(now: Instant, payload: Bytes) -> Message {
-    Message { payload, published: now, source: 0, encoded: false }
+    Message { payload, published: now, source: 0, encoded: false, lifespan: None }
 }
 
 fn is_cancel(service: &str) -> bool {

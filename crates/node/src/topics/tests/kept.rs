@@ -171,6 +171,50 @@ fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
     assert_eq!(for_later_ones(&world).len(), 1);
 }
 
+/// Gives the robot events that arrive while its codec is busy.
+fn at_once(world: &mut World, events: impl IntoIterator<Item = Event>) {
+    let now = world.now;
+    events.into_iter().for_each(|event| world.sides[0].topics.on_local(now, event));
+    world.run(SECOND);
+}
+
+#[test]
+fn what_is_compressed_while_its_publisher_turns_out_to_keep_more_is_kept_with_the_rest() {
+    for rule in ["", "compression: zstd"] {
+        let mut world = reading(rule);
+        world.says(0, kept_message(0, "one", 1));
+        let text = |source, text| kept_message(source, text, 1 + source);
+        at_once(&mut world, [text(0, "two"), text(0, "three"), depth(0, 1, 2), text(1, "four")]);
+        assert_eq!(published(&mut world)[..3], ["0 one", "0 two", "0 three"]);
+        rejoin(&mut world);
+        assert_eq!(published(&mut world), ["1 three", "1 four"]);
+        // The number belongs to another publisher from now on.
+        at_once(&mut world, [text(0, "other")]);
+        published(&mut world);
+        rejoin(&mut world);
+        let mut kept = published(&mut world);
+        kept.sort();
+        assert_eq!(kept, ["0 other", "1 four", "1 three"]);
+    }
+}
+
+#[test]
+fn what_is_compressed_while_its_publisher_leaves_is_not_kept() {
+    let gone = || Event::SourceGone { topic: "/map".into(), source: Source::here(0) };
+    for rule in ["", "compression: zstd"] {
+        let mut world = reading(rule);
+        at_once(&mut world, [kept_message(0, "one", 1), gone()]);
+        assert_eq!(world.told(1), ["publish /map 0 one", "forget /map 0"]);
+        rejoin(&mut world);
+        assert_eq!(published(&mut world), [""; 0]);
+        // It is connected again.
+        at_once(&mut world, [kept_message(0, "two", 1), gone(), kept_message(0, "two", 1)]);
+        published(&mut world);
+        rejoin(&mut world);
+        assert_eq!(published(&mut world), ["0 two"]);
+    }
+}
+
 #[test]
 fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
     let mut world = reading("rate: 2Hz");
@@ -188,9 +232,7 @@ fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
     let mut world = reading("");
     let lasting = |text: &str, lifespan| {
         let mut origin = kept_origin(1, 0, text.as_bytes());
-        if let Some(kept) = &mut origin.kept {
-            kept.lifespan = Some(lifespan);
-        }
+        origin.lifespan = Some(lifespan);
         message_of("/map", 0, text.as_bytes(), origin)
     };
     world.says(0, lasting("short", 2 * SECOND));
@@ -198,6 +240,33 @@ fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
     assert_eq!(published(&mut world), ["0 short", "1 long"]);
     rejoin(&mut world);
     assert_eq!(published(&mut world), ["1 long"]);
+}
+
+#[test]
+fn the_lifespan_of_a_publisher_counts_for_its_own_messages_alone() {
+    // Of volatile publishers and of those that keep theirs; with a rule that ends no message earlier,
+    // and one that ends all.
+    let mut left = Vec::new();
+    for rule in ["keep_last: 50", "lifespan: 10min", "lifespan: 2s", "compression: zstd"] {
+        let mut world = reading(rule);
+        world.sides.iter_mut().for_each(|side| side.deaf = true);
+        let lifespans = [Some(5 * SECOND), None, Some(5 * SECOND), None];
+        for (source, lifespan) in (0..).zip(lifespans) {
+            let text = source.to_string();
+            let origin = if source < 2 {
+                Origin::default()
+            } else {
+                kept_origin(1, source, text.as_bytes())
+            };
+            let origin = Origin { lifespan, ..origin };
+            world.says(0, message_of("/map", source, text.as_bytes(), origin));
+        }
+        world.run(10 * SECOND);
+        world.sides.iter_mut().for_each(|side| side.deaf = false);
+        world.run(OUTAGE);
+        left.push(published(&mut world).join(", "));
+    }
+    assert_eq!(left, ["1 1, 3 3", "1 1, 3 3", "", "1 1, 3 3"]);
 }
 
 #[test]

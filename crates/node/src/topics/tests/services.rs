@@ -497,6 +497,7 @@ fn one_peers_calls_take_no_room_from_anothers() {
             published: now,
             source: 0,
             encoded: false,
+            lifespan: None,
         };
         let channel = (0..10).map(ChannelId).find(|id| {
             let found = world.sides[1].topics.endpoint.channel_out(ONLY_PEER, *id);

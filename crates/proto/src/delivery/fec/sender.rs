@@ -26,7 +26,15 @@ pub(crate) struct Joining<'a> {
     pub(crate) piece: &'a Piece,
     /// Bytes of its message from this piece on.
     pub(crate) rest: u32,
+    /// Of its message.
     pub(crate) lifespan: Option<Duration>,
+}
+
+impl Joining<'_> {
+    /// The longest time that its block waits for further frames.
+    fn wait(&self) -> Duration {
+        self.lifespan.map_or(MAX_WAIT, |it| MAX_WAIT.min(it / LIFESPAN_DIVISOR))
+    }
 }
 
 /// A block that is complete.
@@ -34,6 +42,8 @@ pub(crate) struct Complete {
     pub(crate) channel: u64,
     pub(crate) number: u64,
     pub(crate) began: Instant,
+    /// The shortest lifespan of its messages.
+    pub(crate) lifespan: Option<Duration>,
     symbols: Vec<Vec<u8>>,
 }
 
@@ -53,6 +63,8 @@ impl Complete {
 struct Open {
     began: Instant,
     ends: Instant,
+    /// The shortest lifespan of its messages.
+    lifespan: Option<Duration>,
     /// Most frames: those of a large message are divided evenly.
     limit: usize,
     symbols: Vec<Vec<u8>>,
@@ -60,11 +72,11 @@ struct Open {
 
 impl Open {
     fn new(now: Instant, first: &Joining<'_>) -> Self {
-        let wait = first.lifespan.map_or(MAX_WAIT, |it| MAX_WAIT.min(it / LIFESPAN_DIVISOR));
         let frames = first.rest.div_ceil(first.piece.len().max(1)) as usize;
         let blocks = frames.div_ceil(MAX_BLOCK.into()).max(1);
         let limit = if frames < ENOUGH { MAX_BLOCK.into() } else { frames.div_ceil(blocks) };
-        Self { began: now, ends: now + wait, limit, symbols: Vec::new() }
+        let (ends, lifespan) = (now + first.wait(), first.lifespan);
+        Self { began: now, ends, lifespan, limit, symbols: Vec::new() }
     }
 }
 
@@ -188,6 +200,8 @@ impl Blocks {
         let open = blocks.open.get_or_insert_with(|| Open::new(now, frame));
         let place = (key, open.symbols.len());
         open.symbols.push(symbol);
+        open.ends = open.ends.min(now + frame.wait());
+        open.lifespan = open.lifespan.into_iter().chain(frame.lifespan).min();
         let count = open.symbols.len();
         let ends_message = frame.rest <= frame.piece.len();
         let is_complete = count >= open.limit || ends_message && count >= ENOUGH;
@@ -201,8 +215,8 @@ impl Blocks {
         let blocks = self.channels.get_mut(&channel)?;
         let open = blocks.open.take()?;
         blocks.last += 1;
-        let Open { began, symbols, .. } = open;
-        Some(Complete { channel, number: blocks.last, began, symbols })
+        let Open { began, lifespan, symbols, .. } = open;
+        Some(Complete { channel, number: blocks.last, began, lifespan, symbols })
     }
 
     /// When the next block ends without further frames.
@@ -320,15 +334,21 @@ mod tests {
 
     /// Adds a message of one frame.
     fn join(blocks: &mut Blocks, now: Instant, id: u64) -> Option<Complete> {
-        join_part(blocks, now, piece(id), 1000)
+        join_part(blocks, now, piece(id), 1000, None)
     }
 
-    fn join_part(blocks: &mut Blocks, now: Instant, piece: Piece, rest: u32) -> Option<Complete> {
+    fn join_part(
+        blocks: &mut Blocks,
+        now: Instant,
+        piece: Piece,
+        rest: u32,
+        lifespan: Option<Duration>,
+    ) -> Option<Complete> {
         let place = Some(blocks.next_place(now, 7));
         let (number, age, fragment) = (piece.message.0, Duration::ZERO, None);
         let data = Data { channel: 7, number, source: 0, encoded: false, age, fragment, place };
         let payload = &[0; 1000];
-        let frame = Joining { data: &data, payload, piece: &piece, rest, lifespan: None };
+        let frame = Joining { data: &data, payload, piece: &piece, rest, lifespan };
         blocks.join(now, 7, &frame)
     }
 
@@ -356,12 +376,23 @@ mod tests {
     }
 
     #[test]
+    fn the_shortest_lifespan_in_a_block_limits_it() {
+        let mut blocks = Blocks::default();
+        for (id, millis) in [(1, None), (2, Some(400)), (3, Some(800)), (4, None)] {
+            let lifespan = millis.map(Duration::from_millis);
+            assert!(join_part(&mut blocks, Instant(0), piece(id), 1000, lifespan).is_none());
+        }
+        let block = blocks.end(Instant(100_000_000)).unwrap();
+        assert_eq!(block.lifespan, Some(Duration::from_millis(400)));
+    }
+
+    #[test]
     fn a_large_message_is_divided_evenly() {
         let mut blocks = Blocks::default();
         let mut sizes = Vec::new();
         for start in (0..130_000).step_by(1000) {
             let piece = Piece { message: MessageId(1), range: start..start + 1000 };
-            let complete = join_part(&mut blocks, Instant(0), piece, 130_000 - start);
+            let complete = join_part(&mut blocks, Instant(0), piece, 130_000 - start, None);
             sizes.extend(complete.map(|block| block.symbols.len()));
         }
         assert_eq!(sizes, [65, 65]);

@@ -64,6 +64,8 @@ pub struct Message {
     pub source: u32,
     /// The application encoded (compressed) the payload.
     pub encoded: bool,
+    /// Age past which the message is worthless, if that is less than the lifespan of its channel.
+    pub lifespan: Option<Duration>,
 }
 
 /// The position of a message in the send order; smaller is earlier.
@@ -318,8 +320,8 @@ impl Outbox {
 
     /// Accepts a control message.
     pub(crate) fn accept_control(&mut self, now: Instant, payload: Vec<u8>) {
-        let message =
-            Message { payload: payload.into(), published: now, source: 0, encoded: false };
+        let (payload, encoded, lifespan) = (payload.into(), false, None);
+        let message = Message { payload, published: now, source: 0, encoded, lifespan };
         self.insert(CONTROL, message, None, None);
     }
 
@@ -341,7 +343,7 @@ impl Outbox {
         message.source = message.source.min(MAX_SOURCES - 1);
         open.stats.accepted += 1;
         open.stats.bytes += message.payload.len() as u64;
-        let lifespan = open.config.topic.lifespan;
+        let lifespan = message.lifespan.into_iter().chain(open.config.topic.lifespan).min();
         if lifespan.is_some_and(|l| now.since(message.published) > l) {
             open.stats.dropped.add(DropReason::Expired);
             return Ok(());

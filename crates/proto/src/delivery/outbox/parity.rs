@@ -32,9 +32,8 @@ impl Outbox {
     /// Adds a frame to the block of its channel, and queues the parity if the block is complete.
     pub(super) fn join_block(&mut self, now: Instant, data: &Data, payload: &[u8], piece: &Piece) {
         let Some(message) = self.store.get(piece.message) else { return };
-        let Some(open) = self.channels.get(&message.channel) else { return };
         let rest = message.extent() - piece.range.start;
-        let lifespan = open.config.topic.lifespan;
+        let lifespan = message.lifespan_end.map(|end| end.since(message.published));
         let frame = Joining { data, payload, piece, rest, lifespan };
         let complete = self.blocks.join(now, message.channel, &frame);
         complete.into_iter().for_each(|block| self.queue_parity(&block));
@@ -57,7 +56,7 @@ impl Outbox {
             self.unrecovered.extend(self.blocks.abandon(block.channel));
             return;
         };
-        let expires = block.began + open.config.topic.lifespan.unwrap_or(LIFESPAN);
+        let expires = block.began + block.lifespan.unwrap_or(LIFESPAN);
         let channel = self.parity_channel(block.channel, &open.config.clone());
         let first = self.next_id;
         for payload in block.parity(percent) {
@@ -65,9 +64,9 @@ impl Outbox {
             if self.store.held_bytes() + payload.len() > self.queue_bytes {
                 break;
             }
-            let (source, encoded) = (0, false);
-            let message =
-                Message { payload: payload.into(), published: block.began, source, encoded };
+            let (payload, published) = (payload.into(), block.began);
+            let (source, encoded, lifespan) = (0, false, None);
+            let message = Message { payload, published, source, encoded, lifespan };
             self.insert(channel, message, Some(expires), None);
         }
         let parity = (first..self.next_id).map(MessageId).collect();

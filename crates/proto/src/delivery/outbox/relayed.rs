@@ -57,7 +57,8 @@ impl Outbox {
             open.stats.accepted += 1;
             open.stats.bytes += payload.len() as u64;
         }
-        let message = Message { payload: payload.into(), published, source: 0, encoded: false };
+        let (payload, encoded, lifespan) = (payload.into(), false, None);
+        let message = Message { payload, published, source: 0, encoded, lifespan };
         self.insert(channel, message, expires, Some((origin, is_forwarded_again)));
     }
 
