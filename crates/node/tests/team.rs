@@ -18,6 +18,7 @@ use bench::{Agent, bytes_of, free_port, wait_for};
 use ros1::Master;
 use running::{Daemon, Place, free_port as udp_port};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// Returns the files of two daemons that are peers of each other.
 fn files(first: &str, second: &str) -> [String; 2] {
@@ -184,7 +185,7 @@ fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
     let first = format!("{}topics: {{ /map: {{}}, /scan: {{}} }}", ros2_lines(1));
     let second =
         format!("    prefix: /robot1\n    remap: {{ /scan: /front/scan }}\n{}", ros2_lines(2));
-    let _daemons = pair(&place, &first, &second);
+    let [_robot, tautline] = pair(&place, &first, &second);
     let mut robot = ros2::start_in(1, "kilted", "SUBNET", "robot_agent");
     let mut base = ros2::start_in(2, "kilted", "SUBNET", "base_agent");
     let string = "std_msgs/msg/String";
@@ -208,6 +209,15 @@ fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
     assert_eq!(shown["reliable"], false);
     let other = base.graph("/scan");
     assert!(other["publishers"].as_array().unwrap().is_empty(), "the domains are apart");
+
+    let begun = Instant::now();
+    tautline.terminate();
+    wait_for("the publishers of a daemon to end with it", || {
+        let graph = base.graph("/robot1/front/scan");
+        graph["publishers"].as_array().unwrap().is_empty().then_some(())
+    });
+    let taken = begun.elapsed();
+    assert!(taken < Duration::from_secs(8), "{taken:?}: only with the participant's lease of 10 s");
 }
 
 #[test]
