@@ -96,6 +96,13 @@ impl<'a> Goals<'a> {
         self.agent.order(json!({ "do": "cancel", "name": action, "goal": goal }));
     }
 
+    fn wait_until_ready(&mut self, ready: bool) {
+        let order = json!({ "do": "ready", "name": self.action });
+        wait_for(format!("the server is ready: {ready}"), || {
+            (self.agent.order(order.clone())["ready"] == ready).then_some(())
+        });
+    }
+
     fn wait(&self, what: &str, goal: u32) -> Value {
         self.agent.wait(&format!("{what} of goal {goal}"), |report| report[what] == goal)
     }
@@ -317,5 +324,13 @@ fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
     let mut orders: Vec<_> = orders.map(|report| report["order"].as_u64().unwrap()).collect();
     orders.sort_unstable();
     assert_eq!(orders, [3, 3, 3, 3, 20, 100, 1000, 1000]);
-    drop(base);
+
+    // The client sees whether there is a server.
+    let mut goals = Goals { agent: &mut client, action: OF_ROS2.1 };
+    server.order(json!({ "do": "unserve" }));
+    goals.wait_until_ready(false);
+    server.order(json!({ "do": "serve" }));
+    goals.wait_until_ready(true);
+    base.terminate();
+    goals.wait_until_ready(false);
 }

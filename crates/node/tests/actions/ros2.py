@@ -117,6 +117,8 @@ def main():
             clients[order["name"]].send(order["goal"], order["order"])
         elif done == "cancel":
             clients[order["name"]].cancel(order["goal"])
+        elif done == "ready":
+            extra["ready"] = clients[order["name"]].client.server_is_ready()
         elif done == "unserve":
             servers.pop().destroy()
         report(did=done, **extra)
