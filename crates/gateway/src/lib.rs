@@ -30,7 +30,7 @@ pub mod ros2;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod shared;
 mod sources;
-mod state_file;
+pub mod state_file;
 pub mod tf;
 pub mod threads;
 pub mod types;

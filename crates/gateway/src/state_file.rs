@@ -2,6 +2,7 @@
 //! State that a file keeps over a restart of this node. A thread writes the file after changes.
 
 use crate::lock::lock;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -145,7 +146,7 @@ fn save_changes<S: State>(shared: &Shared<S>, path: &Path) {
         if std::mem::take(&mut kept.is_unsaved) {
             let text = kept.state.text();
             drop(kept);
-            if let Err(error) = save(path, &text)
+            if let Err(error) = replace(path, &text)
                 && !std::mem::replace(&mut has_failed, true)
             {
                 let path = path.display();
@@ -158,12 +159,19 @@ fn save_changes<S: State>(shared: &Shared<S>, path: &Path) {
     }
 }
 
-fn save(path: &Path, text: &str) -> io::Result<()> {
+/// Replaces a file, and creates its folder. After a power failure it has either the old or the new
+/// text.
+///
+/// # Errors
+/// Those of the file system; the old text is there.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    fs::write(&new, text)?;
+    let mut file = fs::File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
     fs::rename(&new, path)
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread that writes the file. The data plane never waits for the disk, except at its end.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use tautline_gateway::state_file;
 use tautline_gateway::threads::{self, End};
 
 /// Writes the file on a thread of its own. Dropping it waits for the last text.
@@ -59,28 +59,15 @@ impl Drop for Keeper {
 
 fn run(path: &Path, texts: &Receiver<String>, failure: &Mutex<Option<String>>) {
     for text in texts {
-        let error = replace(path, &text).err().map(|error| error.to_string());
+        let error = state_file::replace(path, &text).err().map(|error| error.to_string());
         *failure.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
-}
-
-/// Replaces a file. After a power failure it has either the old or the new text.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn keeper(path: &Path) -> Keeper {
         Keeper::start(path.into(), |_, _| {}).unwrap()
