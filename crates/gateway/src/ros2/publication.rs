@@ -297,11 +297,14 @@ impl Publication {
         let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
         let late_joiners = readers.iter().filter(|(_, joins_late)| **joins_late);
         let late_joiners: Vec<Guid> = late_joiners.map(|(reader, _)| *reader).collect();
-        let now_have_it = late_joiners.iter().map(|reader| u128::from_be_bytes(*reader));
-        deliveries.add(topic, kept.identity, now_have_it);
+        let now_have_it = || late_joiners.iter().map(|reader| u128::from_be_bytes(*reader));
         if kept.is_for_later_ones {
-            excluded.extend(late_joiners);
+            // The others have no later message: what is not kept does not reach them.
+            let had_some = deliveries.all_subscribers(topic);
+            let present = now_have_it().filter(|reader| had_some.contains(reader));
+            excluded.extend(present.map(u128::to_be_bytes));
         }
+        deliveries.add(topic, kept.identity, now_have_it());
         // To those that have it, nothing is new; to a volatile subscriber, no history is.
         let is_new = excluded.is_empty() && !kept.is_history;
         if is_new && readers.values().any(|joins_late| !joins_late) {

@@ -57,7 +57,10 @@ impl LocalTopic {
     }
 
     /// Keeps a message for late joiners, in [`MAX_LATCHED_BYTES`].
-    pub(super) fn keep_latched(&mut self, message: Outgoing) {
+    pub(super) fn keep_latched(&mut self, mut message: Outgoing) {
+        if let Some(kept) = &mut message.origin.kept {
+            kept.is_for_later_ones = false;
+        }
         let most = (2 * self.depth(message.source) as usize).max(MIN_LATCHED);
         let kept = self.latched.entry(message.source).or_default();
         kept.push_back(message);
@@ -132,6 +135,7 @@ impl Topics {
             return self.transforms_gone(now, topic, source);
         }
         local.depths.remove(&source);
+        local.left_out.remove(&source);
         local.held_back.retain(|it| it.source != source);
         if local.latched.remove(&source).is_some() {
             self.send_presence(now, topic);
@@ -171,6 +175,19 @@ impl Topics {
             }
         }
         self.send_presence(now, topic);
+    }
+
+    /// Sends a message that is known to be kept only now. If it was sent to the peer before, its
+    /// present subscribers have it.
+    pub(super) fn send_missed(&mut self, now: Instant, key: ChannelKey, message: &Outgoing) {
+        let Some(local) = self.local.get(&message.topic) else { return };
+        let was_sent = !local.left_out.contains(&message.source)
+            && local.wanted_by.get(&key.peer).is_some_and(|since| *since <= message.published);
+        let mut message = message.clone();
+        if let Some(kept) = &mut message.origin.kept {
+            kept.is_for_later_ones = was_sent;
+        }
+        self.send_to(now, key, &message);
     }
 
     /// Whether a message of a publisher repeats one that is still on its way to the peer: after an
