@@ -56,6 +56,14 @@ impl Deliveries {
         self.0.with(found).unwrap_or_default()
     }
 
+    /// The subscribers that have any message of a topic.
+    pub fn all_subscribers(&self, topic: &str) -> BTreeSet<Subscriber> {
+        self.0.with(|state| {
+            let messages = state.topics.get(topic).into_iter().flatten();
+            messages.flat_map(|it| &it.subscribers).copied().collect()
+        })
+    }
+
     /// Whether a subscriber has a message.
     pub fn has(&self, topic: &str, identity: u64, subscriber: Subscriber) -> bool {
         let has = |it: &Delivery| it.subscribers.contains(&subscriber);
@@ -180,6 +188,8 @@ mod tests {
         let second = Deliveries::open(Some(path.clone()));
         assert_eq!(second.subscribers("/map", 7), [1, 2, u128::MAX].into());
         assert!(second.has("/map", 7, 2) && !second.has("/map", 8, 2));
+        second.add("/map", 8, [3]);
+        assert_eq!(second.all_subscribers("/map"), [1, 2, 3, u128::MAX].into());
         assert!(second.knows("/goal") && !second.knows("/scan"));
         second.add("/scan", 1, [5]);
         // Another one saw the change without an end of this one.

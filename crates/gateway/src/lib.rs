@@ -260,8 +260,8 @@ pub struct Kept {
     /// Whether the publisher, or the node that read it, repeats the message for a late joiner. A
     /// volatile subscriber does not get it.
     pub is_history: bool,
-    /// Whether subscribers that are present do not get it: they may have later messages of its
-    /// publisher.
+    /// Whether subscribers that are present do not get it: they have it, or may have later messages
+    /// of its publisher.
     pub is_for_later_ones: bool,
 }
 

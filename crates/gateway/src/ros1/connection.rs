@@ -114,9 +114,16 @@ impl Identity {
         Ok(self.open_as(&self.probe_name(), uri, topic).await?.found)
     }
 
-    /// Another connection to a publisher whose address is known: a late joiner's.
-    pub async fn join(&self, to: &HostPort, topic: &str) -> Result<TcpStream, ConnectError> {
-        Ok(exchange(to, &self.subscription(&self.probe_name(), topic)).await?.0)
+    /// Another connection to a publisher whose address is known: a late joiner's; and whether its
+    /// header says that the publisher latches.
+    pub async fn join(
+        &self,
+        to: &HostPort,
+        topic: &str,
+    ) -> Result<(TcpStream, bool), ConnectError> {
+        let ours = self.subscription(&self.probe_name(), topic);
+        let (stream, header) = exchange(to, &ours).await?;
+        Ok((stream, header.is_set("latching")))
     }
 
     fn probe_name(&self) -> String {

@@ -29,10 +29,9 @@ pub(super) struct PublisherHistory {
 }
 
 impl PublisherHistory {
-    /// Describes a publisher that has just been connected. `may_latch`: some of its messages may be
-    /// latched.
-    pub fn new(uri: &str, found: &Description, may_latch: bool) -> Self {
-        let has_header = may_latch && begins_with_header(found);
+    /// Describes a publisher that has just been connected.
+    pub fn new(uri: &str, found: &Description) -> Self {
+        let has_header = begins_with_header(found);
         Self { uri: uri.into(), connected: Instant::now(), has_header }
     }
 
@@ -54,6 +53,19 @@ impl PublisherHistory {
         let is_history = since < HISTORY_WITHIN;
         let kept = Some(Kept { identity, depth: 1, is_repeatable, is_history, ..Kept::default() });
         Origin { kept, age: age.unwrap_or_default(), ..Origin::default() }
+    }
+
+    /// The publication of a latched message that was not known to be latched when it was received,
+    /// `age` ago or earlier. Subscribers that were present then have it.
+    pub fn origin_of_missed(&self, payload: &[u8], age: Duration) -> Origin {
+        let kept = Kept {
+            identity: self.identity(payload),
+            depth: 1,
+            is_repeatable: true,
+            is_history: true,
+            is_for_later_ones: true,
+        };
+        Origin { kept: Some(kept), best_effort: false, age, lifespan: None }
     }
 }
 
@@ -84,11 +96,7 @@ mod tests {
     fn publisher(definition: &str) -> PublisherHistory {
         let version = TypeVersion { name: "a/Pose".into(), md5: "11".into() };
         let definition = definition.into();
-        PublisherHistory::new(
-            "http://a:1/",
-            &Description { version, definition, latching: true },
-            true,
-        )
+        PublisherHistory::new("http://a:1/", &Description { version, definition, latching: true })
     }
 
     fn message(seconds: u32) -> Vec<u8> {

@@ -13,7 +13,7 @@
 //! | how a publisher is found, probed and connected to | `probes.rs`, `connection.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | which messages a publisher repeats, and their age | `latched.rs` |
-//! | which publisher of a roscpp node a message belongs to | `shared_connection.rs` |
+//! | which publisher of a node a message belongs to | `shared_connection.rs` |
 //! | how messages reach local subscribers, queues, latching | `publication.rs` |
 //! | which definitions of local publishers are kept | `definitions.rs` |
 //! | which services are offered | `services.rs` |

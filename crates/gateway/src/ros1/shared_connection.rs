@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Publishers that share a connection. A roscpp node has one connection for each topic and
-//! subscriber, which carries the messages of all its publishers of the topic. Its header says only
-//! whether the first of them latches, and a message does not name its publisher. What tells them
-//! apart is what the node sends to a new connection: the last message of each latched publisher.
+//! Publishers that share a connection. A node has one connection for each topic and subscriber,
+//! which carries the messages of all its publishers of the topic. A message does not name its
+//! publisher. In roscpp, the header says only whether the first publisher latches. In rospy, all
+//! latch once one of them does, and the header says whether one did when the connection was opened.
+//! What the node sends to a new connection shows what it keeps now: the last message of each latched
+//! publisher of roscpp, and the last message of rospy.
 
 use super::connection::{ConnectError, HostPort, Identity};
 use super::latched::PublisherHistory;
 use super::subscription::{Incoming, ReaderContext, read_message};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Latched publishers of a node that are distinguished; further ones share the last place.
 const MAX_KEPT: u32 = 16;
-/// Probes of all nodes at a time; without one, a message is judged as the one before.
+/// Probes of all nodes at a time for which messages wait, and as many for which none waits; without
+/// one, a message is judged as the one before.
 const MAX_PROBES: usize = 8;
 /// Time limit of a probe. Messages of the node wait for it.
 const PROBE_TIME: Duration = Duration::from_millis(200);
@@ -28,8 +33,18 @@ const CONNECT_TIMES: u32 = 4;
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
 /// Time in which a message on the probe is also received on the connection.
 const BOTH_RECEIVED: Duration = Duration::from_millis(2);
-/// Time between probes of a node with several publishers that sends nothing.
-pub(super) const IDLE_PERIOD: Duration = Duration::from_secs(5);
+/// Time between checks of a node with several publishers that sends nothing.
+const IDLE_PERIOD: Duration = Duration::from_secs(5);
+/// Pause of a node after which messages that were not judged are checked.
+const QUIET: Duration = Duration::from_millis(200);
+/// Time without another message after a check, so that a message that a publisher sent meanwhile is
+/// not taken for one that it keeps.
+const STILL_QUIET: Duration = Duration::from_millis(50);
+/// Limits of probes: their number in succession, and the time after which there is one more.
+const WHILE_KEEPING: (u32, Duration) = (8, Duration::from_secs(1));
+/// A node that is not known to latch is judged seldom: its messages wait.
+const UNLATCHED: (u32, Duration) = (2, Duration::from_secs(60));
+const CHECKS: (u32, Duration) = (8, Duration::from_secs(10));
 
 /// The publisher of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +61,10 @@ pub(super) struct NodePublishers<L> {
     places: BTreeMap<u32, KeptPlace<L>>,
     last: Place,
     has_volatile: bool,
-    allowance: Allowance,
+    /// Whether messages were attributed since the last check without certainty.
+    is_uncertain: bool,
+    probes: Allowance,
+    checks: Allowance,
 }
 
 struct KeptPlace<L> {
@@ -62,8 +80,34 @@ impl<L> NodePublishers<L> {
             places: [(0, KeptPlace { lease, content: None })].into(),
             last,
             has_volatile: false,
-            allowance: Allowance { used: 0, since: now },
+            is_uncertain: false,
+            probes: Allowance { used: 0, since: now },
+            checks: Allowance { used: 0, since: now },
         }
+    }
+
+    /// The node was connected again. What it keeps may have changed meanwhile.
+    pub fn reconnected(&mut self, latching: bool, is_roscpp: bool, forget: impl FnMut(&L)) {
+        self.is_uncertain = true;
+        if !is_roscpp {
+            self.last = if latching { Place::Kept(0) } else { Place::Volatile };
+        }
+        if !is_roscpp && !latching {
+            self.retain(&BTreeSet::new(), forget);
+        }
+    }
+
+    /// Whether a publisher of the node is known to latch.
+    pub fn latches(&self) -> bool {
+        self.has_kept() || self.last != Place::Volatile
+    }
+
+    /// The pause of the node after which to check what it keeps, if at all.
+    pub fn check_after(&mut self, now: Instant) -> Option<Duration> {
+        if self.is_uncertain {
+            return Some(self.checks.wait(CHECKS, now).max(QUIET));
+        }
+        self.are_several().then_some(IDLE_PERIOD)
     }
 
     /// The lease of a publisher.
@@ -74,12 +118,12 @@ impl<L> NodePublishers<L> {
     }
 
     /// Whether a message is kept.
-    pub fn has_kept(&self) -> bool {
+    fn has_kept(&self) -> bool {
         self.contents().next().is_some()
     }
 
     /// Whether the node has several publishers, one of which may leave unnoticed.
-    pub fn are_several(&self) -> bool {
+    fn are_several(&self) -> bool {
         self.contents().nth(usize::from(!self.has_volatile)).is_some()
     }
 
@@ -94,7 +138,8 @@ impl<L> NodePublishers<L> {
     }
 
     /// The publisher of a message without a probe: that of the one before.
-    pub fn guess(&self) -> Place {
+    fn guess(&mut self) -> Place {
+        self.is_uncertain = true;
         self.last
     }
 
@@ -107,15 +152,9 @@ impl<L> NodePublishers<L> {
         }
     }
 
-    /// Judges a new message by what a late joiner got after it. `forget` ends what is kept for a
-    /// publisher whose lease remains.
-    fn judge(
-        &mut self,
-        identity: u64,
-        joiner: &BTreeSet<u64>,
-        take: impl FnOnce() -> L,
-        forget: impl FnMut(&L),
-    ) -> Place {
+    /// Judges a new message by what a late joiner got after it, perhaps not yet all. What is missing
+    /// is forgotten by a check, which waits for longer.
+    fn judge(&mut self, identity: u64, joiner: &BTreeSet<u64>, take: impl FnOnce() -> L) -> Place {
         let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         let gone: Vec<u32> =
             self.places.iter().filter(|(_, it)| is_gone(it)).map(|(number, _)| *number).collect();
@@ -129,12 +168,6 @@ impl<L> NodePublishers<L> {
             self.has_volatile = true;
             Place::Volatile
         };
-        if let Place::Kept(number) = place
-            && let Some(kept) = self.places.get_mut(&number)
-        {
-            kept.content = None;
-        }
-        self.retain(joiner, forget);
         self.last = place;
         place
     }
@@ -151,7 +184,7 @@ impl<L> NodePublishers<L> {
     }
 
     /// Forgets the messages that the node does not keep any more.
-    pub fn retain(&mut self, joiner: &BTreeSet<u64>, mut forget: impl FnMut(&L)) {
+    fn retain(&mut self, joiner: &BTreeSet<u64>, mut forget: impl FnMut(&L)) {
         let is_gone = |it: &KeptPlace<L>| it.content.is_some_and(|it| !joiner.contains(&it));
         self.places.retain(|number, it| *number == 0 || !is_gone(it));
         let (first, last) = (self.places.get_mut(&0), self.last);
@@ -174,30 +207,38 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Probes in succession, and the time after which there is one more. A node without latched
-    /// publishers is probed seldom: it may get one.
-    const fn limit(keeps: bool) -> (u32, Duration) {
-        if keeps { (8, Duration::from_secs(1)) } else { (2, Duration::from_secs(60)) }
-    }
-
-    fn is_free(&mut self, keeps: bool, now: Instant) -> bool {
-        let (most, period) = Self::limit(keeps);
+    /// The time until a probe is free.
+    fn wait(&mut self, (most, period): (u32, Duration), now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.since);
         if self.used == 0 || elapsed >= period {
             let more = elapsed.as_millis() / period.as_millis();
             self.used = self.used.saturating_sub(u32::try_from(more).unwrap_or(u32::MAX));
             self.since = now;
         }
-        self.used < most
+        match self.used < most {
+            true => Duration::ZERO,
+            false => period - now.saturating_duration_since(self.since),
+        }
     }
 }
 
-/// A connection of a roscpp node.
+/// A connection of a node.
 pub(super) struct SharedConnection<'a> {
     pub context: &'a ReaderContext,
     pub topic: &'a str,
     pub to: HostPort,
     pub publisher: &'a PublisherHistory,
+    pub is_roscpp: bool,
+}
+
+/// What a node sends to a late joiner.
+struct Joiner {
+    /// Identifies its messages.
+    found: BTreeSet<u64>,
+    /// The last of them.
+    last: Option<Bytes>,
+    /// What the header says of the node.
+    latching: bool,
 }
 
 impl SharedConnection<'_> {
@@ -206,13 +247,19 @@ impl SharedConnection<'_> {
         &self,
         node: &mut NodePublishers<L>,
         payload: &[u8],
-        reader: &mut BufReader<tokio::net::TcpStream>,
-        (take, forget): (impl FnOnce() -> L, impl FnMut(&L)),
+        reader: &mut BufReader<TcpStream>,
+        take: impl FnOnce() -> L,
     ) -> Place {
-        let keeps = node.has_kept() || node.guess() != Place::Volatile;
-        let may_probe = node.allowance.is_free(keeps, Instant::now());
-        if !keeps && !may_probe {
-            return Place::Volatile;
+        if !self.is_roscpp {
+            // What latches in rospy, latches until it is connected again.
+            node.is_uncertain |= node.last == Place::Volatile;
+            return node.last;
+        }
+        let latches = node.latches();
+        let limit = if latches { WHILE_KEEPING } else { UNLATCHED };
+        let may_probe = node.probes.wait(limit, Instant::now()).is_zero();
+        if !latches && !may_probe {
+            return node.guess();
         }
         let identity = self.publisher.identity(payload);
         if let Some(known) = node.known(identity) {
@@ -221,62 +268,106 @@ impl SharedConnection<'_> {
         if !may_probe {
             return node.guess();
         }
-        node.allowance.used += 1;
+        node.probes.used += 1;
         let wanted: BTreeSet<u64> = node.contents().chain([identity]).collect();
-        let Some(joiner) = self.probe(&wanted, None).await else { return node.guess() };
+        let is_enough = |found: &BTreeSet<u64>| wanted.is_subset(found);
+        let Some(joiner) = self.probe(is_enough, None).await else { return node.guess() };
         // The message may be one of a stream of equal ones, which the probe has seen as well.
-        let is_in_stream =
-            joiner.contains(&identity) && timeout(BOTH_RECEIVED, reader.fill_buf()).await.is_ok();
+        let is_in_stream = joiner.found.contains(&identity)
+            && timeout(BOTH_RECEIVED, reader.fill_buf()).await.is_ok();
         if is_in_stream {
             return node.guess();
         }
-        node.judge(identity, &joiner, take, forget)
+        // roscpp sends a message before it keeps it, and a busy node sends more after the pause.
+        node.is_uncertain |= !is_enough(&joiner.found);
+        node.judge(identity, &joiner.found, take)
     }
 
-    /// Forgets the messages of publishers that have left the node.
-    pub async fn check<L>(&self, node: &mut NodePublishers<L>, forget: impl FnMut(&L)) {
-        let wanted: BTreeSet<u64> = node.contents().collect();
-        if let Some(joiner) = self.probe(&wanted, Some(IDLE_PAUSE)).await {
-            node.retain(&joiner, forget);
+    /// Checks what the node keeps while it sends nothing. Forgets the messages of publishers that
+    /// have left. Returns a message that the node keeps unknown to us, which it has sent before.
+    pub async fn check<L>(
+        &self,
+        node: &mut NodePublishers<L>,
+        reader: &mut BufReader<TcpStream>,
+        (take, forget): (impl FnOnce() -> L, impl FnMut(&L)),
+    ) -> Option<(Place, Bytes)> {
+        if node.is_uncertain {
+            node.checks.used += 1;
         }
+        let wanted: BTreeSet<u64> = node.contents().collect();
+        let is_uncertain = node.is_uncertain;
+        let is_enough = |found: &BTreeSet<u64>| {
+            !found.is_subset(&wanted) || (!is_uncertain && wanted.is_subset(found))
+        };
+        let asked = async {
+            let joiner = self.probe(is_enough, Some(IDLE_PAUSE)).await;
+            sleep(STILL_QUIET).await;
+            joiner
+        };
+        let joiner = tokio::select! {
+            biased;
+            // It is judged first.
+            _ = reader.fill_buf() => None,
+            joiner = asked => joiner,
+        }?;
+        let missed = joiner.found.difference(&wanted).next().copied();
+        if !self.is_roscpp && joiner.latching {
+            node.last = Place::Kept(0);
+        }
+        let Some(identity) = missed else {
+            node.is_uncertain = false;
+            node.retain(&joiner.found, forget);
+            return None;
+        };
+        // rospy keeps one message. roscpp may keep others, which the next check finds.
+        node.is_uncertain = self.is_roscpp;
+        let place = if self.is_roscpp { Place::Kept(node.add(take)) } else { Place::Kept(0) };
+        node.keep(place, identity);
+        Some((place, joiner.last?))
     }
 
-    /// Returns what the node sends to a late joiner; ends early once all `wanted` is found. `None`
-    /// if that is not known.
+    /// Returns what the node sends to a late joiner; ends early once it `is_enough`. `None` if that
+    /// is not known.
     async fn probe(
         &self,
-        wanted: &BTreeSet<u64>,
+        is_enough: impl Fn(&BTreeSet<u64>) -> bool,
         pause: Option<Duration>,
-    ) -> Option<BTreeSet<u64>> {
-        static PROBES: Semaphore = Semaphore::const_new(MAX_PROBES);
-        let _permit = PROBES.try_acquire().ok()?;
-        let found = timeout(PROBE_TIME + pause.unwrap_or_default(), self.join(wanted, pause)).await;
-        found.ok()?.ok()
+    ) -> Option<Joiner> {
+        static PROBES: [Semaphore; 2] = [const { Semaphore::const_new(MAX_PROBES) }; 2];
+        let _permit = PROBES[usize::from(pause.is_some())].try_acquire().ok()?;
+        let limit = PROBE_TIME + pause.unwrap_or_default();
+        timeout(limit, self.join(is_enough, pause)).await.ok()?.ok()
     }
 
     async fn join(
         &self,
-        wanted: &BTreeSet<u64>,
+        is_enough: impl Fn(&BTreeSet<u64>) -> bool,
         pause: Option<Duration>,
-    ) -> Result<BTreeSet<u64>, ConnectError> {
+    ) -> Result<Joiner, ConnectError> {
         let start = Instant::now();
         let identity: &Identity = &self.context.identity;
-        let mut reader = BufReader::new(identity.join(&self.to, self.topic).await?);
+        let (stream, latching) = identity.join(&self.to, self.topic).await?;
+        let mut reader = BufReader::new(stream);
         let scaled = (start.elapsed() * CONNECT_TIMES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         let pause = pause.unwrap_or(scaled);
         let failed = |error| ConnectError::Connect(self.to.clone(), error);
-        let mut found = BTreeSet::new();
-        while !wanted.is_subset(&found) && found.len() <= 2 * MAX_KEPT as usize {
+        let mut joiner = Joiner { found: BTreeSet::new(), last: None, latching };
+        let keeps_nothing = !self.is_roscpp && !latching;
+        while !keeps_nothing
+            && !is_enough(&joiner.found)
+            && joiner.found.len() <= 2 * MAX_KEPT as usize
+        {
             if timeout(pause, reader.fill_buf()).await.is_err() {
                 break;
             }
             let reservation = self.context.incomplete.reservation();
             let message = read_message(&mut reader, self.context.max_message, reservation).await;
             if let Incoming::Message(payload) = message.map_err(failed)? {
-                found.insert(self.publisher.identity(&payload));
+                joiner.found.insert(self.publisher.identity(&payload));
+                joiner.last = Some(payload);
             }
         }
-        Ok(found)
+        Ok(joiner)
     }
 }
 
@@ -304,10 +395,15 @@ mod tests {
                 *taken += 1;
                 *taken
             };
-            let forget = |lease: &u32| self.forgotten.push(*lease);
-            let place = self.publishers.judge(identity, &joiner, take, forget);
+            let place = self.publishers.judge(identity, &joiner, take);
             self.publishers.keep(place, identity);
             (place != Place::Volatile).then(|| *self.publishers.lease(place))
+        }
+
+        /// Checks the node when a late joiner gets these.
+        fn check(&mut self, joiner: &[u64]) {
+            let joiner = joiner.iter().copied().collect();
+            self.publishers.retain(&joiner, |lease| self.forgotten.push(*lease));
         }
 
         fn kept(&self) -> Vec<u64> {
@@ -335,7 +431,7 @@ mod tests {
         assert_eq!(node.receive(4, &[3, 4]), Some(11));
         assert_eq!(node.receive(5, &[4, 5]), Some(10));
         assert_eq!(node.kept(), [5, 4]);
-        node.publishers.retain(&[4].into(), |lease| node.forgotten.push(*lease));
+        node.check(&[4]);
         assert_eq!(node.forgotten, [10], "its publisher has left");
         assert_eq!(node.receive(6, &[4, 6]), Some(10));
     }
@@ -348,6 +444,8 @@ mod tests {
         assert!(node.publishers.guess() == Place::Volatile && node.publishers.are_several());
         assert_eq!(node.receive(3, &[3]), Some(10), "the latched one again");
         assert_eq!(node.receive(4, &[]), None);
+        assert_eq!((node.kept(), node.forgotten.len()), (vec![3], 0), "it may still come");
+        node.check(&[]);
         assert_eq!((node.kept(), node.forgotten), (vec![], vec![10]), "the latched one has left");
         let mut other = Node::new(false);
         assert_eq!(other.receive(1, &[]), None);
@@ -364,6 +462,30 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_checked_after_messages_that_were_not_judged() {
+        let (mut node, now) = (Node::new(false), Instant::now());
+        assert_eq!(node.publishers.check_after(now), None);
+        assert_eq!(node.publishers.guess(), Place::Volatile);
+        assert_eq!(node.publishers.check_after(now), Some(QUIET));
+        node.publishers.checks.used = CHECKS.0;
+        assert_eq!(node.publishers.check_after(now), Some(CHECKS.1));
+        assert_eq!(node.publishers.check_after(now + CHECKS.1), Some(QUIET));
+    }
+
+    #[test]
+    fn after_a_new_connection_to_rospy_its_header_counts() {
+        for (is_roscpp, latching) in [(false, false), (false, true), (true, false)] {
+            let mut node = Node::new(true);
+            assert_eq!(node.receive(1, &[1]), Some(10));
+            let forget = |lease: &u32| node.forgotten.push(*lease);
+            node.publishers.reconnected(latching, is_roscpp, forget);
+            assert_eq!(node.publishers.latches(), is_roscpp || latching);
+            assert_eq!(node.forgotten.is_empty(), is_roscpp || latching);
+            assert_eq!(node.publishers.check_after(Instant::now()), Some(QUIET));
+        }
+    }
+
+    #[test]
     fn publishers_beyond_the_limit_share_the_last_number() {
         let mut node = Node::new(true);
         for message in 0..40 {
@@ -376,17 +498,17 @@ mod tests {
 
     #[test]
     fn a_stream_is_probed_at_a_low_rate() {
-        for (keeps, most) in [(true, 8 + 60), (false, 2 + 1)] {
+        for (limit, most) in [(WHILE_KEEPING, 8 + 60), (UNLATCHED, 2 + 1), (CHECKS, 8 + 6)] {
             let start = Instant::now();
             let mut allowance = Allowance { used: 0, since: start };
             let mut probes = 0;
             for step in 0..=6000 {
-                if allowance.is_free(keeps, start + Duration::from_millis(10 * step)) {
+                if allowance.wait(limit, start + Duration::from_millis(10 * step)).is_zero() {
                     allowance.used += 1;
                     probes += 1;
                 }
             }
-            assert!(probes <= most && probes + 2 >= most, "{keeps}: {probes}");
+            assert!(probes <= most && probes + 2 >= most, "{limit:?}: {probes}");
         }
     }
 }

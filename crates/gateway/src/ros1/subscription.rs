@@ -5,7 +5,7 @@ use super::Note;
 use super::byte_budget::{ByteBudget, Reservation};
 use super::connection::{ConnectError, Description, Identity, Opened, TypeVersion};
 use super::latched::PublisherHistory;
-use super::shared_connection::{IDLE_PERIOD, NodePublishers, Place, SharedConnection};
+use super::shared_connection::{NodePublishers, Place, SharedConnection};
 use super::shown;
 use crate::lock::lock;
 use crate::rejections::Reason;
@@ -180,7 +180,7 @@ struct ReaderTask {
 impl ReaderTask {
     /// Connects and reads until the publisher is neither connected nor listed.
     async fn run(self) {
-        let mut node = None;
+        let mut node: Option<NodePublishers<SourceLease>> = None;
         let mut pause = FIRST_RETRY;
         let exclusion = loop {
             match self.context.identity.open(&self.uri, &self.topic).await {
@@ -190,7 +190,11 @@ impl ReaderTask {
                     if mismatch.is_some() {
                         break mismatch.map(Exclusion::OtherType);
                     }
-                    let latching = opened.found.latching;
+                    let (latching, is_roscpp) = (opened.found.latching, opened.is_roscpp);
+                    let forget = SourceLease::forget;
+                    if let Some(known) = &mut node {
+                        known.reconnected(latching, is_roscpp, forget);
+                    }
                     let new = || NodePublishers::new(self.take_source(), latching, Instant::now());
                     let error = self.read_messages(opened, node.get_or_insert_with(new)).await;
                     tracing::debug!(topic = self.topic, uri = self.uri, %error, "publisher lost");
@@ -248,43 +252,40 @@ impl ReaderTask {
         opened: Opened,
         node: &mut NodePublishers<SourceLease>,
     ) -> io::Error {
-        let Opened { stream, found, to, is_roscpp } = opened;
+        let Opened { stream, mut found, to, is_roscpp } = opened;
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
-        let publisher = PublisherHistory::new(&self.uri, &found, found.latching || is_roscpp);
+        let publisher = PublisherHistory::new(&self.uri, &found);
         let (context, topic) = (&self.context, self.topic.as_str());
-        let shared = SharedConnection { context, topic, to, publisher: &publisher };
-        let mut is_latching = found.latching;
+        let shared = SharedConnection { context, topic, to, publisher: &publisher, is_roscpp };
+        let mut last_received = Instant::now();
         let mut oversized = 0u64;
         loop {
-            while is_roscpp
-                && node.are_several()
-                && timeout(IDLE_PERIOD, reader.fill_buf()).await.is_err()
+            let take = || self.take_source();
+            if let Some(pause) = node.check_after(Instant::now())
+                && timeout(pause, reader.fill_buf()).await.is_err()
             {
-                shared.check(node, SourceLease::forget).await;
+                let missed = shared.check(node, &mut reader, (take, SourceLease::forget)).await;
+                self.report_latching(node, &mut found).await;
+                if let Some((place, payload)) = missed {
+                    let origin = publisher.origin_of_missed(&payload, last_received.elapsed());
+                    self.emit(node.lease(place), payload, origin, Instant::now());
+                }
+                continue;
             }
             let reservation = self.context.incomplete.reservation();
             match read_message(&mut reader, self.context.max_message, reservation).await {
                 Ok(Incoming::Message(payload)) => {
-                    let received = Instant::now();
-                    let leases = (|| self.take_source(), SourceLease::forget);
-                    let place = match is_roscpp {
-                        true => shared.place(node, &payload, &mut reader, leases).await,
-                        false => node.guess(),
-                    };
+                    last_received = Instant::now();
+                    let place = shared.place(node, &payload, &mut reader, take).await;
+                    self.report_latching(node, &mut found).await;
                     let mut origin = Origin::default();
                     if place != Place::Volatile {
-                        origin = publisher.origin(&payload, received, SystemTime::now());
-                        if !std::mem::replace(&mut is_latching, true) {
-                            let found = Description { latching: true, ..found.clone() };
-                            self.report(ReaderNote::Connected(found)).await;
-                        }
+                        origin = publisher.origin(&payload, last_received, SystemTime::now());
                     }
                     if let Some(kept) = origin.kept {
                         node.keep(place, kept.identity);
                     }
-                    let (topic, source) = (self.topic.clone(), node.lease(place).source);
-                    let message = Event::Message { topic, source, payload, origin, received };
-                    self.context.events.emit(message);
+                    self.emit(node.lease(place), payload, origin, last_received);
                 }
                 Ok(Incoming::Oversized(bytes)) => {
                     oversized += 1;
@@ -294,6 +295,22 @@ impl ReaderTask {
                 Err(error) => return error,
             }
         }
+    }
+
+    /// Reports a publisher that latches, once, although its header did not say so.
+    async fn report_latching(
+        &self,
+        node: &NodePublishers<SourceLease>,
+        reported: &mut Description,
+    ) {
+        if node.latches() && !std::mem::replace(&mut reported.latching, true) {
+            self.report(ReaderNote::Connected(reported.clone())).await;
+        }
+    }
+
+    fn emit(&self, lease: &SourceLease, payload: Bytes, origin: Origin, received: Instant) {
+        let (topic, source) = (self.topic.clone(), lease.source);
+        self.context.events.emit(Event::Message { topic, source, payload, origin, received });
     }
 
     /// Emits an event for the 1st, 2nd, 4th, 8th ... message, so that a stream of large messages

@@ -272,14 +272,18 @@ impl Publication {
         let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
         let present = readers.iter().filter(|(_, joins_late)| **joins_late);
         let present: BTreeSet<Guid> = present.map(|(reader, _)| *reader).collect();
+        if kept.is_for_later_ones {
+            // The others have no later message: what is not kept does not reach them.
+            let had_some = deliveries.all_subscribers(topic);
+            let had_some =
+                present.iter().filter(|it| had_some.contains(&u128::from_be_bytes(**it)));
+            have_it.extend(had_some);
+        }
         let now_have_it = present.iter().map(|reader| u128::from_be_bytes(*reader));
         deliveries.add(topic, kept.identity, now_have_it);
-        if kept.is_for_later_ones {
-            have_it.extend(&present);
-        }
         let class = origin.class();
         // To those that have it, nothing is new; to a volatile subscriber, no history is.
-        let is_new = have_it.is_empty() && !kept.is_history;
+        let is_new = have_it.is_empty() && !kept.is_history && !kept.is_for_later_ones;
         if is_new && readers.values().any(|joins_late| !joins_late) {
             self.write_volatile(Class { transient_local: false, ..class }, payload.clone())?;
         }

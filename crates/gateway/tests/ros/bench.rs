@@ -219,6 +219,20 @@ impl Watched {
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload, origin });
     }
 
+    /// Publishes a message that a peer has found to be kept after it was published.
+    pub fn publish_found(&self, topic: &str, payload: impl Into<bytes::Bytes>) {
+        let (source, payload) = (Source::at_peer(0, 0), payload.into());
+        let kept = Kept {
+            identity: self.published.fetch_add(1, Ordering::Relaxed),
+            depth: 1,
+            is_repeatable: true,
+            is_history: true,
+            is_for_later_ones: true,
+        };
+        let origin = Origin { kept: Some(kept), ..Origin::default() };
+        self.gateway.handle(Command::Publish { topic: topic.into(), source, payload, origin });
+    }
+
     pub fn forget(&self, topic: &str, source: Option<u32>) {
         let source = source.map(|source| Source::at_peer(0, source));
         self.gateway.handle(Command::Forget { topic: topic.into(), source });

@@ -32,7 +32,8 @@ pub(crate) struct LocalTopic {
     /// Whether other nodes on this robot publish on it.
     pub(super) others: bool,
     pub(crate) channels: BTreeMap<PeerId, ChannelId>,
-    wanted_by: BTreeSet<PeerId>,
+    /// The subscribed peers, and since when.
+    wanted_by: BTreeMap<PeerId, Instant>,
     /// Time at which the last peer unsubscribed, while the topic is still read.
     unwanted_since: Option<Instant>,
     last_taken: Option<Instant>,
@@ -42,6 +43,8 @@ pub(crate) struct LocalTopic {
     /// The newest of these of each publisher, if the rate does not allow it yet, in the order in
     /// which it was the turn of the publishers.
     held_back: VecDeque<Outgoing>,
+    /// The publishers whose last message, which was not known to be kept, was left out by the rate.
+    left_out: BTreeSet<Source>,
     /// The number of messages that each of these publishers keeps, where it is known to be above 1.
     depths: BTreeMap<Source, u32>,
     /// Presence messages so far.
@@ -59,12 +62,13 @@ impl LocalTopic {
             own: false,
             others: false,
             channels: BTreeMap::new(),
-            wanted_by: BTreeSet::new(),
+            wanted_by: BTreeMap::new(),
             unwanted_since: None,
             last_taken: None,
             rate_limited: 0,
             latched: BTreeMap::new(),
             held_back: VecDeque::new(),
+            left_out: BTreeSet::new(),
             depths: BTreeMap::new(),
             revision: 0,
         }
@@ -86,7 +90,7 @@ impl LocalTopic {
 
     /// Returns the channels of the peers that are subscribed.
     fn wanting(&self) -> impl Iterator<Item = ChannelKey> {
-        self.wanted_by.iter().filter_map(|peer| self.channel_of(*peer))
+        self.wanted_by.keys().filter_map(|peer| self.channel_of(*peer))
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -98,13 +102,18 @@ impl LocalTopic {
         self.is_wanted() || self.unwanted_since.is_some()
     }
 
-    pub(super) fn wanted_by(&mut self, peer: PeerId) -> bool {
+    /// A peer subscribes; `false` if it was subscribed already.
+    pub(super) fn wanted_by(&mut self, now: Instant, peer: PeerId) -> bool {
         self.unwanted_since = None;
-        self.wanted_by.insert(peer)
+        let is_new = !self.wanted_by.contains_key(&peer);
+        if is_new {
+            self.wanted_by.insert(peer, now);
+        }
+        is_new
     }
 
     pub(super) fn not_wanted_by(&mut self, now: Instant, peer: PeerId) {
-        if self.wanted_by.remove(&peer) && self.wanted_by.is_empty() {
+        if self.wanted_by.remove(&peer).is_some() && self.wanted_by.is_empty() {
             self.unwanted_since = Some(now);
         }
     }
@@ -280,6 +289,9 @@ impl Topics {
         let Some(period) = local.treatment.period() else { return self.forward(now, message) };
         // Messages that are held back have the next turn.
         if local.held_back.is_empty() && local.within(now, period) {
+            if message.origin.kept.is_none() {
+                local.left_out.remove(&message.source);
+            }
             return self.forward(now, message);
         }
         let before = local.held_back.iter().position(|it| it.source == message.source);
@@ -291,6 +303,9 @@ impl Topics {
                 local.held_back.push_back(message);
                 let due = local.next_within(period);
                 self.hold_back_until(due);
+            }
+            None if message.origin.kept.is_none() => {
+                local.left_out.insert(message.source);
             }
             None => {}
         }
@@ -360,7 +375,10 @@ impl Topics {
             }
         }
         for key in local.wanting().collect::<Vec<_>>() {
-            self.send_to(now, key, &message);
+            match message.origin.kept {
+                Some(kept) if kept.is_for_later_ones => self.send_missed(now, key, &message),
+                _ => self.send_to(now, key, &message),
+            }
         }
     }
 

@@ -384,7 +384,7 @@ impl Topics {
             return local.not_wanted_by(now, peer);
         }
         let was_read = local.is_read();
-        if !local.wanted_by(peer) {
+        if !local.wanted_by(now, peer) {
             return;
         }
         let topic = local.topic.name.clone();

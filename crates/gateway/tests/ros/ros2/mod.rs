@@ -7,7 +7,7 @@ mod nodes;
 mod peers;
 mod services;
 
-use crate::bench::{MAX_MESSAGE, assert_names, bytes_of, wait_for};
+use crate::bench::{Agent, MAX_MESSAGE, assert_names, bytes_of, wait_for};
 use nodes::{
     STRING_HASH, inside, start, start_cyclone, string_message, string_topic, watch, watch_selecting,
 };
@@ -230,6 +230,38 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
         got.sort_unstable();
         (got == (0..6).collect::<Vec<_>>()).then_some(())
     });
+}
+
+#[test]
+fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() {
+    if !inside("a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached") {
+        return;
+    }
+    let gateway = watch(Range::Machine, "found");
+    let [mut late, mut volatile] = ["late", "volatile"].map(|it| start("kilted", "SUBNET", it));
+    late.subscriber("/found", STRING, json!({"latch": true}));
+    volatile.subscriber("/found", STRING, json!({}));
+    gateway.advertise(&string_topic("/found", Qos::default()));
+    wait_for("a subscriber", || {
+        gateway.publish("/found", 0, string_message("zero"));
+        (!volatile.received("/found").is_empty()).then_some(())
+    });
+    let kept = Qos { transient_local: true, ..Qos::default() };
+    gateway.advertise(&string_topic("/found", kept));
+    let texts = |agent: &Agent| -> Vec<String> {
+        let text = |it: &Value| {
+            let known = ["one", "two", "three"].into_iter();
+            let mut known = known.filter(|text| same(&bytes_of(it), &string_message(text)));
+            known.next().map(str::to_owned)
+        };
+        agent.received("/found").iter().filter_map(text).collect()
+    };
+    gateway.publish_found("/found", string_message("one"));
+    wait_for("one", || (texts(&late) == ["one"]).then_some(()));
+    gateway.publish_found("/found", string_message("two"));
+    gateway.publish("/found", 0, string_message("three"));
+    wait_for("three", || (texts(&late) == ["one", "three"]).then_some(()));
+    wait_for("three", || (texts(&volatile) == ["three"]).then_some(()));
 }
 
 #[test]

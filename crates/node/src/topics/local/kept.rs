@@ -66,7 +66,10 @@ impl LocalTopic {
     }
 
     /// Keeps a message for late joiners, in [`MAX_LATCHED_BYTES`].
-    pub(super) fn keep_latched(&mut self, message: Outgoing) {
+    pub(super) fn keep_latched(&mut self, mut message: Outgoing) {
+        if let Some(kept) = &mut message.origin.kept {
+            kept.is_for_later_ones = false;
+        }
         let most = (2 * self.depth(message.source) as usize).max(MIN_LATCHED);
         let kept = self.latched.entry(message.source).or_default();
         kept.push_back(message);
@@ -184,6 +187,7 @@ impl Topics {
     fn forget_source(&mut self, now: Instant, topic: &str, source: Source) {
         let Some(local) = self.local.get_mut(topic) else { return };
         local.depths.remove(&source);
+        local.left_out.remove(&source);
         if local.latched.remove(&source).is_some() {
             self.send_presence(now, topic);
         }
@@ -212,6 +216,19 @@ impl Topics {
             }
         }
         self.send_presence(now, topic);
+    }
+
+    /// Sends a message that is known to be kept only now. If it was sent to the peer before, its
+    /// present subscribers have it.
+    pub(super) fn send_missed(&mut self, now: Instant, key: ChannelKey, message: &Outgoing) {
+        let Some(local) = self.local.get(&message.topic) else { return };
+        let was_sent = !local.left_out.contains(&message.source)
+            && local.wanted_by.get(&key.peer).is_some_and(|since| *since <= message.published);
+        let mut message = message.clone();
+        if let Some(kept) = &mut message.origin.kept {
+            kept.is_for_later_ones = was_sent;
+        }
+        self.send_to(now, key, &message);
     }
 
     /// Whether a message of a publisher repeats one that is still on its way to the peer: after an

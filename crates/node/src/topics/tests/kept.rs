@@ -215,6 +215,47 @@ fn what_is_compressed_while_its_publisher_leaves_is_not_kept() {
     }
 }
 
+/// A message that was published before, and is known to be kept only now.
+fn missed(text: &str, age: Duration) -> Event {
+    let mut missed = repeated(0, text, age);
+    if let Event::Message { origin, .. } = &mut missed
+        && let Some(kept) = &mut origin.kept
+    {
+        kept.is_for_later_ones = true;
+    }
+    missed
+}
+
+#[test]
+fn a_message_that_was_not_known_to_be_kept_is_for_later_subscribers() {
+    let mut world = reading("");
+    world.says(0, message_of("/map", 0, b"one", Origin::default()));
+    assert_eq!(published(&mut world), ["0 one"]);
+    world.says(0, missed("one", Duration::from_millis(1)));
+    assert_eq!(for_later_ones(&world), [(0, Bytes::from_static(b"one"))]);
+    assert_eq!(published(&mut world), ["0 one"]);
+    rejoin(&mut world);
+    assert!(for_later_ones(&world).is_empty());
+    assert_eq!(published(&mut world), ["0 one"]);
+}
+
+#[test]
+fn peers_that_did_not_get_a_message_get_it_once_it_is_known_to_be_kept() {
+    let mut late = reading("");
+    late.says(0, missed("one", Duration::from_secs(3600)));
+    assert!(for_later_ones(&late).is_empty(), "published before it subscribed");
+    assert_eq!(published(&mut late), ["0 one"]);
+    let mut limited = reading("rate: 2Hz");
+    for text in ["one", "two"] {
+        limited.says(0, message_of("/map", 0, text.as_bytes(), Origin::default()));
+    }
+    assert_eq!(published(&mut limited), ["0 one"]);
+    limited.says(0, missed("two", Duration::ZERO));
+    limited.run(SECOND);
+    assert!(for_later_ones(&limited).is_empty(), "left out by the rate");
+    assert_eq!(published(&mut limited), ["0 two"]);
+}
+
 #[test]
 fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
     let mut world = reading("rate: 2Hz");
