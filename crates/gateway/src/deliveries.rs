@@ -119,14 +119,16 @@ impl State {
                     return;
                 }
                 self.messages += 1;
+                self.is_unsaved = true;
                 messages.push_back(Delivery { identity, subscribers: BTreeSet::new() });
                 messages.len() - 1
             }
         };
         let known = &mut messages[at].subscribers;
         let room = MAX_SUBSCRIBERS.saturating_sub(known.len());
+        let before = known.len();
         known.extend(subscribers.into_iter().take(room));
-        self.is_unsaved = true;
+        self.is_unsaved |= known.len() != before;
     }
 }
 

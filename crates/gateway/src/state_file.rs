@@ -6,11 +6,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// Largest file that is read.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// A slow disk is written a tenth of the time.
+const PAUSE_PER_WRITE: u32 = 9;
 
 /// What a file keeps.
 pub trait State: Default + Send + 'static {
@@ -131,6 +134,7 @@ impl<S> Drop for Saver<S> {
 
 fn save_changes<S: State>(shared: &Shared<S>, path: &Path) {
     let mut has_failed = false;
+    let mut took = Duration::ZERO;
     loop {
         let waits = |kept: &mut Kept<S>| !kept.is_unsaved && !kept.is_closed;
         let kept = lock(&shared.kept);
@@ -139,14 +143,17 @@ fn save_changes<S: State>(shared: &Shared<S>, path: &Path) {
         if !kept.is_closed && !S::SAVE_AFTER.is_zero() {
             // Changes that follow shortly are saved with these.
             drop(kept);
-            std::thread::sleep(S::SAVE_AFTER);
+            std::thread::sleep(S::SAVE_AFTER.max(took * PAUSE_PER_WRITE));
             kept = lock(&shared.kept);
         }
         let is_last = kept.is_closed;
         if std::mem::take(&mut kept.is_unsaved) {
             let text = kept.state.text();
             drop(kept);
-            if let Err(error) = replace(path, &text)
+            let begun = Instant::now();
+            let replaced = replace(path, &text);
+            took = begun.elapsed();
+            if let Err(error) = replaced
                 && !std::mem::replace(&mut has_failed, true)
             {
                 let path = path.display();

@@ -31,9 +31,10 @@ use tautline_proto::{Instant, PeerId};
 
 /// Maximum bytes of this robot's own topics that may be queued; more are dropped and counted.
 pub(crate) const OWN_BYTES: usize = 64 << 20;
-const OWN_CAPACITY: Capacity = Capacity { jobs: 64, bytes: OWN_BYTES };
+/// Messages fit in although many publishers leave at once: their changes are jobs as well.
+const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: OWN_BYTES };
 /// Changes of publishers fit in beyond a full queue of messages. Further ones do not wait.
-const CHANGES_CAPACITY: Capacity = Capacity { jobs: 256, bytes: usize::MAX };
+const CHANGES_CAPACITY: Capacity = Capacity { jobs: 640, bytes: usize::MAX };
 /// Limits of the queued jobs of each peer.
 const PEER_CAPACITY: Capacity =
     Capacity { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };

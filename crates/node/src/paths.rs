@@ -238,7 +238,7 @@ impl Watch {
         let found = self.find().map_err(|error| {
             // If the interface returns with another index, a zone means another address.
             self.resolved = None;
-            format!("no path to {} yet: {error}", self.config.host)
+            format!("no path to {}: {error}", self.config.host)
         });
         let changed = self.reported.as_ref() != Some(&found);
         changed.then(|| self.reported.insert(found).clone())
@@ -309,7 +309,7 @@ mod tests {
         let path = watch.check();
         watch.config.interface = Some("missing0".into());
         let trouble = watch.check().unwrap().unwrap_err();
-        assert!(trouble.contains("no path to 127.0.0.1 yet"), "{trouble}");
+        assert!(trouble.contains("no path to 127.0.0.1: "), "{trouble}");
         assert_eq!(watch.check(), None, "said once");
         watch.config.interface = None;
         assert_eq!(watch.check(), path);

@@ -2,7 +2,7 @@
 //! The snapshot of a running node, assembled from its parts.
 
 use crate::config::{Config, Security};
-use crate::driver::BudgetReports;
+use crate::driver::{BudgetReports, Clock};
 use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
@@ -80,7 +80,7 @@ impl Reporter {
         self.radio_names.get(&radio).cloned().unwrap_or_default()
     }
 
-    /// Returns the snapshot. `now` counts from the node's start.
+    /// Returns the snapshot.
     pub(crate) fn status(
         &self,
         now: Instant,
@@ -95,7 +95,7 @@ impl Reporter {
         Status {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime_s: now.since(Instant::default()).as_secs_f64(),
+            uptime_s: Clock::uptime(now).as_secs_f64(),
             security: if self.is_secure { "keys" } else { "none" }.into(),
             key: self.is_secure.then(|| endpoint.key().to_string()),
             listen: self.listen.clone(),

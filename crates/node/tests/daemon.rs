@@ -93,7 +93,10 @@ fn of_two_nodes_with_one_key_the_later_stays_and_the_other_is_told() {
     let (first_port, second_port) = (free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), "robot: {}"));
     let to_base = format!("base: \"127.0.0.1:{base_port}\"");
+    let begun = Instant::now();
     let first = place.start("robot", &lines(format!("127.0.0.1:{first_port}"), &to_base));
+    let uptime = first.status().uptime_s;
+    assert!(uptime > 0.0 && uptime <= begun.elapsed().as_secs_f64(), "{uptime}");
     base.wait_for_state("robot", "up");
     let second = lines(format!("127.0.0.1:{second_port}"), &to_base);
     let second = place.start_as("second", "robot", &second, None);

@@ -10,7 +10,7 @@ use super::connection::{ConnectError, HostPort, Identity};
 use super::latched::PublisherHistory;
 use super::subscription::{Incoming, ReaderContext, read_message};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
@@ -19,6 +19,8 @@ use tokio::time::{sleep, timeout};
 
 /// Latched publishers of a node that are distinguished; further ones share the last place.
 const MAX_KEPT: u32 = 16;
+/// Bytes of messages of a node that wait for a check of what it keeps; of older ones it is not found.
+const MAX_DOUBTFUL_BYTES: usize = 256 << 10;
 /// Probes of all nodes at a time for which messages wait, and as many for which none waits; without
 /// one, a message is judged as the one before.
 const MAX_PROBES: usize = 8;
@@ -45,6 +47,12 @@ const WHILE_KEEPING: (u32, Duration) = (8, Duration::from_secs(1));
 /// A node that is not known to latch is judged seldom: its messages wait.
 const UNLATCHED: (u32, Duration) = (2, Duration::from_secs(60));
 const CHECKS: (u32, Duration) = (8, Duration::from_secs(10));
+const CHECKS_OF_UNLATCHED: (u32, Duration) = (4, Duration::from_secs(60));
+/// A check that a message interrupts makes the pause before the next one this many times longer: the
+/// node may send a message because a subscriber comes, and must not send it again and again.
+const LONGER_AFTER_INTERRUPTION: u32 = 8;
+/// After so many in a row, a node that is not known to latch is not checked.
+const MAX_INTERRUPTIONS: u32 = 3;
 
 /// The publisher of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +69,12 @@ pub(super) struct NodePublishers<L> {
     places: BTreeMap<u32, KeptPlace<L>>,
     last: Place,
     has_volatile: bool,
-    /// Whether messages were attributed since the last check without certainty.
+    /// Whether a check may find that the node keeps something else than is known.
     is_uncertain: bool,
+    /// Messages since the last check that were attributed without certainty, the newest last.
+    doubtful: VecDeque<Bytes>,
+    /// Checks in a row that a message interrupted.
+    interruptions: u32,
     probes: Allowance,
     checks: Allowance,
 }
@@ -81,6 +93,8 @@ impl<L> NodePublishers<L> {
             last,
             has_volatile: false,
             is_uncertain: false,
+            doubtful: VecDeque::new(),
+            interruptions: 0,
             probes: Allowance { used: 0, since: now },
             checks: Allowance { used: 0, since: now },
         }
@@ -89,6 +103,7 @@ impl<L> NodePublishers<L> {
     /// The node was connected again. What it keeps may have changed meanwhile.
     pub fn reconnected(&mut self, latching: bool, is_roscpp: bool, forget: impl FnMut(&L)) {
         self.is_uncertain = true;
+        self.interruptions = 0;
         if !is_roscpp {
             self.last = if latching { Place::Kept(0) } else { Place::Volatile };
         }
@@ -104,10 +119,15 @@ impl<L> NodePublishers<L> {
 
     /// The pause of the node after which to check what it keeps, if at all.
     pub fn check_after(&mut self, now: Instant) -> Option<Duration> {
-        if self.is_uncertain {
-            return Some(self.checks.wait(CHECKS, now).max(QUIET));
+        if self.interruptions >= MAX_INTERRUPTIONS && !self.latches() {
+            return None;
         }
-        self.are_several().then_some(IDLE_PERIOD)
+        let longer = LONGER_AFTER_INTERRUPTION.pow(self.interruptions.min(MAX_INTERRUPTIONS));
+        if self.is_uncertain {
+            let limit = if self.latches() { CHECKS } else { CHECKS_OF_UNLATCHED };
+            return Some(self.checks.wait(limit, now).max(QUIET * longer));
+        }
+        self.are_several().then_some(IDLE_PERIOD.max(QUIET * longer))
     }
 
     /// The lease of a publisher.
@@ -138,9 +158,19 @@ impl<L> NodePublishers<L> {
     }
 
     /// The publisher of a message without a probe: that of the one before.
-    fn guess(&mut self) -> Place {
-        self.is_uncertain = true;
+    fn guess(&mut self, payload: &Bytes) -> Place {
+        self.doubt(payload);
         self.last
+    }
+
+    /// Notes a message that its publisher may keep, for the next check.
+    fn doubt(&mut self, payload: &Bytes) {
+        self.is_uncertain = true;
+        self.doubtful.push_back(payload.clone());
+        let mut bytes: usize = self.doubtful.iter().map(Bytes::len).sum();
+        while self.doubtful.len() > MAX_KEPT as usize || bytes > MAX_DOUBTFUL_BYTES {
+            bytes -= self.doubtful.pop_front().map_or(bytes, |it| it.len());
+        }
     }
 
     /// Notes that a publisher keeps this message.
@@ -235,8 +265,6 @@ pub(super) struct SharedConnection<'a> {
 struct Joiner {
     /// Identifies its messages.
     found: BTreeSet<u64>,
-    /// The last of them.
-    last: Option<Bytes>,
     /// What the header says of the node.
     latching: bool,
 }
@@ -246,58 +274,65 @@ impl SharedConnection<'_> {
     pub async fn place<L>(
         &self,
         node: &mut NodePublishers<L>,
-        payload: &[u8],
+        payload: &Bytes,
         reader: &mut BufReader<TcpStream>,
         take: impl FnOnce() -> L,
     ) -> Place {
         if !self.is_roscpp {
             // What latches in rospy, latches until it is connected again.
-            node.is_uncertain |= node.last == Place::Volatile;
+            if node.last == Place::Volatile {
+                node.doubt(payload);
+            }
             return node.last;
         }
         let latches = node.latches();
         let limit = if latches { WHILE_KEEPING } else { UNLATCHED };
         let may_probe = node.probes.wait(limit, Instant::now()).is_zero();
         if !latches && !may_probe {
-            return node.guess();
+            return node.guess(payload);
         }
         let identity = self.publisher.identity(payload);
         if let Some(known) = node.known(identity) {
             return known;
         }
         if !may_probe {
-            return node.guess();
+            return node.guess(payload);
         }
         node.probes.used += 1;
         let wanted: BTreeSet<u64> = node.contents().chain([identity]).collect();
         let is_enough = |found: &BTreeSet<u64>| wanted.is_subset(found);
-        let Some(joiner) = self.probe(is_enough, None).await else { return node.guess() };
+        let Some(joiner) = self.probe(is_enough, None).await else { return node.guess(payload) };
         // The message may be one of a stream of equal ones, which the probe has seen as well.
         let is_in_stream = joiner.found.contains(&identity)
             && timeout(BOTH_RECEIVED, reader.fill_buf()).await.is_ok();
         if is_in_stream {
-            return node.guess();
+            return node.guess(payload);
         }
         // roscpp sends a message before it keeps it, and a busy node sends more after the pause.
-        node.is_uncertain |= !is_enough(&joiner.found);
+        if !is_enough(&joiner.found) {
+            node.doubt(payload);
+        }
         node.judge(identity, &joiner.found, take)
     }
 
     /// Checks what the node keeps while it sends nothing. Forgets the messages of publishers that
-    /// have left. Returns a message that the node keeps unknown to us, which it has sent before.
+    /// have left. Returns messages that it keeps and that were taken for volatile. (What it sends to
+    /// each new subscriber alone is not kept.)
     pub async fn check<L>(
         &self,
         node: &mut NodePublishers<L>,
         reader: &mut BufReader<TcpStream>,
-        (take, forget): (impl FnOnce() -> L, impl FnMut(&L)),
-    ) -> Option<(Place, Bytes)> {
+        (mut take, forget): (impl FnMut() -> L, impl FnMut(&L)),
+    ) -> Vec<(Place, Bytes)> {
         if node.is_uncertain {
             node.checks.used += 1;
         }
         let wanted: BTreeSet<u64> = node.contents().collect();
         let is_uncertain = node.is_uncertain;
-        let is_enough = |found: &BTreeSet<u64>| {
-            !found.is_subset(&wanted) || (!is_uncertain && wanted.is_subset(found))
+        let is_enough = |found: &BTreeSet<u64>| match is_uncertain {
+            // rospy keeps one message.
+            true => !self.is_roscpp && !found.is_empty(),
+            false => wanted.is_subset(found),
         };
         let asked = async {
             let joiner = self.probe(is_enough, Some(IDLE_PAUSE)).await;
@@ -307,23 +342,34 @@ impl SharedConnection<'_> {
         let joiner = tokio::select! {
             biased;
             // It is judged first.
-            _ = reader.fill_buf() => None,
+            _ = reader.fill_buf() => {
+                node.interruptions += 1;
+                return Vec::new();
+            }
             joiner = asked => joiner,
-        }?;
-        let missed = joiner.found.difference(&wanted).next().copied();
+        };
+        node.interruptions = 0;
+        let Some(joiner) = joiner else { return Vec::new() };
+        node.is_uncertain = false;
         if !self.is_roscpp && joiner.latching {
             node.last = Place::Kept(0);
         }
-        let Some(identity) = missed else {
-            node.is_uncertain = false;
-            node.retain(&joiner.found, forget);
-            return None;
-        };
-        // rospy keeps one message. roscpp may keep others, which the next check finds.
-        node.is_uncertain = self.is_roscpp;
-        let place = if self.is_roscpp { Place::Kept(node.add(take)) } else { Place::Kept(0) };
-        node.keep(place, identity);
-        Some((place, joiner.last?))
+        let doubtful = std::mem::take(&mut node.doubtful);
+        let mut missed = Vec::new();
+        for payload in doubtful {
+            let identity = self.publisher.identity(&payload);
+            if !joiner.found.contains(&identity) || node.known(identity).is_some() {
+                continue;
+            }
+            let place = match self.is_roscpp {
+                true => node.judge(identity, &joiner.found, &mut take),
+                false => Place::Kept(0),
+            };
+            node.keep(place, identity);
+            missed.push((place, payload));
+        }
+        node.retain(&joiner.found, forget);
+        missed
     }
 
     /// Returns what the node sends to a late joiner; ends early once it `is_enough`. `None` if that
@@ -351,7 +397,7 @@ impl SharedConnection<'_> {
         let scaled = (start.elapsed() * CONNECT_TIMES).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         let pause = pause.unwrap_or(scaled);
         let failed = |error| ConnectError::Connect(self.to.clone(), error);
-        let mut joiner = Joiner { found: BTreeSet::new(), last: None, latching };
+        let mut joiner = Joiner { found: BTreeSet::new(), latching };
         let keeps_nothing = !self.is_roscpp && !latching;
         while !keeps_nothing
             && !is_enough(&joiner.found)
@@ -364,7 +410,6 @@ impl SharedConnection<'_> {
             let message = read_message(&mut reader, self.context.max_message, reservation).await;
             if let Incoming::Message(payload) = message.map_err(failed)? {
                 joiner.found.insert(self.publisher.identity(&payload));
-                joiner.last = Some(payload);
             }
         }
         Ok(joiner)
@@ -441,7 +486,10 @@ mod tests {
         let mut node = Node::new(true);
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[1]), None);
-        assert!(node.publishers.guess() == Place::Volatile && node.publishers.are_several());
+        assert!(
+            node.publishers.guess(&Bytes::from_static(b"it")) == Place::Volatile
+                && node.publishers.are_several()
+        );
         assert_eq!(node.receive(3, &[3]), Some(10), "the latched one again");
         assert_eq!(node.receive(4, &[]), None);
         assert_eq!((node.kept(), node.forgotten.len()), (vec![3], 0), "it may still come");
@@ -465,11 +513,42 @@ mod tests {
     fn a_node_is_checked_after_messages_that_were_not_judged() {
         let (mut node, now) = (Node::new(false), Instant::now());
         assert_eq!(node.publishers.check_after(now), None);
-        assert_eq!(node.publishers.guess(), Place::Volatile);
+        assert_eq!(node.publishers.guess(&Bytes::from_static(b"it")), Place::Volatile);
         assert_eq!(node.publishers.check_after(now), Some(QUIET));
+        let (most, period) = CHECKS_OF_UNLATCHED;
+        node.publishers.checks.used = most;
+        assert_eq!(node.publishers.check_after(now), Some(period));
+        assert_eq!(node.publishers.check_after(now + period), Some(QUIET));
+        node.publishers.keep(Place::Kept(0), 1);
         node.publishers.checks.used = CHECKS.0;
         assert_eq!(node.publishers.check_after(now), Some(CHECKS.1));
-        assert_eq!(node.publishers.check_after(now + CHECKS.1), Some(QUIET));
+    }
+
+    #[test]
+    fn a_node_that_sends_something_at_each_check_is_checked_a_few_times() {
+        for (latching, last) in [(false, None), (true, Some(512 * QUIET))] {
+            let mut node = Node::new(latching);
+            let pauses = (0..=MAX_INTERRUPTIONS).map(|interruptions| {
+                node.publishers.is_uncertain = true;
+                node.publishers.interruptions = interruptions;
+                node.publishers.check_after(Instant::now())
+            });
+            let expected = [Some(QUIET), Some(8 * QUIET), Some(64 * QUIET), last];
+            assert_eq!(pauses.collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn messages_that_wait_for_a_check_are_bounded() {
+        let mut node = Node::new(false);
+        for bytes in [10, MAX_DOUBTFUL_BYTES / 2, MAX_DOUBTFUL_BYTES / 2, MAX_DOUBTFUL_BYTES / 2] {
+            node.publishers.doubt(&vec![0; bytes].into());
+        }
+        assert_eq!(node.publishers.doubtful.len(), 2);
+        node.publishers.doubt(&vec![0; MAX_DOUBTFUL_BYTES + 1].into());
+        assert!(node.publishers.doubtful.is_empty());
+        (0..100).for_each(|_| node.publishers.doubt(&Bytes::from_static(b"it")));
+        assert_eq!(node.publishers.doubtful.len(), MAX_KEPT as usize);
     }
 
     #[test]

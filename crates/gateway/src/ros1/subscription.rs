@@ -266,7 +266,7 @@ impl ReaderTask {
             {
                 let missed = shared.check(node, &mut reader, (take, SourceLease::forget)).await;
                 self.report_latching(node, &mut found).await;
-                if let Some((place, payload)) = missed {
+                for (place, payload) in missed {
                     let origin = publisher.origin_of_missed(&payload, last_received.elapsed());
                     self.emit(node.lease(place), payload, origin, Instant::now());
                 }

@@ -84,14 +84,14 @@ struct Assertion {
 
 impl Timers {
     /// Follows a publication with this lease of its publishers, which may have a new subscriber or be
-    /// lost: its liveliness is due again after [`MIN_LEASE`]. Not at once: rclpy's subscriber exists
+    /// lost: its liveliness is due again after half of [`MIN_LEASE`]. Not at once: rclpy's subscriber exists
     /// some milliseconds before it listens for changes of liveliness, and misses earlier ones.
     pub fn follow(&mut self, topic: &str, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else {
             self.asserted.remove(topic);
             return;
         };
-        let soon = now + MIN_LEASE;
+        let soon = now + MIN_LEASE / 2;
         let known = self.asserted.entry(topic.to_owned());
         let known = known.or_insert(Assertion { lease, due: soon });
         known.lease = lease;
@@ -141,14 +141,14 @@ mod tests {
         all.follow("/a", Some(300 * MS), start);
         all.follow("/b", Some(30_000 * MS), start);
         all.follow("/c", None, start);
-        assert_eq!(all.next_due(), Some(after(100)), "a new subscriber misses what comes at once");
-        assert_eq!(all.take_due(after(100)), ["/a", "/b"]);
-        assert!(all.take_due(after(180)).is_empty());
-        assert_eq!(all.take_due(after(200)), ["/a"]);
-        all.follow("/a", None, after(200));
-        assert_eq!(all.next_due(), Some(after(1100)), "a new subscriber may have missed it");
+        assert_eq!(all.next_due(), Some(after(50)), "a new subscriber misses what comes at once");
+        assert_eq!(all.take_due(after(50)), ["/a", "/b"]);
+        assert!(all.take_due(after(130)).is_empty());
+        assert_eq!(all.take_due(after(150)), ["/a"]);
+        all.follow("/a", None, after(150));
+        assert_eq!(all.next_due(), Some(after(1050)), "a new subscriber may have missed it");
         all.follow("/b", Some(30_000 * MS), after(300));
-        assert_eq!(all.next_due(), Some(after(400)));
+        assert_eq!(all.next_due(), Some(after(350)));
     }
 
     #[test]

@@ -241,6 +241,17 @@ impl Publication {
         }
     }
 
+    /// A subscriber of the topic has left.
+    pub fn on_reader_gone(&self, reader: Guid) {
+        let mut writers = lock(&self.writers);
+        let ended: Vec<_> =
+            writers.of_source.values_mut().flat_map(|of| of.reader_gone(&reader)).collect();
+        drop(writers);
+        if !ended.is_empty() {
+            self.report(ended);
+        }
+    }
+
     fn write_volatile(&self, class: Class, payload: Bytes) -> Result<(), DdsError> {
         let mut writers = lock(&self.writers);
         if !writers.volatile.contains_key(&class) {
@@ -302,7 +313,8 @@ impl Publication {
         let writers = self.writers_for(source, &message)?;
         let write =
             |it: &Arc<RawWriter>| it.write_aged(payload.clone(), None, origin.age).map(drop);
-        writers.iter().try_for_each(write)
+        // A failure of one does not keep the message from the readers of the other.
+        writers.iter().map(write).fold(Ok(()), Result::and)
     }
 
     /// The writers of a transient local publisher for a message.
@@ -317,9 +329,12 @@ impl Publication {
             self.end_hiding(&mut all)?;
         }
         let count: usize = all.of_source.values().map(SourceWriters::len).sum();
-        if count >= MAX_SOURCE_WRITERS && !all.of_source.contains_key(&source) {
+        let another = all.of_source.keys().find(|it| **it != source).copied();
+        if count >= MAX_SOURCE_WRITERS
+            && let Some(another) = another
+        {
             // Late joiners lose the messages of one publisher.
-            all.of_source.pop_first();
+            all.of_source.remove(&another);
         }
         let is_changed = Cell::new(false);
         let Writers { classes, waiting, of_source, .. } = &mut *all;

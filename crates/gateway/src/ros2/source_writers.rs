@@ -4,7 +4,10 @@
 //! A writer of DDS sends the last messages that it keeps to every reader that matches. Readers that
 //! have messages already, from before a restart, or that must not get older ones, do not match it.
 //! They have a writer of their own, and each later message is written by both. Thus a late joiner
-//! gets as many messages as the publisher keeps, from one writer, and nobody gets one twice.
+//! gets as many messages as the publisher keeps, from one writer, and nobody gets one twice. (If the
+//! publisher's policies change, or somebody has a newer message and lacks an older one, a second
+//! writer follows the first. The first then ends as soon as both keep more than the publisher, and a
+//! late joiner may get fewer.)
 
 use crate::Class;
 use std::collections::{BTreeSet, VecDeque};
@@ -14,8 +17,8 @@ use tautline_dds::{Audience, Guid};
 /// A writer for present readers keeps at least this many messages: it may be created by the first,
 /// and matches the readers only after further ones.
 const MIN_PRESENT_DEPTH: u32 = 10;
-/// Writers for present readers of a publisher; of further ones, the oldest ends.
-const MAX_PRESENT: usize = 4;
+/// Writers of a publisher of each of both kinds; of further ones, the oldest ends.
+const MAX_OF_KIND: usize = 4;
 
 /// What distinguishes writers of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +97,16 @@ impl<W: Clone> SourceWriters<W> {
         late.flat_map(|it| it.kept.iter().copied())
     }
 
+    /// A reader has left. It may come again under the same GUID, and must not match a writer for
+    /// present readers, which keeps more messages than the publisher. Returns those that ended.
+    pub fn reader_gone(&mut self, reader: &Guid) -> Vec<W> {
+        for it in &mut self.present {
+            it.readers.remove(reader);
+        }
+        let ended = self.present.extract_if(.., |it| it.readers.is_empty());
+        ended.map(|it| it.writer).collect()
+    }
+
     /// Selects the writers for a message. `ready` returns a writer for everyone with the policies of
     /// the message that has written nothing, if there is one; others are created. Readers that are
     /// present when one is created are not matched yet, and are served by a writer for them.
@@ -108,28 +121,28 @@ impl<W: Clone> SourceWriters<W> {
     ) -> Result<Selected<W>, E> {
         let left = |it: &mut PresentWriter<W>| it.readers.is_disjoint(message.present);
         let mut outdated: Vec<W> = self.present.extract_if(.., left).map(|it| it.writer).collect();
-        let mut writers = Vec::new();
         let is_kept = |it: &LateWriter<W>| it.kept.contains(&message.identity);
-        let at = self.late.iter().position(|it| message.is_repeatable && is_kept(it));
-        let at = match at {
+        let known = self.late.iter().position(|it| message.is_repeatable && is_kept(it));
+        let at = match known {
             Some(at) => at,
             None => {
                 if !self.late.last().is_some_and(|it| it.suits(message)) {
                     self.late.push(LateWriter::new(message, ready, &mut create)?);
                 }
-                outdated.extend(self.keep(message));
-                writers.push(self.late[self.late.len() - 1].writer.clone());
                 self.late.len() - 1
             }
         };
-        let (created, unused) = self.present_writer(message, at, &mut create)?;
-        writers.extend(created);
+        let late = known.is_none().then(|| self.late[at].writer.clone());
+        let (present, unused) = self.present_writer(message, at, &mut create)?;
         outdated.extend(unused);
-        Ok(Selected { writers, outdated })
+        if known.is_none() {
+            outdated.extend(self.keep(message));
+        }
+        Ok(Selected { writers: late.into_iter().chain(present).collect(), outdated })
     }
 
     /// Notes the message at the newest late writer. Returns the oldest ones if all keep more messages
-    /// than the publisher.
+    /// than the publisher, or are too many.
     fn keep(&mut self, message: &Message<'_>) -> Vec<W> {
         let depth = message.policies.depth as usize;
         let Some(newest) = self.late.last_mut() else { return Vec::new() };
@@ -139,7 +152,7 @@ impl<W: Clone> SourceWriters<W> {
         }
         let mut count: usize = self.late.iter().map(|it| it.kept.len()).sum();
         let mut end = 0;
-        while count > depth {
+        while count > depth || self.late.len() - end > MAX_OF_KIND {
             count -= self.late[end].kept.len();
             end += 1;
         }
@@ -176,7 +189,7 @@ impl<W: Clone> SourceWriters<W> {
             create(&Policies { depth, ..(*policies).clone() }, Audience::Only(readers.clone()))?;
         let Policies { class, lifespan, .. } = **policies;
         let needed = (!need_it.is_empty()).then(|| writer.clone());
-        let unused = (self.present.len() >= MAX_PRESENT).then(|| self.present.remove(0).writer);
+        let unused = (self.present.len() >= MAX_OF_KIND).then(|| self.present.remove(0).writer);
         self.present.push(PresentWriter { writer, class, lifespan, readers });
         Ok((needed, unused))
     }
@@ -336,6 +349,26 @@ mod tests {
         for (at, reader) in readers.iter().enumerate() {
             world.write(at as u64, &[*reader]);
         }
-        assert!(world.of_source.len() <= 1 + MAX_PRESENT);
+        assert!(world.of_source.len() <= 1 + MAX_OF_KIND);
+    }
+
+    #[test]
+    fn a_publisher_whose_policies_change_with_each_message_has_few_writers() {
+        let mut world = World::new(1000, true, &[]);
+        for identity in 0..100 {
+            world.policies.lifespan = Some(Duration::from_secs(identity % 2));
+            world.write(identity, &[]);
+        }
+        assert_eq!(world.of_source.len(), MAX_OF_KIND);
+    }
+
+    #[test]
+    fn a_reader_that_returns_does_not_match_the_writer_for_those_that_were_present() {
+        let mut world = World::new(1, true, &[A, B]);
+        world.write(1, &[A, B]);
+        world.write(2, &[]);
+        assert!(world.of_source.reader_gone(&A).is_empty());
+        assert_eq!(world.of_source.reader_gone(&B).len(), 1);
+        assert_eq!(world.of_source.len(), 1);
     }
 }

@@ -133,7 +133,7 @@ pub const FILE: &[Setting] = &[
         .doc("The audit log: a JSON line for each peer that comes up or goes down, each refusal, each change with its author, and each safe message; see [audit.md](audit.md). true uses the defaults below, false disables the log."),
     key("state", Kind::Folder, Computed("STATE_DIRECTORY, which the systemd unit sets, or /var/lib/tautline without that variable"))
         .example("/var/lib/tautline")
-        .doc("Folder of NAME.budgets, the file that keeps the data used of each `budget` across restarts. Without budgets it is not used."),
+        .doc("Folder of the files that survive a restart: NAME.latched, which subscriber has which latched or transient local message, so that none gets it twice; NAME.goals, pending calls about goals of actions; NAME.budgets, the data used of each `budget`."),
     key("security", Kind::OneOf(SECURITY), Value("keys"))
         .example("none")
         .doc("How peers prove their identity: `keys`, or `none` on closed test networks. With `none`, anybody on the network can act as any node."),
@@ -384,7 +384,7 @@ const TOPICS: Naming = Naming {
             .doc("Behaviour on a link that cannot carry the whole topic. `latest` queues only the newest message; it is another name for keep_last: 1. `thin` sends every n-th message, at even intervals and without queueing delay, and drops the others. It sends fewer messages than `latest`; it suits filters and mapping. `queue` keeps all messages in order until lifespan or limits drop them. It suits bursts: on a link that stays too slow, all messages become old. `status` shows the drops."),
         key("lifespan", Kind::Duration("1ms", "24h"), Absent("no limit"))
             .example("500ms")
-            .doc("Age at which a message becomes worthless and is dropped."),
+            .doc("Age at which a message becomes worthless and is dropped. It counts from the publication. Of a latched ROS 1 message without a `Header`, published before the first subscriber at a peer, it counts from the moment at which this node reads the message for that subscriber."),
         key("rate", Kind::Frequency("0.001", "100000"), Absent("every message"))
             .example("5Hz")
             .doc("Maximum messages per second; the rest is dropped at the source. Transforms are merged instead: each message contains the latest transform of every frame that changed since the previous message."),

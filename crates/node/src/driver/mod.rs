@@ -123,7 +123,7 @@ pub(crate) struct Driver {
 }
 
 /// Time since the start, including suspend: peers compare their clocks with it.
-struct Clock(Duration);
+pub(crate) struct Clock(Duration);
 
 /// The origin of [`Instant`] is this time before the start. A latched message may have been published
 /// before the daemon started, and its age counts from then.
@@ -136,6 +136,11 @@ impl Clock {
 
     fn elapsed(&self) -> Duration {
         since_boot().saturating_sub(self.0)
+    }
+
+    /// The time from the start to `now`.
+    pub(crate) fn uptime(now: Instant) -> Duration {
+        now.since(Instant::default() + OLDEST_MESSAGE)
     }
 
     fn now(&self) -> Instant {

@@ -81,6 +81,31 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
 #[derive(Default)]
 struct FixedKeys(Vec<String>);
 
+fn compare_ros(found: &mut FixedKeys, old: &Config, new: &Config) {
+    let ros = |it: &Config| match (&it.ros1, &it.ros2) {
+        (Some(_), _) => "ROS 1",
+        (None, Some(_)) => "ROS 2",
+        (None, None) => "no ROS",
+    };
+    found.compare("ros1 or ros2", &ros(old), &ros(new), |it| (*it).to_owned());
+    let not_shown = String::new;
+    if let (Some(old), Some(new)) = (&old.ros1, &new.ros1) {
+        found.compare("ros1.master", &old.master, &new.master, String::clone);
+        found.compare("ros1.host", &old.host, &new.host, String::clone);
+        found.compare("ros1.allow", &old.allow, &new.allow, |_| not_shown());
+        found.compare("ros1.node_name", &old.node_name, &new.node_name, String::clone);
+        found.compare("ros1.definitions", &old.installed, &new.installed, |_| not_shown());
+    }
+    if let (Some(old), Some(new)) = (&old.ros2, &new.ros2) {
+        found.compare("ros2.domain", &old.domain, &new.domain, u32::to_string);
+        found.compare("ros2.range", &old.localhost, &new.localhost, |it| {
+            if *it { "localhost" } else { "subnet" }.to_owned()
+        });
+        found.compare("ros2.node_name", &old.node_name, &new.node_name, String::clone);
+        found.compare("ros2.definitions", &old.definitions, &new.definitions, |_| not_shown());
+    }
+}
+
 impl FixedKeys {
     fn compare<T: PartialEq>(&mut self, key: &str, old: &T, new: &T, shown: impl Fn(&T) -> String) {
         if old == new {
@@ -107,12 +132,7 @@ fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
         Security::Keys(file) => format!("key: {}", file.display()),
         Security::None => "security: none".into(),
     });
-    let ros = |it: &Config| (it.ros1.clone(), it.ros2.clone());
-    found.compare("ros1 or ros2", &ros(old), &ros(new), |(ros1, ros2)| match (ros1, ros2) {
-        (Some(ros1), _) => format!("ROS 1 at {} as {}", ros1.master, ros1.node_name),
-        (None, Some(ros2)) => format!("ROS 2 in domain {} as {}", ros2.domain, ros2.node_name),
-        (None, None) => "no ROS".into(),
-    });
+    compare_ros(&mut found, old, new);
     found.compare("realtime", &old.realtime, &new.realtime, |it| {
         let (priority, cpu, lock) = (or_none(it.priority), or_none(it.cpu), it.lock_memory);
         format!("priority {priority}, cpu {cpu}, lock_memory {lock}")

@@ -158,6 +158,10 @@ fn what_needs_a_restart_is_named_and_nothing_else_is_told() {
             assert!(found.iter().any(|it| it.starts_with(part)), "{part}: {found:?}");
         }
     }
+    let types_in =
+        |it: &str| config(&FILE.replace("ros1: false", &format!("ros1: {{ definitions: {it} }}")));
+    let found = difference(&types_in("/opt/a"), &types_in("/opt/b")).unwrap_err();
+    assert!(found[0].starts_with("ros1.definitions: found another value"), "{found:?}");
     let mut with_keys = config(FILE);
     with_keys.security = crate::config::Security::Keys("/etc/base.key".into());
     let found = difference(&config(FILE), &with_keys).unwrap_err();

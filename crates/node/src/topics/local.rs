@@ -286,14 +286,17 @@ impl Topics {
         if local.repeats_kept(&message) {
             return;
         }
-        let Some(period) = local.treatment.period() else { return self.forward(now, message) };
+        let period = local.treatment.period();
         // Messages that are held back have the next turn.
-        if local.held_back.is_empty() && local.within(now, period) {
+        let has_turn = |local: &mut LocalTopic, period| {
+            local.held_back.is_empty() && local.within(now, period)
+        };
+        let Some(period) = period.filter(|it| !has_turn(local, *it)) else {
             if message.origin.kept.is_none() {
                 local.left_out.remove(&message.source);
             }
             return self.forward(now, message);
-        }
+        };
         let before = local.held_back.iter().position(|it| it.source == message.source);
         local.rate_limited += u64::from(before.is_some() || message.origin.kept.is_none());
         // The last message of a publisher that keeps it counts, and it may be its only one.

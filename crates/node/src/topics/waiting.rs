@@ -145,7 +145,11 @@ impl Topics {
         })?;
         (!own.names.is_named(theirs)).then(|| {
             let other = self.peer_name(other);
-            format!("its name here would be {local}, under the prefix {prefix} of '{other}'")
+            let here = self.endpoint.name();
+            format!(
+                "refused, since its name at '{here}' would be {local}, under the prefix {prefix} of \
+                 '{other}'; a line {theirs} without a star under 'accept' there allows it"
+            )
         })
     }
 

@@ -115,7 +115,7 @@ const WHERE_SHOWN: &str = "
 | limit | `status` and `top` | metrics | log, and notices in `status` |
 | --- | --- | --- | --- |
 | `queue_bytes`, `queue_time`, `MESSAGES` | the topic's DROPPED: `overflow` | `tautline_topic_dropped` | |
-| `MESSAGE_BYTES` (`max_message`) | the topic's DROPPED: `too large` | `tautline_topic_dropped` | the topic or service, with both sizes, at both nodes; the caller of a service receives them as an error |
+| `MESSAGE_BYTES` (`max_message`) | of local publishers: `rejected` below the ROS, `too large`; at the receiver: the topic's DROPPED, `too large` (the sender counts such a message as delivered) | `tautline_gateway_rejected`, `tautline_topic_dropped` | the topic or service, with both sizes, at both nodes; the caller of a service receives them as an error |
 | `REASSEMBLY_BYTES`, `PARTIAL_MESSAGES`, `CHANNELS`, `SOURCES`, `CONTROL_*`, `RELAYED_*` in packets from a peer | Packets refused: `bound` | `tautline_packets_refused` | |
 | packets queued to be relayed to a peer | the peer's FORWARDED, by reason | | |
 | `FUTILE_REPAIRS` | the topic's DROPPED: `lost` | `tautline_topic_dropped` | |

@@ -269,12 +269,12 @@ impl Actor {
                     self.emit(Event::SourceGone { topic: topic.clone(), source });
                 }
             }
+            let publication = lock(&self.setup.publications).get(&topic).cloned();
             if let Discovery::ReaderGone { guid } = &event {
                 self.setup.context.deliveries.forget(&topic, u128::from_be_bytes(*guid));
+                publication.iter().for_each(|it| it.on_reader_gone(*guid));
             }
-            if let (Some((reader, joins_late)), Some(publication)) =
-                (new_reader, lock(&self.setup.publications).get(&topic).cloned())
-            {
+            if let (Some((reader, joins_late)), Some(publication)) = (new_reader, publication) {
                 publication.on_reader(reader, joins_late);
             }
             changed.topics.insert(topic);

@@ -37,6 +37,7 @@ impl LocalTopic {
     pub(in super::super) fn forget_latched(&mut self) {
         self.latched.clear();
         self.held_back.clear();
+        self.left_out.clear();
         self.depths.clear();
         if let Some(transforms) = &mut self.transforms {
             transforms.forget();
