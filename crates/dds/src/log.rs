@@ -35,10 +35,15 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     let line = std::slice::from_raw_parts(data.message.cast(), data.size);
     let text = String::from_utf8_lossy(line);
     let text = text.trim();
-    if data.priority & (DDS_LC_FATAL | DDS_LC_ERROR) != 0 {
-        tracing::error!("Cyclone DDS: {text}");
+    let is_error = data.priority & (DDS_LC_FATAL | DDS_LC_ERROR) != 0;
+    // An interface that is down is an outage, and DDS sends again.
+    let is_outage = text.contains(SENDING);
+    if is_error {
         LAST.replace(text.to_owned());
-    } else if data.priority & DDS_LC_WARNING != 0 {
+    }
+    if is_error && !is_outage {
+        tracing::error!("Cyclone DDS: {text}");
+    } else if is_error || data.priority & DDS_LC_WARNING != 0 {
         match WARNINGS.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now()) {
             Some(0) => tracing::warn!("Cyclone DDS: {text}"),
             Some(withheld) => tracing::warn!("Cyclone DDS: {text} ({withheld} others before it)"),
@@ -49,6 +54,8 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     }
 }
 
+/// What Cyclone DDS logs as an error, each second, when it cannot send to a network.
+const SENDING: &str = "ddsi_udp_conn_write";
 /// A program with malformed packets would cause ten warnings per second.
 static WARNINGS: Mutex<LogLimit> = Mutex::new(LogLimit { last: None, withheld: 0 });
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);

@@ -106,13 +106,14 @@ struct Count {
 #[derive(Debug)]
 pub(crate) struct Quota {
     allowance: Allowance,
-    begun: Instant,
+    /// When the current period began; the first one begins with the first look at the time.
+    begun: Option<Instant>,
     counts: BTreeMap<Cause, Count>,
 }
 
 impl Quota {
     pub(crate) fn new(allowance: Allowance) -> Self {
-        Self { allowance, begun: Instant::default(), counts: BTreeMap::new() }
+        Self { allowance, begun: None, counts: BTreeMap::new() }
     }
 
     /// Whether one more line may be logged; if not, it is counted.
@@ -153,9 +154,10 @@ impl Quota {
 
     /// Starts a new period if this one is over; returns the number of lines left out, by cause.
     pub(crate) fn next_period(&mut self, now: Instant) -> Option<Vec<(Cause, u64)>> {
-        let is_over = now.since(self.begun) >= self.allowance.period;
+        let begun = *self.begun.get_or_insert(now);
+        let is_over = now.since(begun) >= self.allowance.period;
         is_over.then(|| {
-            self.begun = now;
+            self.begun = Some(now);
             self.end()
         })
     }
@@ -211,9 +213,11 @@ mod tests {
         for other in [peer("good"), Cause::Here, Cause::Safety("/a".into()), Cause::Key(None)] {
             assert!(quota.take(&other), "{other}");
         }
-        assert_eq!(quota.next_period(at(9)), None);
+        // The clock of a daemon does not begin at zero.
+        assert_eq!(quota.next_period(at(1000)), None);
+        assert_eq!(quota.next_period(at(1009)), None);
         let strangers = u64::from(STRANGER_BUDGETS) * 4999;
-        let mut left_out = quota.next_period(at(10)).unwrap();
+        let mut left_out = quota.next_period(at(1010)).unwrap();
         left_out.sort();
         let worst = (peer("worst"), 4997);
         assert_eq!(left_out, [(Cause::Plan, 4996), worst, (Cause::Stranger(0), strangers)]);

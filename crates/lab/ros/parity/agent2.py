@@ -13,6 +13,7 @@ from rclpy.action import ActionClient, ActionServer, CancelResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.executors import Executor, MultiThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 
@@ -248,6 +249,15 @@ def goal(id, action, order, cancel_after=None):
     threading.Thread(target=run, daemon=True).start()
 
 
+def spin():
+    # rclpy raises if another thread destroys an endpoint meanwhile; the others go on.
+    while rclpy.ok():
+        try:
+            return executor.spin()
+        except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
+            pass
+
+
 def leave():
     # While it spins, the node is not taken down, and nobody would learn of its end.
     Executor.shutdown(executor, timeout_sec=1)
@@ -262,6 +272,6 @@ rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
 node = rclpy.create_node(sys.argv[1], enable_rosout=False, start_parameter_services=False)
 executor = MultiThreadedExecutor(num_threads=8)
 executor.add_node(node)
-spinning = threading.Thread(target=executor.spin, daemon=True)
+spinning = threading.Thread(target=spin, daemon=True)
 spinning.start()
 leash.obey(globals())

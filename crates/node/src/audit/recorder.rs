@@ -136,6 +136,7 @@ mod tests {
         let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
         let log = AuditLog::start(&config).unwrap();
         let mut recorder = Recorder::new(log.audit());
+        recorder.sweep(Instant(0));
         cause(&mut recorder);
         drop((recorder, log));
         std::fs::read_to_string(&path).unwrap()

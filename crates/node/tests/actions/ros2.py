@@ -13,6 +13,7 @@ import rclpy
 from rclpy.action import ActionClient, ActionServer, CancelResponse, GoalResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import MultiThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from std_srvs.srv import SetBool
 from test_msgs.action import Fibonacci
 
@@ -94,12 +95,21 @@ class Client:
         self.handles[number].cancel_goal_async().add_done_callback(canceled)
 
 
+def spin(executor):
+    # rclpy raises if another thread destroys an endpoint meanwhile; the others go on.
+    while rclpy.ok():
+        try:
+            return executor.spin()
+        except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
+            pass
+
+
 def main():
     rclpy.init()
     node = rclpy.create_node("two")
     executor = MultiThreadedExecutor(4)
     executor.add_node(node)
-    threading.Thread(target=executor.spin, daemon=True).start()
+    threading.Thread(target=spin, args=(executor,), daemon=True).start()
     servers, clients = [], {}
     slow = serve_slowly(node)  # noqa: F841
     report(did="start")

@@ -248,6 +248,15 @@ def counts(topic, service, type):
     )
 
 
+def spin():
+    # rclpy raises if another thread destroys an endpoint meanwhile; the others go on.
+    while rclpy.ok():
+        try:
+            return executor.spin()
+        except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
+            pass
+
+
 def leave():
     # While it spins, the node is not taken down; nobody would be told of its end. What a
     # callback waits for may never come: its thread is not waited for.
@@ -263,7 +272,7 @@ rclpy.init()
 node = rclpy.create_node(sys.argv[1])
 executor = MultiThreadedExecutor(num_threads=8)
 executor.add_node(node)
-spinning = threading.Thread(target=executor.spin, daemon=True)
+spinning = threading.Thread(target=spin, daemon=True)
 spinning.start()
 report(did="start", pid=os.getpid())
 for line in sys.stdin:
