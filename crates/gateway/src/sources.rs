@@ -8,15 +8,20 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct SourceNumbers {
     users: BTreeMap<u32, u32>,
+    /// The number after the one that was taken last.
+    next: u32,
     /// Whether releases stay unreported.
     pub silent: bool,
 }
 
 impl SourceNumbers {
-    /// The lowest free number; the last one is shared when all are in use.
+    /// The next free number after the one that was taken last; the highest one is shared when all are
+    /// in use. A number that has just been released may still stand for its last publisher at peers.
     pub fn take(&mut self) -> Source {
-        let free = (0..MAX_SOURCES).find(|number| !self.users.contains_key(number));
+        let all = (self.next..MAX_SOURCES).chain(0..self.next);
+        let free = all.into_iter().find(|number| !self.users.contains_key(number));
         let number = free.unwrap_or(MAX_SOURCES - 1);
+        self.next = (number + 1) % MAX_SOURCES;
         *self.users.entry(number).or_default() += 1;
         Source::here(number)
     }
@@ -38,7 +43,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_numbers_are_the_lowest_free_and_the_last_is_shared() {
+    fn source_numbers_are_the_next_free_and_the_last_is_shared() {
+        let mut numbers = SourceNumbers::default();
+        let first = numbers.take();
+        assert!(numbers.release(first));
+        assert_ne!(numbers.take(), first, "a number is not taken again at once");
         let mut numbers = SourceNumbers::default();
         for expected in 0..MAX_SOURCES {
             assert_eq!(numbers.take(), Source::here(expected));
