@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writers that send nothing to some readers: to those that have their samples already or get them
-//! from another writer, and to volatile ones. A transient local writer of DDS sends what it keeps to every new reader. After a
-//! restart all readers are new to it, and a volatile reader of Fast DDS takes what it gets.
+//! from another writer, and to volatile ones. A transient local writer of DDS sends what it keeps to
+//! every new reader. After a restart all readers are new to it, and a volatile reader of Fast DDS
+//! takes what it gets.
 //!
 //! Cyclone DDS 11.0.1 matches writers and readers in `ddsi_endpoint_match.c`. The hooks note which
 //! two are being matched, and refuse the pair. The reader still discovers the writer, and waits for
@@ -44,7 +45,8 @@ pub enum Audience {
 }
 
 impl Audience {
-    fn includes(&self, reader: &Guid) -> bool {
+    /// Whether a reader is in it.
+    pub fn includes(&self, reader: &Guid) -> bool {
         match self {
             Self::AllBut(readers) => !readers.contains(reader),
             Self::Only(readers) => readers.contains(reader),

@@ -18,8 +18,8 @@ impl SourceNumbers {
     /// The next free number after the one that was taken last; the highest one is shared when all are
     /// in use. A number that has just been released may still stand for its last publisher at peers.
     pub fn take(&mut self) -> Source {
-        let all = (self.next..MAX_SOURCES).chain(0..self.next);
-        let free = all.into_iter().find(|number| !self.users.contains_key(number));
+        let mut all = (self.next..MAX_SOURCES).chain(0..self.next);
+        let free = all.find(|number| !self.users.contains_key(number));
         let number = free.unwrap_or(MAX_SOURCES - 1);
         self.next = (number + 1) % MAX_SOURCES;
         *self.users.entry(number).or_default() += 1;

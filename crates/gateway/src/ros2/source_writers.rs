@@ -266,13 +266,9 @@ mod tests {
 
         /// What a reader gets that matches only now.
         fn joins(&self, reader: Guid) -> Vec<u64> {
-            let includes = |audience: &Audience| match audience {
-                Audience::AllBut(readers) => !readers.contains(&reader),
-                Audience::Only(readers) => readers.contains(&reader),
-            };
             let there: Vec<usize> = self.of_source.all().map(|(_, at)| *at).collect();
             let all = self.writers.iter().enumerate();
-            let matched = all.filter(|(at, it)| there.contains(at) && includes(&it.1));
+            let matched = all.filter(|(at, it)| there.contains(at) && it.1.includes(&reader));
             let kept = |written: &[u64], depth: u32| {
                 written[written.len().saturating_sub(depth as usize)..].to_vec()
             };
