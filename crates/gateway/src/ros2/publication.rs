@@ -74,6 +74,18 @@ impl Writers {
         all.map(|class| Class { transient_local: false, ..class }).collect()
     }
 
+    /// Removes publishers beyond the limit of writers, but not this one: late joiners lose their
+    /// messages.
+    fn evict(&mut self, but: Source) -> Vec<SourceWriters<Arc<RawWriter>>> {
+        let mut count: usize = self.of_source.values().map(SourceWriters::len).sum();
+        let surplus = |source: &Source, of: &mut SourceWriters<_>| {
+            let is_surplus = count > MAX_SOURCE_WRITERS && *source != but;
+            count -= if is_surplus { of.len() } else { 0 };
+            is_surplus
+        };
+        self.of_source.extract_if(.., surplus).map(|(_, of)| of).collect()
+    }
+
     /// The transient local classes, each once for a publisher of it that has no message so far.
     fn classes_waiting(&self) -> Vec<Class> {
         let kept = self.shown().filter(|class| class.transient_local);
@@ -328,14 +340,6 @@ impl Publication {
         if !class.keeps_reliably() {
             self.end_hiding(&mut all)?;
         }
-        let count: usize = all.of_source.values().map(SourceWriters::len).sum();
-        let another = all.of_source.keys().find(|it| **it != source).copied();
-        if count >= MAX_SOURCE_WRITERS
-            && let Some(another) = another
-        {
-            // Late joiners lose the messages of one publisher.
-            all.of_source.remove(&another);
-        }
         let is_changed = Cell::new(false);
         let Writers { classes, waiting, of_source, .. } = &mut *all;
         let ready = || {
@@ -351,9 +355,10 @@ impl Publication {
         let Selected { writers, outdated } =
             of_source.entry(source).or_default().select(message, ready, create)?;
         if is_changed.get() || !outdated.is_empty() {
+            let evicted = all.evict(source);
             let unused = self.add_missing(&mut all);
             drop(all);
-            drop(outdated);
+            drop((outdated, evicted));
             self.report(unused?);
         }
         Ok(writers)
