@@ -57,14 +57,15 @@ bench: build
 # What could not be run is told in the last line.
 NOT_RUN = target/not-run
 test: setup ros2
-	@mkdir -p target && rm -f $(NOT_RUN)
+	@mkdir -p target/tmp && rm -f $(NOT_RUN)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
 	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast
-	@# Those of lab run below, as realtime.
-	@cargo test --workspace --exclude tautline-lab --locked -q -- --ignored --list 2>/dev/null \
-		| sed -n 's/: test$$/ (ignored)/p' >> $(NOT_RUN)
+	@# Those of realtime run below. Without a package of the workspace, all would be built once more.
+	@cargo test --workspace --test realtime --locked -q -- --ignored --list 2>/dev/null > target/tmp/realtime
+	@cargo test --workspace --locked -q -- --ignored --list 2>/dev/null \
+		| grep -vxFf target/tmp/realtime | sed -n 's/: test$$/ (ignored)/p' >> $(NOT_RUN)
 	@$(MAKE) --no-print-directory deny docs smoke realtime parity fuzz
 	@echo "make test: passed$$(test ! -s $(NOT_RUN) || sed -z 's/\n/, /g; s/, $$//; s/^/; not run: /' $(NOT_RUN))"
 
@@ -105,20 +106,23 @@ restaurant-open: build
 	@crates/lab/restaurant.sh
 	@$(RESTAURANT) --live --port $(PORT)
 
+# With a test, dependencies have the features that tests build them with, and are not built twice.
+BUILD_BINS = cargo build --workspace --bins --test realtime --locked
+
 # One test at a time, and nothing beside it: these look at the clock.
 realtime: setup
 	@crates/lab/restaurant.sh browser
-	cargo build --workspace --bins --locked
+	$(BUILD_BINS)
 	cargo test --workspace --test realtime --locked -- --ignored --nocapture --test-threads=1
 
 smoke: setup
-	cargo build --workspace --bins --locked
+	$(BUILD_BINS)
 	@target/debug/tautline-lab smoke
 
 # What subscribers and clients see within one ROS graph and across Tautline, compared.
 SEEDS ?= 20
 parity: setup ros2
-	cargo build --workspace --bins --locked
+	$(BUILD_BINS)
 	@target/debug/tautline-lab parity --seeds $(SEEDS)
 
 # Tools that are not installed are built from crates.io under target/, once.

@@ -14,7 +14,7 @@ use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInf
 /// Time in which a new publisher sends its first messages.
 const START: Duration = Duration::from_millis(500);
 /// Time in which a known publisher sends the rest of a burst.
-const BURST: Duration = Duration::from_millis(100);
+pub const BURST: Duration = Duration::from_millis(100);
 /// Time limit for kept messages, which take tens of milliseconds on one machine.
 const ARRIVAL: Duration = Duration::from_millis(500);
 /// Largest count for one publisher.
@@ -22,31 +22,19 @@ pub const MAX_DEPTH: u32 = 1000;
 /// Concurrent counts and waiting topics; the depth of further topics counts as 1.
 const MAX_COUNTS: usize = 256;
 
-/// Known depths and pending counts by topic.
+/// Known depths and counts by topic.
 #[derive(Default)]
 pub struct Histories {
     found: BTreeMap<String, HashMap<Guid, u32>>,
-    pending: BTreeMap<String, Stage>,
-}
-
-enum Stage {
-    Waiting(Instant),
-    Counting(Count),
+    /// When to count next. A count that goes on ends before.
+    waiting: BTreeMap<String, Instant>,
+    counting: BTreeMap<String, Count>,
 }
 
 struct Count {
     kept: Arc<Mutex<HashMap<Guid, u32>>>,
     until: Instant,
     _reader: RawReader,
-}
-
-impl Stage {
-    fn due(&self) -> Instant {
-        match self {
-            Self::Waiting(due) => *due,
-            Self::Counting(count) => count.until,
-        }
-    }
 }
 
 impl Histories {
@@ -64,7 +52,8 @@ impl Histories {
 
     /// Whether messages of the topic are about to be counted for the first time.
     pub fn is_uncounted(&self, topic: &str) -> bool {
-        self.pending.contains_key(topic) && !self.found.contains_key(topic)
+        let is_pending = self.waiting.contains_key(topic) || self.counting.contains_key(topic);
+        is_pending && !self.found.contains_key(topic)
     }
 
     /// Schedules a count for a new transient local publisher of the topic.
@@ -72,58 +61,55 @@ impl Histories {
         self.schedule_at(topic, now + START);
     }
 
-    /// Schedules a count: a publisher of the topic has published more messages than it was known to
-    /// keep.
-    pub fn schedule_again(&mut self, topic: &str, now: Instant) {
-        self.schedule_at(topic, now + BURST);
-    }
-
-    fn schedule_at(&mut self, topic: &str, due: Instant) {
-        if self.pending.len() < MAX_COUNTS {
-            self.pending.entry(topic.into()).or_insert(Stage::Waiting(due));
+    /// Schedules a count, or makes a scheduled one earlier.
+    pub fn schedule_at(&mut self, topic: &str, due: Instant) {
+        if let Some(known) = self.waiting.get_mut(topic) {
+            *known = due.min(*known);
+        } else if self.waiting.len() < MAX_COUNTS {
+            self.waiting.insert(topic.into(), due);
         }
     }
 
     /// The topic has no publisher any more.
     pub fn forget(&mut self, topic: &str) {
         self.found.remove(topic);
-        self.pending.remove(topic);
+        self.waiting.remove(topic);
+        self.counting.remove(topic);
     }
 
     /// The time of the next count or result.
     pub fn next_due(&self) -> Option<Instant> {
-        self.pending.values().map(Stage::due).min()
+        let waiting = self.waiting.iter().filter(|(topic, _)| !self.counting.contains_key(*topic));
+        let ends = self.counting.values().map(|count| count.until);
+        waiting.map(|(_, due)| *due).chain(ends).min()
     }
 
     /// Topics for which [`Histories::count`] is due.
     pub fn to_count(&self, now: Instant) -> Vec<String> {
-        let waiting = self.pending.iter();
-        let waiting =
-            waiting.filter(|(_, stage)| matches!(stage, Stage::Waiting(due) if *due <= now));
-        waiting.map(|(topic, _)| topic.clone()).collect()
+        let is_due = |(topic, due): &(&String, &Instant)| {
+            **due <= now && !self.counting.contains_key(*topic)
+        };
+        self.waiting.iter().filter(is_due).map(|(topic, _)| topic.clone()).collect()
     }
 
     /// Starts to count the messages kept by the reliable publishers of a topic. DDS sends no history
     /// with best effort.
     pub fn count(&mut self, topic: &str, type_name: &str, participant: &Arc<Participant>) {
+        self.waiting.remove(topic);
         let class = Class { transient_local: true, reliable: true };
         match Count::start(topic, type_name, &qos::to_read(class), participant) {
-            Ok(count) => drop(self.pending.insert(topic.into(), Stage::Counting(count))),
+            Ok(count) => drop(self.counting.insert(topic.into(), count)),
             Err(error) => {
                 tracing::warn!(topic, %error, "the messages kept by its publishers are not counted");
-                self.pending.remove(topic);
             }
         }
     }
 
     /// Topics whose counts have ended.
     pub fn ended(&mut self, now: Instant) -> Vec<String> {
-        let over =
-            |_: &String, stage: &mut Stage| matches!(stage, Stage::Counting(it) if it.until <= now);
-        let ended: Vec<_> = self.pending.extract_if(.., over).collect();
+        let is_over = |_: &String, count: &mut Count| count.until <= now;
         let mut topics = Vec::new();
-        for (topic, stage) in ended {
-            let Stage::Counting(count) = stage else { continue };
+        for (topic, count) in self.counting.extract_if(.., is_over) {
             let depths = self.found.entry(topic.clone()).or_default();
             for (writer, count) in lock(&count.kept).iter() {
                 let depth = depths.entry(*writer).or_default();

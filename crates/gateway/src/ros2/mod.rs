@@ -133,8 +133,8 @@ enum Order {
     GidSizeChanged,
     /// The writers of our node have changed.
     WritersChanged,
-    /// The messages that the publishers of a topic keep are to be counted.
-    Count(String),
+    /// The messages that the publishers of a topic keep are to be counted at this time.
+    Count(String, std::time::Instant),
     /// All publishers of a topic that is read have ceased to be alive, or one is again.
     LivelinessChanged(String),
     Stop,

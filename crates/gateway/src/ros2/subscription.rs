@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics read from local publishers.
 
-use super::history::MAX_DEPTH;
+use super::history::{BURST, MAX_DEPTH};
 use super::liveliness::{Observed, State};
 use super::names::{self, DdsTopic};
 use super::pairing::is_cdr;
@@ -17,6 +17,12 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, SampleInfo};
+
+/// Depths up to this one are counted exactly if the messages have at most [`MAX_EXACT_BYTES`].
+const MAX_EXACT_DEPTH: u32 = 16;
+const MAX_EXACT_BYTES: usize = 64 << 10;
+/// Time between counts of a publisher that keeps more with each message.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The publishers of this machine. The discovery thread adds one before its first message can be
 /// read.
@@ -87,23 +93,55 @@ struct Publisher {
     source: Source,
     /// Messages read so far.
     messages: u32,
+    bytes: usize,
+    /// Sequence number of the last one. A new reader gets earlier ones again.
+    last: i64,
+    /// Messages read when the last count began.
+    counted: u32,
+    /// The publisher had published more messages than a count has found.
+    is_depth_known: bool,
+}
+
+impl Publisher {
+    fn new(source: Source) -> Self {
+        let (messages, bytes, last, counted, is_depth_known) = (0, 0, 0, 0, false);
+        Self { source, messages, bytes, last, counted, is_depth_known }
+    }
+
+    /// When to count what the publisher keeps, if that may be more than is known. Each larger count
+    /// is transmitted, so large publishers are counted at powers of two only.
+    fn time_to_count(&self, depth: u32) -> Option<Duration> {
+        let Self { messages, bytes, is_depth_known, .. } = *self;
+        if !(depth + 1..=MAX_DEPTH).contains(&messages) {
+            return None;
+        }
+        let is_small = messages <= MAX_EXACT_DEPTH && bytes <= MAX_EXACT_BYTES;
+        match messages.is_power_of_two() {
+            true => Some(BURST),
+            false => (is_small && !is_depth_known).then_some(PAUSE),
+        }
+    }
 }
 
 impl Publishers {
-    /// Counts a message of a writer; returns its source and depth, and whether its depth may be
-    /// larger than it is known to be.
-    fn on_message(&mut self, writer: Guid) -> (Source, u32, bool) {
+    /// Counts a message of a writer; returns its source and depth, and when to count what the
+    /// writer keeps.
+    fn on_message(
+        &mut self,
+        writer: Guid,
+        seq: i64,
+        len: usize,
+    ) -> (Source, u32, Option<Duration>) {
         let numbers = &mut self.numbers;
-        let publisher = self
-            .known
-            .entry(writer)
-            .or_insert_with(|| Publisher { source: numbers.take(), messages: 0 });
-        publisher.messages = publisher.messages.saturating_add(1);
+        let publisher = self.known.entry(writer).or_insert_with(|| Publisher::new(numbers.take()));
         let depth = self.depths.get(&writer).copied().unwrap_or(1);
-        let messages = publisher.messages;
-        let may_be_larger =
-            messages.is_power_of_two() && (depth + 1..=MAX_DEPTH).contains(&messages);
-        (publisher.source, depth, may_be_larger)
+        if seq <= publisher.last {
+            return (publisher.source, depth, None);
+        }
+        publisher.last = seq;
+        publisher.messages = publisher.messages.saturating_add(1);
+        publisher.bytes = publisher.bytes.saturating_add(len);
+        (publisher.source, depth, publisher.time_to_count(depth))
     }
 }
 
@@ -200,13 +238,24 @@ impl Subscription {
         publishers.numbers.release(source).then_some(source)
     }
 
+    /// The messages that its publishers keep are now counted.
+    pub fn begin_count(&self) {
+        for publisher in lock(&self.publishers).known.values_mut() {
+            publisher.counted = publisher.messages;
+        }
+    }
+
     /// Sets the number of messages that a publisher keeps. If it is read already, `report` gets its
     /// source so far and that of its later messages.
     pub fn set_depth(&self, writer: Guid, depth: u32, report: impl FnOnce(Source, Source)) {
         let mut publishers = lock(&self.publishers);
         let before = publishers.depths.insert(writer, depth).unwrap_or(1);
         let Publishers { numbers, known, .. } = &mut *publishers;
-        let Some(publisher) = known.get_mut(&writer).filter(|_| before != depth) else { return };
+        let Some(publisher) = known.get_mut(&writer) else { return };
+        publisher.is_depth_known |= depth < publisher.counted;
+        if before == depth {
+            return;
+        }
         let successor = numbers.take();
         let source = std::mem::replace(&mut publisher.source, successor);
         numbers.release(source);
@@ -246,14 +295,15 @@ impl Receiver {
         let topic = self.topic.clone();
         // Locked until the message is reported: its source changes when its depth becomes known.
         let mut publishers = lock(&self.publishers);
-        let (source, depth, may_be_larger) = publishers.on_message(writer);
+        let len = payload.len();
+        let (source, depth, time_to_count) = publishers.on_message(writer, info.seq, len);
         let origin = self.origin(writer, depth, lifespan, info);
         let is_kept = origin.kept.is_some();
         self.context.events.emit(Event::Message { topic, source, payload, origin, received });
         drop(publishers);
-        if is_kept && may_be_larger {
+        if let Some(delay) = time_to_count.filter(|_| is_kept) {
             // Fails only while the gateway stops.
-            let _ = self.orders.send(Order::Count(self.topic.clone()));
+            let _ = self.orders.send(Order::Count(self.topic.clone(), received + delay));
         }
     }
 
@@ -333,11 +383,34 @@ mod tests {
     #[test]
     fn a_publisher_with_more_messages_than_its_known_depth_is_counted_again_seldom() {
         let mut publishers = Publishers::default();
-        let counted = |publishers: &mut Publishers, writer| {
-            (1..=4000).filter(|_| publishers.on_message(writer).2).count()
+        let mut counted = |writer, len| {
+            let mut is_counted = |seq: &i64| publishers.on_message(writer, *seq, len).2.is_some();
+            let numbers: Vec<i64> = (1..=4000).filter(&mut is_counted).collect();
+            assert!(!(1..=4000).any(|seq| is_counted(&seq)), "read again");
+            numbers
         };
-        assert_eq!(counted(&mut publishers, guid(1)), 9, "at 2, 4 ... 512");
-        publishers.depths.insert(guid(2), 100);
-        assert_eq!(counted(&mut publishers, guid(2)), 3, "at 128, 256, 512");
+        let powers = |from: u32, to: u32| (from..=to).map(|bit| 1 << bit).collect::<Vec<i64>>();
+        assert_eq!(counted(guid(1), 100), [(2..=16).collect(), powers(5, 9)].concat());
+        assert_eq!(counted(guid(2), 100_000), powers(1, 9));
+        assert_eq!(counted(guid(3), 20_000), [vec![2, 3], powers(2, 9)].concat());
+        publishers.depths.insert(guid(4), 100);
+        let mut is_counted = |seq: &i64| publishers.on_message(guid(4), *seq, 100).2.is_some();
+        assert_eq!((1..=4000).filter(&mut is_counted).collect::<Vec<i64>>(), powers(7, 9));
+    }
+
+    #[test]
+    fn a_depth_is_known_when_there_were_more_messages() {
+        let subscription = Subscription::new("std_msgs/msg/String", "");
+        let publish =
+            |seq| lock(&subscription.publishers).on_message(guid(1), seq, 100).2.map(|_| ());
+        assert_eq!((1..=3).filter_map(publish).count(), 2, "the second and the third");
+        subscription.begin_count();
+        // Published during the count.
+        assert!(publish(4).is_some());
+        subscription.set_depth(guid(1), 3, |_, _| {});
+        assert!(publish(5).is_some(), "it may keep five");
+        subscription.begin_count();
+        subscription.set_depth(guid(1), 3, |_, _| {});
+        assert_eq!((6..=15).filter_map(publish).count(), 1, "the eighth");
     }
 }

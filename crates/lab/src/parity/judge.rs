@@ -219,7 +219,13 @@ impl Pair<'_> {
         match self.rule() {
             // Which messages of a stream pass is not determined, and the last is kept.
             Rule::Rate => self.is_last(n) && self.kept_when_calm(sent, n),
-            _ if self.has_lifespan() => self.published_when_calm(sent),
+            _ if self.has_lifespan() => {
+                // No volatile writer reaches the subscriber.
+                let is_found_late = self.situation().team.far == Ros::Two
+                    && self.subscriber.latched
+                    && self.situation().latches_late(self.publisher);
+                self.published_when_calm(sent) && !is_found_late
+            }
             _ => {
                 let may_be_asked = self.has_whole_history() || self.is_last(n);
                 self.published_when_calm(sent) || may_be_asked && self.kept_when_calm(sent, n)

@@ -3,7 +3,7 @@
 
 use super::judge;
 use super::record::{Event, Record, Run};
-use super::situation::{Publisher, Situation, Step, Subscriber};
+use super::situation::{Publisher, Rule, Situation, Step, Subscriber};
 use super::world::World;
 use crate::setup::ros::Ros;
 use anyhow::{Result, bail};
@@ -21,8 +21,10 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(25);
 /// computer learns later.
 const QUIET: Duration = Duration::from_millis(300);
 const QUIET_AFTER_LEAVING: Duration = Duration::from_millis(1000);
-/// As long after messages of a transient local publisher, whose depth Tautline has to count.
+/// As long after messages of a transient local publisher, whose depth Tautline has to count, and
+/// after messages under `rate: 2Hz`, of which the last one waits for its turn.
 const QUIET_AFTER_HISTORY: Duration = Duration::from_millis(1300);
+const QUIET_AFTER_STREAM: Duration = Duration::from_millis(800);
 /// Interval between two looks.
 const LOOK_PERIOD: Duration = Duration::from_millis(60);
 
@@ -35,7 +37,7 @@ pub fn play(world: &mut World, situation: Situation) -> Result<Record> {
         cut: None,
         is_down: false,
         has_left: false,
-        has_history: false,
+        quiet: Duration::ZERO,
         given_up: 0,
     };
     let steps = player.record.situation.steps.clone();
@@ -59,8 +61,8 @@ struct Player<'a> {
     is_down: bool,
     /// Whether somebody has left since everything settled.
     has_left: bool,
-    /// Whether a publisher with a history has published since everything settled.
-    has_history: bool,
+    /// Time in which what was published since everything settled becomes known.
+    quiet: Duration,
     /// Messages that are not waited for any longer.
     given_up: usize,
 }
@@ -84,9 +86,7 @@ impl Player<'_> {
             }
             Step::Start(side) => {
                 self.is_down = false;
-                if self.has_history {
-                    std::thread::sleep(QUIET_AFTER_HISTORY);
-                }
+                std::thread::sleep(self.quiet);
                 self.world.start_daemon(*side)
             }
             Step::ReplaceFarNode(node) => {
@@ -98,7 +98,7 @@ impl Player<'_> {
                 self.both(|agents| agents.replace_near(*node))
             }
             Step::Publish { id, .. } => {
-                self.has_history |= self.record.situation.has_history(id);
+                self.quiet = self.quiet.max(quiet_after(&self.record.situation, id));
                 self.order(step)
             }
             step => {
@@ -175,13 +175,11 @@ impl Player<'_> {
             self.record.calm.push(self.at);
             self.await_answers()?;
         }
-        let quiet = match (self.has_history && is_calm, self.has_left) {
-            (true, _) => QUIET_AFTER_HISTORY,
-            (false, true) => QUIET_AFTER_LEAVING,
-            (false, false) => QUIET,
-        };
-        self.has_left &= !is_calm;
-        self.has_history &= !is_calm;
+        let mut quiet = if self.has_left { QUIET_AFTER_LEAVING } else { QUIET };
+        if is_calm {
+            quiet = quiet.max(std::mem::take(&mut self.quiet));
+            self.has_left = false;
+        }
         let begin = Instant::now();
         loop {
             std::thread::sleep(LOOK_PERIOD);
@@ -290,6 +288,18 @@ impl Player<'_> {
     }
 }
 
+/// Time in which everything about the messages of a publisher becomes known.
+fn quiet_after(situation: &Situation, publisher: &str) -> Duration {
+    let Some((_, publisher)) = situation.publishers().find(|(_, it)| it.id == publisher) else {
+        return Duration::ZERO;
+    };
+    match situation.topics[publisher.topic].rule {
+        _ if publisher.latched && publisher.depth > 1 => QUIET_AFTER_HISTORY,
+        Rule::Rate => QUIET_AFTER_STREAM,
+        _ => Duration::ZERO,
+    }
+}
+
 /// Publishers and subscribers present at a step.
 fn present(situation: &Situation, at: usize) -> (Vec<&Publisher>, Vec<&Subscriber>) {
     let publishers = situation
@@ -317,6 +327,8 @@ fn unmatched(
         let mut nodes: Vec<(usize, &str)> = publishers
             .iter()
             .filter(|it| connects(it, subscriber))
+            // Known after its first message.
+            .filter(|it| in_one_graph || !(subscriber.latched && situation.latches_late(it)))
             .map(|it| (it.node, if is_ros1 { "" } else { it.id.as_str() }))
             .collect();
         nodes.sort_unstable();

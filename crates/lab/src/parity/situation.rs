@@ -178,9 +178,17 @@ impl Situation {
         })
     }
 
-    /// Whether a publisher keeps several messages.
-    pub fn has_history(&self, id: &str) -> bool {
-        self.publishers().any(|(_, it)| it.id == id && it.latched && it.depth > 1)
+    /// Whether a node of rospy began to latch a topic with this publisher while it had connections.
+    /// It tells nobody.
+    pub fn latches_late(&self, publisher: &Publisher) -> bool {
+        let begin = self.publishers().find(|(_, it)| it.id == publisher.id).map(|(at, _)| at);
+        let is_earlier = |(at, it): (usize, &Publisher)| {
+            let shares_place = (it.topic, it.node) == (publisher.topic, publisher.node);
+            let overlaps =
+                begin.is_some_and(|begin| at < begin && begin < self.end_of_publisher(it));
+            shares_place && overlaps && !it.latched
+        };
+        self.team.near == Ros::One && publisher.latched && self.publishers().any(is_earlier)
     }
 
     /// Returns the step at which a publisher leaves, or the number of steps.

@@ -133,7 +133,7 @@ impl Actor {
                     Order::Discovered(event) => self.discovered(event, &mut changed),
                     Order::GidSizeChanged => self.update_gid_bytes(),
                     Order::WritersChanged => self.graph_pace.changed = true,
-                    Order::Count(topic) => self.histories.schedule_again(&topic, Instant::now()),
+                    Order::Count(topic, due) => self.histories.schedule_at(&topic, due),
                     Order::LivelinessChanged(topic) => drop(changed.topics.insert(topic)),
                     Order::Emit(event) => self.emit(event),
                     Order::Stop => return lock(&self.setup.publications).clear(),
@@ -161,6 +161,9 @@ impl Actor {
             match self.topic_endpoints.topic_offer(&topic) {
                 Some(offer) => {
                     let participant = &self.setup.context.participant;
+                    if let Some(Some(subscription)) = self.subscribed.get(&topic) {
+                        subscription.begin_count();
+                    }
                     self.histories.count(&topic, &offer.type_name, participant);
                 }
                 None => self.histories.forget(&topic),

@@ -200,6 +200,20 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
         _ => None,
     });
 
+    // Each further message is counted, also where its number is no power of two.
+    one.publisher("/steps", STRING, json!({"latch": true, "depth": 4}));
+    gateway.offered("/steps");
+    gateway.subscribe("/steps");
+    for number in 1..=4 {
+        one.order(json!({"do": "send", "topic": "/steps", "fields": {"data": number.to_string()}}));
+        gateway.wait("offer with what is kept so far", |event| match event {
+            Event::Offered(topic) if topic.name == "/steps" && topic.qos.depth == number => {
+                Some(())
+            }
+            _ => None,
+        });
+    }
+
     // Three publishers of peers; the last two messages of each are kept.
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
     gateway.advertise(&string_topic("/kept", kept));
