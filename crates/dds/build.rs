@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Redirects calls inside Cyclone DDS to src/hooks.rs, src/audience.rs, src/automatic.rs,
-//! src/local.rs and src/burst.rs. A program that links this crate needs the same: its build.rs
+//! src/local.rs, src/burst.rs and src/received.rs. A program that links this crate needs the same: its build.rs
 //! includes this one.
 
-const HOOKED: [&str; 13] = [
+const HOOKED: [&str; 14] = [
     "ddsi_entidx_enum_next_max",
     "ddsi_match_proxy_reader_with_writers",
     "ddsi_match_reader_with_proxy_writers",
@@ -16,6 +16,7 @@ const HOOKED: [&str; 13] = [
     "ddsi_xmsg_submsg_setnext",
     "ddsi_xqos_mergein_missing",
     "ddsrt_bind",
+    "ddsrt_recvmsg",
     "ddsrt_sendmsg",
 ];
 

@@ -16,6 +16,7 @@ mod log;
 mod participant;
 mod qos;
 mod raw;
+mod received;
 
 pub use audience::Audience;
 pub use endpoint::{MAX_MATCHED, RawReader, RawWriter, SampleInfo, Specification};

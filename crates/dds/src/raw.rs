@@ -332,6 +332,7 @@ pub fn create_topic(participant: dds_entity_t, name: &str, type_name: &str) -> d
             crate::automatic::hook(),
             crate::local::hook(),
             crate::burst::hook(),
+            crate::received::hook(),
         ));
         ddsi_sertype_init_flags(st, type_name.as_ptr(), &o.sertype, &o.serdata, flags);
         dds_create_topic_sertype(

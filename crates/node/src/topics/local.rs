@@ -22,6 +22,9 @@ use tautline_proto::{
 /// subscribes repeatedly, or returns in a new session, then causes no work for the ROS master.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// Time in which a publisher repeats all the messages that it keeps.
+const REPETITION: Duration = Duration::from_millis(100);
+
 /// A topic that local nodes publish.
 #[derive(Debug)]
 pub(crate) struct LocalTopic {
@@ -116,6 +119,13 @@ impl LocalTopic {
         if self.wanted_by.remove(&peer).is_some() && self.wanted_by.is_empty() {
             self.unwanted_since = Some(now);
         }
+    }
+
+    /// A publisher repeats the messages that it keeps, the newest last: only this one has the next
+    /// turn at one per `period`. Peers may have had it before.
+    fn await_newest(&mut self, now: Instant, period: Duration) {
+        let turn_before = (now + REPETITION).before(period);
+        self.last_taken = self.last_taken.max(Some(turn_before));
     }
 
     /// Returns the time of the next message at one per `period`; `None` means now.
@@ -287,6 +297,11 @@ impl Topics {
             return;
         }
         let period = local.treatment.period();
+        if let Some(period) = period
+            && message.origin.kept.is_some_and(|kept| kept.is_history && kept.depth > 1)
+        {
+            local.await_newest(now, period);
+        }
         // Messages that are held back have the next turn.
         let has_turn = |local: &mut LocalTopic, period| {
             local.held_back.is_empty() && local.within(now, period)

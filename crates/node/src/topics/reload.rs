@@ -6,6 +6,7 @@ use super::rights::Rights;
 use super::waiting::{Act, Denied};
 use super::{ChannelKey, Topics};
 use crate::config::{Config, PeerConfig};
+use crate::notices;
 use std::collections::BTreeMap;
 use tautline_gateway::Command;
 use tautline_gateway::types::Dialect;
@@ -153,6 +154,10 @@ impl Topics {
             self.remote_withdrawn(now, key);
         }
         self.waiting.remove(&key);
+        if let Some((offered, ..)) = self.endpoint.channel_in(key.peer, key.channel) {
+            let untrue = notices::plain(&self.refused_here(key.peer, &offered.name));
+            self.notices.retain(&self.cause(key.peer), |text| !text.starts_with(&untrue));
+        }
         self.endpoint.want(now, key.peer, key.channel, false);
         self.endpoint.repeat_offer(now, key.peer, key.channel);
     }

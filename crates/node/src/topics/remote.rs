@@ -306,9 +306,13 @@ impl Topics {
 
     /// Reports at both ends why a peer's topic or service cannot be used here.
     pub(super) fn refuse(&mut self, now: Instant, key: ChannelKey, name: &str, reason: &str) {
-        let (peer, here) = (self.peer_name(key.peer), self.endpoint.name());
-        let text = format!("{name} of '{peer}' at '{here}': {reason}");
+        let text = format!("{}{reason}", self.refused_here(key.peer, name));
         self.report_refusal(now, key, text);
+    }
+
+    /// The beginning of a notice about a topic or service that cannot be used here.
+    pub(super) fn refused_here(&self, peer: PeerId, name: &str) -> String {
+        format!("{name} of '{}' at '{}': ", self.peer_name(peer), self.endpoint.name())
     }
 
     /// Returns the counters of a topic that is advertised again, under this number or another. Its

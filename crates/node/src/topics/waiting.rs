@@ -236,7 +236,8 @@ impl Topics {
         self.notices.retain_of_peers(|text| !text.contains(HERE) || needed.contains(text));
     }
 
-    /// Removes the notice that a peer's file lacks a line, since the peer takes the channel now.
+    /// Removes the notice that a peer's file lacks a line or that a name cannot be used there, since
+    /// the peer takes the channel now.
     pub(super) fn drop_refusal(&mut self, key: ChannelKey) {
         let Some((config, ..)) = self.endpoint.channel_out(key.peer, key.channel) else { return };
         let name = &config.topic.name;
@@ -248,8 +249,11 @@ impl Topics {
             format!("'{peer}' refuses {name} of '{peer}'"),
         ];
         let ends = format!("{THERE}{here}: ");
-        let is_untrue =
-            |text: &str| begins.iter().any(|it| text.starts_with(it)) && text.contains(&ends);
+        let unusable = format!("{name} of '{here}' at '{peer}': ");
+        let is_untrue = |text: &str| {
+            begins.iter().any(|it| text.starts_with(it)) && text.contains(&ends)
+                || text.contains(&unusable)
+        };
         self.notices.retain(&self.cause(key.peer), |text| !is_untrue(text));
     }
 

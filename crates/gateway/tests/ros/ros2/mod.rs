@@ -279,6 +279,37 @@ fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() 
 }
 
 #[test]
+fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
+    if !inside("a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed") {
+        return;
+    }
+    let gateway = watch(Range::Machine, "killed");
+    let mut other = start("kilted", "SUBNET", "other");
+    let mut killed = start("kilted", "SUBNET", "killed");
+    gateway.advertise(&string_topic("/cmd", Qos::default()));
+    for agent in [&mut other, &mut killed] {
+        agent.subscriber("/cmd", STRING, json!({}));
+        wait_for("a subscriber", || {
+            gateway.publish("/cmd", 0, string_message("before"));
+            (!agent.received("/cmd").is_empty()).then_some(())
+        });
+    }
+    drop(killed);
+    gateway.publish("/cmd", 0, string_message("stale"));
+    let mut new = start("kilted", "SUBNET", "new");
+    new.subscriber("/cmd", STRING, json!({}));
+    wait_for("the new subscriber", || {
+        gateway.publish("/cmd", 0, string_message("new"));
+        let got = new.received("/cmd");
+        got.iter().any(|it| same(&bytes_of(it), &string_message("new"))).then_some(())
+    });
+    for text in ["before", "stale"] {
+        let got = new.received("/cmd");
+        assert!(!got.iter().any(|it| same(&bytes_of(it), &string_message(text))), "{text}");
+    }
+}
+
+#[test]
 fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
     if !inside("two_types_of_a_name_are_reported_and_another_hash_is_not_published") {
         return;

@@ -150,7 +150,7 @@ impl Screen<'_> {
         let mut second = Vec::new();
         for gateway in &status.gateways {
             let state = match (gateway.connected, gateway.trouble.is_empty()) {
-                (true, false) => gateway.trouble.clone(),
+                (true, false) => format!("{}: {}", up_or_down(true), gateway.trouble),
                 (false, false) => format!("down: {}", gateway.trouble),
                 (is_up, true) => up_or_down(is_up).into(),
             };

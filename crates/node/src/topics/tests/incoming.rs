@@ -62,6 +62,10 @@ fn no_topic_is_published_under_the_prefix_of_another_peer() {
     world.told(2);
     world.reload(2, &base(", remap: { /other: /b/y }", "/c"));
     assert_eq!(world.told(2), [format!("advertise /a/b/x {STRING}")]);
+    assert!(!world.noticed(2, &["/b/x"]), "{:?}", world.notices(2));
+    world.wants(2, "/a/b/x", true);
+    assert!(!world.noticed(0, &["/b/x"]), "{:?}", world.notices(0));
+    world.wants(2, "/a/b/x", false);
     world.reload(2, &base(", remap: { /other: /b/y }", "/a/b"));
     assert_eq!(world.told(2), ["unadvertise /a/b/x"]);
 }

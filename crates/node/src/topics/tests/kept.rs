@@ -269,6 +269,20 @@ fn under_a_rate_only_the_last_message_of_a_publisher_is_kept() {
 }
 
 #[test]
+fn under_a_rate_only_the_newest_of_repeated_messages_passes() {
+    let mut world = reading("rate: 2Hz");
+    for text in ["one", "two", "three"] {
+        let mut message = repeated(0, text, SECOND);
+        if let Event::Message { origin: Origin { kept: Some(kept), .. }, .. } = &mut message {
+            kept.depth = 3;
+        }
+        world.says(0, message);
+    }
+    world.run(Duration::from_millis(200));
+    assert_eq!(published(&mut world), ["0 three"]);
+}
+
+#[test]
 fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
     let mut world = reading("");
     let lasting = |text: &str, lifespan| {

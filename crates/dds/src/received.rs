@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Acknowledgements of Fast DDS count as those of Cyclone DDS.
+//!
+//! A reliable writer keeps samples for a subscriber that was killed until its lease expires. When a
+//! new volatile reader asks, Cyclone DDS sends it all that it keeps, and Fast DDS delivers what it
+//! gets: commands from before the subscriber existed. To readers of its own kind, Cyclone DDS sends
+//! a GAP instead (`ddsi_receive.c`, `gap_for_already_acked`). It knows the kind from the header of
+//! the datagram, where the hook changes it if there is nothing but acknowledgements in it.
+
+use cyclors::DDS_RETCODE_OK;
+use std::ffi::c_void;
+
+/// Bytes of the header of a datagram (RTPS 2.5, 9.4.4), and the vendor's place in it.
+const HEADER: usize = 20;
+const VENDOR: std::ops::Range<usize> = 6..8;
+const FAST_DDS: [u8; 2] = [1, 0x0f];
+const CYCLONE_DDS: [u8; 2] = [1, 0x10];
+/// Submessages (RTPS 2.5, 9.4.5.1.1).
+const ACKNACK: u8 = 0x06;
+const INFO_TS: u8 = 0x09;
+const INFO_DST: u8 = 0x0e;
+/// Fast DDS adds its statistics, which others skip (RTPS 2.5, 9.4.5.1.1).
+const VENDOR_SPECIFIC: u8 = 0x80;
+const LITTLE_ENDIAN: u8 = 1;
+
+unsafe extern "C" {
+    fn __real_ddsrt_recvmsg(
+        socket: *const c_void,
+        message: *mut libc::msghdr,
+        flags: i32,
+        received: *mut usize,
+    ) -> i32;
+}
+
+/// Receives a datagram of Cyclone DDS (redirected as in `hooks`).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsrt_recvmsg(
+    socket: *const c_void,
+    message: *mut libc::msghdr,
+    flags: i32,
+    received: *mut usize,
+) -> i32 {
+    let result = __real_ddsrt_recvmsg(socket, message, flags, received);
+    let message = &*message;
+    if result == DDS_RETCODE_OK as i32 && message.msg_iovlen == 1 {
+        let buffer = &*message.msg_iov;
+        let length = buffer.iov_len.min(*received);
+        treat_as_cyclone(std::slice::from_raw_parts_mut(buffer.iov_base.cast::<u8>(), length));
+    }
+    result
+}
+
+fn treat_as_cyclone(datagram: &mut [u8]) {
+    if datagram.get(VENDOR) == Some(&FAST_DDS) && has_only_acknowledgements(datagram) {
+        datagram[VENDOR].copy_from_slice(&CYCLONE_DDS);
+    }
+}
+
+fn has_only_acknowledgements(datagram: &[u8]) -> bool {
+    let mut rest = datagram.get(HEADER..).unwrap_or_default();
+    let mut has_one = false;
+    while let [kind, flags, length @ ..] = rest {
+        let Some(length) = length.first_chunk().copied() else { return false };
+        let length = match flags & LITTLE_ENDIAN {
+            0 => u16::from_be_bytes(length),
+            _ => u16::from_le_bytes(length),
+        };
+        if !matches!(*kind, ACKNACK | INFO_TS | INFO_DST | VENDOR_SPECIFIC..) {
+            return false;
+        }
+        has_one |= *kind == ACKNACK;
+        // A length of 0 reaches to the end.
+        rest = match length {
+            0 => &[],
+            length => rest.get(4 + usize::from(length)..).unwrap_or_default(),
+        };
+    }
+    has_one
+}
+
+/// References the function above for the linker.
+pub fn hook() -> *const () {
+    __wrap_ddsrt_recvmsg as *const ()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram(vendor: [u8; 2], submessages: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut bytes = b"RTPS\x02\x03".to_vec();
+        bytes.extend(vendor);
+        bytes.resize(HEADER, 0);
+        for (kind, content) in submessages {
+            bytes.extend([*kind, LITTLE_ENDIAN]);
+            bytes.extend((content.len() as u16).to_le_bytes());
+            bytes.extend(*content);
+        }
+        bytes
+    }
+
+    #[test]
+    fn only_datagrams_of_fast_dds_with_nothing_but_acknowledgements_change() {
+        let (data, acknowledgement) = ((0x15, [0; 24].as_slice()), (ACKNACK, [0; 24].as_slice()));
+        let to = (INFO_DST, [0; 12].as_slice());
+        let vendor = |of: [u8; 2], submessages: &[(u8, &[u8])]| {
+            let mut bytes = datagram(of, submessages);
+            treat_as_cyclone(&mut bytes);
+            [bytes[6], bytes[7]]
+        };
+        assert_eq!(vendor(FAST_DDS, &[to, acknowledgement]), CYCLONE_DDS);
+        assert_eq!(vendor(FAST_DDS, &[to, acknowledgement, to, acknowledgement]), CYCLONE_DDS);
+        assert_eq!(vendor(FAST_DDS, &[to, acknowledgement, (0x80, &[0; 56])]), CYCLONE_DDS);
+        assert_eq!(vendor(FAST_DDS, &[to, data]), FAST_DDS);
+        assert_eq!(vendor(FAST_DDS, &[to, acknowledgement, data]), FAST_DDS);
+        assert_eq!(vendor(FAST_DDS, &[to]), FAST_DDS);
+        assert_eq!(vendor([1, 1], &[acknowledgement]), [1, 1]);
+    }
+
+    #[test]
+    fn truncated_datagrams_are_no_trouble() {
+        let whole = datagram(FAST_DDS, &[(INFO_DST, &[0; 12]), (ACKNACK, &[0; 24])]);
+        for length in 0..whole.len() {
+            treat_as_cyclone(&mut whole[..length].to_vec());
+        }
+    }
+}
