@@ -276,7 +276,7 @@ fn under_a_rate_only_the_newest_of_repeated_messages_passes() {
         if let Event::Message { origin: Origin { kept: Some(kept), .. }, .. } = &mut message {
             kept.depth = 3;
         }
-        world.says(0, message);
+        world.sides[0].topics.on_local(world.now, message);
     }
     world.run(Duration::from_millis(200));
     assert_eq!(published(&mut world), ["0 three"]);
