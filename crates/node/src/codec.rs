@@ -38,6 +38,8 @@ const CHANGES_CAPACITY: Capacity = Capacity { jobs: 640, bytes: usize::MAX };
 /// Limits of the queued jobs of each peer.
 const PEER_CAPACITY: Capacity =
     Capacity { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
+/// Each may hold a large definition.
+const TYPES_CAPACITY: Capacity = Capacity { jobs: 16, bytes: usize::MAX };
 /// Level of Zstandard: the fastest of the regular ones.
 const LEVEL: i32 = 1;
 
@@ -145,6 +147,7 @@ impl Job {
     fn capacity(&self) -> Capacity {
         match self {
             Self::Change(_) => CHANGES_CAPACITY,
+            _ if self.is_about_types() => TYPES_CAPACITY,
             _ if self.owner().is_some() => PEER_CAPACITY,
             _ => OWN_CAPACITY,
         }
@@ -366,7 +369,7 @@ fn decompress(payload: &[u8], max_message: usize) -> io::Result<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_proto::Instant;
+    use tautline_proto::{ChannelId, Instant};
 
     fn message(payload: Vec<u8>) -> Outgoing {
         Outgoing {
@@ -407,6 +410,38 @@ mod tests {
         assert_eq!(worker.contained(|| Ok(1)), Ok(1));
         assert_eq!(worker.contained::<()>(|| Err("no".into())), Err("no".into()));
         assert_eq!(worker.failed.load(Ordering::Relaxed), 1, "only the panic");
+    }
+
+    #[test]
+    fn the_small_messages_that_an_outage_held_back_fit_and_large_ones_are_bounded() {
+        let codec = Codec {
+            jobs: Arc::new(Queue::new()),
+            jobs_about_types: Arc::new(Queue::new()),
+            dropped: Arc::default(),
+        };
+        let push = |peer, bytes| {
+            codec.push(Job::Decode(incoming(peer, bytes)));
+            codec.dropped.load(Ordering::Relaxed)
+        };
+        assert_eq!((0..500).map(|_| push(PeerId(1), 1000)).max(), Some(0));
+        assert_eq!([4 << 20, 4 << 20].map(|bytes| push(PeerId(1), bytes)), [0, 1]);
+        assert_eq!(push(PeerId(2), 4 << 20), 1, "another peer");
+    }
+
+    fn incoming(peer: PeerId, bytes: usize) -> Incoming {
+        Incoming {
+            key: ChannelKey { peer, channel: ChannelId(0) },
+            topic: "/x".into(),
+            source: Source::at_peer(peer.0, 0),
+            payload: vec![0; bytes].into(),
+            origin: Origin::default(),
+            encoded: true,
+            translator: None,
+            checker: None,
+            expires: None,
+            arrived: Instant(0),
+            revision: 0,
+        }
     }
 
     #[test]

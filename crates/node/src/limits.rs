@@ -54,7 +54,7 @@ tautline_proto::limits! {
     /// are removed.
     pub const MAX_ONE_SIDED: usize = 256;
     /// Messages of a peer that are queued for decompression or translation.
-    pub const MAX_CODEC_JOBS_PER_PEER: usize = 16;
+    pub const MAX_CODEC_JOBS_PER_PEER: usize = 1024;
     /// Bytes of these messages as they arrived; a single message may be larger.
     pub const MAX_CODEC_BYTES_PER_PEER: usize = 8 << 20;
 }

@@ -218,9 +218,7 @@ impl Pair<'_> {
     fn owed(&self, sent: usize, n: u32) -> bool {
         match self.rule() {
             // Which messages of a stream pass is not determined, and the last is kept.
-            Rule::Rate => {
-                self.is_last(n) && !self.has_lifespan() && self.kept_when_calm(sent, n)
-            }
+            Rule::Rate => self.is_last(n) && !self.has_lifespan() && self.kept_when_calm(sent, n),
             _ if self.has_lifespan() => {
                 // No volatile writer reaches the subscriber.
                 let is_found_late = self.situation().team.far == Ros::Two
