@@ -295,8 +295,8 @@ impl Publication {
         let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
         let present = readers.iter().filter(|(_, joins_late)| **joins_late);
         let present: BTreeSet<Guid> = present.map(|(reader, _)| *reader).collect();
-        if kept.is_for_later_ones {
-            // The others have no later message: what is not kept does not reach them.
+        if kept.is_for_later_ones && kept.depth > 1 {
+            // The newest of them is late for nobody; older ones are for those that have a newer one.
             let had_some = deliveries.all_subscribers(topic);
             let had_some =
                 present.iter().filter(|it| had_some.contains(&u128::from_be_bytes(**it)));

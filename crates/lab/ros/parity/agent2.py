@@ -250,16 +250,17 @@ def goal(id, action, order, cancel_after=None):
 
 
 def spin():
-    # rclpy raises if another thread destroys an endpoint meanwhile; the others go on.
-    while rclpy.ok():
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise or wait for ever.
+    while rclpy.ok() and not leaving.is_set():
         try:
-            return executor.spin()
+            executor.spin_once(timeout_sec=0.2)
         except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
             pass
 
 
 def leave():
     # While it spins, the node is not taken down, and nobody would learn of its end.
+    leaving.set()
     Executor.shutdown(executor, timeout_sec=1)
     spinning.join(timeout=1)
     node.destroy_node()
@@ -272,6 +273,7 @@ rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
 node = rclpy.create_node(sys.argv[1], enable_rosout=False, start_parameter_services=False)
 executor = MultiThreadedExecutor(num_threads=8)
 executor.add_node(node)
+leaving = threading.Event()
 spinning = threading.Thread(target=spin, daemon=True)
 spinning.start()
 leash.obey(globals())

@@ -96,10 +96,10 @@ class Client:
 
 
 def spin(executor):
-    # rclpy raises if another thread destroys an endpoint meanwhile; the others go on.
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise or wait for ever.
     while rclpy.ok():
         try:
-            return executor.spin()
+            executor.spin_once(timeout_sec=0.2)
         except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
             pass
 

@@ -249,10 +249,10 @@ def counts(topic, service, type):
 
 
 def spin():
-    # rclpy raises if another thread destroys an endpoint meanwhile; the others go on.
-    while rclpy.ok():
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise or wait for ever.
+    while rclpy.ok() and not leaving.is_set():
         try:
-            return executor.spin()
+            executor.spin_once(timeout_sec=0.2)
         except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
             pass
 
@@ -260,6 +260,7 @@ def spin():
 def leave():
     # While it spins, the node is not taken down; nobody would be told of its end. What a
     # callback waits for may never come: its thread is not waited for.
+    leaving.set()
     Executor.shutdown(executor, timeout_sec=1)
     spinning.join(timeout=1)
     node.destroy_node()
@@ -272,6 +273,7 @@ rclpy.init()
 node = rclpy.create_node(sys.argv[1])
 executor = MultiThreadedExecutor(num_threads=8)
 executor.add_node(node)
+leaving = threading.Event()
 spinning = threading.Thread(target=spin, daemon=True)
 spinning.start()
 report(did="start", pid=os.getpid())
