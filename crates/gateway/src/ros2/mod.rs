@@ -67,6 +67,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use subscription::KnownWriters;
 use tautline_dds::{Discovery, Participant};
 
@@ -134,7 +135,7 @@ enum Order {
     /// The writers of our node have changed.
     WritersChanged,
     /// The messages that the publishers of a topic keep are to be counted at this time.
-    Count(String, std::time::Instant),
+    Count(String, Instant),
     /// All publishers of a topic that is read have ceased to be alive, or one is again.
     LivelinessChanged(String),
     Stop,
@@ -164,6 +165,7 @@ struct Context {
     events: Arc<dyn Events>,
     writers: KnownWriters,
     readers: KnownReaders,
+    started: Instant,
     deliveries: Deliveries,
     callers: Callers,
     tautline_name: Arc<str>,
@@ -205,6 +207,7 @@ impl Ros2 {
             events: events.clone(),
             writers: KnownWriters::default(),
             readers: KnownReaders::default(),
+            started: Instant::now(),
             deliveries: Deliveries::open(options.deliveries.clone()),
             callers: Callers::open(options.goals.clone()),
             tautline_name: options.tautline_name.as_str().into(),

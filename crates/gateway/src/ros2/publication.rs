@@ -14,7 +14,12 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tautline_dds::{Audience, DdsError, Guid, Qos as Dds, RawWriter};
+
+/// Time after the start in which subscribers from before a restart are discovered. Those that are
+/// not yet count as present: a writer for them keeps what they miss.
+const REDISCOVERY: Duration = Duration::from_secs(10);
 
 /// Writers of the transient local publishers of a topic.
 const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
@@ -294,7 +299,11 @@ impl Publication {
         }
         let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
         let present = readers.iter().filter(|(_, joins_late)| **joins_late);
-        let present: BTreeSet<Guid> = present.map(|(reader, _)| *reader).collect();
+        let mut present: BTreeSet<Guid> = present.map(|(reader, _)| *reader).collect();
+        if self.context.started.elapsed() < REDISCOVERY {
+            let known = deliveries.all_subscribers(topic).into_iter().map(u128::to_be_bytes);
+            present.extend(known.filter(|reader| !readers.contains_key(reader)));
+        }
         if kept.is_for_later_ones && kept.depth > 1 {
             // The newest of them is late for nobody; older ones are for those that have a newer one.
             let had_some = deliveries.all_subscribers(topic);

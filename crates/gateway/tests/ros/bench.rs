@@ -221,7 +221,6 @@ impl Watched {
 
     /// Publishes a message that a peer has found to be kept after it was published.
     pub fn publish_found(&self, topic: &str, payload: impl Into<bytes::Bytes>) {
-        let (source, payload) = (Source::at_peer(0, 0), payload.into());
         let kept = Kept {
             identity: self.published.fetch_add(1, Ordering::Relaxed),
             depth: 1,
@@ -229,6 +228,11 @@ impl Watched {
             is_history: true,
             is_for_later_ones: true,
         };
+        self.publish_kept(topic, kept, payload);
+    }
+
+    pub fn publish_kept(&self, topic: &str, kept: Kept, payload: impl Into<bytes::Bytes>) {
+        let (source, payload) = (Source::at_peer(0, 0), payload.into());
         let origin = Origin { kept: Some(kept), ..Origin::default() };
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload, origin });
     }

@@ -9,7 +9,8 @@ mod services;
 
 use crate::bench::{Agent, MAX_MESSAGE, assert_names, bytes_of, wait_for};
 use nodes::{
-    STRING_HASH, inside, start, start_cyclone, string_message, string_topic, watch, watch_selecting,
+    STRING_HASH, inside, start, start_cyclone, string_message, string_topic, watch, watch_keeping,
+    watch_selecting,
 };
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tautline_gateway::rejections::Reason;
 use tautline_gateway::ros2::Range;
 use tautline_gateway::types::{Dialect, Schema};
-use tautline_gateway::{Event, Liveliness, Qos};
+use tautline_gateway::{Event, Kept, Liveliness, Qos};
 
 const STRING: &str = "std_msgs/msg/String";
 const SCAN: &str = "sensor_msgs/msg/LaserScan";
@@ -276,6 +277,47 @@ fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() 
     gateway.publish("/found", 0, string_message("three"));
     wait_for("three", || (texts(&late) == ["one", "two", "three"]).then_some(()));
     wait_for("three", || (texts(&volatile) == ["three"]).then_some(()));
+}
+
+#[test]
+fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
+    if !inside("a_subscriber_that_is_found_late_after_a_restart_misses_nothing") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let deliveries = folder.path().join("robot.latched");
+    let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
+    let message = |identity| Kept {
+        identity,
+        depth: 2,
+        is_repeatable: true,
+        is_history: identity == 1,
+        is_for_later_ones: false,
+    };
+    let before = watch_keeping(Range::Machine, "before", &deliveries);
+    let mut agent = start("kilted", "SUBNET", "late");
+    agent.subscriber("/goal", STRING, json!({"latch": true, "depth": 10}));
+    before.advertise(&string_topic("/goal", kept));
+    wait_for("one", || {
+        before.publish_kept("/goal", message(1), string_message("one"));
+        (agent.received("/goal").len() == 1).then_some(())
+    });
+    before.shutdown();
+    // It answers no announcement.
+    agent.signal("-STOP");
+    let after = watch_keeping(Range::Machine, "after", &deliveries);
+    after.advertise(&string_topic("/goal", kept));
+    std::thread::sleep(Duration::from_secs(1));
+    after.publish_kept("/goal", message(1), string_message("one"));
+    after.publish_kept("/goal", message(2), string_message("two"));
+    std::thread::sleep(Duration::from_secs(1));
+    agent.signal("-CONT");
+    wait_for("two", || {
+        let got = agent.received("/goal");
+        let texts = ["one", "two"].map(string_message);
+        let expected = got.iter().map(bytes_of).zip(&texts).all(|(got, text)| same(&got, text));
+        (got.len() == 2 && expected).then_some(())
+    });
 }
 
 #[test]

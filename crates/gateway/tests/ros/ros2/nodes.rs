@@ -114,7 +114,21 @@ pub fn watch_selecting(
     name: &str,
     selector: impl Fn(&str) -> bool + Send + Sync + 'static,
 ) -> Watched {
-    let options = Ros2Options {
+    let selector = move |named: Named<'_>| match named {
+        Named::Topic(name) | Named::Service(name) => selector(name),
+    };
+    let options = options(range, name);
+    Watched::start(|events| Ros2::start(options, Arc::new(selector), events).unwrap())
+}
+
+/// A gateway that keeps over a restart who has which message.
+pub fn watch_keeping(range: Range, name: &str, deliveries: &Path) -> Watched {
+    let options = Ros2Options { deliveries: Some(deliveries.into()), ..options(range, name) };
+    Watched::start(|events| Ros2::start(options, Arc::new(|_: Named<'_>| true), events).unwrap())
+}
+
+fn options(range: Range, name: &str) -> Ros2Options {
+    Ros2Options {
         domain: 0,
         range,
         node_name: format!("/tautline_{name}"),
@@ -123,11 +137,7 @@ pub fn watch_selecting(
         installed: Installed::new(vec![installation("kilted")]),
         deliveries: None,
         goals: None,
-    };
-    let selector = move |named: Named<'_>| match named {
-        Named::Topic(name) | Named::Service(name) => selector(name),
-    };
-    Watched::start(|events| Ros2::start(options, Arc::new(selector), events).unwrap())
+    }
 }
 
 /// `std_msgs/msg/String` under a name.
