@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Redirects calls inside Cyclone DDS to src/hooks.rs, src/audience.rs, src/automatic.rs,
-//! src/local.rs, src/burst.rs and src/received.rs. A program that links this crate needs the same: its build.rs
-//! includes this one.
+//! src/local.rs, src/burst.rs and src/received.rs. A program that links this crate needs the same:
+//! its build.rs includes this one.
 
 const HOOKED: [&str; 14] = [
     "ddsi_entidx_enum_next_max",

@@ -30,8 +30,8 @@ const PIDS_RELATED_SAMPLE: [u16; 2] = [0x0083, 0x800f];
 /// Entity id of every participant (RTPS 2.5, 9.3.1.5).
 const PARTICIPANT: [u8; 4] = [0, 0, 1, 0xc1];
 /// Kinds of submessages (RTPS 2.5, 9.4.5.1.1).
-const INFO_TS: u8 = 0x09;
-const ACKNACK: u8 = 0x06;
+pub const INFO_TS: u8 = 0x09;
+pub const ACKNACK: u8 = 0x06;
 const DATA: u8 = 0x15;
 const DATA_FRAG: u8 = 0x16;
 /// Bytes of the header of a submessage, of a parameter, and of a list's encapsulation.

@@ -7,6 +7,7 @@
 //! a GAP instead (`ddsi_receive.c`, `gap_for_already_acked`). It knows the kind from the header of
 //! the datagram, where the hook changes it if there is nothing but acknowledgements in it.
 
+use crate::hooks::{ACKNACK, INFO_TS};
 use cyclors::DDS_RETCODE_OK;
 use std::ffi::c_void;
 
@@ -15,9 +16,7 @@ const HEADER: usize = 20;
 const VENDOR: std::ops::Range<usize> = 6..8;
 const FAST_DDS: [u8; 2] = [1, 0x0f];
 const CYCLONE_DDS: [u8; 2] = [1, 0x10];
-/// Submessages (RTPS 2.5, 9.4.5.1.1).
-const ACKNACK: u8 = 0x06;
-const INFO_TS: u8 = 0x09;
+/// Kind of a submessage (RTPS 2.5, 9.4.5.1.1).
 const INFO_DST: u8 = 0x0e;
 /// Fast DDS adds its statistics, which others skip (RTPS 2.5, 9.4.5.1.1).
 const VENDOR_SPECIFIC: u8 = 0x80;

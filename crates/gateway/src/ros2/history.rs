@@ -13,8 +13,6 @@ use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInf
 
 /// Time in which a new publisher sends its first messages.
 const START: Duration = Duration::from_millis(500);
-/// Time in which a known publisher sends the rest of a burst.
-pub const BURST: Duration = Duration::from_millis(100);
 /// Time limit for kept messages, which take tens of milliseconds on one machine.
 const ARRIVAL: Duration = Duration::from_millis(500);
 /// Largest count for one publisher.
@@ -79,17 +77,20 @@ impl Histories {
 
     /// The time of the next count or result.
     pub fn next_due(&self) -> Option<Instant> {
-        let waiting = self.waiting.iter().filter(|(topic, _)| !self.counting.contains_key(*topic));
         let ends = self.counting.values().map(|count| count.until);
-        waiting.map(|(_, due)| *due).chain(ends).min()
+        self.next_counts().map(|(_, due)| due).chain(ends).min()
     }
 
     /// Topics for which [`Histories::count`] is due.
     pub fn to_count(&self, now: Instant) -> Vec<String> {
-        let is_due = |(topic, due): &(&String, &Instant)| {
-            **due <= now && !self.counting.contains_key(*topic)
-        };
-        self.waiting.iter().filter(is_due).map(|(topic, _)| topic.clone()).collect()
+        let due = self.next_counts().filter(|(_, due)| *due <= now);
+        due.map(|(topic, _)| topic.clone()).collect()
+    }
+
+    /// The scheduled counts that no present one holds up.
+    fn next_counts(&self) -> impl Iterator<Item = (&String, Instant)> {
+        let free = self.waiting.iter().filter(|(topic, _)| !self.counting.contains_key(*topic));
+        free.map(|(topic, due)| (topic, *due))
     }
 
     /// Starts to count the messages kept by the reliable publishers of a topic. DDS sends no history

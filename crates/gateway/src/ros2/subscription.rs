@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics read from local publishers.
 
-use super::history::{BURST, MAX_DEPTH};
+use super::history::MAX_DEPTH;
 use super::liveliness::{Observed, State};
 use super::names::{self, DdsTopic};
 use super::pairing::is_cdr;
@@ -21,6 +21,8 @@ use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, SampleInfo}
 /// Depths up to this one are counted exactly if the messages have at most [`MAX_EXACT_BYTES`].
 const MAX_EXACT_DEPTH: u32 = 16;
 const MAX_EXACT_BYTES: usize = 64 << 10;
+/// Time in which a known publisher sends the rest of a burst.
+const BURST: Duration = Duration::from_millis(100);
 /// Time between counts of a publisher that keeps more with each message.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -104,8 +106,7 @@ struct Publisher {
 
 impl Publisher {
     fn new(source: Source) -> Self {
-        let (messages, bytes, last, counted, is_depth_known) = (0, 0, 0, 0, false);
-        Self { source, messages, bytes, last, counted, is_depth_known }
+        Self { source, messages: 0, bytes: 0, last: 0, counted: 0, is_depth_known: false }
     }
 
     /// When to count what the publisher keeps, if that may be more than is known. Each larger count

@@ -292,9 +292,7 @@ impl Player<'_> {
 
 /// Time in which everything about the messages of a publisher becomes known.
 fn quiet_after(situation: &Situation, publisher: &str) -> Duration {
-    let Some((_, publisher)) = situation.publishers().find(|(_, it)| it.id == publisher) else {
-        return Duration::ZERO;
-    };
+    let Some((_, publisher)) = situation.publisher(publisher) else { return Duration::ZERO };
     match situation.topics[publisher.topic].rule {
         _ if publisher.latched && publisher.depth > 1 => QUIET_AFTER_HISTORY,
         Rule::Rate => QUIET_AFTER_STREAM,
@@ -374,7 +372,7 @@ fn classes(situation: &Situation, topic: usize) -> Vec<String> {
 
 /// Returns the order of a step: whether a near node carries it out, which, and the order.
 fn order_of(situation: &Situation, step: &Step) -> Option<(bool, usize, Value)> {
-    let publisher = |id: &str| situation.publishers().find(|(_, it)| it.id == id).map(|(_, it)| it);
+    let publisher = |id: &str| situation.publisher(id).map(|(_, it)| it);
     let subscriber =
         |id: &str| situation.subscribers().find(|(_, it)| it.id == id).map(|(_, it)| it);
     let order = match step {

@@ -170,6 +170,11 @@ impl Situation {
         })
     }
 
+    /// Returns the publisher of an id with the step at which it appears.
+    pub fn publisher(&self, id: &str) -> Option<(usize, &Publisher)> {
+        self.publishers().find(|(_, it)| it.id == id)
+    }
+
     /// Returns each subscriber with the step at which it appears.
     pub fn subscribers(&self) -> impl Iterator<Item = (usize, &Subscriber)> {
         self.steps.iter().enumerate().filter_map(|(at, step)| match step {
@@ -181,7 +186,7 @@ impl Situation {
     /// Whether a node of rospy began to latch a topic with this publisher while it had connections.
     /// It tells nobody.
     pub fn latches_late(&self, publisher: &Publisher) -> bool {
-        let begin = self.publishers().find(|(_, it)| it.id == publisher.id).map(|(at, _)| at);
+        let begin = self.publisher(&publisher.id).map(|(at, _)| at);
         let is_earlier = |(at, it): (usize, &Publisher)| {
             let shares_place = (it.topic, it.node) == (publisher.topic, publisher.node);
             let overlaps =

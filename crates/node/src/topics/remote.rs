@@ -107,6 +107,11 @@ pub(crate) struct IncomingState<'a> {
     pub(crate) malformed: u64,
 }
 
+/// The beginning of a notice that a name of a node cannot be used at another one.
+pub(super) fn unusable(name: &str, of: &str, at: &str) -> String {
+    format!("{name} of '{of}' at '{at}': ")
+}
+
 impl Topics {
     pub(crate) fn on_remote(&mut self, now: Instant, event: Event) {
         match event {
@@ -312,7 +317,7 @@ impl Topics {
 
     /// The beginning of a notice about a topic or service that cannot be used here.
     pub(super) fn refused_here(&self, peer: PeerId, name: &str) -> String {
-        format!("{name} of '{}' at '{}': ", self.peer_name(peer), self.endpoint.name())
+        unusable(name, self.peer_name(peer), self.endpoint.name())
     }
 
     /// Returns the counters of a topic that is advertised again, under this number or another. Its

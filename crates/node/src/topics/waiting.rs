@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests of peers that the file does not allow, each with the line that would allow it.
 
+use super::remote::unusable;
 use super::rights::{Right, TypeOf};
 use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
@@ -249,7 +250,7 @@ impl Topics {
             format!("'{peer}' refuses {name} of '{peer}'"),
         ];
         let ends = format!("{THERE}{here}: ");
-        let unusable = format!("{name} of '{here}' at '{peer}': ");
+        let unusable = unusable(name, here, peer);
         let is_untrue = |text: &str| {
             begins.iter().any(|it| text.starts_with(it)) && text.contains(&ends)
                 || text.contains(&unusable)
