@@ -79,6 +79,18 @@ impl Deliveries {
         });
     }
 
+    /// Forgets the subscribers of all topics that are not known. Returns them.
+    pub fn forget_unknown(&self, is_known: impl Fn(Subscriber) -> bool) -> BTreeSet<Subscriber> {
+        self.0.with(|state| {
+            let mut gone = BTreeSet::new();
+            for message in state.topics.values_mut().flatten() {
+                gone.extend(message.subscribers.extract_if(.., |it| !is_known(*it)));
+            }
+            state.is_unsaved |= !gone.is_empty();
+            gone
+        })
+    }
+
     /// Subscribers now have a message.
     pub fn add(
         &self,
@@ -193,6 +205,8 @@ mod tests {
         second.add("/map", 8, [3]);
         assert_eq!(second.all_subscribers("/map"), [1, 2, 3, u128::MAX].into());
         assert!(second.knows("/goal") && !second.knows("/scan"));
+        assert_eq!(second.forget_unknown(|it| it < 3), [3, u128::MAX].into());
+        assert_eq!(second.all_subscribers("/map"), [1, 2].into());
         second.add("/scan", 1, [5]);
         // Another one saw the change without an end of this one.
         let other = || Deliveries::open(Some(path.clone())).knows("/scan");

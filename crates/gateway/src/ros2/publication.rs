@@ -18,8 +18,9 @@ use std::time::Duration;
 use tautline_dds::{Audience, DdsError, Guid, Qos as Dds, RawWriter};
 
 /// Time after the start in which subscribers from before a restart are discovered. Those that are
-/// not yet count as present: a writer for them keeps what they miss.
-const REDISCOVERY: Duration = Duration::from_secs(10);
+/// not yet count as present: a writer for them keeps what they miss. Those that are not found by its
+/// end have left.
+pub(super) const REDISCOVERY: Duration = Duration::from_secs(10);
 
 /// Writers of the transient local publishers of a topic.
 const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;

@@ -46,6 +46,10 @@ impl KnownReaders {
         }
     }
 
+    pub fn knows(&self, reader: &Guid) -> bool {
+        lock(&self.0).topics.contains_key(reader)
+    }
+
     /// The subscribers of a DDS topic, and whether each asks for kept messages.
     pub fn of(&self, dds_topic: &str) -> BTreeMap<Guid, bool> {
         lock(&self.0).by_topic.get(dds_topic).cloned().unwrap_or_default()

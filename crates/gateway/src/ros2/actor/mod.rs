@@ -9,7 +9,7 @@ use super::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
 use super::history::Histories;
 use super::liveliness::{State, Timers};
 use super::names;
-use super::publication::Publication;
+use super::publication::{Publication, REDISCOVERY};
 use super::subscription::Subscription;
 use super::{Context, Order, Publications, Ros2Options, qos};
 use crate::lock::lock;
@@ -55,6 +55,8 @@ pub struct Actor {
     _graph_reader: RawReader,
     graph_pace: Pace,
     liveliness: Timers,
+    /// When subscribers from before the start that were not found have left.
+    rediscovery_ends: Option<Instant>,
 }
 
 /// A topic that peers publish here, and its state as last reported to the node.
@@ -116,6 +118,7 @@ impl Actor {
             observed_gid_bytes,
             graph_pace: Pace::default(),
             liveliness: Timers::default(),
+            rediscovery_ends: Some(setup.context.started + REDISCOVERY),
             setup,
         })
     }
@@ -149,6 +152,7 @@ impl Actor {
             }
             self.advance_services(Instant::now());
             self.assert_liveliness(Instant::now());
+            self.end_rediscovery(Instant::now());
             self.update_graph();
         }
     }
@@ -189,6 +193,7 @@ impl Actor {
             self.services.next_wake(now),
             self.graph_pace.due(now),
             self.liveliness.next_due(),
+            self.rediscovery_ends,
         ];
         let Some(wake) = timers.into_iter().flatten().min() else {
             return orders.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
@@ -287,6 +292,21 @@ impl Actor {
             count => format!("the domain has too many endpoints: {count} are left out"),
         };
         self.set_trouble("", "discovery", text);
+    }
+
+    /// Forgets subscribers from before the start that have not come again, with the writers for them.
+    fn end_rediscovery(&mut self, now: Instant) {
+        if self.rediscovery_ends.take_if(|end| *end <= now).is_none() {
+            return;
+        }
+        let Context { deliveries, readers, .. } = &self.setup.context;
+        let gone = deliveries.forget_unknown(|it| readers.knows(&it.to_be_bytes()));
+        let publications: Vec<_> = lock(&self.setup.publications).values().cloned().collect();
+        for (publication, reader) in
+            publications.iter().flat_map(|it| gone.iter().map(move |gone| (it, gone)))
+        {
+            publication.on_reader_gone(reader.to_be_bytes());
+        }
     }
 
     /// The size of GUIDs depends on the version of ROS.

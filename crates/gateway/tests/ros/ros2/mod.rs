@@ -321,6 +321,42 @@ fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
 }
 
 #[test]
+fn a_subscriber_that_left_during_a_restart_is_forgotten() {
+    if !inside("a_subscriber_that_left_during_a_restart_is_forgotten") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let deliveries = folder.path().join("robot.latched");
+    let kept = Qos { transient_local: true, ..Qos::default() };
+    let message = Kept {
+        identity: 1,
+        depth: 1,
+        is_repeatable: true,
+        is_history: false,
+        is_for_later_ones: false,
+    };
+    let before = watch_keeping(Range::Machine, "before", &deliveries);
+    let mut left = start("kilted", "SUBNET", "left");
+    left.subscriber("/goal", STRING, json!({"latch": true}));
+    before.advertise(&string_topic("/goal", kept));
+    wait_for("the message", || {
+        before.publish_kept("/goal", message, string_message("one"));
+        (left.received("/goal").len() == 1).then_some(())
+    });
+    before.shutdown();
+    drop(left);
+    let after = watch_keeping(Range::Machine, "after", &deliveries);
+    after.advertise(&string_topic("/goal", kept));
+    let mut agent = start("kilted", "SUBNET", "agent");
+    let mut publishers = move || agent.graph("/goal")["publishers"].as_array().unwrap().len();
+    wait_for("the publisher", || (publishers() == 1).then_some(()));
+    after.publish_kept("/goal", message, string_message("one"));
+    // The subscriber may still come; it has the message.
+    wait_for("a writer for it", || (publishers() == 2).then_some(()));
+    wait_for("its end", || (publishers() == 1).then_some(()));
+}
+
+#[test]
 fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
     if !inside("a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed") {
         return;
