@@ -13,7 +13,7 @@ use super::byte_budget::ByteBudget;
 use super::connection::Identity;
 use super::discovery::{Checked, Discovery, Located};
 use super::header::Header;
-use super::master::{Master, OwnNode, Role, Snapshot};
+use super::master::{Master, NodesByName, OwnNode, Role, Snapshot};
 use super::polls::{Polls, TOPIC_OF_ALL_NODES};
 use super::probes::{Probed, Prober};
 use super::publication::Publication;
@@ -107,6 +107,9 @@ pub(super) struct Actor {
     incomplete: Arc<ByteBudget>,
     publications: BTreeMap<String, Publication>,
     deliveries: Deliveries,
+    /// The subscribers when the master first answered, of topics with messages delivered before. Others
+    /// have left since, or are new.
+    subscribed_at_start: Option<NodesByName>,
     services: ServiceState,
     registrations: Registrations,
     notes: mpsc::Sender<Note>,
@@ -131,6 +134,7 @@ impl Actor {
             incomplete: ByteBudget::new(INCOMPLETE_BYTES, setup.options.max_message),
             publications: BTreeMap::new(),
             deliveries: Deliveries::open(setup.options.deliveries.clone()),
+            subscribed_at_start: None,
             services: ServiceState::new(&setup.options, setup.selector.clone()),
             registrations: Registrations::default(),
             notes,

@@ -108,9 +108,14 @@ impl Actor {
     }
 
     pub(super) fn identified(&mut self, topic: &str, id: u64, identity: Subscriber) {
-        if let Some(publication) = self.publications.get_mut(topic) {
-            publication.identified(id, identity);
+        let Some(publication) = self.publications.get_mut(topic) else { return };
+        let Some(caller) = publication.subscribers.get(&id).map(|it| &it.caller) else { return };
+        let at_start = self.subscribed_at_start.as_ref().and_then(|it| it.get(topic));
+        if !at_start.is_some_and(|nodes| nodes.contains(caller)) {
+            // A node that subscribed after our start has nothing of what it got before.
+            self.deliveries.forget(topic, identity);
         }
+        publication.identified(id, identity);
     }
 
     pub(super) fn subscriber_left(&mut self, topic: &str, id: u64) {

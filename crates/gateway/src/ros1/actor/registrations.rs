@@ -37,6 +37,11 @@ impl Actor {
         match result {
             Ok(Poll { snapshot, namesake }) => {
                 self.set_connected(true, String::new());
+                if self.subscribed_at_start.is_none() {
+                    let known = snapshot.subscribers.iter().filter(|it| self.deliveries.knows(it.0));
+                    let known = known.map(|(topic, nodes)| (topic.clone(), nodes.clone()));
+                    self.subscribed_at_start = Some(known.collect());
+                }
                 match namesake {
                     Some(uri) => self.set_namesake(uri),
                     None if self.lacks_registrations(&snapshot) => self.doubt_name(),

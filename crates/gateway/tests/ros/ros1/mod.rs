@@ -7,14 +7,14 @@ mod roscpp;
 mod services;
 
 use crate::bench::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, free_port, wait_for};
-use nodes::{Master, start, string_message, string_topic, watch, watch_selecting};
+use nodes::{Master, start, string_message, string_topic, watch, watch_keeping, watch_selecting};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use tautline_gateway::rejections::Reason;
-use tautline_gateway::{Event, Source, Topic};
+use tautline_gateway::{Event, Kept, Source, Topic};
 
 const STRING: &str = "std_msgs/String";
 
@@ -305,6 +305,32 @@ fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() 
     });
     // The master lists us before its responses reach the gateway.
     wait_for("no trouble", || gateway.status().trouble.is_empty().then_some(()));
+}
+
+#[test]
+fn who_left_during_a_restart_and_comes_again_gets_latched_messages_again() {
+    let master = Master::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let deliveries = folder.path().join("robot.latched");
+    let [mut left, mut stayed] = ["/left", "/stayed"].map(|it| start(&master.uri, it));
+    let kept = Kept { identity: 1, depth: 1, is_repeatable: true, ..Kept::default() };
+    let begin = |agents: &mut [&mut Agent]| {
+        let gateway = watch_keeping(&master.uri, "restarted", &deliveries);
+        gateway.advertise(&string_topic("/restarted/map", true));
+        gateway.publish_kept("/restarted/map", kept, string_message("map"));
+        for agent in agents {
+            agent.subscribe("/restarted/map", STRING);
+            wait_for("the map", || (agent.received("/restarted/map").len() == 1).then_some(()));
+        }
+        gateway
+    };
+    begin(&mut [&mut left, &mut stayed]).shutdown();
+    left.order(json!({"do": "unsubscribe", "topic": "/restarted/map"}));
+    let mut new = start(&master.uri, "/new");
+    let _after = begin(&mut [&mut new]);
+    left.subscribe("/restarted/map", STRING);
+    wait_for("the map again", || (left.received("/restarted/map").len() == 2).then_some(()));
+    assert_eq!(stayed.received("/restarted/map").len(), 1);
 }
 
 #[test]

@@ -166,6 +166,20 @@ pub fn watch_selecting(
     name: &str,
     selector: impl Fn(&str) -> bool + Send + Sync + 'static,
 ) -> Watched {
+    start_gateway(master_uri, name, None, selector)
+}
+
+/// A gateway that knows after a restart what its subscribers have.
+pub fn watch_keeping(master_uri: &str, name: &str, deliveries: &Path) -> Watched {
+    start_gateway(master_uri, name, Some(deliveries.into()), |_| false)
+}
+
+fn start_gateway(
+    master_uri: &str,
+    name: &str,
+    deliveries: Option<PathBuf>,
+    selector: impl Fn(&str) -> bool + Send + Sync + 'static,
+) -> Watched {
     let options = Ros1Options {
         master_uri: master_uri.into(),
         allow: vec![],
@@ -174,7 +188,7 @@ pub fn watch_selecting(
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
         installed: Installed::of_ros1("", ""),
-        deliveries: None,
+        deliveries,
     };
     let selector = move |named: Named<'_>| match named {
         Named::Topic(name) | Named::Service(name) => selector(name),
