@@ -2,7 +2,7 @@
 //! Parameters of networks, stations and radios. Every value is in SI units or named with its unit;
 //! distances are metres, powers dBm.
 
-use crate::{Nanos, StationId};
+use crate::{Nanos, StationId, Trace};
 
 /// The 802.11 physical layer of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,12 +113,27 @@ pub struct PipeConfig {
     pub delay: Nanos,
     /// Maximum extra delay, drawn uniformly; frames stay in order.
     pub jitter: Nanos,
+    /// Frames that later ones may overtake.
+    pub reordering: Reordering,
+    /// Probability that a frame arrives twice.
+    pub duplicates: f64,
+    /// Opportunities to send, in place of the rate and of the burst; the rate is then their mean.
+    pub trace: Option<Trace>,
     /// Loss per directed pair of radios, one trial per frame.
     pub loss: Loss,
     /// Queue limit of a radio in bytes (with overhead); frames above it are dropped.
     pub queue_bytes: u64,
     /// Whether all radios share the rate, first come first served.
     pub half_duplex: bool,
+}
+
+/// Frames that take longer than those behind them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Reordering {
+    /// Probability that a frame is delayed.
+    pub probability: f64,
+    /// The longest such delay, drawn uniformly.
+    pub delay: Nanos,
 }
 
 /// A station's position over time.
@@ -172,6 +187,9 @@ impl Default for PipeConfig {
             burst_bytes: 0,
             delay: 0,
             jitter: 0,
+            reordering: Reordering::default(),
+            duplicates: 0.0,
+            trace: None,
             loss: Loss::None,
             queue_bytes: 100_000,
             half_duplex: false,

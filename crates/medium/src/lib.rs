@@ -14,14 +14,17 @@ mod phy;
 mod pipe;
 mod rate;
 mod scene;
+mod trace;
 mod wifi;
 
 pub use config::{
-    Access, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Trial, WifiConfig,
+    Access, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Reordering, Trial,
+    WifiConfig,
 };
 pub use medium::{Frame, Medium, Outcome, Output, QueueFull, RadioStats};
 pub use outage::Outage;
 pub use phy::Rate;
+pub use trace::Trace;
 pub use wifi::Category;
 
 /// Nanoseconds since the medium's start.

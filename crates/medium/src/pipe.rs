@@ -3,6 +3,7 @@
 
 use crate::loss::Losses;
 use crate::scene::Scene;
+use crate::trace::OPPORTUNITY_BYTES;
 use crate::{
     Frame, Loss, Nanos, NetworkId, Outcome, Output, PipeConfig, RadioId, RadioStats, StationId,
 };
@@ -33,8 +34,11 @@ struct Server<P> {
     queue: VecDeque<Queued<P>>,
     /// Time at which the token bucket is full if nothing more is sent.
     full_at: Nanos,
-    /// Time at which the first frame may leave.
+    /// Time at which the first frame may leave; with a trace, the next opportunity to send.
     departs: Option<Nanos>,
+    /// With a trace: its next opportunity, and the bytes of the first frame that earlier ones sent.
+    opportunity: u64,
+    sent_of_first: u64,
 }
 
 /// A frame in flight, ordered by arrival.
@@ -99,7 +103,13 @@ impl<P: Clone> Pipe<P> {
     pub fn add(&mut self, id: RadioId, station: StationId) -> usize {
         self.radios.push(Radio { id, station, queued_bytes: 0, stats: RadioStats::default() });
         if !self.config.half_duplex || self.servers.is_empty() {
-            self.servers.push(Server { queue: VecDeque::new(), full_at: 0, departs: None });
+            self.servers.push(Server {
+                queue: VecDeque::new(),
+                full_at: 0,
+                departs: None,
+                opportunity: 0,
+                sent_of_first: 0,
+            });
         }
         self.radios.len() - 1
     }
@@ -108,7 +118,11 @@ impl<P: Clone> Pipe<P> {
         self.losses = Losses::new(loss);
     }
 
+    /// Changes the rate; a trace goes on.
     pub fn set_rate(&mut self, now: Nanos, rate_bps: u64) {
+        if self.config.trace.is_some() {
+            return;
+        }
         let old = std::mem::replace(&mut self.config.rate_bps, rate_bps);
         for server in 0..self.servers.len() {
             self.rescale(now, server, old.max(1), rate_bps.max(1));
@@ -183,6 +197,11 @@ impl<P: Clone> Pipe<P> {
         let needed = self.time_of(self.wire_bytes(frame));
         let burst = self.time_of(self.config.burst_bytes);
         let server = &mut self.servers[server];
+        if let Some(trace) = &self.config.trace {
+            server.opportunity = server.opportunity.max(trace.first_from(now));
+            server.departs = Some(trace.at(server.opportunity));
+            return;
+        }
         server.full_at = server.full_at.max(now);
         server.departs = Some(server.full_at.saturating_add(needed).saturating_sub(burst).max(now));
     }
@@ -191,7 +210,10 @@ impl<P: Clone> Pipe<P> {
     pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
         for server in 0..self.servers.len() {
             if self.servers[server].departs.is_some_and(|at| at <= now) {
-                self.depart(now, server, scene, outputs);
+                match self.config.trace {
+                    Some(_) => self.use_opportunity(now, server, scene, outputs),
+                    None => self.depart(now, server, scene, outputs),
+                }
             }
         }
         while let Some(Reverse(first)) = self.in_flight.peek() {
@@ -202,6 +224,29 @@ impl<P: Clone> Pipe<P> {
                 self.arrive(arrived, outputs);
             }
         }
+    }
+
+    /// Sends what one opportunity of the trace can carry: several short frames, or a part of one.
+    fn use_opportunity(
+        &mut self,
+        now: Nanos,
+        server: usize,
+        scene: &Scene,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        let mut left = OPPORTUNITY_BYTES;
+        self.servers[server].opportunity += 1;
+        while let Some(first) = self.servers[server].queue.front() {
+            let missing = self.wire_bytes(&first.frame) - self.servers[server].sent_of_first;
+            if missing > left {
+                self.servers[server].sent_of_first += left;
+                break;
+            }
+            left -= missing;
+            self.servers[server].sent_of_first = 0;
+            self.depart(now, server, scene, outputs);
+        }
+        self.schedule(now, server);
     }
 
     fn depart(
@@ -244,9 +289,17 @@ impl<P: Clone> Pipe<P> {
         let jitter = self.random.u64(0..=self.config.jitter);
         let latest = self.latest.entry((from, to)).or_default();
         *latest = (now + self.config.delay + jitter).max(*latest);
-        self.order += 1;
-        let in_flight = InFlight { at: *latest, order: self.order, from, to, frame };
-        self.in_flight.push(Reverse(in_flight));
+        let mut at = *latest;
+        // Not drawn without need: the random numbers of other pipes stay as they are.
+        let (reordering, duplicates) = (self.config.reordering, self.config.duplicates);
+        if reordering.probability > 0.0 && self.random.f64() < reordering.probability {
+            at += self.random.u64(0..=reordering.delay);
+        }
+        let is_duplicated = duplicates > 0.0 && self.random.f64() < duplicates;
+        for frame in is_duplicated.then(|| frame.clone()).into_iter().chain([frame]) {
+            self.order += 1;
+            self.in_flight.push(Reverse(InFlight { at, order: self.order, from, to, frame }));
+        }
     }
 
     fn arrive(&mut self, arrived: InFlight<P>, outputs: &mut VecDeque<Output<P>>) {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tautline_medium::{
     Access, Interference, Loss, Motion, Outcome, Output, PathLoss, Phy, PipeConfig, RadioId,
-    RateControl, StationId, Trial, WifiConfig,
+    RateControl, Reordering, StationId, Trace, Trial, WifiConfig,
 };
 
 fn busy_scene(seed: u64) -> String {
@@ -147,9 +147,14 @@ prop_compose! {
         loss in losses(),
         queue_bytes in 0..20_000_u64,
         half_duplex in any::<bool>(),
+        reordered in 0.0..0.2,
+        has_trace in any::<bool>(),
     ) -> PipeConfig {
         PipeConfig {
             rate_bps, overhead_bytes, burst_bytes, delay, jitter, loss, queue_bytes, half_duplex,
+            reordering: Reordering { probability: reordered, delay: 2 * jitter },
+            duplicates: 0.0,
+            trace: has_trace.then(|| Trace::new(&[1, 4, 4, 20])).flatten(),
         }
     }
 }

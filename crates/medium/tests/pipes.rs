@@ -4,7 +4,7 @@
 mod net;
 
 use net::{MS, Nanos, Net, SECOND};
-use tautline_medium::{Loss, PipeConfig};
+use tautline_medium::{Loss, PipeConfig, Reordering, Trace};
 
 /// At this rate 1500 bytes take 12 ms.
 const MBPS: u64 = 1_000_000;
@@ -40,6 +40,40 @@ fn a_frame_counts_as_sent_after_its_serialization_time() {
     net.drain();
     assert_eq!(net.sent(flow)[0].0, FRAME);
     assert_eq!((net.busy(), net.stats(0).airtime), (FRAME, FRAME));
+}
+
+#[test]
+fn delayed_frames_arrive_behind_later_ones() {
+    let reordering = Reordering { probability: 0.1, delay: 30 * MS };
+    let mut net = Net::pipe(1, PipeConfig { reordering, rate_bps: 8 * MBPS, ..slow() }, 2);
+    let flow = net.flow(0, 1);
+    for number in 0..1000 {
+        assert!(net.send_at(number * 5 * MS, flow));
+    }
+    net.drain();
+    let late = net.delivered(flow, 1).into_iter();
+    let late: Vec<_> = late.map(|(at, number)| at - number * 5 * MS - FRAME / 8).collect();
+    let delayed = late.iter().filter(|late| **late > 0).count();
+    assert!((60..=140).contains(&delayed) && late.iter().all(|late| *late <= 30 * MS));
+    let numbers = net.numbers(flow, 1);
+    assert!(numbers.len() == 1000 && !numbers.is_sorted());
+}
+
+#[test]
+fn some_frames_arrive_twice() {
+    let config = PipeConfig { duplicates: 0.25, queue_bytes: 1_000_000, ..slow() };
+    let count = arrivals(config, 400).len();
+    assert!((460..=540).contains(&count), "{count}");
+}
+
+#[test]
+fn a_recorded_capacity_sends_1500_bytes_at_a_time() {
+    let trace = Trace::new(&[10, 11, 20]);
+    let recorded = PipeConfig { trace, ..slow() };
+    assert_eq!(arrivals(recorded.clone(), 5), [10, 11, 20, 30, 31].map(|ms| ms * MS));
+    // With their overhead, frames take 1.5 opportunities.
+    let padded = PipeConfig { overhead_bytes: 750, ..recorded };
+    assert_eq!(arrivals(padded, 2), [11 * MS, 20 * MS]);
 }
 
 #[test]

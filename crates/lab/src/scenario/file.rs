@@ -160,14 +160,21 @@ pub struct PathLoss {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pipe {
-    /// Rate in bits per second of IP packets, `overhead` included.
-    pub rate: Rate,
+    /// Rate in bits per second of IP packets, `overhead` included. Either `rate` or `trace` is required.
+    pub rate: Option<At<Rate>>,
+    /// File with recorded opportunities to send, in the format of mahimahi: a line has the milliseconds since the start at which up to 1500 bytes can be sent. The recording repeats after its last line.
+    pub trace: Option<At<Reference>>,
     /// Propagation delay: from the end of a packet's transmission to its arrival.
     #[schemars(extend("default" = as_yaml(default::DELAY)))]
     pub delay: Option<Time>,
     /// Maximum additional delay, drawn uniformly; packets stay in order.
     #[schemars(extend("default" = as_yaml(default::DELAY)))]
     pub jitter: Option<Time>,
+    /// Packets that arrive later than those behind them: `{ share: 5%, by: 50ms }` delays every twentieth by up to 50 ms.
+    pub reorder: Option<Reorder>,
+    /// Share of packets that arrive twice.
+    #[schemars(extend("default" = as_yaml(default::LOSS)))]
+    pub duplicate: Option<Share>,
     /// Loss of packets: a probability, or bursts (Gilbert-Elliott), `{ enter: 1%, leave: 20% }`.
     #[schemars(extend("default" = as_yaml(default::LOSS)))]
     pub loss: Option<Loss>,
@@ -183,6 +190,16 @@ pub struct Pipe {
     /// `full`: each radio has the whole rate. `half`: the radios share the rate and take turns.
     #[serde(default)]
     pub duplex: Duplex,
+}
+
+/// Packets that take longer than those behind them.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reorder {
+    /// Probability that a packet is delayed.
+    pub share: Share,
+    /// Maximum delay of such a packet, drawn uniformly.
+    pub by: Span,
 }
 
 /// A station, for example a robot or a base station, or `count` of them.

@@ -124,6 +124,9 @@ impl Check {
         let network = self.network(&raw.network.value.0, &raw.network.place)?;
         let bps = raw.to.value.0;
         match &self.done.networks[network].kind {
+            NetworkKind::Pipe(pipe) if pipe.trace.is_some() => {
+                return self.refuse(raw.network.place.problem("a network without a trace"));
+            }
             NetworkKind::Pipe(_) => {}
             NetworkKind::Wifi(wifi) if wifi.rate == RateControl::Adaptive => {
                 let allowed = "a pipe, or a wifi network with a fixed rate";

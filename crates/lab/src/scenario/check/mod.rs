@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Conversion of the file as written to a valid scenario.
 
+mod capacity;
 mod events;
 mod networks;
 mod routes;
@@ -26,7 +27,7 @@ pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<
     check.stations(file, folder);
     // Later checks refer to stations and networks; missing ones would cause misleading errors.
     check.stop_if_wrong()?;
-    check.networks(file);
+    check.networks(file, folder);
     check.routes(file);
     check.relay(file);
     check.stop_if_wrong()?;

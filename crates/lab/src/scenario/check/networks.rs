@@ -5,8 +5,11 @@ use super::super::file::{self, File, Loss, PathLoss, Pipe, Wifi, default};
 use super::super::reader::{At, Place};
 use super::super::value::{Or, Rate, value_or};
 use super::super::{MAX_NETWORKS, Network, NetworkKind};
-use super::Check;
-use tautline_medium::{self as medium, PipeConfig, RateControl, StationId, WifiConfig};
+use super::{Check, capacity, trace};
+use std::path::Path;
+use tautline_medium::{
+    self as medium, PipeConfig, RateControl, Reordering, StationId, Trace, WifiConfig,
+};
 
 impl Check {
     /// Records names alone: stations need them, and an access point needs the stations.
@@ -22,11 +25,13 @@ impl Check {
         self.done.networks = names.map(|name| Network { name, kind: none() }).collect();
     }
 
-    pub(super) fn networks(&mut self, file: &File) {
+    pub(super) fn networks(&mut self, file: &File, folder: &Path) {
         for (number, (_, network)) in file.networks.value.0.iter().enumerate() {
             let kind = match &network.value {
                 file::Network::Wifi(wifi) => self.wifi(number, wifi, file).map(NetworkKind::Wifi),
-                file::Network::Pipe(pipe) => self.pipe(pipe).map(NetworkKind::Pipe),
+                file::Network::Pipe(pipe) => {
+                    self.pipe(&network.place.below("pipe"), pipe, folder).map(NetworkKind::Pipe)
+                }
             };
             if let Some(kind) = kind {
                 self.done.networks[number].kind = kind;
@@ -95,9 +100,17 @@ impl Check {
         Some(Some(StationId(station)))
     }
 
-    fn pipe(&mut self, pipe: &Pipe) -> Option<PipeConfig> {
+    fn pipe(&mut self, at: &Place, pipe: &Pipe, folder: &Path) -> Option<PipeConfig> {
+        let (rate_bps, trace) = self.capacity(at, pipe, folder)?;
+        let reordering = pipe
+            .reorder
+            .as_ref()
+            .map(|reorder| Reordering { probability: reorder.share.0, delay: reorder.by.0 });
         Some(PipeConfig {
-            rate_bps: pipe.rate.0,
+            rate_bps,
+            trace,
+            reordering: reordering.unwrap_or_default(),
+            duplicates: pipe.duplicate.as_ref().map_or(0.0, |share| share.0),
             overhead_bytes: value_or(pipe.overhead.clone(), default::OVERHEAD).0,
             burst_bytes: value_or(pipe.burst.clone(), default::BURST).0,
             delay: value_or(pipe.delay.clone(), default::DELAY).0,
@@ -106,6 +119,23 @@ impl Check {
             queue_bytes: value_or(pipe.queue.clone(), default::PIPE_QUEUE).0,
             half_duplex: pipe.duplex == file::Duplex::Half,
         })
+    }
+
+    /// The rate of a pipe, or its trace and the mean rate of that.
+    fn capacity(&mut self, at: &Place, pipe: &Pipe, folder: &Path) -> Option<(u64, Option<Trace>)> {
+        match (&pipe.rate, &pipe.trace) {
+            (Some(rate), None) => Some((rate.value.0, None)),
+            (None, Some(file)) => {
+                let problem = |wrong: trace::Wrong| file.place.other(wrong.found, wrong.allowed);
+                let found = capacity::read(&folder.join(&file.value.0));
+                let found = found.map_err(|wrong| self.problems.push(problem(wrong))).ok()?;
+                Some((found.mean_bps(), Some(found)))
+            }
+            (None, None) => self.refuse(at.other("neither of them", "one of rate and trace")),
+            (Some(_), Some(trace)) => {
+                self.refuse(trace.place.other("a rate and a trace", "one of rate and trace"))
+            }
+        }
     }
 
     fn loss(&mut self, loss: Option<&Loss>) -> Option<medium::Loss> {

@@ -23,6 +23,11 @@ pub struct Wrong {
 
 /// Reads the waypoints of a trace file.
 pub fn read(file: &Path) -> Result<Vec<Waypoint>, Wrong> {
+    read_with(file, waypoints)
+}
+
+/// Reads a file and parses its text.
+pub fn read_with<T>(file: &Path, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Result<T, Wrong> {
     let wrong = |found: String, allowed: &str| Wrong {
         found: format!("{}: {found}", file.display()),
         allowed: allowed.into(),
@@ -39,7 +44,7 @@ pub fn read(file: &Path) -> Result<Vec<Waypoint>, Wrong> {
     if text.len() > MAX_TRACE_BYTES {
         return Err(wrong("a larger file".into(), &format!("at most {MAX_TRACE_BYTES} bytes")));
     }
-    waypoints(&text).map_err(|Wrong { found, allowed }| wrong(found, &allowed))
+    parse(&text).map_err(|Wrong { found, allowed }| wrong(found, &allowed))
 }
 
 /// Parses the waypoints of a trace; skips empty lines, lines that begin with `#`, and a heading.

@@ -21,6 +21,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("networks.NAME.wifi", "Wifi"),
     ("networks.NAME.wifi.path_loss", "PathLoss"),
     ("networks.NAME.pipe", "Pipe"),
+    ("networks.NAME.pipe.reorder", "Reorder"),
     ("loss", "Bursts"),
     ("stations.NAME", "Station"),
     ("stations.NAME.moves[]", "Waypoint"),

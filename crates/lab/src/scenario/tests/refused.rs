@@ -98,7 +98,17 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "rate: 3Mbps",
         "",
-        "7:5: networks.modem.pipe.rate: found nothing, though it is required; allowed: a value, see docs/reference/scenarios.md",
+        "6:3: networks.modem.pipe: found neither of them; allowed: one of rate and trace",
+    ),
+    (
+        "rate: 3Mbps",
+        "trace: missing.up",
+        "7:20: networks.modem.pipe.trace: found /nonexistent/missing.up: No such file or directory (os error 2); allowed: a readable text file, relative to this one",
+    ),
+    (
+        "rate: 3Mbps",
+        "rate: 3Mbps, trace: lte.up",
+        "7:33: networks.modem.pipe.trace: found a rate and a trace; allowed: one of rate and trace",
     ),
     (
         "pipe:",

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Links and loads drawn from a seed.
+
+use crate::validate::far::{self, PAYLOAD_SHARE};
+use fastrand::Rng;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Seconds of a run.
+pub const SECONDS: u64 = 20;
+/// Bytes of a full packet.
+const PACKET: u64 = 1500;
+
+/// What a link does beyond carrying packets at a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Nothing.
+    Plain,
+    /// It drops what exceeds its rate and its bucket, with hardly a queue.
+    Policer,
+    /// It loses single packets.
+    Loss,
+    /// It loses packets in bursts.
+    Bursts,
+    /// It delays packets by up to 50 ms, in order.
+    Jitter,
+    /// It delays some packets, which others overtake.
+    Reordering,
+    /// It delivers some packets twice.
+    Duplicates,
+    /// Its rate falls to a fraction and returns.
+    Steps,
+    /// Its rate wanders.
+    Walk,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Plain,
+    Kind::Policer,
+    Kind::Loss,
+    Kind::Bursts,
+    Kind::Jitter,
+    Kind::Reordering,
+    Kind::Duplicates,
+    Kind::Steps,
+    Kind::Walk,
+];
+
+/// A link and its load.
+#[derive(Debug, Clone, Serialize)]
+pub struct Link {
+    pub seed: u64,
+    pub kind: Kind,
+    /// Its rate, or the mean of it.
+    pub mbps: f64,
+    /// The keys of its pipe.
+    pub pipe: String,
+    /// Its rates in Mbps, each from a time in milliseconds.
+    rates: Vec<(u64, f64)>,
+    /// Bulk offered, as a fraction of the rate.
+    pub load: f64,
+    pub bulk_bytes: u64,
+    /// Fraction of the packets that the link loses whatever is sent.
+    pub loss: f64,
+}
+
+/// Draws a number whose logarithm is uniform.
+fn log_uniform(random: &mut Rng, least: f64, most: f64) -> f64 {
+    (least.ln() + random.f64() * (most / least).ln()).exp()
+}
+
+impl Link {
+    /// Draws the link of a seed. Successive seeds have successive kinds.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let kind = KINDS[(seed % KINDS.len() as u64) as usize];
+        let mbps = match kind {
+            Kind::Policer => log_uniform(&mut random, 1.0, 100.0),
+            _ => log_uniform(&mut random, 0.5, 100.0),
+        };
+        let delay_us = log_uniform(&mut random, 300.0, 150_000.0) as u64;
+        let queue_s = log_uniform(&mut random, 0.02, 1.0);
+        let mut queue = (queue_s * mbps * 1e6 / 8.0).max(5.0 * PACKET as f64) as u64;
+        let mut extra = String::new();
+        let mut loss = 0.0;
+        match kind {
+            Kind::Plain | Kind::Steps | Kind::Walk => {}
+            Kind::Policer => {
+                queue = PACKET * random.u64(2..=7);
+                let _ = write!(extra, ", burst: {}", log_uniform(&mut random, 8e3, 1e5) as u64);
+            }
+            Kind::Loss => {
+                loss = log_uniform(&mut random, 0.005, 0.2);
+                let _ = write!(extra, ", loss: {loss:.4}");
+            }
+            Kind::Bursts => {
+                loss = log_uniform(&mut random, 0.005, 0.2);
+                let leave = 1.0 / random.f64().mul_add(8.0, 2.0);
+                let enter = leave * loss / (1.0 - loss);
+                let _ = write!(extra, ", loss: {{ enter: {enter:.5}, leave: {leave:.4} }}");
+            }
+            Kind::Jitter => {
+                let _ = write!(extra, ", jitter: {}us", log_uniform(&mut random, 1e3, 5e4) as u64);
+            }
+            Kind::Reordering => {
+                let share = log_uniform(&mut random, 0.001, 0.2);
+                let by = log_uniform(&mut random, 1e3, 5e4) as u64;
+                let _ = write!(extra, ", reorder: {{ share: {share:.4}, by: {by}us }}");
+            }
+            Kind::Duplicates => {
+                let share = log_uniform(&mut random, 0.001, 0.2);
+                let _ = write!(extra, ", duplicate: {share:.4}");
+            }
+        }
+        if kind != Kind::Policer && random.f64() < 0.2 {
+            extra += ", duplex: half";
+        }
+        let pipe =
+            format!("rate: {}bps, queue: {queue}, delay: {delay_us}us{extra}", (mbps * 1e6) as u64);
+        let rates = rates(&mut random, kind, mbps);
+        let mean = rates.iter().map(|(_, mbps)| mbps).sum::<f64>() / rates.len() as f64;
+        // Half of the links have more bulk than they can carry.
+        let load = if random.bool() { 1.2 } else { 0.2 + 0.6 * random.f64() };
+        let bulk_bytes = ((mbps * 1e6 / 8.0 * 0.1) as u64).clamp(4000, 65_536);
+        Self { seed, kind, mbps: mean, pipe, rates, load, bulk_bytes, loss }
+    }
+
+    /// Bytes of bulk that the link can carry from a time in milliseconds on, alongside the laser, or
+    /// that are offered if those are fewer.
+    pub fn fitting_bytes(&self, from_ms: u64) -> f64 {
+        let laser_mbps = self.laser_bytes() as f64 * 8.0 * 50.0 / 1e6;
+        let ends = self.rates[1..].iter().map(|(at_ms, _)| *at_ms).chain([SECONDS * 1000]);
+        let spans = self.rates.iter().zip(ends).map(|((begin, mbps), end)| {
+            let carried = mbps * PAYLOAD_SHARE * (1.0 - self.loss) - laser_mbps;
+            let seconds = end.saturating_sub(from_ms.max(*begin)) as f64 / 1e3;
+            seconds * carried.min(self.load * self.mbps).max(0.0) * 1e6 / 8.0
+        });
+        spans.sum()
+    }
+
+    /// Bytes of a laser's message, which takes less than half of the link.
+    fn laser_bytes(&self) -> u64 {
+        if self.mbps < 1.2 { far::LASER_BYTES / 8 } else { far::LASER_BYTES }
+    }
+
+    /// The scenario with this load, under a controller.
+    pub fn scenario(&self, controller: &str) -> String {
+        let Self { pipe, load, bulk_bytes, mbps, .. } = self;
+        let every_us = (*bulk_bytes as f64 * 8.0 / (mbps * load)) as u64;
+        let laser_bytes = self.laser_bytes();
+        let rate = match controller {
+            "fixed" => format!("{}bps", (mbps * 1e6) as u64),
+            other => other.to_owned(),
+        };
+        let events = self.rates[1..].iter().map(|(at_ms, mbps)| {
+            let bps = (mbps * 1e6) as u64;
+            format!("  - {{ at: {at_ms}ms, rate: {{ network: slow, to: {bps}bps }} }}\n")
+        });
+        let events: String = events.collect();
+        let events = if events.is_empty() { events } else { format!("events:\n{events}") };
+        format!(
+            "about: A link drawn from seed {seed}\n\
+             source: made up\n\
+             duration: {SECONDS}s\n\
+             networks:\n  \
+               fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n  \
+               slow: {{ pipe: {{ {pipe} }} }}\n\
+             stations:\n  \
+               robot: {{ networks: [fast] }}\n  \
+               router: {{ networks: [fast, slow] }}\n  \
+               base: {{ networks: [slow] }}\n\
+             routes:\n  - [robot, router, base]\n\
+             flows:\n  - {{ name: laser, from: robot, to: base, size: {laser_bytes}, every: 20ms, priority: 200, keep_last: 100 }}\n  - {{ name: bulk, from: robot, to: base, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: 5ms }}\n\
+             {events}tautline: {{ rate: {rate} }}\n",
+            seed = self.seed,
+        )
+    }
+}
+
+/// The rates of a link.
+fn rates(random: &mut Rng, kind: Kind, mbps: f64) -> Vec<(u64, f64)> {
+    let every_ms = match kind {
+        Kind::Steps => random.u64(3000..8000),
+        Kind::Walk => random.u64(100..1000),
+        _ => return vec![(0, mbps)],
+    };
+    let low = mbps / log_uniform(random, 3.0, 20.0).min(mbps / 0.3).max(1.5);
+    let (mut rates, mut now) = (vec![(0, mbps)], mbps);
+    for at_ms in (every_ms..SECONDS * 1000).step_by(every_ms as usize) {
+        now = match kind {
+            Kind::Steps if rates.len() % 2 == 1 => low,
+            Kind::Steps => mbps,
+            _ => (now * ((random.f64() - 0.5) * 0.8).exp()).clamp(mbps / 4.0, mbps * 2.0),
+        };
+        rates.push((at_ms, now));
+    }
+    rates
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rate controllers on links that nobody tuned them for: each is drawn from a seed. Seeds below
+//! 10000 are for tuning; others judge once.
+
+mod link;
+
+use crate::rig::parallel;
+use crate::rig::progress::Progress;
+use crate::rig::stats;
+use crate::rig::table::{self, left, right};
+use crate::scenario;
+use crate::sim;
+use crate::validate::far;
+use anyhow::Result;
+use link::{Kind, Link, SECONDS};
+use serde::Serialize;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// `fixed` has the mean rate of the link configured.
+const CONTROLLERS: [&str; 5] = ["auto", "back-pressure", "fixed", "aid", "aimd"];
+/// Time that does not count.
+const NEW_NS: u64 = 2_000_000_000;
+/// The delay of a message that never arrived, for the percentile.
+const NEVER_MS: f64 = 10_000.0;
+/// Bulk below this fraction of another controller's is a collapse.
+const COLLAPSE: f64 = 0.5;
+/// Expected duration of one run, for the progress line.
+const EXPECTED: Duration = Duration::from_millis(400);
+/// Cells listed as the worst ones.
+const WORST: usize = 25;
+
+/// Options of the command line.
+pub struct Options {
+    pub seeds: u64,
+    pub first: u64,
+    pub json: bool,
+    /// Only this controller, without a comparison.
+    pub only: Option<String>,
+}
+
+/// Figures of a controller on a link.
+#[derive(Debug, Clone, Serialize)]
+struct Run {
+    controller: &'static str,
+    /// Bulk that arrived, percent of what was offered or of what fits, whichever is less.
+    bulk_percent: f64,
+    laser_mean_ms: f64,
+    /// A message that never arrived counts as ten seconds.
+    laser_p99_ms: f64,
+    laser_lost_percent: f64,
+}
+
+/// Figures of all controllers on a link.
+#[derive(Debug, Serialize)]
+struct Cell {
+    link: Link,
+    runs: Vec<Run>,
+}
+
+fn play(link: &Link, controller: &'static str) -> Result<Run> {
+    let scenario = scenario::made("unknown", &link.scenario(controller))?;
+    let flows = sim::samples(&scenario, link.seed)?;
+    let (laser, bulk) = (far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
+    let end = SECONDS * 1_000_000_000;
+    let arrived = (bulk.arrived(NEW_NS..end) as u64 * link.bulk_bytes) as f64;
+    let fits = link.fitting_bytes(NEW_NS / 1_000_000).max(1.0);
+    let mut delays = laser.delays(NEW_NS..end);
+    let mean = delays.iter().sum::<f64>() / delays.len().max(1) as f64;
+    let published = laser.published(NEW_NS..end);
+    let lost = published.saturating_sub(delays.len());
+    delays.extend(std::iter::repeat_n(NEVER_MS, lost));
+    Ok(Run {
+        controller,
+        bulk_percent: 100.0 * arrived / fits,
+        laser_mean_ms: mean,
+        laser_p99_ms: stats::p99(delays),
+        laser_lost_percent: 100.0 * lost as f64 / published.max(1) as f64,
+    })
+}
+
+/// Runs all seeds; exit code 3 if `auto` collapses on a link.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let seeds = options.first..options.first + options.seeds;
+    let only = |name: &&str| options.only.as_deref().is_none_or(|it| it == *name);
+    let controllers: Vec<&'static str> = CONTROLLERS.into_iter().filter(only).collect();
+    let stage = |seed| (format!("link {seed}"), EXPECTED * controllers.len() as u32);
+    let progress = Progress::new(seeds.clone().map(stage).collect());
+    let cells = parallel::run(&progress, seeds.collect(), |seed| {
+        let link = Link::draw(seed);
+        let runs = controllers.iter().map(|it| play(&link, it)).collect::<Result<_>>()?;
+        Ok(Cell { link, runs })
+    })?;
+    progress.finish();
+    let collapses = cells.iter().filter(|cell| cell.ratio() < COLLAPSE).count();
+    super::conclude(&cells, options.json, &text(&cells), collapses == 0)
+}
+
+impl Cell {
+    fn auto(&self) -> &Run {
+        &self.runs[0]
+    }
+
+    fn rivals(&self) -> impl Iterator<Item = &Run> {
+        // A rival that loses the laser has no bulk to compare with.
+        self.runs[1..].iter().filter(|it| it.controller != "fixed")
+    }
+
+    /// Bulk of `auto`, as a fraction of the best controller's or of what fits.
+    fn ratio(&self) -> f64 {
+        let best = self.rivals().map(|it| it.bulk_percent).fold(0.0, f64::max);
+        let best = if self.runs.len() > 1 { best } else { 100.0 };
+        self.auto().bulk_percent / best.max(1.0)
+    }
+}
+
+/// A row of the summary: the cells of a kind of link.
+struct Row {
+    kind: Kind,
+    cells: usize,
+    collapses: usize,
+    bulk: [f64; 3],
+    p99: [f64; 3],
+    lost: f64,
+}
+
+/// The least, the median and the greatest number; none of an empty list.
+fn spread(mut all: Vec<f64>) -> [f64; 3] {
+    all.sort_by(f64::total_cmp);
+    [all[0], all[all.len() / 2], all[all.len() - 1]]
+}
+
+fn text(cells: &[Cell]) -> String {
+    let mut kinds: Vec<Kind> = cells.iter().map(|cell| cell.link.kind).collect();
+    kinds.sort();
+    kinds.dedup();
+    let row = |kind: Kind| {
+        let of_kind: Vec<&Cell> = cells.iter().filter(|cell| cell.link.kind == kind).collect();
+        let lost = of_kind.iter().map(|it| it.auto().laser_lost_percent);
+        Row {
+            kind,
+            cells: of_kind.len(),
+            collapses: of_kind.iter().filter(|it| it.ratio() < COLLAPSE).count(),
+            bulk: spread(of_kind.iter().map(|it| it.auto().bulk_percent).collect()),
+            p99: spread(of_kind.iter().map(|it| it.auto().laser_p99_ms).collect()),
+            lost: lost.fold(0.0, f64::max),
+        }
+    };
+    let rows: Vec<Row> = kinds.into_iter().map(row).collect();
+    let summary = table::text(
+        &rows,
+        &[
+            left("kind", 12, |row: &Row| format!("{:?}", row.kind)),
+            right("links", 5, |row| row.cells.to_string()),
+            right("collapses", 9, |row| row.collapses.to_string()),
+            right("bulk: least", 12, |row| format!("{:.0} %", row.bulk[0])),
+            right("median", 8, |row| format!("{:.0} %", row.bulk[1])),
+            right("laser p99", 10, |row| format!("{:.1} ms", row.p99[1])),
+            right("worst", 10, |row| format!("{:.0} ms", row.p99[2])),
+            right("worst loss", 10, |row| format!("{:.1} %", row.lost)),
+        ],
+    );
+    let mut worst: Vec<&Cell> = cells.iter().collect();
+    worst.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+    let line = |cell: &&Cell| {
+        let runs = cell.runs.iter().map(|run| {
+            format!("{} {:.0} % {:.1} ms", run.controller, run.bulk_percent, run.laser_p99_ms)
+        });
+        let Link { seed, kind, pipe, load, .. } = &cell.link;
+        let runs = runs.collect::<Vec<_>>().join(", ");
+        format!("{seed} {kind:?} [{pipe}] load {load:.2}: {runs}\n")
+    };
+    let worst: String = worst.iter().take(WORST).map(line).collect();
+    format!("{summary}\nWorst links:\n{worst}")
+}
