@@ -341,6 +341,8 @@ impl Link {
             sent_packets: newest.number,
             acked_packets: outcome.acked_packets,
             lost_packets: outcome.lost_packets,
+            loss_rows: outcome.loss_rows,
+            spurious_losses: outcome.spurious_losses,
             queueing_delay: ack.waited.saturating_sub(in_kernel),
             min_queueing_delay: ack.least_waited.saturating_sub(in_kernel),
             since_sent: newest.since_sent,

@@ -59,6 +59,10 @@ pub struct Report {
     pub acked_packets: u64,
     /// Packets newly declared lost.
     pub lost_packets: u64,
+    /// Rows of consecutive packets among the lost ones.
+    pub loss_rows: u64,
+    /// Packets declared lost before that arrived after all.
+    pub spurious_losses: u64,
     /// Average queueing delay of the packets since the previous report: the time on the path beyond
     /// that of the fastest recent packet, without the time in our own kernel.
     pub queueing_delay: Duration,

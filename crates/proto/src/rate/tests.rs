@@ -132,6 +132,8 @@ fn report(
             sent_packets: newest.number,
             acked_packets: delays.len() as u64,
             lost_packets: lost,
+            loss_rows: lost,
+            spurious_losses: 0,
             queueing_delay: delays.iter().sum::<Duration>() / delays.len() as u32,
             min_queueing_delay: delays.iter().min().copied().unwrap_or_default(),
             since_sent: now.since(newest.sent),

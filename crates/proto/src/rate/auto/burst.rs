@@ -103,8 +103,8 @@ impl Bursts {
     }
 
     /// Adapts the next burst when all of this one is reported. The delays exclude external delay.
-    /// `lossy`: the path loses packets without a queue.
-    pub(super) fn on_report(&mut self, report: &Report, lossy: bool) {
+    /// `baseline`: the fraction of packets that the path loses without a queue.
+    pub(super) fn on_report(&mut self, report: &Report, baseline: f64) {
         let Some(burst) = self.current.as_mut().filter(|it| it.packets > 0) else { return };
         burst.add(report);
         // Before the burst, the outcome of all packets was known.
@@ -113,7 +113,7 @@ impl Bursts {
         }
         let burst = *burst;
         self.current = None;
-        if burst.is_queued() || burst.lost > 0 && !lossy {
+        if burst.is_queued() || burst.lost as f64 > burst.most_random_losses(baseline) {
             self.shrink();
         } else {
             self.on_clear(&burst);
@@ -146,6 +146,12 @@ impl Burst {
         self.least_delay = self.least_delay.min(report.min_queueing_delay);
     }
 
+    /// The most packets that the path loses of the burst without a queue, with a margin for chance.
+    fn most_random_losses(&self, baseline: f64) -> f64 {
+        let expected = baseline * f64::from(self.packets);
+        expected + 2.0 * (expected * (1.0 - baseline)).sqrt()
+    }
+
     /// Whether its packets were queued one behind the other: their delay is beyond that of the least
     /// delayed one, on average. Small packets are faster than large ones, too.
     fn is_queued(&self) -> bool {
@@ -167,6 +173,8 @@ mod tests {
             sent_packets: 0,
             acked_packets: delays_us.len() as u64,
             lost_packets,
+            loss_rows: lost_packets,
+            spurious_losses: 0,
             queueing_delay: us(delays_us.iter().sum::<u64>() / delays_us.len() as u64),
             min_queueing_delay: us(delays_us.iter().copied().min().unwrap_or_default()),
             since_sent: Duration::ZERO,
@@ -197,22 +205,23 @@ mod tests {
         for _ in 0..8 {
             let sent = send(&mut bursts);
             sizes.push(sent);
-            bursts.on_report(&report(&vec![1000; sent], 0), false);
+            bursts.on_report(&report(&vec![1000; sent], 0), 0.0);
         }
         assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 43, 43]);
     }
 
     #[test]
     fn a_burst_that_is_queued_or_lost_is_halved() {
-        for (bad, lossy, after) in [
-            (report(&[0, 2000, 4000, 6000], 0), false, 2),
-            (report(&[0, 0, 0], 1), false, 2),
+        for (bad, baseline, after) in [
+            (report(&[0, 2000, 4000, 6000], 0), 0.0, 2),
+            (report(&[0, 0, 0], 1), 0.0, 2),
             // A path that loses packets anyway.
-            (report(&[0, 0, 0], 1), true, 8),
+            (report(&[0, 0, 0], 1), 0.1, 8),
+            (report(&[0], 3), 0.1, 2),
         ] {
             let mut bursts = bursts(4);
             assert_eq!(send(&mut bursts), 4);
-            bursts.on_report(&bad, lossy);
+            bursts.on_report(&bad, baseline);
             assert_eq!(send(&mut bursts), after);
         }
     }
@@ -224,7 +233,7 @@ mod tests {
             .filter(|_| {
                 let sent = send(&mut bursts);
                 let delays: Vec<u64> = (0..sent as u64).map(|n| n * 2000).collect();
-                bursts.on_report(&report(&delays, 0), false);
+                bursts.on_report(&report(&delays, 0), 0.0);
                 sent > 1
             })
             .collect();
@@ -237,7 +246,7 @@ mod tests {
         let mut bursts = bursts(8);
         bursts.on_idle();
         bursts.on_sent(1500);
-        bursts.on_report(&report(&[0], 0), false);
+        bursts.on_report(&report(&[0], 0), 0.0);
         assert_eq!(bursts.allowed, 8 * 1500);
         assert!(!bursts.admits(1), "the burst is over");
     }
@@ -248,9 +257,9 @@ mod tests {
         bursts.on_idle();
         bursts.on_sent(1500);
         bursts.on_sent(1500);
-        bursts.on_report(&report(&[0], 0), false);
+        bursts.on_report(&report(&[0], 0), 0.0);
         assert!(bursts.admits(6 * 1500));
-        bursts.on_report(&report(&[0], 0), false);
+        bursts.on_report(&report(&[0], 0), 0.0);
         assert!(!bursts.admits(1));
     }
 }

@@ -31,6 +31,8 @@ const MAX_REST: Duration = Duration::from_secs(60);
 const CROSS_TRAFFIC_REST: Duration = Duration::from_secs(8);
 /// The longest pause of a test.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses of a test, after which it ends without a result.
+const MAX_PAUSES: u32 = 4;
 /// A shorter delay is not worth a test.
 const MIN_TESTED_DELAY: Duration = Duration::from_millis(4);
 /// Neither is the serialization time of this many packets: half a packet is the target queue, and
@@ -42,6 +44,8 @@ const OWN_PACKETS: f64 = 1.5;
 pub(super) struct ExternalDelay {
     measured: Duration,
     cross_traffic: CrossTraffic,
+    /// A probe showed that the delay is not that of cross traffic.
+    is_noise: bool,
     rise: Option<DelayRise>,
     test: Option<DrainTest>,
     excess: Option<Excess>,
@@ -88,8 +92,13 @@ struct Excess {
 }
 
 /// A pause in sending, and the delay measured after it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct DrainTest {
+    /// Start of the first pause, and the last report of a packet sent before.
+    begun: Instant,
+    last_own: Instant,
+    /// Pauses so far.
+    pauses: u32,
     /// End of the pause.
     until: Instant,
     /// Duration of the measurement after the pause.
@@ -139,11 +148,27 @@ impl ExternalDelay {
 
     /// The cross traffic in the bottleneck, if there is any.
     pub(super) fn cross_traffic(&self) -> Option<&CrossTraffic> {
-        (self.measured > CROSS_TRAFFIC_DELAY).then_some(&self.cross_traffic)
+        self.has_cross_traffic().then_some(&self.cross_traffic)
     }
 
     pub(super) fn cross_traffic_mut(&mut self) -> Option<&mut CrossTraffic> {
-        (self.measured > CROSS_TRAFFIC_DELAY).then_some(&mut self.cross_traffic)
+        self.has_cross_traffic().then_some(&mut self.cross_traffic)
+    }
+
+    fn has_cross_traffic(&self) -> bool {
+        self.measured > CROSS_TRAFFIC_DELAY && !self.is_noise
+    }
+
+    /// A probe found room for more at this delay.
+    pub(super) fn on_capacity(&mut self, delay: Duration) {
+        self.measured = self.measured.max(delay);
+        self.is_noise = true;
+        self.rise = None;
+    }
+
+    /// A probe found none.
+    pub(super) fn on_limit(&mut self) {
+        self.is_noise = false;
     }
 
     /// Records that packets are queued and that the sender goes below `estimate`.
@@ -191,15 +216,40 @@ impl ExternalDelay {
             return None;
         }
         self.rise = None;
-        let test =
-            DrainTest { feedback_time, lower, higher, own, estimate, ..DrainTest::default() };
+        let begun = now;
+        let test = DrainTest {
+            begun,
+            feedback_time,
+            lower,
+            higher,
+            own,
+            estimate,
+            ..DrainTest::default()
+        };
         self.begin(now + pause, test);
         Some(pause)
     }
 
     fn begin(&mut self, until: Instant, test: DrainTest) {
         self.last_test = until;
-        self.test = Some(DrainTest { until, ..test });
+        let (total_delay, packets, pauses) = (Duration::ZERO, 0, test.pauses + 1);
+        self.test = Some(DrainTest { until, total_delay, packets, pauses, ..test });
+    }
+
+    /// Pauses again; `None` after too many pauses, which show nothing.
+    fn repeat(
+        &mut self,
+        now: Instant,
+        total_delay: Duration,
+        test: DrainTest,
+    ) -> Option<TestResult> {
+        let pause = (total_delay + test.feedback_time).min(MAX_PAUSE);
+        if test.pauses >= MAX_PAUSES {
+            self.rest = MIN_REST;
+            return None;
+        }
+        self.begin(now + pause, test);
+        Some(TestResult::Repeat(pause))
     }
 
     /// Whether the delay has persisted although the rate has been reduced for some time.
@@ -248,7 +298,13 @@ impl ExternalDelay {
             self.measured = delay;
             return Some(TestResult::Observed);
         }
-        let test = self.test.as_mut().filter(|test| sent >= test.until)?;
+        let test = self.test.as_mut()?;
+        if sent < test.begun {
+            test.last_own = now;
+        }
+        if sent < test.until {
+            return None;
+        }
         test.total_delay += total_delay * u32::try_from(packets).unwrap_or(u32::MAX);
         test.packets += packets;
         let test = self.test.take_if(|test| sent >= test.until + test.feedback_time)?;
@@ -257,6 +313,10 @@ impl ExternalDelay {
 
     fn finish_test(&mut self, now: Instant, test: DrainTest) -> Option<TestResult> {
         let total_delay = test.total_delay / u32::try_from(test.packets).unwrap_or(u32::MAX).max(1);
+        if test.last_own >= test.until {
+            // Our own packets were still on the path when the pause ended.
+            return self.repeat(now, total_delay, test);
+        }
         let remaining = total_delay.saturating_sub(self.delay());
         let packet = self.packet_time();
         // Few packets do not show a queue of our own: attribute a third of the delay to it.
@@ -272,16 +332,8 @@ impl ExternalDelay {
         self.rest = Duration::ZERO;
         if remaining > test.higher * 2 {
             // The delay was not fully visible before the pause, or it still grows.
-            let pause = (total_delay + test.feedback_time).min(MAX_PAUSE);
-            let repeat = DrainTest {
-                lower: remaining,
-                higher: remaining,
-                total_delay: Duration::ZERO,
-                packets: 0,
-                ..test
-            };
-            self.begin(now + pause, repeat);
-            return Some(TestResult::Repeat(pause));
+            let visible = DrainTest { lower: remaining, higher: remaining, ..test };
+            return self.repeat(now, total_delay, visible);
         }
         self.measured += remaining.saturating_sub(packet);
         self.cross_traffic.on_detected(now, test.estimate);

@@ -103,6 +103,7 @@ impl Feedback {
 
     /// The longest time from sending a packet until its report, external delay excluded.
     pub(super) fn max_time(&self) -> Duration {
-        if self.longest.is_zero() { MAX_INTERVAL } else { self.longest + self.min_rtt() }
+        let interval = if self.longest.is_zero() { MAX_INTERVAL } else { self.longest };
+        interval + self.min_rtt()
     }
 }

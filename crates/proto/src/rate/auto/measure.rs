@@ -22,6 +22,7 @@ pub(super) struct Measurement {
     min_queueing_delay: f64,
     acked: f64,
     lost: f64,
+    loss_rows: f64,
 }
 
 /// A completed measurement.
@@ -38,9 +39,13 @@ pub(super) struct Sample {
     pub(super) standing_bytes: f64,
     /// Every packet found others before it.
     pub(super) never_empty: bool,
+    /// Bytes sent, those of lost packets included.
+    pub(super) bytes: f64,
     /// Packets acknowledged or lost.
     pub(super) packets: f64,
+    /// Less those that arrived after all: negative where losses of earlier samples did.
     pub(super) lost: f64,
+    pub(super) loss_rows: f64,
 }
 
 impl Sample {
@@ -63,6 +68,7 @@ impl Measurement {
             min_queueing_delay: f64::INFINITY,
             acked: 0.0,
             lost: 0.0,
+            loss_rows: 0.0,
         }
     }
 
@@ -76,7 +82,8 @@ impl Measurement {
             self.min_queueing_delay = self.min_queueing_delay.min(min);
         }
         self.acked += packets;
-        self.lost += report.lost_packets as f64;
+        self.lost += report.lost_packets as f64 - report.spurious_losses as f64;
+        self.loss_rows += report.loss_rows as f64;
     }
 
     /// The delivery rate so far in bits per second; `None` before `min_span` has passed at the
@@ -110,8 +117,10 @@ impl Measurement {
             queueing_delay: Duration::from_secs_f64(self.queueing_delay / self.acked),
             standing_bytes: queue.min(2.0 * rate * self.min_queueing_delay / 8.0),
             never_empty: rate * self.min_queueing_delay / 8.0 > packet,
+            bytes,
             packets: self.acked + self.lost,
             lost: self.lost,
+            loss_rows: self.loss_rows,
         })
     }
 }

@@ -25,6 +25,7 @@
 //!
 //! Delay that does not fall when the rate does is external and is subtracted (`external_delay`).
 //! Losses count only beyond the baseline of the uncongested path, which a dip measures (`losses`).
+//! Where delay varies by itself, a probe finds whether more arrives if more is sent (`probe`).
 //! A local bottleneck shows in the time for which our own kernel holds packets. Reports exclude
 //! that time; local back-pressure then holds packets back first, and this controller never does.
 
@@ -35,15 +36,18 @@ mod external_delay;
 mod feedback;
 mod losses;
 mod measure;
+mod probe;
 
 use super::{Controller, FULL_PACKET, PendingPacket, Release, Report, next_send_time};
 use crate::time::{Duration, Instant, serialization_time};
 use burst::Bursts;
-use ceiling::{Ceiling, Growth};
+use ceiling::{Ceiling, Growth, LossCeiling};
+use cross_traffic::CrossTraffic;
 use external_delay::{DelayState, ExternalDelay, Observation, TestResult};
 use feedback::{Feedback, Jitter};
-use losses::Losses;
+use losses::{Losses, MAX_DIP_GAIN};
 use measure::{Measurement, Sample};
+use probe::{Found, Probe, RateNoise, Schedule};
 
 /// The default controller of a link. Rates are in bits per second of IP packets.
 #[derive(Debug)]
@@ -55,6 +59,7 @@ pub struct Auto {
     /// The highest delivery rate, corrected by each sample of a full path.
     best_rate: f64,
     ceiling: Ceiling,
+    loss_ceiling: LossCeiling,
     /// When the next packet may be sent.
     next_send: Instant,
     /// Until then only urgent packets are sent, at a fraction of the rate.
@@ -85,9 +90,11 @@ pub struct Auto {
     last_empty: Instant,
     losses: Losses,
     bursts: Bursts,
+    probes: Schedule,
+    rate_noise: RateNoise,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     /// Nothing is known: rate and window double until packets are queued.
     Start { window: usize },
@@ -100,7 +107,11 @@ enum Phase {
         until: Instant,
         /// Dips directly before this one.
         previous: u32,
+        /// The rate as a fraction of the estimate.
+        gain: f64,
     },
+    /// The rate is raised for a moment, to find whether the delay is that of our own queue.
+    Probe(Probe),
 }
 
 /// Before the first sample: four full packets in 10 ms, within which a report is due.
@@ -123,7 +134,10 @@ const GAIN: f64 = 0.25;
 const SUDDEN_DROP: f64 = 0.7;
 /// The longest time without an empty queue before a dip.
 const DIP_INTERVAL: Duration = Duration::from_secs(4);
-const DIP_GAIN: f64 = 0.8;
+/// The rate during the measurement of external delay, as a fraction of the estimate.
+const TEST_GAIN: f64 = 0.5;
+/// After losses of a full queue, the rate goes this much below the one at which packets arrived.
+const BELOW_LOSS: f64 = 0.97;
 /// Further dips in a row, each deeper.
 const MAX_DEEPER_DIPS: u32 = 2;
 /// A longer queueing delay that a peer reports is not credible.
@@ -139,7 +153,7 @@ const PAUSED_DIVISOR: u32 = 2;
 /// Beyond the window, packets are sent at the rate divided by this.
 const BEYOND_WINDOW_DIVISOR: u32 = 4;
 /// The longest extension of a dip that has too few packets.
-const MAX_DIP_EXTENSION: Duration = Duration::from_millis(200);
+const MAX_DIP_EXTENSION: Duration = Duration::from_millis(300);
 /// The estimate grows by half a percent, doubled with each round that finds spare capacity: at most
 /// by 100 %, or by 32 % where external delay makes the signal noisy.
 const MAX_SPARE_ROUNDS: u32 = 8;
@@ -152,6 +166,11 @@ const QUEUE_FACTOR: u32 = 2;
 const CLEAR_FRACTION: f64 = 0.2;
 /// The jitter of schedulers alone. Where the delay varies by less, a queue shows at once.
 const SCHEDULING_JITTER: Duration = Duration::from_micros(500);
+/// The estimate is limited by its claim alongside cross traffic from this fraction of it.
+const NEAR_CLAIM: f64 = 0.95;
+/// Delivery rates that differ by this fraction from sample to sample show that packets arrive
+/// irregularly.
+const NOISE: f64 = 0.05;
 /// An external delay beyond this fraction of a packet's serialization time is more than channel
 /// contention.
 const CONTENTION_FRACTION: f64 = 0.5;
@@ -167,6 +186,7 @@ impl Auto {
             estimate: FIRST_RATE,
             best_rate: FIRST_RATE,
             ceiling: Ceiling::default(),
+            loss_ceiling: LossCeiling::default(),
             next_send: Instant::default(),
             paused_until: Instant::default(),
             next_urgent_send: Instant::default(),
@@ -186,6 +206,8 @@ impl Auto {
             last_empty: Instant::default(),
             losses: Losses::default(),
             bursts: Bursts::default(),
+            probes: Schedule::default(),
+            rate_noise: RateNoise::default(),
         }
     }
 
@@ -203,7 +225,7 @@ impl Auto {
         let window = (self.pacing_rate * time / 8.0) as usize + 2 * FULL_PACKET;
         match self.phase {
             Phase::Start { window: max } => window.min(max),
-            Phase::Cruise | Phase::Dip { .. } => window,
+            Phase::Cruise | Phase::Dip { .. } | Phase::Probe(_) => window,
         }
     }
 
@@ -219,8 +241,12 @@ impl Auto {
         let fills = self.is_starting()
             || sample.never_empty
             || sample.delivery_rate > self.pacing_rate / 2.0;
-        let rate_limited = std::mem::take(&mut self.rate_limited) && fills;
+        let held_back = std::mem::take(&mut self.rate_limited);
+        let rate_limited = held_back && fills;
         self.was_rate_limited = rate_limited;
+        if rate_limited {
+            self.rate_noise.add(sample.delivery_rate / self.estimate);
+        }
         self.losses.add(sample);
         // The delivery rate without the excess losses.
         let capacity = (sample.delivery_rate * self.losses.delivery_over_baseline()).min(MAX_RATE);
@@ -228,30 +254,40 @@ impl Auto {
             true => self.best_rate + (capacity - self.best_rate) / 8.0,
             false => self.best_rate.max(capacity),
         };
+        // Heavy losses are congestion also where an application sends a message now and then.
+        let may_lose = rate_limited || held_back && self.losses.are_heavy();
+        let loses_too_much = may_lose && self.losses.suggest_congestion(now);
         match self.phase {
             Phase::Start { .. } if sample.standing_bytes > 2.0 * target => {
                 self.estimate = capacity;
                 self.phase = Phase::Cruise;
+                self.probes.on_end(now, &Found::Inconclusive);
             }
-            Phase::Start { .. } if rate_limited && self.losses.suggest_congestion(now) => {
-                self.begin_dip(now, capacity, 0);
+            Phase::Start { .. } if loses_too_much => {
+                let sent = if fills { sample.delivery_rate } else { self.estimate };
+                self.begin_dip(now, sent.min(self.estimate), 0);
             }
             Phase::Start { window } if rate_limited => {
                 self.estimate = self.estimate.max(2.0 * capacity);
                 self.phase = Phase::Start { window: window.saturating_mul(2) };
             }
             Phase::Start { .. } => {}
-            // Only a path that was never idle shows its capacity.
-            Phase::Cruise if sample.never_empty => self.follow_delivery_rate(sample),
-            Phase::Cruise if rate_limited && self.losses.suggest_congestion(now) => {
-                self.begin_dip(now, self.estimate, 0);
+            Phase::Cruise if rate_limited && self.may_probe(now, sample, target) => {
+                let delay = self.jitter.mean() + self.external.delay();
+                let deviation = self.jitter.long_term_deviation();
+                let time = self.feedback_time();
+                self.phase = Phase::Probe(Probe::begin(now, self.estimate, time, delay, deviation));
             }
+            // Only a path that was never idle shows its capacity.
+            Phase::Cruise if sample.never_empty => self.follow_delivery_rate(sample, capacity),
+            Phase::Cruise if loses_too_much => self.begin_dip(now, self.estimate, 0),
             Phase::Cruise if sample.standing_bytes > target => {}
             Phase::Cruise if rate_limited && now.since(self.last_growth) < self.feedback_time() => {
             }
             Phase::Cruise if rate_limited => self.grow(now, sample, capacity, target),
             Phase::Cruise => self.spare_rounds = 0,
             Phase::Dip { .. } => self.end_dip(now, sample, capacity, target),
+            Phase::Probe(probe) => self.advance_probe(now, sample, rate_limited, probe),
         }
         if self.phase == Phase::Cruise && now.since(self.last_empty) > DIP_INTERVAL {
             self.begin_dip(now, self.estimate, 0);
@@ -263,9 +299,43 @@ impl Auto {
         self.pacing_rate = self.corrected_rate(missing_bytes);
     }
 
+    /// Whether a delay that varies keeps the rate low, and a probe is due.
+    fn may_probe(&self, now: Instant, sample: &Sample, target: f64) -> bool {
+        let is_noisy = self.rate_noise.get() > NOISE;
+        let is_claim = |cross: &CrossTraffic| self.estimate > NEAR_CLAIM * cross.max_rate();
+        let is_limited = sample.standing_bytes > target / 2.0
+            || self.external.cross_traffic().is_some_and(is_claim);
+        let is_calm = !self.losses.suggest_congestion(now) && sample.since >= self.draining_until;
+        is_noisy && is_limited && is_calm && self.probes.is_due(now)
+    }
+
+    fn advance_probe(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        rate_limited: bool,
+        mut probe: Probe,
+    ) {
+        let found = probe.add(now, sample, rate_limited);
+        self.phase = Phase::Cruise;
+        match found {
+            Found::Nothing => {
+                self.phase = Phase::Probe(probe);
+                return;
+            }
+            Found::Capacity { rate, delay } => {
+                self.estimate = self.estimate.max(rate);
+                self.external.on_capacity(delay.saturating_sub(self.packet_time()));
+                self.ceiling.forget();
+            }
+            Found::Limit => self.external.on_limit(),
+            Found::Inconclusive => {}
+        }
+        self.probes.on_end(now, &found);
+    }
+
     /// Packets are queued, so that the delivery rate is the capacity.
-    fn follow_delivery_rate(&mut self, sample: &Sample) {
-        let mut capacity = sample.delivery_rate;
+    fn follow_delivery_rate(&mut self, sample: &Sample, mut capacity: f64) {
         // Packets that arrive faster than they were sent had been queued, or cross traffic made
         // room for them.
         if self.is_noise_free() {
@@ -305,7 +375,9 @@ impl Auto {
         let clear = sample.total_delay < clear_delay
             || self.jitter.long_term_deviation() < SCHEDULING_JITTER;
         let max = match self.ceiling.growth(self.estimate, clear) {
-            Growth::UpTo(max) => max.min(2.0 * capacity),
+            Growth::UpTo(max) => {
+                max.min(2.0 * capacity).min(self.loss_ceiling.max_rate(now, self.estimate))
+            }
             Growth::Gently => {
                 self.estimate *= 1.0 + GENTLE_GROWTH;
                 (self.spare_rounds, self.last_congested) = (0, now);
@@ -319,7 +391,7 @@ impl Auto {
         }
         let more = (0.005 * f64::from(1 << self.spare_rounds)).min(1.0);
         self.estimate = self.estimate.max((self.estimate * (1.0 + more)).min(max));
-        let spare = sample.standing_bytes < target / 2.0;
+        let spare = sample.standing_bytes < target / 2.0 && self.estimate < max;
         self.spare_rounds = if spare { (self.spare_rounds + 1).min(rounds) } else { 0 };
     }
 
@@ -399,6 +471,8 @@ impl Auto {
     fn pause_for_test(&mut self, end: Instant) {
         self.pause_until(end);
         self.last_congested = end;
+        // Our own packets must not fill the queue again before it is measured.
+        self.pacing_rate = self.estimate * TEST_GAIN;
     }
 
     fn pause_until(&mut self, end: Instant) {
@@ -409,9 +483,11 @@ impl Auto {
 
     /// Ends a dip that is conclusive, or repeats it deeper.
     fn end_dip(&mut self, now: Instant, sample: &Sample, capacity: f64, target: f64) {
-        let Phase::Dip { from, until, previous } = self.phase else { return };
+        let Phase::Dip { from, until, previous, .. } = self.phase else { return };
         if now >= from {
             self.losses.add_to_dip(sample);
+        } else if previous == 0 {
+            self.losses.add_before_dip(sample);
         }
         let conclusive = self.losses.dip_is_conclusive();
         if now < until || !conclusive && now < until + MAX_DIP_EXTENSION {
@@ -419,16 +495,22 @@ impl Auto {
         }
         let congested = self.losses.dip_has_losses() && sample.standing_bytes > target / 4.0;
         if congested && previous < MAX_DEEPER_DIPS {
-            self.begin_dip(now, capacity.min(self.estimate) * DIP_GAIN, previous + 1);
+            self.begin_dip(now, capacity.min(self.estimate) * MAX_DIP_GAIN, previous + 1);
+        } else if self.losses.dip_was_too_shallow() && previous < MAX_DEEPER_DIPS {
+            self.begin_dip(now, self.estimate, previous + 1);
         } else {
             if let Some(delivered) = self.losses.end_dip(now) {
                 let delivered = self.estimate * delivered;
                 self.estimate = match self.external.cross_traffic_mut() {
                     Some(cross) => cross.on_overflow(self.estimate, delivered),
-                    None => delivered,
+                    None => {
+                        self.loss_ceiling.on_congestion(now, BELOW_LOSS * delivered);
+                        BELOW_LOSS * delivered
+                    }
                 };
             }
             self.phase = Phase::Cruise;
+            (self.last_congested, self.spare_rounds) = (now, 0);
         }
     }
 
@@ -436,7 +518,8 @@ impl Auto {
     fn corrected_rate(&self, missing_bytes: f64) -> f64 {
         match self.phase {
             Phase::Start { .. } => self.estimate,
-            Phase::Dip { .. } => self.estimate * DIP_GAIN,
+            Phase::Dip { gain, .. } => self.estimate * gain,
+            Phase::Probe(_) => self.estimate * probe::GAIN,
             Phase::Cruise => {
                 let correction = missing_bytes * 8.0 / (2.0 * self.feedback_time().as_secs_f64());
                 (self.estimate + correction).clamp(self.estimate / 2.0, self.estimate * 1.25)
@@ -512,11 +595,11 @@ impl Auto {
 
     fn begin_dip(&mut self, now: Instant, estimate: f64, previous: u32) {
         let time = self.feedback_time();
-        self.phase = Phase::Dip { from: now + time, until: now + time * 2, previous };
+        let gain = self.losses.begin_dip(previous);
+        self.phase = Phase::Dip { from: now + time, until: now + time * 2, previous, gain };
         self.estimate = estimate;
         (self.last_empty, self.last_congested) = (now, now);
         self.spare_rounds = 0;
-        self.losses.begin_dip(previous);
     }
 }
 
@@ -593,7 +676,7 @@ impl Controller for Auto {
             min_queueing_delay: report.min_queueing_delay.saturating_sub(external),
             ..*report
         };
-        self.bursts.on_report(report, self.losses.is_lossy());
+        self.bursts.on_report(report, self.losses.baseline());
         // During the pause of a test, the delivery rate says nothing about the path.
         let Some(mut measurement) = self.measurement.filter(|_| !testing) else {
             self.measurement = Some(Measurement::start(now, report));
