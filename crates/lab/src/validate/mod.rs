@@ -124,7 +124,7 @@ pub enum Subject {
         seeds: u64,
         /// Seed of the first link; the next ones follow. Seeds below 10000 are those with which `auto`
         /// was tuned.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
         first: u64,
         /// Run only this controller.
         #[arg(long, value_parser = ["auto"])]

@@ -8,9 +8,8 @@ use crate::time::{Duration, Instant};
 const BURST: i64 = 65_536;
 /// Least bytes of repairs per second that are allowed regardless of other data.
 const TRICKLE: i64 = 8_000;
-/// Time over which the rate of other data is averaged. While only repairs are left to send, they have
-/// a share of what it leaves of the link.
-const OTHER_DATA_TIME: Duration = Duration::from_secs(1);
+/// After this time with nothing but repairs to send, they have a share of the link.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The repair budget of one peer.
 #[derive(Debug)]
@@ -21,8 +20,6 @@ pub(crate) struct RepairBudget {
     /// Bytes of the messages that are begun and not yet delivered or dropped.
     begun: i64,
     last_trickle: Instant,
-    /// Bytes sent for the first time within [`OTHER_DATA_TIME`], about, until `last_first`.
-    recent_first: f64,
     last_first: Instant,
     /// Bytes per second that are allowed regardless of other data.
     trickle: i64,
@@ -35,7 +32,6 @@ impl RepairBudget {
             credit: BURST,
             percent,
             begun: 0,
-            recent_first: 0.0,
             last_first: Instant::default(),
             last_trickle: Instant::default(),
             trickle: TRICKLE,
@@ -55,14 +51,9 @@ impl RepairBudget {
     /// data (`None`). Repairs alone may take the same share of the link as with other data.
     pub(crate) fn set_idle(&mut self, now: Instant, idle_bps: Option<u64>) {
         self.trickle(now);
-        let other = self.recent_first(now) / OTHER_DATA_TIME.as_secs_f64();
-        let idle = idle_bps.map_or(0.0, |bps| bps as f64 / 8.0 - other);
-        self.trickle = self.share(idle as i64).max(TRICKLE);
-    }
-
-    fn recent_first(&self, now: Instant) -> f64 {
-        let times = now.since(self.last_first).as_secs_f64() / OTHER_DATA_TIME.as_secs_f64();
-        self.recent_first * (-times).exp()
+        let idle_bps = idle_bps.filter(|_| now.since(self.last_first) >= IDLE_AFTER);
+        let idle = idle_bps.map_or(0, |bps| i64::try_from(bps / 8).unwrap_or(i64::MAX));
+        self.trickle = self.share(idle).max(TRICKLE);
     }
 
     /// Adds the budget of the time since the last call.
@@ -89,7 +80,6 @@ impl RepairBudget {
 
     /// Adds the budget for bytes that were sent for the first time.
     pub(crate) fn on_first(&mut self, now: Instant, bytes: u32) {
-        self.recent_first = self.recent_first(now) + f64::from(bytes);
         self.last_first = now;
         self.earn(self.share(i64::from(bytes)));
     }
@@ -151,12 +141,11 @@ mod tests {
         budget.on_repair(165_536);
         budget.set_idle(at(1000), Some(8_000_000));
         budget.set_idle(at(1100), None);
-        budget.on_first(at(1100), 1_000_000);
-        assert_eq!(budget.credit, BURST);
-        budget.on_repair(135_536);
-        budget.set_idle(at(1100), Some(8_000_000));
+        budget.on_first(at(1100), 0);
+        assert_eq!(budget.credit, -70_000);
+        budget.set_idle(at(1200), Some(8_000_000));
         budget.set_idle(at(2100), Some(0));
-        assert_eq!(budget.credit, -62_000, "other data filled the link");
+        assert_eq!(budget.credit, -62_000, "not idle for long enough");
         budget.trickle(at(3100));
         assert_eq!(budget.credit, -54_000);
     }

@@ -139,9 +139,10 @@ impl Link {
         spans.sum()
     }
 
-    /// Bytes of a laser's message, which takes less than half of the link.
+    /// Bytes of a laser's message: less on a slow link, which it must not fill.
     fn laser_bytes(&self) -> u64 {
-        if self.mbps < 1.2 { far::LASER_BYTES / 8 } else { far::LASER_BYTES }
+        let least = self.rates.iter().map(|(_, mbps)| *mbps).fold(f64::INFINITY, f64::min);
+        if least < 1.2 { far::LASER_BYTES / 8 } else { far::LASER_BYTES }
     }
 
     /// The scenario with this load, under a controller.

@@ -102,7 +102,7 @@ impl Cell {
     }
 
     fn rivals(&self) -> impl Iterator<Item = &Run> {
-        // A rival that loses the laser has no bulk to compare with.
+        // `fixed` knows the link.
         self.runs[1..].iter().filter(|it| it.controller != "fixed")
     }
 
@@ -124,7 +124,7 @@ struct Row {
     lost: f64,
 }
 
-/// The least, the median and the greatest number; none of an empty list.
+/// The least, the median and the greatest number of a list that is not empty.
 fn spread(mut all: Vec<f64>) -> [f64; 3] {
     all.sort_by(f64::total_cmp);
     [all[0], all[all.len() / 2], all[all.len() - 1]]

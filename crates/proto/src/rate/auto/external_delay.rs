@@ -19,6 +19,8 @@ const DECAY_FRACTION: f64 = 0.6;
 const DECAY_DIVISOR: u32 = 16;
 /// A longer external delay shows a sender that fills the queue however others behave.
 const CROSS_TRAFFIC_DELAY: Duration = Duration::from_millis(20);
+/// Nor does a delay within this multiple of one at which a probe found room.
+const NOISE_FACTOR: f64 = 1.5;
 /// Two observations of an excess delay are this far apart: a single one may be a scheduling delay.
 const EXCESS_SPACING: Duration = Duration::from_millis(100);
 const EXCESS_MEMORY: Duration = Duration::from_secs(2);
@@ -44,8 +46,8 @@ const OWN_PACKETS: f64 = 1.5;
 pub(super) struct ExternalDelay {
     measured: Duration,
     cross_traffic: CrossTraffic,
-    /// A probe showed that the delay is not that of cross traffic.
-    is_noise: bool,
+    /// The longest delay at which a probe found room: it is not that of cross traffic.
+    noise: Duration,
     rise: Option<DelayRise>,
     test: Option<DrainTest>,
     excess: Option<Excess>,
@@ -156,19 +158,14 @@ impl ExternalDelay {
     }
 
     fn has_cross_traffic(&self) -> bool {
-        self.measured > CROSS_TRAFFIC_DELAY && !self.is_noise
+        self.measured > CROSS_TRAFFIC_DELAY.max(self.noise.mul_f64(NOISE_FACTOR))
     }
 
     /// A probe found room for more at this delay.
     pub(super) fn on_capacity(&mut self, delay: Duration) {
         self.measured = self.measured.max(delay);
-        self.is_noise = true;
+        self.noise = self.noise.max(self.measured);
         self.rise = None;
-    }
-
-    /// A probe found none.
-    pub(super) fn on_limit(&mut self) {
-        self.is_noise = false;
     }
 
     /// Records that packets are queued and that the sender goes below `estimate`.

@@ -37,6 +37,8 @@ const HEAVY_LOSS: f64 = 0.25;
 const HEAVY_LOSS_TIME: Duration = Duration::from_secs(1);
 /// Fewest packets of a dip that show a loss ratio.
 const MIN_DIP_PACKETS: f64 = 16.0;
+/// Such a test is repeated if it shows nothing, at most this often in a row.
+const MAX_INCONCLUSIVE_DIPS: u32 = 3;
 /// A dip goes this far below the rate at which the packets before it arrived, and not deeper than
 /// the lower limit.
 const DIP_BELOW_DELIVERED: f64 = 0.95;
@@ -88,6 +90,8 @@ pub(super) struct Losses {
     /// The rate of the dip over the rate before it.
     gain: f64,
     last_dip: Instant,
+    /// Dips in a row without a conclusion.
+    inconclusive_dips: u32,
     /// Losses count as random until then.
     random_until: Instant,
     random_time: Duration,
@@ -107,6 +111,7 @@ impl Default for Losses {
             earlier_dip: Ratio::default(),
             gain: MAX_DIP_GAIN,
             last_dip: Instant::default(),
+            inconclusive_dips: 0,
             random_until: Instant::default(),
             random_time: RANDOM_LOSS_TIME,
         }
@@ -178,7 +183,7 @@ impl Losses {
     }
 
     fn delivered(&self, ratio: f64) -> f64 {
-        (1.0 - ratio) / (1.0 - self.baseline()).max(0.01)
+        ((1.0 - ratio) / (1.0 - self.baseline()).max(0.01)).min(1.0)
     }
 
     pub(super) fn suggest_congestion(&self, now: Instant) -> bool {
@@ -269,18 +274,25 @@ impl Losses {
             && fall > expected / 2.0
             && fall > SIGNIFICANT * self.deviation(before, dip);
         self.last_dip = now;
-        if !self.dip_is_conclusive() && before.value() > self.baseline() + HEAVY_LOSS {
+        let is_worth_more = before.value() > self.baseline() + HEAVY_LOSS
+            && self.inconclusive_dips < MAX_INCONCLUSIVE_DIPS;
+        let has_losses = before.value() >= LOSSY;
+        let is_too_short = has_losses && dip.packets < MIN_DIP_PACKETS;
+        if is_too_short || is_worth_more && !self.dip_is_conclusive() {
+            self.inconclusive_dips += 1;
             self.earlier_dip = dip.within(LONG_LOSS_MEMORY);
             self.random_until = now + HEAVY_LOSS_TIME;
             return None;
         }
+        self.inconclusive_dips = 0;
         let known = self.baseline.within(BASELINE_PACKETS);
+        // The rate made no difference unless it is congestion: then both show the path.
+        let shown = if is_congestion { dip } else { dip.with(before) };
+        let baseline = known.with(shown);
+        self.baseline = Ratio::new(baseline.value(), baseline.packets);
         if is_congestion {
-            self.baseline = known.with(dip);
             self.random_time = RANDOM_LOSS_TIME;
-        } else {
-            // The rate made no difference: both show the path.
-            self.baseline = known.with(dip).with(before);
+        } else if expected > LONG_LOSS_MARGIN {
             self.random_until = now + self.random_time;
             self.random_time = (self.random_time * 2).min(MAX_RANDOM_LOSS_TIME);
         }

@@ -244,7 +244,7 @@ impl Auto {
         let held_back = std::mem::take(&mut self.rate_limited);
         let rate_limited = held_back && fills;
         self.was_rate_limited = rate_limited;
-        if rate_limited {
+        if rate_limited && self.phase == Phase::Cruise {
             self.rate_noise.add(sample.delivery_rate / self.estimate);
         }
         self.losses.add(sample);
@@ -328,8 +328,7 @@ impl Auto {
                 self.external.on_capacity(delay.saturating_sub(self.packet_time()));
                 self.ceiling.forget();
             }
-            Found::Limit => self.external.on_limit(),
-            Found::Inconclusive => {}
+            Found::Limit | Found::Inconclusive => {}
         }
         self.probes.on_end(now, &found);
     }

@@ -12,10 +12,10 @@ pub(super) const GAIN: f64 = 1.25;
 /// queue that TCP keeps full, less arrives at a share of more than an eighth.
 const DELIVERED: f64 = 0.8;
 /// A probe lasts this many times the deviation of the delay, which blurs the rate, within a limit.
-const DEVIATIONS: u32 = 40;
+const DEVIATIONS: u32 = 100;
 const MAX_TIME: Duration = Duration::from_secs(1);
 /// A delay that rises by this many deviations, and by the least rise, ends a probe.
-const RISE_DEVIATIONS: u32 = 2;
+const RISE_DEVIATIONS: u32 = 3;
 const MIN_RISE: Duration = Duration::from_millis(3);
 /// Time without probes after one that found nothing; doubles each time in a row.
 const MIN_REST: Duration = Duration::from_secs(2);
