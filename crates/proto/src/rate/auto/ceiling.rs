@@ -54,9 +54,10 @@ const MIN_HOLD: Duration = Duration::from_millis(500);
 const MAX_HOLD: Duration = Duration::from_secs(16);
 /// Losses within this fraction of the last such rate are those of the same limit.
 const SAME_LIMIT: f64 = 0.15;
-/// After that time, the estimate grows by no more than this fraction at once, for a time.
+/// After that time, the estimate grows by no more than this fraction at once, and by twice as much
+/// after each second without losses: the limit may be gone.
 const CAREFUL_GROWTH: f64 = 0.1;
-const CAREFUL_TIME: Duration = Duration::from_secs(60);
+const CAREFUL_TIME: Duration = Duration::from_secs(5);
 
 /// The rate at which packets were last lost in a queue too short to show in the delay, as that of a
 /// policer. Each loss at the same rate doubles the time until the next attempt to exceed it.
@@ -80,7 +81,8 @@ impl LossCeiling {
         if now < self.until {
             self.rate
         } else if now < self.until + CAREFUL_TIME && self.rate > 0.0 {
-            estimate * (1.0 + CAREFUL_GROWTH)
+            let doublings = now.since(self.until).as_secs_f64().floor().exp2();
+            estimate * (1.0 + CAREFUL_GROWTH * doublings)
         } else {
             f64::INFINITY
         }
@@ -99,6 +101,7 @@ mod tests {
         ceiling.on_congestion(second(10), 2e6);
         assert_eq!(ceiling.max_rate(second(10), 1e6), 2e6);
         assert_eq!(ceiling.max_rate(second(11), 2e6), 2.2e6);
+        assert_eq!(ceiling.max_rate(second(12), 2e6), 2.4e6);
         for _ in 0..5 {
             ceiling.on_congestion(second(14), 2.1e6);
         }

@@ -177,12 +177,13 @@ impl Losses {
             .or_else(|| above(self.long_term, LONG_LOSS_MEMORY, LONG_LOSS_MARGIN))
     }
 
-    /// Packets that arrive over packets that would arrive at the baseline.
+    /// The same at the recent ratio, if that exceeds the baseline.
     pub(super) fn delivery_over_baseline(&self) -> f64 {
         if self.excess().is_some() { self.delivered(self.recent) } else { 1.0 }
     }
 
-    fn delivered(&self, ratio: f64) -> f64 {
+    /// Packets that arrive at a loss ratio over packets that would arrive at the baseline.
+    pub(super) fn delivered(&self, ratio: f64) -> f64 {
         ((1.0 - ratio) / (1.0 - self.baseline()).max(0.01)).min(1.0)
     }
 

@@ -127,6 +127,8 @@ const TARGET_BYTES: f64 = 0.5 * FULL_PACKET as f64;
 const TARGET_TIME: f64 = 0.75e-3;
 /// A standing queue beyond twice the target suggests cross traffic.
 const CROSS_TRAFFIC_QUEUE: f64 = 2.0;
+/// Packets behind a queue of this many times the target are lost because it is full.
+const LONG_QUEUE: f64 = 8.0;
 /// Weight of a delivery rate that was measured while packets were queued.
 const GAIN: f64 = 0.25;
 /// A delivery rate below this fraction of the estimate shows that the path has changed: its weight
@@ -247,9 +249,15 @@ impl Auto {
         if rate_limited && self.phase == Phase::Cruise {
             self.rate_noise.add(sample.delivery_rate / self.estimate);
         }
-        self.losses.add(sample);
+        // The delay explains the losses of a long queue: they need no test.
+        let delivered = if sample.standing_bytes > LONG_QUEUE * target {
+            self.losses.delivered(sample.lost / sample.packets.max(1.0))
+        } else {
+            self.losses.add(sample);
+            self.losses.delivery_over_baseline()
+        };
         // The delivery rate without the excess losses.
-        let capacity = (sample.delivery_rate * self.losses.delivery_over_baseline()).min(MAX_RATE);
+        let capacity = (sample.delivery_rate * delivered).min(MAX_RATE);
         self.best_rate = match sample.never_empty {
             true => self.best_rate + (capacity - self.best_rate) / 8.0,
             false => self.best_rate.max(capacity),
