@@ -194,14 +194,15 @@ impl<P: Clone> Pipe<P> {
             self.servers[server].departs = None;
             return;
         };
-        let needed = self.time_of(self.wire_bytes(frame));
-        let burst = self.time_of(self.config.burst_bytes);
-        let server = &mut self.servers[server];
         if let Some(trace) = &self.config.trace {
+            let server = &mut self.servers[server];
             server.opportunity = server.opportunity.max(trace.first_from(now));
             server.departs = Some(trace.at(server.opportunity));
             return;
         }
+        let needed = self.time_of(self.wire_bytes(frame));
+        let burst = self.time_of(self.config.burst_bytes);
+        let server = &mut self.servers[server];
         server.full_at = server.full_at.max(now);
         server.departs = Some(server.full_at.saturating_add(needed).saturating_sub(burst).max(now));
     }

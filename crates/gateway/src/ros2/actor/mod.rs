@@ -302,10 +302,8 @@ impl Actor {
         let Context { deliveries, readers, .. } = &self.setup.context;
         let gone = deliveries.forget_unknown(|it| readers.knows(&it.to_be_bytes()));
         let publications: Vec<_> = lock(&self.setup.publications).values().cloned().collect();
-        for (publication, reader) in
-            publications.iter().flat_map(|it| gone.iter().map(move |gone| (it, gone)))
-        {
-            publication.on_reader_gone(reader.to_be_bytes());
+        for publication in publications {
+            gone.iter().for_each(|reader| publication.on_reader_gone(reader.to_be_bytes()));
         }
     }
 

@@ -12,8 +12,8 @@ mod traffic;
 pub use routes::{common_network, common_networks, path};
 
 use super::file::{File, default};
-use super::reader::{Place, one_of};
-use super::value::{Whole, value_or};
+use super::reader::{At, Place, one_of};
+use super::value::{Reference, Whole, value_or};
 use super::{Network, Scenario, Station, Tautline};
 use std::path::Path;
 use tautline_medium::Nanos;
@@ -79,6 +79,17 @@ impl Check {
         None
     }
 
+    /// Reads a file that the scenario names; records a problem of it.
+    fn named_file<T>(
+        &mut self,
+        file: &At<Reference>,
+        folder: &Path,
+        read: impl FnOnce(&Path) -> Result<T, trace::Wrong>,
+    ) -> Option<T> {
+        let found = read(&folder.join(&file.value.0));
+        found.map_err(|wrong| self.problems.push(file.place.other(wrong.found, wrong.allowed))).ok()
+    }
+
     /// Whether further problems would not be shown.
     fn has_problems_enough(&self) -> bool {
         self.problems.len() >= MAX_PROBLEMS
@@ -106,12 +117,7 @@ impl Check {
     }
 
     /// Records a problem if `time` is not before the scenario's end.
-    fn before_the_end(
-        &mut self,
-        time: Nanos,
-        place: &Place,
-        end: &super::reader::At<super::value::Span>,
-    ) {
+    fn before_the_end(&mut self, time: Nanos, place: &Place, end: &At<super::value::Span>) {
         if time >= end.value.0 {
             let allowed = format!("a time before the end, which is at {}", end.place.found);
             self.problems.push(place.problem(allowed));

@@ -5,7 +5,7 @@ use super::super::file::{self, File, Loss, PathLoss, Pipe, Wifi, default};
 use super::super::reader::{At, Place};
 use super::super::value::{Or, Rate, value_or};
 use super::super::{MAX_NETWORKS, Network, NetworkKind};
-use super::{Check, capacity, trace};
+use super::{Check, capacity};
 use std::path::Path;
 use tautline_medium::{
     self as medium, PipeConfig, RateControl, Reordering, StationId, Trace, WifiConfig,
@@ -126,9 +126,7 @@ impl Check {
         match (&pipe.rate, &pipe.trace) {
             (Some(rate), None) => Some((rate.value.0, None)),
             (None, Some(file)) => {
-                let problem = |wrong: trace::Wrong| file.place.other(wrong.found, wrong.allowed);
-                let found = capacity::read(&folder.join(&file.value.0));
-                let found = found.map_err(|wrong| self.problems.push(problem(wrong))).ok()?;
+                let found = self.named_file(file, folder, capacity::read)?;
                 Some((found.mean_bps(), Some(found)))
             }
             (None, None) => self.refuse(at.other("neither of them", "one of rate and trace")),

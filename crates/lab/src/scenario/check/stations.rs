@@ -98,11 +98,7 @@ impl Check {
         let waypoints = match (&station.at, &station.moves, &station.trace) {
             (Some(at), _, _) => vec![(0, at.value.0)],
             (_, Some(moves), _) => self.moves(moves)?,
-            (_, _, Some(file)) => {
-                let waypoints = trace::read(&folder.join(&file.value.0));
-                let problem = |wrong: trace::Wrong| file.place.other(wrong.found, wrong.allowed);
-                waypoints.map_err(|wrong| self.problems.push(problem(wrong))).ok()?
-            }
+            (_, _, Some(file)) => self.named_file(file, folder, trace::read)?,
             _ => vec![(0, [0.0; 3])],
         };
         Some(vec![Motion { waypoints }; count])

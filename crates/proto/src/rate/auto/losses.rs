@@ -8,8 +8,8 @@ use super::measure::Sample;
 use crate::time::{Duration, Instant};
 
 /// Packets over which the recent loss ratio is averaged, about. (As an average with exponential decay,
-/// it is as certain as one of twice as many.) An excess over the baseline by this
-/// margin, and more than chance explains, may show a full queue that is too short for a delay.
+/// it is as certain as one of twice as many.) An excess over the baseline by this margin, and more
+/// than chance explains, may show a full queue that is too short for a delay.
 const LOSS_MEMORY: f64 = 64.0;
 const LOSS_MARGIN: f64 = 0.03;
 /// The same for a small excess that lasts.
@@ -35,10 +35,10 @@ const MAX_RANDOM_LOSS_TIME: Duration = Duration::from_secs(24);
 /// An excess of this size is always worth a test, after a short time.
 const HEAVY_LOSS: f64 = 0.25;
 const HEAVY_LOSS_TIME: Duration = Duration::from_secs(1);
-/// Fewest packets of a dip that show a loss ratio.
-const MIN_DIP_PACKETS: f64 = 16.0;
 /// Such a test is repeated if it shows nothing, at most this often in a row.
 const MAX_INCONCLUSIVE_DIPS: u32 = 3;
+/// Fewest packets of a dip that show a loss ratio.
+const MIN_DIP_PACKETS: f64 = 16.0;
 /// A dip goes this far below the rate at which the packets before it arrived, and not deeper than
 /// the lower limit.
 const DIP_BELOW_DELIVERED: f64 = 0.95;
@@ -177,14 +177,14 @@ impl Losses {
             .or_else(|| above(self.long_term, LONG_LOSS_MEMORY, LONG_LOSS_MARGIN))
     }
 
-    /// The same at the recent ratio, if that exceeds the baseline.
-    pub(super) fn delivery_over_baseline(&self) -> f64 {
-        if self.excess().is_some() { self.delivered(self.recent) } else { 1.0 }
-    }
-
     /// Packets that arrive at a loss ratio over packets that would arrive at the baseline.
     pub(super) fn delivered(&self, ratio: f64) -> f64 {
         ((1.0 - ratio) / (1.0 - self.baseline()).max(0.01)).min(1.0)
+    }
+
+    /// The same at the recent ratio, if that exceeds the baseline.
+    pub(super) fn delivery_over_baseline(&self) -> f64 {
+        if self.excess().is_some() { self.delivered(self.recent) } else { 1.0 }
     }
 
     pub(super) fn suggest_congestion(&self, now: Instant) -> bool {
@@ -200,10 +200,10 @@ impl Losses {
     /// Begins a dip that follows `previous` dips directly. Returns the fraction of the rate to which
     /// the dip goes: if the losses before it are those of a full queue, nothing is lost during it.
     pub(super) fn begin_dip(&mut self, previous: u32) -> f64 {
-        self.before = self.loaded();
-        if previous == 0 {
-            self.before = Ratio::new(self.excess().unwrap_or(self.recent), 2.0 * LOSS_MEMORY);
-        }
+        self.before = match previous {
+            0 => Ratio::new(self.excess().unwrap_or(self.recent), 2.0 * LOSS_MEMORY),
+            _ => self.loaded(),
+        };
         self.rising = Ratio::default();
         self.dip = std::mem::take(&mut self.earlier_dip);
         self.gain = self.dip_gain();
