@@ -5,6 +5,7 @@ use crate::class::Marking;
 use crate::crypto::keys::SecretKey;
 use crate::limits;
 use crate::path::policy::LinkUse;
+use crate::rate::Tuning;
 use crate::time::Duration;
 use crate::wire::control::OfferedTopic;
 use std::net::SocketAddr;
@@ -52,7 +53,7 @@ impl Config {
 }
 
 /// Configuration of one radio.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RadioConfig {
     /// Rate control.
     pub rate: Rate,
@@ -60,6 +61,8 @@ pub struct RadioConfig {
     pub in_flight_bytes: usize,
     /// Mapping of priorities to classes and DSCPs; `None`: one class, packets unmarked.
     pub marking: Option<Marking>,
+    /// Constants of `Rate::Auto`. The defaults suit every link; a laboratory varies them.
+    pub tuning: Tuning,
 }
 
 /// Rate control, in addition to the kernel's back-pressure.
@@ -92,7 +95,12 @@ impl Rate {
 impl Default for RadioConfig {
     /// Two full packets in the kernel, automatic rate, packets marked.
     fn default() -> Self {
-        Self { rate: Rate::Auto, in_flight_bytes: 3000, marking: Some(Marking::default()) }
+        Self {
+            rate: Rate::Auto,
+            in_flight_bytes: 3000,
+            marking: Some(Marking::default()),
+            tuning: Tuning::default(),
+        }
     }
 }
 

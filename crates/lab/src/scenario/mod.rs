@@ -212,7 +212,7 @@ pub enum Happening {
 }
 
 /// Settings of every Tautline node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tautline {
     /// In-flight budget of a radio, in full packets.
     pub in_flight: u32,
@@ -220,6 +220,8 @@ pub struct Tautline {
     pub rate: tautline_proto::Rate,
     /// Whether each radio is instead fixed at the rate of its network, as RCom's; not in files.
     pub fixed_at_network_rate: bool,
+    /// Constants of the controller; not in files.
+    pub tuning: tautline_proto::rate::Tuning,
     /// Whether packets are marked by their priority.
     pub dscp: bool,
     /// Whether nodes relay along routes instead of IP; if so, there is a route.

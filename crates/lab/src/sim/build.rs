@@ -40,6 +40,7 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
         rate: scenario.tautline.rate,
         in_flight_bytes: scenario.tautline.in_flight as usize * PACKET_BYTES,
         marking: scenario.tautline.dscp.then(Marking::default),
+        tuning: scenario.tautline.tuning,
     };
     let mut world = World::new(net, seed, radio);
     if scenario.tautline.fixed_at_network_rate {

@@ -2,6 +2,7 @@
 //! `tautline-lab validate`: radio model, virtual time and rate controllers against references.
 
 mod agreement;
+mod constants;
 mod cost;
 mod dcf;
 mod far;
@@ -104,6 +105,16 @@ pub enum Subject {
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
+    /// Halve and double each constant of `auto`, on links that are drawn from seeds.
+    Constants {
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+        /// Also write the table into explanation/rate-control.md and measured/constants.json below this
+        /// folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
+    },
     /// Measure Tautline and the kernel's TCP behind a far bottleneck, alone and together, in real time.
     Tcp {
         /// Number of runs of each case; the medians are reported.
@@ -147,6 +158,7 @@ impl Subject {
         matches!(
             self,
             Self::Cost { .. }
+                | Self::Constants { .. }
                 | Self::Dcf { .. }
                 | Self::Links { .. }
                 | Self::Losses { .. }
@@ -174,6 +186,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
             docs: docs.as_deref(),
         }),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
+        Subject::Constants { json, docs } => constants::run(*json, docs.as_deref()),
         Subject::Cost { json } => cost::run(*json),
         Subject::Unknown { seeds, first, only, json } => unknown::run(&unknown::Options {
             seeds: *seeds,

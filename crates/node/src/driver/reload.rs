@@ -75,6 +75,7 @@ impl Driver {
             rate: set.map_or(Rate::default(), |radio| radio.rate),
             in_flight_bytes: in_flight as usize * FULL_PACKET,
             marking: config.marking.clone(),
+            ..RadioConfig::default()
         }
     }
 

@@ -14,7 +14,7 @@ mod rcom;
 #[cfg(test)]
 mod tests;
 
-pub use auto::Auto;
+pub use auto::{Auto, Constant, Tuning};
 pub use fixed::Fixed;
 pub use local::BackPressure;
 pub(crate) use local::{PAUSE, Window};
@@ -135,7 +135,7 @@ pub(crate) fn of_radio(config: &RadioConfig) -> Box<dyn Controller> {
 /// The controller of each link of a radio, in addition to the radio's own.
 pub(crate) fn of_link(config: &RadioConfig) -> Option<Box<dyn Controller>> {
     match config.rate {
-        Rate::Auto => Some(Box::new(Auto::new())),
+        Rate::Auto => Some(Box::new(Auto::new(config.tuning))),
         Rate::Aid => Some(Box::new(Rcom::aid())),
         Rate::Aimd => Some(Box::new(Rcom::aimd())),
         Rate::Fixed(_) | Rate::BackPressure => None,

@@ -145,7 +145,7 @@ fn report(
 
 fn all() -> Vec<Box<dyn Controller>> {
     vec![
-        Box::new(Auto::new()),
+        Box::new(Auto::default()),
         Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX))),
         Box::new(Rcom::aid()),
         Box::new(Rcom::aimd()),
@@ -174,7 +174,7 @@ fn no_controller_stops_forever_after_losses_or_pauses() {
 
 #[test]
 fn outstanding_bytes_are_bounded() {
-    let mut controller = Auto::new();
+    let mut controller = Auto::default();
     let (now, packet) = (Instant(1_000_000_000), PendingPacket { bytes: PACKET, urgent: false });
     let mut in_flight = 0;
     while controller.release(now + serialization_time(in_flight, 1_000_000), packet, in_flight)
@@ -193,7 +193,7 @@ fn auto_fills_any_path_and_keeps_its_queue_short() {
         for queue_bytes in [30_000, 300_000] {
             for report_loss in [0, 5] {
                 let path = Path { queue_bytes, report_loss, ..Path::new(rate_bps) };
-                let seconds = run(&mut Auto::new(), &path, 10, 0..0);
+                let seconds = run(&mut Auto::default(), &path, 10, 0..0);
                 let most = serialization_time(PACKET * 3, rate_bps) + Duration::from_millis(2);
                 assert!(mean(&seconds[2..], &path) > 0.95, "{rate_bps} {report_loss}: {seconds:?}");
                 for second in &seconds[2..] {
@@ -207,7 +207,7 @@ fn auto_fills_any_path_and_keeps_its_queue_short() {
 #[test]
 fn after_a_pause_auto_is_as_fast_as_before() {
     let path = Path::new(12_000_000);
-    let seconds = run(&mut Auto::new(), &path, 70, 5..65);
+    let seconds = run(&mut Auto::default(), &path, 70, 5..65);
     let (before, after) = (utilisation(&seconds[4], &path), utilisation(&seconds[65], &path));
     assert!(after > 0.8 * before, "{before} {after}");
 }
@@ -215,7 +215,7 @@ fn after_a_pause_auto_is_as_fast_as_before() {
 #[test]
 fn auto_does_not_mistake_a_short_queue_for_a_lossy_path() {
     let path = Path { queue_bytes: 4 * PACKET, ..Path::new(12_000_000) };
-    let seconds = run(&mut Auto::new(), &path, 10, 0..0);
+    let seconds = run(&mut Auto::default(), &path, 10, 0..0);
     for second in &seconds[3..] {
         assert!(utilisation(second, &path) > 0.9, "{seconds:?}");
     }
@@ -239,7 +239,7 @@ fn external_delay_costs_auto_no_rate() {
     for rate_bps in [2_000_000, 8_000_000, 24_000_000] {
         for (number, external) in paths.into_iter().enumerate() {
             let path = Path { external, ..Path::new(rate_bps) };
-            let seconds = run(&mut Auto::new(), &path, 20, 0..0);
+            let seconds = run(&mut Auto::default(), &path, 20, 0..0);
             // From the detection of the external delay on, while the path is longer.
             assert!(mean(&seconds[8..], &path) > 0.75, "{rate_bps} {number}: {seconds:?}");
         }
@@ -248,20 +248,56 @@ fn external_delay_costs_auto_no_rate() {
 
 #[test]
 fn alongside_a_download_neither_starves_and_auto_recovers_after_it() {
-    for (rate_bps, from) in [(2_000_000, 5), (6_000_000, 5), (6_000_000, 0), (24_000_000, 5)] {
-        let path = Path { download: from..60, ..Path::new(rate_bps) };
-        let seconds = run(&mut Auto::new(), &path, 80, 0..0);
-        // After both senders have converged.
-        for ten in seconds[20..60].chunks(10) {
-            let part = mean(ten, &path);
-            assert!((0.1..0.8).contains(&part), "{rate_bps} {from}: {part}");
+    for rate_bps in [2_000_000, 6_000_000, 24_000_000, 54_000_000] {
+        for (from, queue_bytes) in [(5, 300_000), (0, 300_000), (5, 1_000_000)] {
+            let path = Path { download: from..120, queue_bytes, ..Path::new(rate_bps) };
+            let seconds = run(&mut Auto::default(), &path, 150, 0..0);
+            let part = mean(&seconds[20..120], &path);
+            assert!((0.1..0.8).contains(&part), "{rate_bps} {from} {queue_bytes}: {part}");
+            let after = &seconds[140..];
+            assert!(mean(after, &path) > 0.95, "{rate_bps} {from} {queue_bytes}: {after:?}");
+            // A part of our own queue may still count as external delay.
+            let most = serialization_time(PACKET * 5, rate_bps) + Duration::from_millis(2);
+            for second in after {
+                assert!(second.worst_delay < most, "{rate_bps} {from} {queue_bytes}: {after:?}");
+            }
         }
-        let after = &seconds[70..];
-        assert!(mean(after, &path) > 0.95, "{rate_bps} {from}: {seconds:?}");
-        // A part of our own queue may still count as external delay.
-        let most = serialization_time(PACKET * 5, rate_bps) + Duration::from_millis(2);
-        for second in after {
-            assert!(second.worst_delay < most, "{rate_bps} {from}: {seconds:?}");
+    }
+}
+
+proptest::proptest! {
+    /// A peer may report anything.
+    #[test]
+    fn no_report_makes_auto_stop_or_send_without_a_limit(
+        reports in proptest::collection::vec(proptest::prelude::any::<[u64; 12]>(), 1..200),
+        small in proptest::prelude::any::<bool>(),
+    ) {
+        let mut controller = Auto::default();
+        let mut now = Instant(1_000_000_000);
+        for numbers in reports {
+            let n = numbers.map(|number| if small { number % 100_000 } else { number });
+            let packet = PendingPacket { bytes: PACKET, urgent: n[11] % 2 == 0 };
+            if controller.release(now, packet, PACKET) == Release::Now {
+                controller.on_sent(now, PACKET, PACKET);
+            }
+            controller.on_report(now, &Report {
+                arrival_micros: n[0] as u32,
+                sent_bytes: n[1],
+                sent_packets: n[2],
+                acked_packets: n[3],
+                lost_packets: n[4],
+                loss_rows: n[5],
+                spurious_losses: n[6],
+                queueing_delay: Duration::from_nanos(n[7]),
+                min_queueing_delay: Duration::from_nanos(n[8]),
+                since_sent: Duration::from_nanos(n[9]),
+                rtt: Duration::from_nanos(n[10]),
+                outstanding_bytes: n[11] as usize,
+            });
+            now = now + Duration::from_micros(n[0] % 20_000);
+            let rate = controller.rate_bps().unwrap();
+            proptest::prop_assert!((100_000..=12_500_000_000).contains(&rate), "{rate}");
+            proptest::prop_assert!(controller.limit_bytes() >= PACKET);
         }
     }
 }

@@ -51,6 +51,7 @@ fn tautline(file: &File) -> Tautline {
         value_or(settings.and_then(|t| t.in_flight.clone()), default::IN_FLIGHT);
     Tautline {
         fixed_at_network_rate: false,
+        tuning: tautline_proto::rate::Tuning::default(),
         in_flight: in_flight.0 as u32,
         rate: value_or(settings.and_then(|t| t.rate.clone()), default::PACING).0,
         dscp: settings.and_then(|t| t.dscp.as_ref()).is_none_or(|dscp| dscp.value.0),

@@ -242,6 +242,7 @@ impl Plan {
                 ),
                 in_flight_bytes: PACKET_BYTES * pick(random, &[1, 2, 3, 4]),
                 marking: chance(random, 0.8).then(Marking::default),
+                ..RadioConfig::default()
             },
             mishaps: Mishaps {
                 loss: pick(random, &[0.0, 0.0, 0.02, 0.2]),

@@ -16,6 +16,7 @@ use link::{Kind, Link, SECONDS};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
+use tautline_proto::rate::Tuning;
 
 /// `fixed` has the mean rate of the link configured.
 const CONTROLLERS: [&str; 5] = ["auto", "back-pressure", "fixed", "aid", "aimd"];
@@ -41,13 +42,13 @@ pub struct Options {
 
 /// Figures of a controller on a link.
 #[derive(Debug, Clone, Serialize)]
-struct Run {
+pub(super) struct Run {
     controller: &'static str,
     /// Bulk that arrived, percent of what was offered or of what fits, whichever is less.
-    bulk_percent: f64,
+    pub(super) bulk_percent: f64,
     laser_mean_ms: f64,
     /// A message that never arrived counts as ten seconds.
-    laser_p99_ms: f64,
+    pub(super) laser_p99_ms: f64,
     laser_lost_percent: f64,
 }
 
@@ -58,8 +59,14 @@ struct Cell {
     runs: Vec<Run>,
 }
 
-fn play(link: &Link, controller: &'static str) -> Result<Run> {
-    let scenario = scenario::made("unknown", &link.scenario(controller))?;
+/// Plays the link of a seed with other constants of `auto`.
+pub(super) fn play_auto(seed: u64, tuning: Tuning) -> Result<Run> {
+    play(&Link::draw(seed), "auto", tuning)
+}
+
+fn play(link: &Link, controller: &'static str, tuning: Tuning) -> Result<Run> {
+    let mut scenario = scenario::made("unknown", &link.scenario(controller))?;
+    scenario.tautline.tuning = tuning;
     let flows = sim::samples(&scenario, link.seed)?;
     let (laser, bulk) = (far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
     let end = SECONDS * 1_000_000_000;
@@ -87,8 +94,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let stage = |seed| (format!("link {seed}"), EXPECTED * controllers.len() as u32);
     let progress = Progress::new(seeds.clone().map(stage).collect());
     let cells = parallel::run(&progress, seeds.collect(), |seed| {
-        let link = Link::draw(seed);
-        let runs = controllers.iter().map(|it| play(&link, it)).collect::<Result<_>>()?;
+        let (link, tuning) = (Link::draw(seed), Tuning::default());
+        let runs = controllers.iter().map(|it| play(&link, it, tuning)).collect::<Result<_>>()?;
         Ok(Cell { link, runs })
     })?;
     progress.finish();

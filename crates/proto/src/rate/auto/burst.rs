@@ -4,13 +4,10 @@
 //! protection, and pacing would only make its message late: the estimate of an application that
 //! sends little is far below the capacity. The burst therefore grows while bursts cause no queue.
 
+use super::tuning::Tuning;
 use crate::rate::local::MAX_BUDGET;
 use crate::rate::{FULL_PACKET, Report};
 use crate::time::Duration;
-
-/// The average queueing delay of the packets of a burst beyond which it is too long. That of the last
-/// packet is about twice as long.
-const CLEAR_DELAY: Duration = Duration::from_micros(500);
 
 /// Most clear bursts before the next growth. On a path that is too slow for two packets, less than one
 /// message in a hundred then waits for a test.
@@ -104,7 +101,7 @@ impl Bursts {
 
     /// Adapts the next burst when all of this one is reported. The delays exclude external delay.
     /// `baseline`: the fraction of packets that the path loses without a queue.
-    pub(super) fn on_report(&mut self, report: &Report, baseline: f64) {
+    pub(super) fn on_report(&mut self, report: &Report, baseline: f64, tuning: &Tuning) {
         let Some(burst) = self.current.as_mut().filter(|it| it.packets > 0) else { return };
         burst.add(report);
         // Before the burst, the outcome of all packets was known.
@@ -113,7 +110,7 @@ impl Bursts {
         }
         let burst = *burst;
         self.current = None;
-        if burst.is_queued() || burst.lost as f64 > burst.most_random_losses(baseline) {
+        if burst.is_queued(tuning) || burst.lost as f64 > burst.most_random_losses(baseline) {
             self.shrink();
         } else {
             self.on_clear(&burst);
@@ -153,10 +150,11 @@ impl Burst {
     }
 
     /// Whether its packets were queued one behind the other: their delay is beyond that of the least
-    /// delayed one, on average. Small packets are faster than large ones, too.
-    fn is_queued(&self) -> bool {
+    /// delayed one, on average; that of the last packet is about twice as long. Small packets are faster
+    /// than large ones, too.
+    fn is_queued(&self, tuning: &Tuning) -> bool {
         let average = self.total_delay.mul_f64(1.0 / self.acked.max(1) as f64);
-        average.saturating_sub(self.least_delay) > CLEAR_DELAY
+        average.saturating_sub(self.least_delay).as_secs_f64() > tuning.burst_delay
     }
 }
 
@@ -205,7 +203,7 @@ mod tests {
         for _ in 0..8 {
             let sent = send(&mut bursts);
             sizes.push(sent);
-            bursts.on_report(&report(&vec![1000; sent], 0), 0.0);
+            bursts.on_report(&report(&vec![1000; sent], 0), 0.0, &Tuning::default());
         }
         assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 43, 43]);
     }
@@ -221,7 +219,7 @@ mod tests {
         ] {
             let mut bursts = bursts(4);
             assert_eq!(send(&mut bursts), 4);
-            bursts.on_report(&bad, baseline);
+            bursts.on_report(&bad, baseline, &Tuning::default());
             assert_eq!(send(&mut bursts), after);
         }
     }
@@ -233,7 +231,7 @@ mod tests {
             .filter(|_| {
                 let sent = send(&mut bursts);
                 let delays: Vec<u64> = (0..sent as u64).map(|n| n * 2000).collect();
-                bursts.on_report(&report(&delays, 0), 0.0);
+                bursts.on_report(&report(&delays, 0), 0.0, &Tuning::default());
                 sent > 1
             })
             .collect();
@@ -246,7 +244,7 @@ mod tests {
         let mut bursts = bursts(8);
         bursts.on_idle();
         bursts.on_sent(1500);
-        bursts.on_report(&report(&[0], 0), 0.0);
+        bursts.on_report(&report(&[0], 0), 0.0, &Tuning::default());
         assert_eq!(bursts.allowed, 8 * 1500);
         assert!(!bursts.admits(1), "the burst is over");
     }
@@ -257,9 +255,9 @@ mod tests {
         bursts.on_idle();
         bursts.on_sent(1500);
         bursts.on_sent(1500);
-        bursts.on_report(&report(&[0], 0), 0.0);
+        bursts.on_report(&report(&[0], 0), 0.0, &Tuning::default());
         assert!(bursts.admits(6 * 1500));
-        bursts.on_report(&report(&[0], 0), 0.0);
+        bursts.on_report(&report(&[0], 0), 0.0, &Tuning::default());
         assert!(!bursts.admits(1));
     }
 }

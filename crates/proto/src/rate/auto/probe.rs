@@ -3,24 +3,16 @@
 //! the rate is too high. A probe sends more for a moment: where as much more arrives, the delay is not
 //! a queue of ours.
 
-use super::measure::Sample;
+use super::sample::Sample;
+use super::tuning::Tuning;
 use crate::time::{Duration, Instant};
 
-/// The rate of a probe, as a multiple of the estimate.
-pub(super) const GAIN: f64 = 1.25;
-/// A probe finds capacity if the rate delivered grows by this part of what is sent in addition. In a
-/// queue that TCP keeps full, less arrives at a share of more than an eighth.
-const DELIVERED: f64 = 0.8;
 /// A probe lasts this many times the deviation of the delay, which blurs the rate, within a limit.
 const DEVIATIONS: u32 = 100;
 const MAX_TIME: Duration = Duration::from_secs(1);
 /// A delay that rises by this many deviations, and by the least rise, ends a probe.
 const RISE_DEVIATIONS: u32 = 3;
 const MIN_RISE: Duration = Duration::from_millis(3);
-/// Time without probes after one that found nothing; doubles each time in a row.
-const MIN_REST: Duration = Duration::from_secs(2);
-const MAX_REST: Duration = Duration::from_secs(32);
-
 /// A probe in progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Probe {
@@ -31,8 +23,10 @@ pub(super) struct Probe {
     before: f64,
     /// The queueing delay that ends it.
     max_delay: Duration,
-    /// Delivered bytes, and the time of their arrival in seconds.
+    /// Bytes, and the times in seconds over which they were sent and arrived.
     bytes: f64,
+    delivered: f64,
+    sent_seconds: f64,
     seconds: f64,
     /// Sum over the packets of the delay in seconds, and their number.
     delay: f64,
@@ -42,14 +36,13 @@ pub(super) struct Probe {
 /// What a probe found.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
-    /// It goes on.
-    Nothing,
     /// The path carries more, in bits per second, with this delay.
-    Capacity { rate: f64, delay: Duration },
-    /// It does not.
+    Room { rate: f64, delay: Duration },
+    /// It does not. In a queue that a TCP keeps full, less arrives than is sent in addition at a share
+    /// of more than an eighth.
     Limit,
     /// The application sent too little.
-    Inconclusive,
+    Nothing,
 }
 
 impl Probe {
@@ -68,58 +61,51 @@ impl Probe {
             before: estimate,
             max_delay: delay + (deviation * RISE_DEVIATIONS).max(MIN_RISE),
             bytes: 0.0,
+            delivered: 0.0,
+            sent_seconds: 0.0,
             seconds: 0.0,
             delay: 0.0,
             packets: 0.0,
         }
     }
 
-    pub(super) fn add(&mut self, now: Instant, sample: &Sample, rate_limited: bool) -> Found {
+    /// Adds a sample. Returns the result at the end of the probe.
+    pub(super) fn add(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        limited: bool,
+        tuning: &Tuning,
+    ) -> Option<Found> {
         if sample.total_delay > self.max_delay {
-            return Found::Limit;
+            return Some(Found::Limit);
         }
         if now < self.from {
-            return Found::Nothing;
+            return None;
         }
-        if !rate_limited {
-            return Found::Inconclusive;
+        if !limited {
+            return Some(Found::Nothing);
         }
-        let delivered = 1.0 - (sample.lost / sample.packets.max(1.0)).clamp(0.0, 1.0);
-        self.bytes += sample.bytes * delivered;
+        self.bytes += sample.bytes;
+        self.delivered += sample.bytes * (1.0 - sample.losses.value());
+        self.sent_seconds += sample.bytes * 8.0 / sample.send_rate;
         self.seconds += sample.bytes * 8.0 / sample.delivery_rate;
-        self.delay += sample.total_delay.as_secs_f64() * sample.packets;
-        self.packets += sample.packets;
+        self.delay += sample.total_delay.as_secs_f64() * sample.losses.packets;
+        self.packets += sample.losses.packets;
         if now < self.until {
-            return Found::Nothing;
+            return None;
         }
-        let rate = self.bytes * 8.0 / self.seconds;
-        if rate < self.before * (1.0 + DELIVERED * (GAIN - 1.0)) {
-            return Found::Limit;
+        let sent = self.bytes * 8.0 / self.sent_seconds;
+        let rate = self.delivered * 8.0 / self.seconds;
+        // The window or the application may have allowed less.
+        if sent < self.before * (1.0 + (tuning.probe_gain - 1.0) / 4.0) {
+            return Some(Found::Nothing);
+        }
+        if rate < self.before + tuning.probe_delivered * (sent - self.before) {
+            return Some(Found::Limit);
         }
         let delay = Duration::from_secs_f64(self.delay / self.packets.max(1.0));
-        Found::Capacity { rate: rate.min(self.before * GAIN), delay }
-    }
-}
-
-/// When probes are due.
-#[derive(Debug, Default)]
-pub(super) struct Schedule {
-    next: Instant,
-    rest: Duration,
-}
-
-impl Schedule {
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        now >= self.next
-    }
-
-    pub(super) fn on_end(&mut self, now: Instant, found: &Found) {
-        self.rest = match found {
-            Found::Capacity { .. } => Duration::ZERO,
-            Found::Limit => (self.rest * 2).clamp(MIN_REST, MAX_REST),
-            Found::Inconclusive | Found::Nothing => self.rest.max(MIN_REST),
-        };
-        self.next = now + self.rest;
+        Some(Found::Room { rate: rate.min(sent), delay })
     }
 }
 
@@ -152,70 +138,42 @@ impl RateNoise {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
-
-    /// A sample of 10 ms.
-    fn sample(rate: f64, delay_ms: u64) -> Sample {
-        Sample {
-            since: Instant::default(),
-            delivery_rate: rate,
-            queueing_delay: Duration::ZERO,
-            total_delay: Duration::from_millis(delay_ms),
-            standing_bytes: 0.0,
-            never_empty: true,
-            bytes: rate / 800.0,
-            packets: 10.0,
-            lost: 0.0,
-            loss_rows: 0.0,
-        }
-    }
-
     /// Probes a path at 10 Mbps whose delay is 8 ms, with samples every 10 ms.
-    fn probe(samples: impl Iterator<Item = Sample>, rate_limited: bool) -> Found {
+    fn probe(samples: impl Iterator<Item = Sample>, limited: bool) -> Found {
         let ms = Duration::from_millis;
         let mut probe = Probe::begin(Instant(0), 10e6, ms(20), ms(8), ms(1));
-        let mut found = samples.zip((1..).map(|n| Instant(n * 10 * MS)));
-        found
-            .find_map(|(sample, now)| {
-                let found = probe.add(now, &sample, rate_limited);
-                (found != Found::Nothing).then_some(found)
-            })
-            .unwrap()
+        let mut times = (1..).map(|n| Instant(0) + ms(10 * n));
+        let tuning = Tuning::default();
+        let mut samples = samples.map_while(|sample| Some((times.next()?, sample)));
+        samples.find_map(|(now, sample)| probe.add(now, &sample, limited, &tuning)).unwrap()
+    }
+
+    /// A sample of packets sent and delivered at these rates, with a delay.
+    fn sample(sent: f64, delivered: f64, delay_ms: u64) -> Sample {
+        let total_delay = Duration::from_millis(delay_ms);
+        Sample { send_rate: sent, total_delay, ..Sample::steady(delivered) }
     }
 
     #[test]
     fn where_more_arrives_the_delay_is_not_ours() {
-        let found = probe(std::iter::repeat_with(|| sample(12.4e6, 8)), true);
-        let Found::Capacity { rate, delay } = found else { panic!("{found:?}") };
+        let found = probe(std::iter::repeat_with(|| sample(12.5e6, 12.4e6, 8)), true);
+        let Found::Room { rate, delay } = found else { panic!("{found:?}") };
         assert!((rate - 12.4e6).abs() < 1.0 && delay == Duration::from_millis(8));
     }
 
     #[test]
     fn a_full_path_delivers_no_more_and_its_queue_grows() {
-        assert_eq!(probe(std::iter::repeat_with(|| sample(10e6, 8)), true), Found::Limit);
-        assert_eq!(probe((0..).map(|n| sample(12.5e6, 8 + 2 * n)), true), Found::Limit);
+        let full = std::iter::repeat_with(|| sample(12.5e6, 10e6, 8));
+        assert_eq!(probe(full, true), Found::Limit);
+        assert_eq!(probe((0..).map(|n| sample(12.5e6, 12.5e6, 8 + 2 * n)), true), Found::Limit);
     }
 
     #[test]
     fn a_probe_without_traffic_shows_nothing() {
-        let found = probe(std::iter::repeat_with(|| sample(1e6, 8)), false);
-        assert_eq!(found, Found::Inconclusive);
-    }
-
-    #[test]
-    fn probes_that_find_nothing_become_rare() {
-        let mut schedule = Schedule::default();
-        let mut now = Instant(1);
-        let mut rests = Vec::new();
-        for _ in 0..6 {
-            schedule.on_end(now, &Found::Limit);
-            let rest = (0..100).find(|s| schedule.is_due(now + Duration::from_secs(*s))).unwrap();
-            rests.push(rest);
-            now = now + Duration::from_secs(rest);
+        for (sent, limited) in [(1e6, false), (10e6, true)] {
+            let found = probe(std::iter::repeat_with(|| sample(sent, sent, 8)), limited);
+            assert_eq!(found, Found::Nothing);
         }
-        assert_eq!(rests, [2, 4, 8, 16, 32, 32]);
-        schedule.on_end(now, &Found::Capacity { rate: 1e6, delay: Duration::ZERO });
-        assert!(schedule.is_due(now));
     }
 
     #[test]

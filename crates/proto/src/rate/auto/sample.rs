@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Combines the reports of a span of time into one sample.
 
+use super::losses::Ratio;
 use crate::rate::Report;
 use crate::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ const MIN_PACKETS: u64 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measurement {
     since: Instant,
+    /// When the newest packet of the first report was sent.
+    sent: Instant,
     /// Arrival time, bytes and packets sent up to the newest packet of the first report; see
     /// [`Report`].
     arrival_micros: u32,
@@ -29,8 +32,10 @@ pub(super) struct Measurement {
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) since: Instant,
-    /// In bits per second.
+    /// Bytes over the time between their arrivals, in bits per second.
     pub(super) delivery_rate: f64,
+    /// The same bytes over the time in which they were sent.
+    pub(super) send_rate: f64,
     /// Average over the packets, without and with external delay.
     pub(super) queueing_delay: Duration,
     pub(super) total_delay: Duration,
@@ -41,18 +46,10 @@ pub(super) struct Sample {
     pub(super) never_empty: bool,
     /// Bytes sent, those of lost packets included.
     pub(super) bytes: f64,
-    /// Packets acknowledged or lost.
-    pub(super) packets: f64,
-    /// Less those that arrived after all: negative where losses of earlier samples did.
-    pub(super) lost: f64,
+    /// Lost ones among the packets whose outcome became known, less those that arrived after all:
+    /// negative where losses of earlier samples did.
+    pub(super) losses: Ratio,
     pub(super) loss_rows: f64,
-}
-
-impl Sample {
-    /// Time that the bottleneck takes to send the standing queue.
-    pub(super) fn drain_time(&self) -> Duration {
-        Duration::from_secs_f64((self.standing_bytes * 8.0 / self.delivery_rate).clamp(0.0, 1.0))
-    }
 }
 
 impl Measurement {
@@ -60,6 +57,7 @@ impl Measurement {
         let Report { arrival_micros, sent_bytes, sent_packets, .. } = *report;
         Self {
             since,
+            sent: since.before(report.since_sent),
             arrival_micros,
             sent_bytes,
             sent_packets,
@@ -95,13 +93,24 @@ impl Measurement {
         (enough && bytes > 0).then(|| bytes as f64 * 8e6 / f64::from(span))
     }
 
+    /// The rate at which the same bytes were sent.
+    pub(super) fn send_rate(&self, now: Instant, report: &Report) -> f64 {
+        let span = now.before(report.since_sent).since(self.sent).as_secs_f64();
+        report.sent_bytes.saturating_sub(self.sent_bytes) as f64 * 8.0 / span.max(1e-6)
+    }
+
     /// Packets sent so far.
     pub(super) fn packets(&self, report: &Report) -> u64 {
         report.sent_packets.saturating_sub(self.sent_packets)
     }
 
     /// Completes the measurement; `None` while it is too short.
-    pub(super) fn sample(&self, report: &Report, min_span: Duration) -> Option<Sample> {
+    pub(super) fn sample(
+        &self,
+        now: Instant,
+        report: &Report,
+        min_span: Duration,
+    ) -> Option<Sample> {
         let packets = self.packets(report);
         if packets < MIN_PACKETS || self.acked == 0.0 {
             return None;
@@ -113,14 +122,33 @@ impl Measurement {
         Some(Sample {
             since: self.since,
             delivery_rate: rate,
+            send_rate: self.send_rate(now, report),
             total_delay: Duration::from_secs_f64(self.total_delay / self.acked),
             queueing_delay: Duration::from_secs_f64(self.queueing_delay / self.acked),
             standing_bytes: queue.min(2.0 * rate * self.min_queueing_delay / 8.0),
             never_empty: rate * self.min_queueing_delay / 8.0 > packet,
             bytes,
-            packets: self.acked + self.lost,
-            lost: self.lost,
+            losses: Ratio { lost: self.lost, packets: self.acked + self.lost },
             loss_rows: self.loss_rows,
         })
+    }
+}
+
+#[cfg(test)]
+impl Sample {
+    /// A sample of 20 full packets without delay that arrived as fast as they were sent.
+    pub(super) fn steady(rate: f64) -> Self {
+        Self {
+            since: Instant::default(),
+            delivery_rate: rate,
+            send_rate: rate,
+            queueing_delay: Duration::ZERO,
+            total_delay: Duration::ZERO,
+            standing_bytes: 0.0,
+            never_empty: false,
+            bytes: 20.0 * 1500.0,
+            losses: Ratio::new(0.0, 20.0),
+            loss_rows: 0.0,
+        }
     }
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When something that brought nothing may be tried again.
+
+use super::tuning::Tuning;
+use crate::time::{Duration, Instant};
+
+/// A rest that doubles with each failure in a row.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Backoff {
+    next: Instant,
+    rest: Duration,
+}
+
+impl Backoff {
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.next
+    }
+
+    /// Time for which an attempt has been due; `None` if none is.
+    pub(super) fn time_since_due(&self, now: Instant) -> Option<Duration> {
+        self.is_due(now).then(|| now.since(self.next))
+    }
+
+    /// It succeeded: the next attempt may follow at once.
+    pub(super) fn succeed(&mut self, now: Instant) {
+        *self = Self { next: now, rest: Duration::ZERO };
+    }
+
+    /// It showed nothing either way.
+    pub(super) fn postpone(&mut self, now: Instant, tuning: &Tuning) {
+        self.next = now + self.rest.max(tuning.min_rest());
+    }
+
+    pub(super) fn fail(&mut self, now: Instant, tuning: &Tuning) {
+        self.rest = (self.rest * 2).clamp(tuning.min_rest(), tuning.max_rest());
+        self.next = now + self.rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_doubles_up_to_its_limit() {
+        let tuning = Tuning::default();
+        let (mut backoff, mut now) = (Backoff::default(), Instant(1));
+        let mut rests = Vec::new();
+        for _ in 0..6 {
+            backoff.fail(now, &tuning);
+            let is_due = |s: &u64| backoff.is_due(now + Duration::from_secs(*s));
+            rests.push((0..100).find(is_due).unwrap());
+            now = now + Duration::from_secs(*rests.last().unwrap());
+        }
+        assert_eq!(rests, [2, 4, 8, 16, 32, 32]);
+        backoff.succeed(now);
+        assert!(backoff.is_due(now));
+        backoff.postpone(now, &tuning);
+        assert!(!backoff.is_due(now + Duration::from_secs(1)));
+        assert!(backoff.is_due(now + Duration::from_secs(2)));
+    }
+}

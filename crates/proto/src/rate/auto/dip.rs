@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Dips of the rate. Loss is the path's as long as more sent brings more delivered: where fewer
+//! packets are lost at a lower rate, the others were too many.
+
+use super::losses::{Losses, Ratio};
+use super::sample::Sample;
+use super::tuning::Tuning;
+use crate::time::{Duration, Instant};
+
+/// Fewest packets of a dip that show a loss ratio.
+const MIN_PACKETS: f64 = 16.0;
+/// A dip goes this far below the rate at which the packets before it arrived, and not deeper than
+/// the lower limit.
+const BELOW_DELIVERED: f64 = 0.95;
+const MIN_GAIN: f64 = 0.2;
+/// The longest extension of a dip that has too few packets.
+const MAX_EXTENSION: Duration = Duration::from_millis(300);
+/// A smaller difference of loss ratios is no congestion.
+const LEAST_FALL: f64 = 0.01;
+
+/// A dip in progress.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Dip {
+    /// When reports begin to show the lower rate, and when they have shown enough of it.
+    from: Instant,
+    until: Instant,
+    /// The rate as a part of the estimate.
+    pub(super) gain: f64,
+    /// Losses that aroused the suspicion, those between the decision for the dip and its effect, and
+    /// those since.
+    deep: bool,
+    before: Ratio,
+    rising: Ratio,
+    during: Ratio,
+}
+
+/// What a dip showed.
+#[derive(Debug, PartialEq)]
+pub(super) enum Shown {
+    /// Fewer losses: this part of what was sent before arrived, of what arrives without congestion.
+    Congestion { delivered: f64 },
+    /// So many losses that it may have been too shallow: those before were still rising.
+    Rising(Ratio),
+    /// As many losses.
+    Path,
+    /// Too few packets.
+    Nothing,
+}
+
+impl Dip {
+    /// `before`: the losses of the rate before. If they are those of a full queue, nothing is lost
+    /// during the dip.
+    pub(super) fn begin(
+        now: Instant,
+        feedback_time: Duration,
+        before: Ratio,
+        deep: bool,
+        tuning: &Tuning,
+    ) -> Self {
+        Self {
+            from: now + feedback_time,
+            until: now + feedback_time * 2,
+            gain: (Self::gain(before, tuning) * if deep { 0.5 } else { 1.0 }).max(MIN_GAIN),
+            deep,
+            before,
+            rising: Ratio::default(),
+            during: Ratio::default(),
+        }
+    }
+
+    fn gain(before: Ratio, tuning: &Tuning) -> f64 {
+        (BELOW_DELIVERED * (1.0 - before.value())).clamp(MIN_GAIN, tuning.dip_gain)
+    }
+
+    /// Adds a sample. Returns the result at the end of the dip, of which `losses` learn.
+    pub(super) fn add(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        limited: bool,
+        losses: &mut Losses,
+        tuning: &Tuning,
+    ) -> Option<Shown> {
+        // Where the application sends less, losses say nothing about the rate.
+        if limited {
+            let phase = if now < self.from { &mut self.rising } else { &mut self.during };
+            *phase = phase.with(sample.losses);
+        }
+        let conclusive = self.is_conclusive(losses, tuning);
+        if now < self.until || !conclusive && now < self.until + MAX_EXTENSION {
+            return None;
+        }
+        let (loaded, during) = (self.loaded(losses, tuning), self.during);
+        if during.packets < MIN_PACKETS {
+            losses.on_inconclusive_dip(now, tuning);
+            return Some(Shown::Nothing);
+        }
+        let expected = self.expected_fall(loaded, losses);
+        let fall = loaded.value() - during.value();
+        let congestion = expected > LEAST_FALL
+            && fall > expected / 2.0
+            && fall > tuning.significant * losses.deviation(loaded, during);
+        if !congestion
+            && during.value() - losses.baseline() > 2.0 * tuning.loss_margin
+            && !self.deep
+        {
+            return Some(Shown::Rising(during));
+        }
+        let delivered = losses.delivered(loaded.value());
+        // A dip above the rate that arrived shows congestion, and no path without it. Unless it is
+        // congestion, the rate made no difference, and both show the path.
+        match congestion {
+            true if self.gain > delivered => losses.on_inconclusive_dip(now, tuning),
+            true => losses.on_dip(now, during, true, tuning),
+            false => losses.on_dip(now, during.with(loaded), false, tuning),
+        }
+        Some(if congestion { Shown::Congestion { delivered } } else { Shown::Path })
+    }
+
+    /// By how much fewer packets are lost during the dip if those before it were too many: as many
+    /// arrive as before, or all but those of the baseline.
+    fn expected_fall(&self, loaded: Ratio, losses: &Losses) -> f64 {
+        let arrived = 1.0 - loaded.value();
+        (arrived / self.gain).min(1.0 - losses.baseline()) - arrived
+    }
+
+    /// The losses at the rate before the dip. They may still have been rising when it began.
+    fn loaded(&self, losses: &Losses, tuning: &Tuning) -> Ratio {
+        let rise = self.rising.value() - self.before.value();
+        let enough = self.rising.packets >= MIN_PACKETS;
+        if enough || rise > tuning.significant * losses.deviation(self.before, self.rising) {
+            self.rising
+        } else {
+            self.before.with(self.rising)
+        }
+    }
+
+    /// Whether there are enough packets to tell an excess from chance.
+    fn is_conclusive(&self, losses: &Losses, tuning: &Tuning) -> bool {
+        let loaded = self.loaded(losses, tuning);
+        let expected = self.expected_fall(loaded, losses).max(LEAST_FALL);
+        let fall = loaded.value() - self.during.value();
+        let chance = tuning.significant * losses.deviation(loaded, self.during);
+        self.during.packets >= MIN_PACKETS && (fall - expected / 2.0).abs() > chance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Instant = Instant(1_000_000_000_000);
+
+    /// Sends packets at a rate over a path that loses the part `random` of them, in bursts of `row`
+    /// packets, and all beyond `capacity`. Losses are spread evenly.
+    struct Path {
+        random: f64,
+        row: f64,
+        capacity: f64,
+    }
+
+    impl Path {
+        fn sample(&self, rate: f64) -> Sample {
+            let excess = (1.0 - self.capacity / rate).max(0.0);
+            let ratio = excess + (1.0 - excess) * self.random;
+            let losses = Ratio::new(ratio, 20.0);
+            Sample { losses, loss_rows: losses.lost / self.row, ..Sample::steady(rate) }
+        }
+
+        /// Sends at `rate` until losses arouse a suspicion, then in dips. Returns what the last showed.
+        fn test(&self, losses: &mut Losses, begin: Instant, rate: f64) -> Shown {
+            let tuning = Tuning::default();
+            let before = (0..200).find_map(|_| {
+                losses.add(&self.sample(rate), &tuning);
+                losses.suspicion(begin, &tuning)
+            });
+            let (mut before, mut deep) = (before.expect("a suspicion"), false);
+            let time = Duration::from_millis(20);
+            let mut now = begin;
+            loop {
+                let mut dip = Dip::begin(now, time, before, deep, &tuning);
+                let shown = loop {
+                    let gain = if now < dip.from { 1.0 } else { dip.gain };
+                    now = now + Duration::from_millis(5);
+                    let sample = self.sample(rate * gain);
+                    if let Some(shown) = dip.add(now, &sample, true, losses, &tuning) {
+                        break shown;
+                    }
+                };
+                match shown {
+                    Shown::Rising(during) => (before, deep) = (during, true),
+                    shown => return shown,
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn losses_that_end_at_a_lower_rate_are_congestion() {
+        for rate in [1.2, 2.0, 4.0] {
+            let path = Path { random: 0.0, row: 1.0, capacity: 1.0 };
+            let shown = path.test(&mut Losses::default(), Instant(1), rate);
+            let Shown::Congestion { delivered } = shown else { panic!("{rate}: {shown:?}") };
+            assert!((delivered * rate - 1.0).abs() < 0.1, "{rate}: {delivered}");
+        }
+    }
+
+    #[test]
+    fn losses_that_stay_at_a_lower_rate_are_the_path() {
+        let tuning = Tuning::default();
+        for (random, row) in [(0.05, 1.0), (0.2, 1.0), (0.3, 1.0), (0.2, 5.0)] {
+            let path = Path { random, row, capacity: f64::INFINITY };
+            let mut losses = Losses::default();
+            assert_eq!(path.test(&mut losses, Instant(1), 1.0), Shown::Path, "{random}, {row}");
+            let found = losses.baseline();
+            assert!((found - random).abs() < 0.03, "{random}, {row}: {found}");
+            (0..100).for_each(|_| losses.add(&path.sample(1.0), &tuning));
+            assert_eq!(losses.suspicion(LATER, &tuning), None);
+        }
+    }
+
+    #[test]
+    fn congestion_of_a_lossy_path_is_found() {
+        let free = Path { random: 0.1, row: 1.0, capacity: f64::INFINITY };
+        let mut losses = Losses::default();
+        assert_eq!(free.test(&mut losses, Instant(1), 1.0), Shown::Path);
+        let full = Path { capacity: 1.0, ..free };
+        let shown = full.test(&mut losses, LATER, 2.0);
+        let Shown::Congestion { delivered } = shown else { panic!("{shown:?}") };
+        assert!((delivered - 0.5).abs() < 0.07, "{delivered}");
+    }
+
+    #[test]
+    fn a_wrong_baseline_does_not_confirm_itself() {
+        let tuning = Tuning::default();
+        let mut losses = Losses::default();
+        losses.on_dip(Instant(1), Ratio::new(0.4, 500.0), false, &tuning);
+        let policer = Path { random: 0.0, row: 1.0, capacity: 1.0 };
+        let shown = policer.test(&mut losses, LATER, 2.5);
+        assert!(matches!(shown, Shown::Congestion { .. }), "{shown:?}");
+        assert!(losses.baseline() < 0.2, "{}", losses.baseline());
+    }
+
+    #[test]
+    fn a_dip_of_few_packets_teaches_nothing() {
+        let tuning = Tuning::default();
+        let mut losses = Losses::default();
+        let time = Duration::from_millis(20);
+        let mut dip = Dip::begin(Instant(1), time, Ratio::new(0.3, 128.0), false, &tuning);
+        let sample = Sample { losses: Ratio::new(0.0, 4.0), ..Sample::steady(1.0) };
+        let shown = (1..100).find_map(|n| {
+            let now = Instant(1) + Duration::from_millis(5 * n);
+            dip.add(now, &sample, false, &mut losses, &tuning)
+        });
+        assert_eq!((shown, losses.baseline()), (Some(Shown::Nothing), 0.0));
+    }
+}

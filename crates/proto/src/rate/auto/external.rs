@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Delay that our own packets do not cause: a radio that aggregates frames, a download, a path that
+//! became longer. A drain distinguishes it from our queue: the sender pauses until all of its own
+//! packets have left the path, and measures the delay that remains.
+
+use super::backoff::Backoff;
+use super::tuning::Tuning;
+use crate::rate::FULL_PACKET;
+use crate::time::{Duration, Instant, serialization_time};
+
+/// The rate counts as reduced below this part of its recent peak.
+const REDUCED: f64 = 0.75;
+/// Decay of the peak with each sample: by half within seconds.
+const PEAK_DECAY: f64 = 1.0 - 1.0 / 256.0;
+/// A shorter delay is not worth a drain, nor is that of so many packets: half a packet is the target
+/// queue, and one is the packet itself where other packets are short.
+const MIN_DELAY: Duration = Duration::from_millis(4);
+const OWN_PACKETS: f64 = 1.5;
+/// What a drain finds is no news within this part of what was known.
+const UNCHANGED: f64 = 0.5;
+/// The external delay decays when a report shows less than this part of it,
+const DECAY_BELOW: f64 = 0.6;
+/// by this part of the difference.
+const DECAY_DIVISOR: u32 = 16;
+/// Two observations of an excess delay are this far apart: a single one may be a scheduling delay.
+const EXCESS_SPACING: Duration = Duration::from_millis(100);
+const EXCESS_MEMORY: Duration = Duration::from_secs(2);
+/// The longest pause of a drain, and pauses after which it ends without a result.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSES: u32 = 4;
+
+/// The delay that remains whatever we send.
+#[derive(Debug, Default)]
+pub(super) struct External {
+    measured: Duration,
+    /// The highest recent rate that the path carried, in bits per second.
+    peak: f64,
+    /// Since when a delay has stayed although the estimate fell.
+    stays_since: Option<Instant>,
+    /// What is due to us alongside a download, in bits per second: a part of the estimate before it.
+    floor: f64,
+    /// The first observation of a delay that our own bytes cannot explain.
+    excess: Option<(Instant, Duration)>,
+    drains: Backoff,
+}
+
+impl External {
+    /// The delay to subtract from all queueing delays: a quarter above the last measurement, since
+    /// it varies.
+    pub(super) fn delay(&self) -> Duration {
+        self.measured * 5 / 4
+    }
+
+    /// Whether the delay may be that of a sender that fills the queue however others behave.
+    pub(super) fn may_be_download(&self, tuning: &Tuning) -> bool {
+        self.measured > Duration::from_secs_f64(tuning.download_delay)
+    }
+
+    /// The least estimate: that which is due to us while others fill the queue.
+    pub(super) fn floor(&self, tuning: &Tuning) -> f64 {
+        if self.may_be_download(tuning) { self.floor } else { 0.0 }
+    }
+
+    /// A queue overflowed, and this rate arrived: no more than that is due.
+    pub(super) fn on_overflow(&mut self, delivered: f64) {
+        self.floor = self.floor.min(delivered);
+    }
+
+    /// A probe found room for more at this delay.
+    pub(super) fn on_room(&mut self, delay: Duration) {
+        self.measured = self.measured.max(delay);
+    }
+
+    /// Takes the rate that a sample showed the path to carry, the estimate, and the delay beyond the
+    /// external one.
+    pub(super) fn on_sample(&mut self, now: Instant, rate: f64, estimate: f64, delay: Duration) {
+        self.peak = rate.max(self.peak * PEAK_DECAY);
+        let packet = serialization_time(FULL_PACKET, self.peak as u64);
+        let least = MIN_DELAY.max(packet.mul_f64(OWN_PACKETS));
+        let stays = delay >= least && estimate < self.peak * REDUCED;
+        self.stays_since = stays.then(|| self.stays_since.unwrap_or(now));
+    }
+
+    /// Whether a delay has stayed for several rounds although the estimate fell, and a drain may show
+    /// why.
+    pub(super) fn persists(&self, now: Instant, delay: Duration, feedback_time: Duration) -> bool {
+        let least = delay * 2 + feedback_time * 3;
+        self.drains.is_due(now) && self.stays_since.is_some_and(|since| now.since(since) > least)
+    }
+
+    /// Whether the external delay was measured long ago.
+    pub(super) fn is_old(&self, now: Instant) -> bool {
+        !self.measured.is_zero() && self.drains.is_due(now)
+    }
+
+    /// Takes a report whose packets were queued for `total_delay`, external delay included. `own`: the
+    /// longest time for which our outstanding bytes can occupy the path. Returns whether two reports
+    /// show external delay without a drain.
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        total_delay: Duration,
+        own: Duration,
+        tuning: &Tuning,
+    ) -> bool {
+        if total_delay < self.measured.mul_f64(DECAY_BELOW) {
+            self.measured -= (self.measured - total_delay) / DECAY_DIVISOR;
+        }
+        let least = self.delay().max(own) + Duration::from_secs_f64(tuning.download_delay);
+        let recent = self.excess.filter(|(first, _)| now.since(*first) <= EXCESS_MEMORY);
+        let (first, delay) = recent.unwrap_or((now, total_delay));
+        let shows = total_delay > least;
+        self.excess = shows.then_some((first, delay));
+        if shows && now.since(first) >= EXCESS_SPACING {
+            (self.measured, self.excess) = (total_delay.min(delay), None);
+            return true;
+        }
+        false
+    }
+
+    /// A drain ended. `remaining`: the delay without our own packets, if it showed one.
+    pub(super) fn on_drained(
+        &mut self,
+        now: Instant,
+        remaining: Option<Duration>,
+        tuning: &Tuning,
+    ) {
+        self.stays_since = None;
+        let Some(remaining) = remaining else { return self.drains.postpone(now, tuning) };
+        let is_news = remaining.mul_f64(UNCHANGED) > self.measured;
+        self.measured = remaining;
+        let due = self.peak * tuning.claim;
+        self.floor = if self.may_be_download(tuning) { self.floor.max(due) } else { 0.0 };
+        if is_news { self.drains.succeed(now) } else { self.drains.fail(now, tuning) }
+    }
+}
+
+/// A pause in sending, and the delay measured after it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Drain {
+    begun: Instant,
+    /// End of the present pause.
+    pub(super) until: Instant,
+    /// The last report of a packet sent before the first pause.
+    last_own: Instant,
+    pauses: u32,
+    feedback_time: Duration,
+    /// Sum of the delays measured in seconds, over `packets`.
+    seconds: f64,
+    packets: f64,
+    /// It began in Compete.
+    pub(super) competes: bool,
+}
+
+/// What a drain showed.
+#[derive(Debug, PartialEq)]
+pub(super) enum Drained {
+    /// Our own packets were still on the path: it pauses again.
+    Again,
+    /// The delay without our own packets; `None` after too many pauses.
+    Remaining(Option<Duration>),
+}
+
+impl Drain {
+    /// Begins a drain of packets that leave the path within `drain_time`.
+    pub(super) fn begin(
+        now: Instant,
+        drain_time: Duration,
+        feedback_time: Duration,
+        competes: bool,
+    ) -> Self {
+        let until = now + (drain_time + feedback_time).min(MAX_PAUSE);
+        let (begun, last_own, pauses, seconds, packets) = (now, now, 1, 0.0, 0.0);
+        Self { begun, until, last_own, pauses, feedback_time, seconds, packets, competes }
+    }
+
+    /// Takes a report of `packets`, the newest of which was sent at `sent`.
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        total_delay: Duration,
+        packets: u64,
+        sent: Instant,
+    ) -> Option<Drained> {
+        if sent < self.begun {
+            self.last_own = now;
+        }
+        if sent < self.until {
+            return None;
+        }
+        self.seconds += total_delay.as_secs_f64() * packets as f64;
+        self.packets += packets as f64;
+        if sent < self.until + self.feedback_time {
+            return None;
+        }
+        let delay = Duration::from_secs_f64(self.seconds / self.packets.max(1.0));
+        if self.last_own < self.until {
+            return Some(Drained::Remaining(Some(delay)));
+        }
+        if self.pauses == MAX_PAUSES {
+            return Some(Drained::Remaining(None));
+        }
+        self.until = now + (delay + self.feedback_time).min(MAX_PAUSE);
+        (self.pauses, self.seconds, self.packets) = (self.pauses + 1, 0.0, 0.0);
+        Some(Drained::Again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(ms_since: u64) -> Instant {
+        Instant(1_000_000_000) + ms(ms_since)
+    }
+
+    /// Drains for 30 ms, and takes a report every 10 ms of a packet that was sent 10 ms before, with
+    /// the delay that `delay` gives for the time of sending.
+    fn drain(last_own_ms: u64, delay: Duration) -> (Vec<u64>, Option<Duration>) {
+        let mut drain = Drain::begin(at(0), ms(10), ms(20), false);
+        let mut pauses = Vec::new();
+        for now in (10..).step_by(10) {
+            let sent = if now <= last_own_ms { at(0).before(ms(1)) } else { at(now - 10) };
+            match drain.on_report(at(now), delay, 1, sent) {
+                None => {}
+                Some(Drained::Again) => pauses.push(now),
+                Some(Drained::Remaining(delay)) => return (pauses, delay),
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn a_drain_measures_what_remains_without_our_packets() {
+        assert_eq!(drain(20, ms(7)), (vec![], Some(ms(7))));
+    }
+
+    #[test]
+    fn a_drain_repeats_while_our_packets_are_on_the_path_and_then_gives_up() {
+        let (pauses, delay) = drain(40, ms(7));
+        assert_eq!((pauses.len(), delay), (1, Some(ms(7))));
+        // Each pause ends before the last of our packets is reported.
+        let mut drain = Drain::begin(at(0), ms(10), ms(20), false);
+        let results: Vec<Drained> = (1..100)
+            .filter_map(|n| {
+                drain.on_report(at(n * 50), ms(7), 1, at(0).before(ms(1)));
+                drain.on_report(at(n * 50), ms(7), 1, at(n * 50))
+            })
+            .collect();
+        assert_eq!(
+            results[..4],
+            [Drained::Again, Drained::Again, Drained::Again, Drained::Remaining(None)]
+        );
+    }
+
+    #[test]
+    fn what_is_due_to_us_is_a_part_of_the_rate_before_a_download() {
+        let tuning = Tuning::default();
+        let mut external = External::default();
+        external.on_sample(at(0), 8e6, 8e6, ms(0));
+        external.on_drained(at(1), Some(ms(50)), &tuning);
+        assert_eq!(external.floor(&tuning), 2e6);
+        external.on_overflow(1e6);
+        assert_eq!(external.floor(&tuning), 1e6);
+        external.on_drained(at(2), Some(ms(5)), &tuning);
+        assert_eq!(external.floor(&tuning), 0.0, "the download is gone");
+    }
+
+    #[test]
+    fn a_delay_that_stays_requires_a_drain_only_after_several_rounds() {
+        let mut external = External::default();
+        let mut is_due = |time, estimate, delay| {
+            external.on_sample(at(time), estimate, estimate, ms(delay));
+            external.persists(at(time), ms(delay), ms(20))
+        };
+        assert!(!is_due(0, 8e6, 0));
+        assert!(!is_due(10, 5e6, 30) && !is_due(100, 5e6, 30));
+        assert!(is_due(140, 5e6, 30));
+        assert!(!is_due(150, 5e6, 1) && !is_due(160, 5e6, 30), "the delay fell meanwhile");
+    }
+
+    #[test]
+    fn two_reports_of_a_delay_beyond_our_bytes_show_others() {
+        let tuning = Tuning::default();
+        let mut external = External::default();
+        assert!(!external.on_report(at(0), ms(100), ms(10), &tuning));
+        assert!(!external.on_report(at(50), ms(100), ms(10), &tuning), "too early");
+        assert!(external.on_report(at(120), ms(90), ms(10), &tuning));
+        assert!(external.may_be_download(&tuning));
+        (0..200).for_each(|n| {
+            external.on_report(at(200 + n), ms(0), ms(10), &tuning);
+        });
+        assert!(!external.may_be_download(&tuning), "it decays");
+    }
+}

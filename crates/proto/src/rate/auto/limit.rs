@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rate at which packets were last lost in a queue too short to show in the delay, as that of a
+//! policer. Each loss at the same rate doubles the time until the next attempt to exceed it.
+
+use super::backoff::Backoff;
+use super::tuning::Tuning;
+use crate::time::Instant;
+
+/// Losses within this part of the last such rate are those of the same limit.
+const SAME: f64 = 0.15;
+/// After the rest, the estimate grows by no more than this part at once, and by twice as much after
+/// each second without losses: the limit may be gone.
+const CAREFUL_GROWTH: f64 = 0.1;
+
+#[derive(Debug, Default)]
+pub(super) struct Limit {
+    rate: f64,
+    attempts: Backoff,
+}
+
+impl Limit {
+    /// The path carries no more than `rate`, in bits per second.
+    pub(super) fn on_congestion(&mut self, now: Instant, rate: f64, tuning: &Tuning) {
+        if (rate - self.rate).abs() > SAME * self.rate {
+            self.attempts = Backoff::default();
+        }
+        self.rate = rate;
+        self.attempts.fail(
+            now,
+            &Tuning { min_rest: tuning.min_rest / 4.0, max_rest: tuning.max_rest / 2.0, ..*tuning },
+        );
+    }
+
+    /// The highest rate to which an estimate may grow at once.
+    pub(super) fn max_rate(&self, now: Instant, estimate: f64) -> f64 {
+        match self.attempts.time_since_due(now) {
+            _ if self.rate == 0.0 => f64::INFINITY,
+            None => self.rate,
+            Some(since) => estimate * (1.0 + CAREFUL_GROWTH * since.as_secs_f64().floor().exp2()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_found_again_is_tried_ever_less_often() {
+        let tuning = Tuning::default();
+        let mut limit = Limit::default();
+        let second = |seconds: f64| Instant((seconds * 1e9) as u64);
+        assert_eq!(limit.max_rate(second(1.0), 2e6), f64::INFINITY);
+        limit.on_congestion(second(10.0), 2e6, &tuning);
+        assert_eq!(limit.max_rate(second(10.1), 1e6), 2e6);
+        assert_eq!(limit.max_rate(second(11.0), 2e6), 2.2e6);
+        assert_eq!(limit.max_rate(second(12.0), 2e6), 2.4e6);
+        (0..5).for_each(|_| limit.on_congestion(second(14.0), 2.1e6, &tuning));
+        assert_eq!(limit.max_rate(second(29.0), 1e6), 2.1e6);
+        limit.on_congestion(second(20.0), 1e6, &tuning);
+        assert_eq!(limit.max_rate(second(21.0), 1e6), 1.1e6);
+    }
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the controller does, and the rules by which it decides. The first rule of its state that applies
+//! to a sample gives the verdict.
+
+use super::dip::{Dip, Shown};
+use super::external::Drain;
+use super::losses::Ratio;
+use super::probe::{Found, Probe};
+use super::sample::Sample;
+use super::{Auto, BELOW_LOSS, FULL_PACKET, GROWING};
+use crate::time::{Duration, Instant, serialization_time};
+
+/// A queueing delay of this many times the mean shows a queue.
+const QUEUE_FACTOR: u32 = 2;
+/// The path is clear while the delay is below this part of a packet's serialization time, or below the
+/// jitter of schedulers. Where the delay varies by less, a queue shows at once.
+const CLEAR_PART: f64 = 0.2;
+const SCHEDULING_JITTER: Duration = Duration::from_micros(500);
+
+/// What the controller does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum State {
+    /// Nothing is known: rate and window double until packets are queued.
+    Startup { window: usize },
+    /// The estimate follows the delivery rate and grows, and the pacing rate corrects the queue.
+    Track,
+    /// The rate is reduced for a moment, to measure the loss of the uncongested path.
+    Dip(Dip),
+    /// The rate is raised for a moment, to find whether the delay is that of our own queue.
+    Probe(Probe),
+    /// Nothing is sent for a moment, to measure the delay of others.
+    Drain(Drain),
+    /// Others fill the queue: the rate grows and falls as that of a TCP.
+    Compete,
+}
+
+/// A decision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Verdict {
+    /// The estimate stays as it is.
+    Hold,
+    /// The window doubles, and the rate rises to this one.
+    Double { rate: f64 },
+    /// The state is Track, with this estimate in bits per second.
+    Track { estimate: f64 },
+    /// The estimate moves towards this rate by this part of the difference.
+    /// `is_unusual`: the queue is longer than jitter explains.
+    Follow { rate: f64, gain: f64, is_unusual: bool },
+    /// The estimate grows, by more with each round in a row that finds the queue empty, up to twice this
+    /// capacity.
+    /// `is_clear`: no queue is near.
+    Grow { capacity: f64, is_empty: bool, is_clear: bool },
+    /// The estimate grows by this much.
+    Add { rate: f64 },
+    /// A queue overflowed; the estimate falls to this rate, which is its limit for a while.
+    Cut { rate: f64 },
+    /// A queue overflowed that others fill; this rate arrived.
+    BackOff { delivered: f64 },
+    /// A test begins: of these losses at this estimate,
+    Dip { estimate: f64, before: Ratio },
+    /// of the rate,
+    Probe,
+    /// of the delay, of packets that leave the path within this time.
+    Drain { time: Duration },
+    /// A download fills the queue.
+    Compete,
+}
+
+/// What a test showed that ended with the sample.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Dip(Shown),
+    Probe(Found),
+}
+
+/// What a rule sees.
+pub(super) struct View<'a> {
+    pub(super) auto: &'a Auto,
+    pub(super) now: Instant,
+    pub(super) sample: &'a Sample,
+    /// Target queue in bytes.
+    pub(super) target: f64,
+    /// Delivery rate without excess losses.
+    pub(super) capacity: f64,
+    /// The controller, not the application, limited the rate.
+    pub(super) limited: bool,
+    pub(super) ended: Option<Ended>,
+}
+
+/// A rule of one state.
+pub(super) struct Rule {
+    pub(super) state: &'static str,
+    /// Its condition in words.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
+    pub(super) when: &'static str,
+    /// Its verdict in words.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
+    pub(super) then: &'static str,
+    applies: fn(&View<'_>) -> bool,
+    verdict: fn(&View<'_>) -> Verdict,
+}
+
+const fn rule(
+    state: &'static str,
+    when: &'static str,
+    then: &'static str,
+    applies: fn(&View<'_>) -> bool,
+    verdict: fn(&View<'_>) -> Verdict,
+) -> Rule {
+    Rule { state, when, then, applies, verdict }
+}
+
+/// The rules, in order.
+pub(super) const RULES: &[Rule] = &[
+    rule(
+        "Startup",
+        "a queue of two targets stands and grows",
+        "track the delivery rate",
+        |v| v.queue() > 2.0 && v.queue_grows(),
+        |v| Verdict::Track { estimate: v.capacity },
+    ),
+    rule("Startup", "more is lost than the baseline", "dip", |v| v.loses(), |v| v.dip()),
+    rule(
+        "Startup",
+        "the controller limited the rate",
+        "double rate and window",
+        |v| v.limited,
+        |v| Verdict::Double { rate: 2.0 * v.capacity },
+    ),
+    rule(
+        "Dip",
+        "fewer packets were lost",
+        "cut to what arrived",
+        |v| v.delivered().is_some(),
+        |v| Verdict::Cut { rate: BELOW_LOSS * v.auto.estimate * v.delivered().unwrap_or(1.0) },
+    ),
+    rule(
+        "Dip",
+        "many packets were lost still",
+        "dip to half of that",
+        |v| v.rising().is_some(),
+        |v| Verdict::Dip { estimate: v.auto.estimate, before: v.rising().unwrap_or_default() },
+    ),
+    rule("Dip", "it ended", "track as before", |v| v.ended.is_some(), |v| v.track()),
+    rule(
+        "Probe",
+        "as much more arrived",
+        "track the higher rate",
+        |v| v.room().is_some(),
+        |v| Verdict::Track { estimate: v.room().unwrap_or_default().max(v.auto.estimate) },
+    ),
+    rule("Probe", "it ended", "track as before", |v| v.ended.is_some(), |v| v.track()),
+    rule(
+        "Track",
+        "more is lost than the baseline, behind a queue of others",
+        "compete",
+        |v| v.is_external() && v.loses(),
+        |_| Verdict::Compete,
+    ),
+    rule(
+        "Track",
+        "the delay stays although the rate fell",
+        "drain",
+        |v| v.delay_persists(),
+        |v| v.drain(),
+    ),
+    rule(
+        "Track",
+        "the delay of others was measured long ago",
+        "drain",
+        |v| v.limited && v.is_steady() && v.auto.external.is_old(v.now),
+        |v| v.drain(),
+    ),
+    rule(
+        "Track",
+        "rates vary, and a delay limits the estimate",
+        "probe",
+        |v| v.may_probe(),
+        |_| Verdict::Probe,
+    ),
+    rule(
+        "Track",
+        "every packet was queued",
+        "follow the delivery rate",
+        |v| v.sample.never_empty,
+        |v| v.follow(),
+    ),
+    rule("Track", "more is lost than the baseline", "dip", |v| v.loses(), |v| v.dip()),
+    rule("Track", "the queue is at its target", "hold", |v| v.queue() > 1.0, |_| Verdict::Hold),
+    rule(
+        "Track",
+        "the controller limited the rate for a round",
+        "grow",
+        |v| v.round_passed(),
+        |v| v.grow(),
+    ),
+    rule(
+        "Compete",
+        "the queue of others is gone",
+        "track as before",
+        |v| !v.is_external(),
+        |v| v.track(),
+    ),
+    rule(
+        "Compete",
+        "more is lost than the baseline",
+        "back off",
+        |v| v.overflowed(),
+        |v| Verdict::BackOff { delivered: v.auto.estimate * (1.0 - v.sample.losses.value()) },
+    ),
+    rule(
+        "Compete",
+        "the delay of others was measured long ago",
+        "drain",
+        |v| v.auto.external.is_old(v.now),
+        |v| v.drain(),
+    ),
+    rule(
+        "Compete",
+        "the controller limited the rate for a round",
+        "add packets",
+        |v| v.round_passed(),
+        |v| v.add(),
+    ),
+];
+
+/// Decides on a sample.
+pub(super) fn decide(view: &View<'_>) -> Verdict {
+    let state = view.auto.state.name();
+    let rule = RULES.iter().find(|rule| rule.state == state && (rule.applies)(view));
+    rule.map_or(Verdict::Hold, |rule| (rule.verdict)(view))
+}
+
+impl State {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Startup { .. } => "Startup",
+            Self::Track => "Track",
+            Self::Dip(_) => "Dip",
+            Self::Probe(_) => "Probe",
+            Self::Drain(_) => "Drain",
+            Self::Compete => "Compete",
+        }
+    }
+}
+
+impl View<'_> {
+    /// The standing queue, in targets.
+    pub(super) fn queue(&self) -> f64 {
+        self.sample.standing_bytes / self.target
+    }
+
+    /// Whether packets arrive more slowly than they were sent.
+    fn queue_grows(&self) -> bool {
+        self.sample.delivery_rate < GROWING * self.sample.send_rate
+    }
+
+    fn track(&self) -> Verdict {
+        Verdict::Track { estimate: self.auto.estimate }
+    }
+
+    fn follow(&self) -> Verdict {
+        let Self { auto, capacity, .. } = self;
+        let dropped = *capacity < auto.tuning.sudden_drop * auto.estimate
+            && (self.is_steady() || self.queue_grows());
+        let gain = if dropped { 1.0 } else { auto.tuning.follow_gain };
+        // Packets that arrive faster than they were sent had been queued, or others made room for them.
+        let most = auto.estimate.max(auto.pacing_rate());
+        let most = if self.is_steady() { most } else { f64::INFINITY };
+        let is_unusual = self.sample.queueing_delay > auto.jitter.mean() * QUEUE_FACTOR;
+        Verdict::Follow { rate: capacity.min(most), gain, is_unusual }
+    }
+
+    fn grow(&self) -> Verdict {
+        let clear = self.auto.packet_time().mul_f64(CLEAR_PART).max(SCHEDULING_JITTER);
+        let is_wire = self.auto.jitter.long_term_deviation() < SCHEDULING_JITTER;
+        Verdict::Grow {
+            capacity: self.capacity,
+            is_empty: self.queue() < 0.5,
+            is_clear: is_wire || self.sample.total_delay < clear,
+        }
+    }
+
+    fn drain(&self) -> Verdict {
+        let auto = self.auto;
+        let slowest = auto.pacing_rate().min(self.sample.delivery_rate);
+        let own = serialization_time(auto.outstanding_bytes, slowest as u64);
+        Verdict::Drain { time: own.max(auto.external.delay() + auto.jitter.mean()) }
+    }
+
+    fn loses(&self) -> bool {
+        self.limited && self.auto.losses.suspicion(self.now, &self.auto.tuning).is_some()
+    }
+
+    fn dip(&self) -> Verdict {
+        let auto = self.auto;
+        // In Startup the estimate is twice what was sent.
+        let most = if auto.is_starting() { self.sample.delivery_rate } else { f64::INFINITY };
+        let before = auto.losses.suspicion(self.now, &auto.tuning).unwrap_or_default();
+        Verdict::Dip { estimate: auto.estimate.min(most), before }
+    }
+
+    /// Whether the delivery rate varies little: the path has no jitter.
+    fn is_steady(&self) -> bool {
+        self.auto.noise.get() <= self.auto.tuning.rate_noise
+    }
+
+    fn round_passed(&self) -> bool {
+        let since = self.now.since(self.auto.times.last_growth);
+        self.limited && since >= self.auto.feedback_time()
+    }
+
+    /// Whether more was lost than the path loses by chance: a TCP answers each loss.
+    fn overflowed(&self) -> bool {
+        // The packets were sent after the last answer.
+        let since_answer = self.sample.since.since(self.auto.times.last_backoff);
+        let is_new = since_answer >= self.auto.feedback_time();
+        let Ratio { lost, packets } = self.sample.losses;
+        let expected = self.auto.losses.baseline() * packets;
+        is_new && lost > expected + self.auto.tuning.significant * expected.sqrt()
+    }
+
+    /// A TCP's growth by packets per round trip, of as many as suit its reduction (RFC 9438, section 4.3),
+    /// over one of our rounds.
+    fn add(&self) -> Verdict {
+        let Self { auto, .. } = self;
+        let packets = 3.0 * (1.0 - auto.tuning.backoff) / (1.0 + auto.tuning.backoff);
+        let bits = packets * 8.0 * FULL_PACKET as f64;
+        let round_trip = (auto.feedback.min_rtt() + auto.external.delay()).as_secs_f64();
+        let round = auto.feedback_time().as_secs_f64();
+        Verdict::Add { rate: bits * round / round_trip.powi(2) }
+    }
+
+    fn delivered(&self) -> Option<f64> {
+        match self.ended {
+            Some(Ended::Dip(Shown::Congestion { delivered })) => Some(delivered),
+            _ => None,
+        }
+    }
+
+    fn rising(&self) -> Option<Ratio> {
+        match self.ended {
+            Some(Ended::Dip(Shown::Rising(losses))) => Some(losses),
+            _ => None,
+        }
+    }
+
+    fn room(&self) -> Option<f64> {
+        match self.ended {
+            Some(Ended::Probe(Found::Room { rate, .. })) => Some(rate),
+            _ => None,
+        }
+    }
+
+    fn is_external(&self) -> bool {
+        self.auto.external.may_be_download(&self.auto.tuning)
+    }
+
+    fn probe_is_due(&self) -> bool {
+        self.auto.probes.is_due(self.now) && self.sample.since >= self.auto.times.draining_until
+    }
+
+    fn delay_persists(&self) -> bool {
+        let Self { auto, sample, now, .. } = self;
+        let delay = auto.jitter.mean().min(sample.queueing_delay);
+        !self.queue_grows() && auto.external.persists(*now, delay, auto.feedback_time())
+    }
+
+    fn may_probe(&self) -> bool {
+        // A path that became slow looks irregular, too.
+        let is_limited = self.limited && self.queue() > 0.5 && !self.queue_grows();
+        !self.is_steady() && is_limited && self.probe_is_due() && !self.loses()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of rules as the documentation has it.
+    fn table() -> String {
+        let row = |rule: &Rule| format!("| {} | {} | {} |\n", rule.state, rule.when, rule.then);
+        let head = "| state | if | verdict |\n|---|---|---|\n";
+        head.to_owned() + &RULES.iter().map(row).collect::<String>()
+    }
+
+    #[test]
+    fn the_rules_in_docs_are_those_of_this_code() {
+        let page = include_str!("../../../../../docs/explanation/rate-control.md");
+        assert!(page.contains(&table()), "the page must have this table:\n{}", table());
+    }
+}
