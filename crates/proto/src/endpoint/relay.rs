@@ -119,9 +119,8 @@ impl Endpoint {
     ) -> Result<LinkId, SetupError> {
         // The packets that carry its packets are marked instead.
         let (rate, marking) = (Rate::BackPressure, None);
-        let in_flight_bytes = WINDOW;
         let default = RadioConfig::default();
-        let config = RadioConfig { rate, in_flight_bytes, marking, ..default };
+        let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking, ..default };
         let radio = self.take_vacant_radio(config);
         self.radios[radio].make_relayed(WINDOW);
         let config = LinkConfig {

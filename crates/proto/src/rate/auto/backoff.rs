@@ -32,7 +32,12 @@ impl Backoff {
     }
 
     pub(super) fn fail(&mut self, now: Instant, tuning: &Tuning) {
-        self.rest = (self.rest * 2).clamp(tuning.min_rest(), tuning.max_rest());
+        self.fail_within(now, tuning.min_rest(), tuning.max_rest());
+    }
+
+    /// The same with other limits of the rest.
+    pub(super) fn fail_within(&mut self, now: Instant, least: Duration, most: Duration) {
+        self.rest = (self.rest * 2).clamp(least, most);
         self.next = now + self.rest;
     }
 }

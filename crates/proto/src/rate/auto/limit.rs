@@ -25,10 +25,7 @@ impl Limit {
             self.attempts = Backoff::default();
         }
         self.rate = rate;
-        self.attempts.fail(
-            now,
-            &Tuning { min_rest: tuning.min_rest / 4.0, max_rest: tuning.max_rest / 2.0, ..*tuning },
-        );
+        self.attempts.fail_within(now, tuning.min_rest() / 4, tuning.max_rest() / 2);
     }
 
     /// The highest rate to which an estimate may grow at once.

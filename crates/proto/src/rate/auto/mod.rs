@@ -204,6 +204,11 @@ impl Auto {
         }
     }
 
+    /// The delay that a sample shows beyond the external one and that is not only momentary.
+    fn lasting_delay(&self, sample: &Sample) -> Duration {
+        self.jitter.mean().min(sample.queueing_delay)
+    }
+
     /// Target queue in bytes at this rate.
     fn target(&self, rate: f64) -> f64 {
         (self.tuning.target_packets * FULL_PACKET as f64).max(rate * self.tuning.target_time / 8.0)
@@ -234,7 +239,7 @@ impl Auto {
         let delivered = excess.map_or(1.0, |excess| self.losses.delivered(excess.value()));
         let capacity = (sample.delivery_rate * delivered).min(MAX_RATE);
         if self.state == State::Track {
-            let delay = self.jitter.mean().min(sample.queueing_delay);
+            let delay = self.lasting_delay(sample);
             self.external.on_sample(now, capacity.min(self.estimate), self.estimate, delay);
         }
         let ended = self.advance_test(now, sample, limited);

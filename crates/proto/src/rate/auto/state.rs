@@ -96,139 +96,91 @@ pub(super) struct Rule {
     /// Its verdict in words.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
     pub(super) then: &'static str,
-    applies: fn(&View<'_>) -> bool,
-    verdict: fn(&View<'_>) -> Verdict,
+    /// The verdict, if the condition holds.
+    decide: fn(&View<'_>) -> Option<Verdict>,
 }
 
 const fn rule(
     state: &'static str,
     when: &'static str,
     then: &'static str,
-    applies: fn(&View<'_>) -> bool,
-    verdict: fn(&View<'_>) -> Verdict,
+    decide: fn(&View<'_>) -> Option<Verdict>,
 ) -> Rule {
-    Rule { state, when, then, applies, verdict }
+    Rule { state, when, then, decide }
 }
 
 /// The rules, in order.
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "Startup",
-        "a queue of two targets stands and grows",
-        "track the delivery rate",
-        |v| v.queue() > 2.0 && v.queue_grows(),
-        |v| Verdict::Track { estimate: v.capacity },
-    ),
-    rule("Startup", "more is lost than the baseline", "dip", |v| v.loses(), |v| v.dip()),
-    rule(
-        "Startup",
-        "the controller limited the rate",
-        "double rate and window",
-        |v| v.limited,
-        |v| Verdict::Double { rate: 2.0 * v.capacity },
-    ),
-    rule(
-        "Dip",
-        "fewer packets were lost",
-        "cut to what arrived",
-        |v| v.delivered().is_some(),
-        |v| Verdict::Cut { rate: BELOW_LOSS * v.auto.estimate * v.delivered().unwrap_or(1.0) },
-    ),
-    rule(
-        "Dip",
-        "many packets were lost still",
-        "dip to half of that",
-        |v| v.rising().is_some(),
-        |v| Verdict::Dip { estimate: v.auto.estimate, before: v.rising().unwrap_or_default() },
-    ),
-    rule("Dip", "it ended", "track as before", |v| v.ended.is_some(), |v| v.track()),
-    rule(
-        "Probe",
-        "as much more arrived",
-        "track the higher rate",
-        |v| v.room().is_some(),
-        |v| Verdict::Track { estimate: v.room().unwrap_or_default().max(v.auto.estimate) },
-    ),
-    rule("Probe", "it ended", "track as before", |v| v.ended.is_some(), |v| v.track()),
-    rule(
-        "Track",
-        "more is lost than the baseline, behind a queue of others",
-        "compete",
-        |v| v.is_external() && v.loses(),
-        |_| Verdict::Compete,
-    ),
-    rule(
-        "Track",
-        "the delay stays although the rate fell",
-        "drain",
-        |v| v.delay_persists(),
-        |v| v.drain(),
-    ),
-    rule(
-        "Track",
-        "the delay of others was measured long ago",
-        "drain",
-        |v| v.limited && v.is_steady() && v.auto.external.is_old(v.now),
-        |v| v.drain(),
-    ),
-    rule(
-        "Track",
-        "rates vary, and a delay limits the estimate",
-        "probe",
-        |v| v.may_probe(),
-        |_| Verdict::Probe,
-    ),
-    rule(
-        "Track",
-        "every packet was queued",
-        "follow the delivery rate",
-        |v| v.sample.never_empty,
-        |v| v.follow(),
-    ),
-    rule("Track", "more is lost than the baseline", "dip", |v| v.loses(), |v| v.dip()),
-    rule("Track", "the queue is at its target", "hold", |v| v.queue() > 1.0, |_| Verdict::Hold),
-    rule(
-        "Track",
-        "the controller limited the rate for a round",
-        "grow",
-        |v| v.round_passed(),
-        |v| v.grow(),
-    ),
-    rule(
-        "Compete",
-        "the queue of others is gone",
-        "track as before",
-        |v| !v.is_external(),
-        |v| v.track(),
-    ),
-    rule(
-        "Compete",
-        "more is lost than the baseline",
-        "back off",
-        |v| v.overflowed(),
-        |v| Verdict::BackOff { delivered: v.auto.estimate * (1.0 - v.sample.losses.value()) },
-    ),
-    rule(
-        "Compete",
-        "the delay of others was measured long ago",
-        "drain",
-        |v| v.auto.external.is_old(v.now),
-        |v| v.drain(),
-    ),
-    rule(
-        "Compete",
-        "the controller limited the rate for a round",
-        "add packets",
-        |v| v.round_passed(),
-        |v| v.add(),
-    ),
+    rule("Startup", "a queue of two targets stands and grows", "track the delivery rate", |v| {
+        let stands = v.queue() > 2.0 && v.queue_grows();
+        stands.then_some(Verdict::Track { estimate: v.capacity })
+    }),
+    rule("Startup", "more is lost than the baseline", "dip", |v| v.dip()),
+    rule("Startup", "the controller limited the rate", "double rate and window", |v| {
+        v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity })
+    }),
+    rule("Dip", "fewer packets were lost", "cut to what arrived", |v| match v.ended {
+        Some(Ended::Dip(Shown::Congestion { delivered })) => {
+            Some(Verdict::Cut { rate: BELOW_LOSS * v.auto.estimate * delivered })
+        }
+        _ => None,
+    }),
+    rule("Dip", "many packets were lost still", "dip to half of that", |v| match v.ended {
+        Some(Ended::Dip(Shown::Rising(before))) => {
+            Some(Verdict::Dip { estimate: v.auto.estimate, before })
+        }
+        _ => None,
+    }),
+    rule("Dip", "it ended", "track as before", |v| v.ended.is_some().then(|| v.track())),
+    rule("Probe", "as much more arrived", "track the higher rate", |v| match v.ended {
+        Some(Ended::Probe(Found::Room { rate, .. })) => {
+            Some(Verdict::Track { estimate: rate.max(v.auto.estimate) })
+        }
+        _ => None,
+    }),
+    rule("Probe", "it ended", "track as before", |v| v.ended.is_some().then(|| v.track())),
+    rule("Track", "more is lost than the baseline, behind a queue of others", "compete", |v| {
+        (v.is_external() && v.suspicion().is_some()).then_some(Verdict::Compete)
+    }),
+    rule("Track", "the delay stays although the rate fell", "drain", |v| {
+        v.delay_persists().then(|| v.drain())
+    }),
+    rule("Track", "the delay of others was measured long ago", "drain", |v| {
+        (v.limited && v.is_steady() && v.auto.external.is_old(v.now)).then(|| v.drain())
+    }),
+    rule("Track", "rates vary, and a delay limits the estimate", "probe", |v| {
+        v.may_probe().then_some(Verdict::Probe)
+    }),
+    rule("Track", "every packet was queued", "follow the delivery rate", |v| {
+        v.sample.never_empty.then(|| v.follow())
+    }),
+    rule("Track", "more is lost than the baseline", "dip", |v| v.dip()),
+    rule("Track", "the queue is at its target", "hold", |v| {
+        (v.queue() > 1.0).then_some(Verdict::Hold)
+    }),
+    rule("Track", "the controller limited the rate for a round", "grow", |v| {
+        v.round_passed().then(|| v.grow())
+    }),
+    rule("Compete", "the queue of others is gone", "track as before", |v| {
+        (!v.is_external()).then(|| v.track())
+    }),
+    rule("Compete", "more is lost than the baseline", "back off", |v| {
+        let delivered = v.auto.estimate * (1.0 - v.sample.losses.value());
+        v.overflowed().then_some(Verdict::BackOff { delivered })
+    }),
+    rule("Compete", "the delay of others was measured long ago", "drain", |v| {
+        v.auto.external.is_old(v.now).then(|| v.drain())
+    }),
+    rule("Compete", "the controller limited the rate for a round", "add packets", |v| {
+        v.round_passed().then(|| v.add())
+    }),
 ];
 
 /// Decides on a sample.
 pub(super) fn decide(view: &View<'_>) -> Verdict {
     let state = view.auto.state.name();
-    let rule = RULES.iter().find(|rule| rule.state == state && (rule.applies)(view));
-    rule.map_or(Verdict::Hold, |rule| (rule.verdict)(view))
+    let mut rules = RULES.iter().filter(|rule| rule.state == state);
+    rules.find_map(|rule| (rule.decide)(view)).unwrap_or(Verdict::Hold)
 }
 
 impl State {
@@ -288,16 +240,18 @@ impl View<'_> {
         Verdict::Drain { time: own.max(auto.external.delay() + auto.jitter.mean()) }
     }
 
-    fn loses(&self) -> bool {
-        self.limited && self.auto.losses.suspicion(self.now, &self.auto.tuning).is_some()
+    /// The losses, if they may be congestion.
+    fn suspicion(&self) -> Option<Ratio> {
+        let auto = self.auto;
+        self.limited.then(|| auto.losses.suspicion(self.now, &auto.tuning)).flatten()
     }
 
-    fn dip(&self) -> Verdict {
+    fn dip(&self) -> Option<Verdict> {
         let auto = self.auto;
         // In Startup the estimate is twice what was sent.
         let most = if auto.is_starting() { self.sample.delivery_rate } else { f64::INFINITY };
-        let before = auto.losses.suspicion(self.now, &auto.tuning).unwrap_or_default();
-        Verdict::Dip { estimate: auto.estimate.min(most), before }
+        let before = self.suspicion()?;
+        Some(Verdict::Dip { estimate: auto.estimate.min(most), before })
     }
 
     /// Whether the delivery rate varies little: the path has no jitter.
@@ -331,27 +285,6 @@ impl View<'_> {
         Verdict::Add { rate: bits * round / round_trip.powi(2) }
     }
 
-    fn delivered(&self) -> Option<f64> {
-        match self.ended {
-            Some(Ended::Dip(Shown::Congestion { delivered })) => Some(delivered),
-            _ => None,
-        }
-    }
-
-    fn rising(&self) -> Option<Ratio> {
-        match self.ended {
-            Some(Ended::Dip(Shown::Rising(losses))) => Some(losses),
-            _ => None,
-        }
-    }
-
-    fn room(&self) -> Option<f64> {
-        match self.ended {
-            Some(Ended::Probe(Found::Room { rate, .. })) => Some(rate),
-            _ => None,
-        }
-    }
-
     fn is_external(&self) -> bool {
         self.auto.external.may_be_download(&self.auto.tuning)
     }
@@ -362,14 +295,14 @@ impl View<'_> {
 
     fn delay_persists(&self) -> bool {
         let Self { auto, sample, now, .. } = self;
-        let delay = auto.jitter.mean().min(sample.queueing_delay);
-        !self.queue_grows() && auto.external.persists(*now, delay, auto.feedback_time())
+        let (delay, time) = (auto.lasting_delay(sample), auto.feedback_time());
+        !self.queue_grows() && auto.external.persists(*now, delay, time)
     }
 
     fn may_probe(&self) -> bool {
         // A path that became slow looks irregular, too.
         let is_limited = self.limited && self.queue() > 0.5 && !self.queue_grows();
-        !self.is_steady() && is_limited && self.probe_is_due() && !self.loses()
+        !self.is_steady() && is_limited && self.probe_is_due() && self.suspicion().is_none()
     }
 }
 
