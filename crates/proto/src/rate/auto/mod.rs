@@ -72,6 +72,8 @@ pub struct Auto {
     was_limited: bool,
     /// Consecutive growth steps that found spare capacity.
     spare_rounds: u32,
+    /// Consecutive probes that found room.
+    rooms: u32,
     measurement: Option<Measurement>,
     feedback: Feedback,
     jitter: Jitter,
@@ -139,13 +141,14 @@ impl Auto {
     pub fn new(tuning: Tuning) -> Self {
         Self {
             tuning,
-            state: State::Startup { window: FIRST_WINDOW },
+            state: State::Startup { window: FIRST_WINDOW, delivered: 0.0 },
             estimate: tuning.first_rate,
             missing_bytes: 0.0,
             times: Times::default(),
             held_back: false,
             was_limited: false,
             spare_rounds: 0,
+            rooms: 0,
             measurement: None,
             feedback: Feedback::new(),
             jitter: Jitter::default(),
@@ -172,7 +175,7 @@ impl Auto {
         match self.state {
             State::Startup { .. } | State::Compete => self.estimate,
             State::Dip(dip) => self.estimate * dip.gain,
-            State::Probe(_) => self.estimate * self.tuning.probe_gain,
+            State::Probe(probe) => self.estimate * probe.gain,
             // Our own packets must not fill the queue again before it is measured.
             State::Drain(_) => self.estimate / 2.0,
             State::Track => {
@@ -197,7 +200,7 @@ impl Auto {
         let time = self.feedback_time().as_secs_f64();
         let window = (self.pacing_rate() * time / 8.0) as usize + 2 * FULL_PACKET;
         match self.state {
-            State::Startup { window: max } => window.min(max),
+            State::Startup { window: max, .. } => window.min(max),
             // The window must not hold back what shows whether there is room.
             State::Probe(_) => 2 * window,
             _ => window,
@@ -258,6 +261,17 @@ impl Auto {
     /// Adds a sample to the test in progress. Returns what it showed if it ended.
     fn advance_test(&mut self, now: Instant, sample: &Sample, limited: bool) -> Option<Ended> {
         match &mut self.state {
+            // A round of Startup is a probe, too: a delay at which as much more arrives is no queue of ours.
+            State::Startup { delivered, .. } if limited => {
+                let before = std::mem::replace(delivered, sample.delivery_rate);
+                let is_more = sample.send_rate > self.tuning.probe_gain * before && before > 0.0;
+                let arrived = sample.delivery_rate * (1.0 - sample.losses.value());
+                if sample.never_empty && is_more && arrived > GROWING * sample.send_rate {
+                    let packet = serialization_time(FULL_PACKET, sample.delivery_rate as u64);
+                    self.external.on_room(sample.total_delay.saturating_sub(packet));
+                }
+                None
+            }
             State::Dip(dip) => {
                 dip.add(now, sample, limited, &mut self.losses, &self.tuning).map(Ended::Dip)
             }
@@ -266,9 +280,13 @@ impl Auto {
                 match found {
                     Found::Room { delay, .. } => {
                         self.probes.succeed(now);
+                        self.rooms = self.rooms.saturating_add(1);
                         self.external.on_room(delay.saturating_sub(self.packet_time()));
                     }
-                    Found::Limit => self.probes.fail(now, &self.tuning),
+                    Found::Limit => {
+                        self.rooms = 0;
+                        self.probes.fail(now, &self.tuning);
+                    }
                     Found::Nothing => self.probes.postpone(now, &self.tuning),
                 }
                 Some(Ended::Probe(found))
@@ -283,7 +301,7 @@ impl Auto {
             Verdict::Hold => {}
             Verdict::Double { rate } => {
                 self.estimate = self.estimate.max(rate);
-                if let State::Startup { window } = &mut self.state {
+                if let State::Startup { window, .. } = &mut self.state {
                     *window = window.saturating_mul(2);
                 }
             }
@@ -342,7 +360,10 @@ impl Auto {
                 let delay = self.jitter.mean() + self.external.delay();
                 let deviation = self.jitter.long_term_deviation();
                 let time = self.feedback_time();
-                self.state = State::Probe(Probe::begin(now, self.estimate, time, delay, deviation));
+                let (rooms, tuning) = (self.rooms, &self.tuning);
+                let probe =
+                    Probe::begin(now, self.estimate, time, delay, deviation, rooms, tuning);
+                self.state = State::Probe(probe);
             }
             Verdict::Drain { time } => {
                 let competes = self.state == State::Compete;

@@ -7,20 +7,25 @@ use super::sample::Sample;
 use super::tuning::Tuning;
 use crate::time::{Duration, Instant};
 
-/// A probe lasts this many times the deviation of the delay, which blurs the rate, within a limit.
-const DEVIATIONS: u32 = 100;
+/// A probe lasts this many times the deviation of the delay, which blurs the rate, over the part that is
+/// sent in addition, within a limit.
+const DEVIATIONS: f64 = 25.0;
 const MAX_TIME: Duration = Duration::from_secs(1);
 /// A delay that rises by this many deviations, and by the least rise, ends a probe.
 const RISE_DEVIATIONS: u32 = 3;
 const MIN_RISE: Duration = Duration::from_millis(3);
+/// The highest rate of a probe, as a multiple of the estimate.
+const MAX_GAIN: f64 = 2.0;
+
 /// A probe in progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Probe {
     /// When reports begin to show the higher rate, and when they have shown enough of it.
     from: Instant,
     until: Instant,
-    /// The estimate before, in bits per second.
+    /// The estimate before, in bits per second, and the rate as a multiple of it.
     before: f64,
+    pub(super) gain: f64,
     /// The queueing delay that ends it.
     max_delay: Duration,
     /// Bytes, and the times in seconds over which they were sent and arrived.
@@ -46,19 +51,25 @@ pub(super) enum Found {
 }
 
 impl Probe {
-    /// `delay` is the present queueing delay, and `deviation` that of it.
+    /// `delay` is the present queueing delay, and `deviation` that of it. `rooms`: the probes in a row
+    /// that found room; each doubles what the next sends in addition.
     pub(super) fn begin(
         now: Instant,
         estimate: f64,
         feedback_time: Duration,
         delay: Duration,
         deviation: Duration,
+        rooms: u32,
+        tuning: &Tuning,
     ) -> Self {
         let from = now + feedback_time;
+        let more = ((tuning.probe_gain - 1.0) * f64::from(rooms).exp2()).min(MAX_GAIN - 1.0);
+        let blurred = deviation.mul_f64(DEVIATIONS / more).min(MAX_TIME);
         Self {
             from,
-            until: from + (feedback_time * 2).max((deviation * DEVIATIONS).min(MAX_TIME)),
+            until: from + (feedback_time * 2).max(blurred),
             before: estimate,
+            gain: 1.0 + more,
             max_delay: delay + (deviation * RISE_DEVIATIONS).max(MIN_RISE),
             bytes: 0.0,
             delivered: 0.0,
@@ -98,7 +109,7 @@ impl Probe {
         let sent = self.bytes * 8.0 / self.sent_seconds;
         let rate = self.delivered * 8.0 / self.seconds;
         // The window or the application may have allowed less.
-        if sent < self.before * (1.0 + (tuning.probe_gain - 1.0) / 4.0) {
+        if sent < self.before * (1.0 + (self.gain - 1.0) / 4.0) {
             return Some(Found::Nothing);
         }
         if rate < self.before + tuning.probe_delivered * (sent - self.before) {
@@ -141,7 +152,7 @@ mod tests {
     /// Probes a path at 10 Mbps whose delay is 8 ms, with samples every 10 ms.
     fn probe(samples: impl Iterator<Item = Sample>, limited: bool) -> Found {
         let ms = Duration::from_millis;
-        let mut probe = Probe::begin(Instant(0), 10e6, ms(20), ms(8), ms(1));
+        let mut probe = Probe::begin(Instant(0), 10e6, ms(20), ms(8), ms(1), 0, &Tuning::default());
         let mut times = (1..).map(|n| Instant(0) + ms(10 * n));
         let tuning = Tuning::default();
         let mut samples = samples.map_while(|sample| Some((times.next()?, sample)));

@@ -21,7 +21,8 @@ const SCHEDULING_JITTER: Duration = Duration::from_micros(500);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum State {
     /// Nothing is known: rate and window double until packets are queued.
-    Startup { window: usize },
+    /// `delivered`: the delivery rate of the last round in bits per second, zero before the first.
+    Startup { window: usize, delivered: f64 },
     /// The estimate follows the delivery rate and grows, and the pacing rate corrects the queue.
     Track,
     /// The rate is reduced for a moment, to measure the loss of the uncongested path.
