@@ -152,6 +152,7 @@ impl Endpoint {
                 Timer::Silent(link) => self.on_silent_timer(now, link),
                 Timer::Loss(link) => {
                     let outcome = self.links[link].sent_packets.on_timer(now);
+                    self.links[link].on_timer_losses(&outcome);
                     self.apply_outcome(now, link, outcome);
                 }
                 Timer::Stall(link) => self.mark_stalled(now, link),
@@ -350,10 +351,11 @@ impl Endpoint {
             state.received_packets.entry(header.link).or_insert_with(ReceivedPackets::new);
         let gap = number != received.expected();
         let trigger = AckTrigger { ack_soon: header.ack_soon, gap };
+        let overtaken = number < received.expected();
         received.insert(arrived, number);
         if let Some(clock) = clock {
             state.clock.on_packet(arrived, clock);
-            received.on_clock(arrived, clock);
+            received.on_clock(arrived, clock, overtaken);
         }
         received.via = Some(link);
         let carries =

@@ -85,6 +85,8 @@ pub(crate) struct Link {
     /// Paces packets by the peer's reports; `None` if the configuration does not ask for that.
     /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
+    /// Losses that no report to the controller has counted yet.
+    uncounted: Uncounted,
     pub(crate) headroom: Headroom,
     /// The lowest priority of recent messages.
     lowest_priority: RecentPriority,
@@ -101,6 +103,23 @@ pub(crate) struct Link {
     /// clocks, which is the same for all links to the peer.
     pub(crate) one_way_micros: Option<u32>,
     pub(crate) stats: LinkStats,
+}
+
+/// Losses that became known without a report to the controller: by a timer, or by an acknowledgement
+/// without the newest packet, as that of a late one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Uncounted {
+    lost: u64,
+    loss_rows: u64,
+    losses_undone: u64,
+}
+
+impl Uncounted {
+    fn add(&mut self, outcome: &Outcome) {
+        self.lost += outcome.lost_packets;
+        self.loss_rows += outcome.loss_rows;
+        self.losses_undone += outcome.losses_undone;
+    }
 }
 
 /// A packet without messages in the kernel.
@@ -144,6 +163,7 @@ impl Link {
             alternate_remote: None,
             beacon_remote: None,
             controller: None,
+            uncounted: Uncounted::default(),
             headroom: Headroom::default(),
             lowest_priority: RecentPriority { priority: u8::MAX, at: Instant::default() },
             in_flight: InFlight::default(),
@@ -250,6 +270,7 @@ impl Link {
         if let Some(controller) = &mut self.controller {
             controller.on_new_session();
         }
+        self.uncounted = Uncounted::default();
         self.sent_packets =
             if self.via.is_some() { SentPackets::relayed() } else { SentPackets::new() };
         self.up = false;
@@ -291,14 +312,17 @@ impl Link {
     /// Updates the smoothed loss with packets whose outcome is known.
     pub(crate) fn update_loss(&mut self, outcome: &Outcome) {
         let Outcome { acked_packets: acked, lost_packets: lost, loss_rows, .. } = *outcome;
+        let undone = outcome.losses_undone;
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
             // More packets at once say no more about the present.
             for _ in 0..packets.min(LOSS_PACKETS) {
                 self.loss += (is_lost - self.loss) / LOSS_PACKETS as f64;
             }
         }
+        self.loss = (self.loss - undone as f64 / LOSS_PACKETS as f64).max(0.0);
         if !self.controller.as_ref().is_some_and(|it| it.fills_queue()) {
             self.redundancies.on_outcome(acked, lost, loss_rows);
+            self.redundancies.on_undone(undone);
         }
     }
 
@@ -321,6 +345,14 @@ impl Link {
         self.one_way_micros = Some(before.wrapping_add(change as u32));
     }
 
+    /// Counts packets that a timer declared lost, in the next report to the controller. Overdue
+    /// packets do not count: the link may be interrupted, or the path back.
+    pub(crate) fn on_timer_losses(&mut self, outcome: &Outcome) {
+        if !outcome.overdue {
+            self.uncounted.add(outcome);
+        }
+    }
+
     /// Passes an acknowledgement to the controller, if its packet had the peer's clock `time`.
     pub(crate) fn report_to_controller(
         &mut self,
@@ -329,20 +361,22 @@ impl Link {
         ack: &Ack,
         outcome: &Outcome,
     ) {
+        self.uncounted.add(outcome);
         let newest = outcome.newest.filter(|newest| !newest.paused);
         let inputs = self.controller.as_mut().zip(newest).zip(time);
         let Some(((controller, newest), time)) = inputs else { return };
         // The average time in our own kernel, which the peer's figures include.
         let in_kernel =
             outcome.kernel_time / u32::try_from(outcome.acked_packets).unwrap_or(u32::MAX).max(1);
+        let counted = std::mem::take(&mut self.uncounted);
         let report = Report {
             arrival_micros: time.wrapping_sub(ack.delay.as_micros() as u32),
             sent_bytes: newest.sent_bytes,
             sent_packets: newest.number,
             acked_packets: outcome.acked_packets,
-            lost_packets: outcome.lost_packets,
-            loss_rows: outcome.loss_rows,
-            spurious_losses: outcome.spurious_losses,
+            lost_packets: counted.lost,
+            loss_rows: counted.loss_rows,
+            spurious_losses: counted.losses_undone,
             queueing_delay: ack.waited.saturating_sub(in_kernel),
             min_queueing_delay: ack.least_waited.saturating_sub(in_kernel),
             since_sent: newest.since_sent,

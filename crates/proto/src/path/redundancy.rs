@@ -74,6 +74,11 @@ impl Redundancies {
         self.burst = (self.burst + grown).max(1.0);
     }
 
+    /// Packets that were counted as lost arrived after all.
+    pub(crate) fn on_undone(&mut self, packets: u64) {
+        self.loss = (self.loss - packets as f64 / LOSS_MEMORY).max(0.0);
+    }
+
     /// Whether [`Self::next`] returns `None` whatever the state of the link is, and earns nothing: to
     /// find that state takes time for each packet.
     pub(crate) fn needs_no_state(&self) -> bool {
@@ -132,6 +137,17 @@ mod tests {
     fn more_losses_need_more_copies() {
         let next = |loss| with_loss(loss).next(Instant(1), LINK).map(|it| it.copies);
         assert_eq!([0.0, 0.005, 0.02, 0.2, 0.9].map(next), [None, None, Some(1), Some(2), Some(2)]);
+    }
+
+    #[test]
+    fn losses_that_are_undone_need_no_copies() {
+        let mut state = Redundancies::default();
+        state.on_outcome(97, 3, 3);
+        assert!(state.loss > 0.01);
+        state.on_undone(3);
+        assert!(state.loss < 0.001, "{}", state.loss);
+        state.on_undone(100);
+        assert_eq!(state.loss, 0.0);
     }
 
     #[test]

@@ -3,4 +3,5 @@
 //! acknowledgements, round trips, loss detection.
 
 pub(crate) mod received;
+mod reorder;
 pub(crate) mod sent;

@@ -108,10 +108,15 @@ impl ReceivedPackets {
         self.numbers.insert(number);
     }
 
-    /// Records the arrival of a packet that the peer sent at `time` by its clock.
-    pub(crate) fn on_clock(&mut self, now: Instant, time: u32) {
+    /// Records the arrival of a packet that the peer sent at `time` by its clock. If later ones
+    /// overtook it, its delay is not that of a queue, which they would have met as well.
+    pub(crate) fn on_clock(&mut self, now: Instant, time: u32, overtaken: bool) {
         let delay = self.least_difference.on_packet(now, time);
-        self.on_queueing_delay(delay);
+        if overtaken {
+            self.delay_jumped = false;
+        } else {
+            self.on_queueing_delay(delay);
+        }
     }
 
     fn on_queueing_delay(&mut self, delay: Duration) {
@@ -312,6 +317,18 @@ mod tests {
         received.take_ack(Instant(0), 0, true).unwrap();
         received.plan_ack(Instant(1), 100, GAP);
         assert_eq!(received.ack_due(), Some(Instant(0) + ACK_SPACING));
+    }
+
+    #[test]
+    fn the_delay_of_an_overtaken_packet_is_not_that_of_a_queue() {
+        let mut received = ReceivedPackets::new();
+        for (at_ms, clock_us, overtaken) in [(0, 0, false), (51, 1000, true), (52, 50_000, false)] {
+            received.on_clock(Instant(at_ms * MS), clock_us, overtaken);
+        }
+        received.insert(Instant(52 * MS), 3);
+        received.plan_ack(Instant(52 * MS), 100, GAP);
+        let ack = received.take_ack(Instant(52 * MS), 0, true).unwrap();
+        assert!(ack.waited < Duration::from_millis(3), "{:?}", ack.waited);
     }
 
     #[test]

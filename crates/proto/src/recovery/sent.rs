@@ -2,13 +2,15 @@
 //! The sent-packet table of a link: packets whose outcome is unknown.
 //!
 //! Loss detection follows RACK-TLP (RFC 8985). A packet is lost when a packet sent later was
-//! acknowledged and the link is not known to reorder by that much. The last packets before a pause,
-//! whose loss no later packet can reveal, are declared lost when their acknowledgement is overdue.
+//! acknowledged and the link is not known to reorder by that much ([`ReorderWindow`]). The last
+//! packets before a pause, whose loss no later packet can reveal, are declared lost when their
+//! acknowledgement is overdue.
 //! Round trips are smoothed as in RFC 9002, section 5.
 
 use crate::class::{CLASSES, Class};
 use crate::delivery::Piece;
 use crate::rate::PAUSE;
+use crate::recovery::reorder::ReorderWindow;
 use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
 use std::collections::VecDeque;
@@ -32,8 +34,6 @@ const INITIAL_RTT: Duration = Duration::from_millis(100);
 const GRANULARITY: Duration = Duration::from_millis(2);
 /// The same through relays, where a packet may wait for more urgent packets.
 const RELAY_GRANULARITY: Duration = Duration::from_millis(250);
-/// The reorder window lasts until this many further packets were lost (RFC 8985, section 6.2).
-const REORDER_MEMORY: u32 = 16;
 /// The overdue time doubles at most this many times while nothing is acknowledged.
 const MAX_BACKOFF: u32 = 6;
 /// A link is silent after this many overdue times in a row: about 100 ms at 6 Mbps.
@@ -46,7 +46,11 @@ enum Fate {
     Outstanding,
     /// Acknowledged, or not ack-eliciting.
     Acked,
-    Lost,
+    /// `counted`: a later packet showed the loss. If instead nothing was acknowledged, the link or
+    /// the path back may be interrupted.
+    Lost {
+        counted: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -85,7 +89,10 @@ pub(crate) struct Outcome {
     pub(crate) lost_packets: u64,
     /// Rows of consecutive packets among the lost ones.
     pub(crate) loss_rows: u64,
+    /// Packets that arrived although they had been declared lost.
     pub(crate) spurious_losses: u64,
+    /// Those of them whose loss a later packet had shown.
+    pub(crate) losses_undone: u64,
     /// The packet with the largest number, if it is newly acknowledged.
     pub(crate) newest: Option<Newest>,
     /// Sum of the times for which our kernel held the newly acknowledged packets.
@@ -148,6 +155,16 @@ struct InKernel {
     bytes: usize,
 }
 
+/// The acknowledgement that is applied.
+struct AckContext {
+    now: Instant,
+    /// Its highest number, and the delay of the packet with it.
+    largest: u64,
+    delay: Duration,
+    /// The largest acknowledged packets before it.
+    before: [LargestAcked; CLASSES],
+}
+
 /// The acknowledged packet with the highest number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct LargestAcked {
@@ -170,8 +187,7 @@ pub(crate) struct SentPackets {
     /// For each class the largest acknowledged packet of this class and lower ones. Packets of
     /// higher classes overtake, so that they reveal no loss.
     largest_acked: [LargestAcked; CLASSES],
-    reorder_window: Duration,
-    losses_since_reorder: u32,
+    reorder: ReorderWindow,
     backoff: u32,
     /// The longest recent acknowledgement delay of the peer, without and with Ack Soon.
     ack_delay: Duration,
@@ -192,8 +208,7 @@ impl SentPackets {
             in_kernel: [InKernel { first: 1, bytes: 0 }; CLASSES],
             rtt: Rtt { smoothed: None, variation: Duration::ZERO },
             largest_acked: [LargestAcked::default(); CLASSES],
-            reorder_window: Duration::ZERO,
-            losses_since_reorder: 0,
+            reorder: ReorderWindow::default(),
             backoff: 0,
             ack_delay: ACK_DELAY,
             ack_soon_delay: ACK_SOON_DELAY,
@@ -326,9 +341,10 @@ impl SentPackets {
             return Err(());
         }
         let mut outcome = Outcome::default();
+        let context = AckContext { now, largest, delay: ack.delay, before: self.largest_acked };
         for &(first, last) in &ack.ranges {
             for number in first.max(self.first)..=last {
-                self.ack_one(now, number, number == largest, ack.delay, &mut outcome);
+                self.ack_one(number, &context, &mut outcome);
             }
         }
         if outcome.acked_packets > 0 {
@@ -346,29 +362,31 @@ impl SentPackets {
         Ok(outcome)
     }
 
-    fn ack_one(
-        &mut self,
-        now: Instant,
-        number: u64,
-        is_largest: bool,
-        delay: Duration,
-        outcome: &mut Outcome,
-    ) {
+    fn ack_one(&mut self, number: u64, ack: &AckContext, outcome: &mut Outcome) {
+        let now = ack.now;
         let packet = &mut self.packets[(number - self.first) as usize];
         let before = std::mem::replace(&mut packet.fate, Fate::Acked);
+        let rtt = self.rtt.or_initial();
+        let newest = ack.before[packet.class as usize];
+        let overtaken = number < newest.number && !self.relayed;
         match before {
             Fate::Acked => return,
             Fate::Outstanding => {
                 self.outstanding[packet.class as usize] -= 1;
                 self.outstanding_bytes -= packet.ip_bytes;
             }
-            Fate::Lost => {
+            Fate::Lost { counted } => {
                 outcome.spurious_losses += 1;
-                let step = (self.rtt.or_initial() / 4).max(Duration::from_millis(1));
-                self.reorder_window =
-                    (self.reorder_window + step).min(self.rtt.or_initial().max(step));
-                self.losses_since_reorder = 0;
+                outcome.losses_undone += u64::from(counted);
+                if !overtaken {
+                    self.reorder.on_late_ack(rtt);
+                }
             }
+        }
+        if overtaken {
+            let built = packet.built;
+            let lateness = now.since(built + rtt).max(newest.built.since(built));
+            self.reorder.on_late(lateness, rtt);
         }
         outcome.acked_packets += 1;
         let sent = packet.driver_sent.min(now);
@@ -382,12 +400,12 @@ impl SentPackets {
         for largest in &mut self.largest_acked[packet.class as usize..] {
             *largest = (*largest).max(LargestAcked { number, built: packet.built });
         }
-        if is_largest {
+        if number == ack.largest {
             let SentPacket { sent_bytes, ack_soon, .. } = *packet;
             let paused = kernel_time > PAUSE && !self.relayed;
             outcome.newest = Some(Newest { number, sent_bytes, since_sent, paused, ack_soon });
             if !paused || self.rtt.smoothed.is_none() {
-                self.rtt.update(now.since(packet.built).saturating_sub(delay));
+                self.rtt.update(now.since(packet.built).saturating_sub(ack.delay));
             }
         }
     }
@@ -400,6 +418,7 @@ impl SentPackets {
             for index in 0..self.packets.len() {
                 if self.overdue_at(&self.packets[index]).is_some_and(|at| at <= now) {
                     self.lose(index, &mut outcome);
+                    self.packets[index].fate = Fate::Lost { counted: false };
                 }
             }
             if outcome.lost_packets > 0 {
@@ -417,6 +436,7 @@ impl SentPackets {
         for index in 0..self.packets.len() {
             if self.packets[index].fate == Fate::Outstanding {
                 self.lose(index, &mut outcome);
+                self.packets[index].fate = Fate::Lost { counted: false };
             }
         }
         outcome
@@ -441,7 +461,7 @@ impl SentPackets {
     }
 
     fn reorder_end(&self, packet: &SentPacket) -> Instant {
-        packet.built + self.rtt.or_initial() + self.reorder_window
+        packet.built + self.rtt.or_initial() + self.reorder.get()
     }
 
     fn overdue_at(&self, packet: &SentPacket) -> Option<Instant> {
@@ -450,7 +470,7 @@ impl SentPackets {
         }
         let ack_delay = if packet.ack_soon { self.ack_soon_delay } else { self.ack_delay };
         let least = if self.relayed { RELAY_GRANULARITY } else { GRANULARITY };
-        let allowance = (self.rtt.variation * 4).max(least) + self.reorder_window;
+        let allowance = (self.rtt.variation * 4).max(least) + self.reorder.get();
         let wait = self.rtt.or_initial() + allowance + ack_delay;
         Some(packet.driver_sent + wait * (1 << self.backoff))
     }
@@ -468,7 +488,7 @@ impl SentPackets {
             if packet.fate != Fate::Outstanding || self.first + index as u64 >= largest.number {
                 continue;
             }
-            let overtaken = largest.built >= packet.built + self.reorder_window;
+            let overtaken = largest.built >= packet.built + self.reorder.get();
             if overtaken || now >= self.reorder_end(packet) {
                 self.lose(index, outcome);
             }
@@ -476,25 +496,23 @@ impl SentPackets {
     }
 
     fn lose(&mut self, index: usize, outcome: &mut Outcome) {
-        let continues = index > 0 && self.packets[index - 1].fate == Fate::Lost;
+        let is_lost = |packet: &SentPacket| matches!(packet.fate, Fate::Lost { .. });
+        let continues = index > 0 && is_lost(&self.packets[index - 1]);
         outcome.loss_rows += u64::from(!continues);
         let packet = &mut self.packets[index];
-        packet.fate = Fate::Lost;
+        packet.fate = Fate::Lost { counted: true };
         self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;
         outcome.lost_packets += 1;
         outcome.lost.extend_from_slice(&packet.pieces);
-        self.losses_since_reorder += 1;
-        if self.losses_since_reorder > REORDER_MEMORY {
-            self.reorder_window = Duration::ZERO;
-        }
+        self.reorder.on_loss();
     }
 
     fn forget_settled(&mut self, now: Instant) {
         while let Some(front) = self.packets.front() {
             let settled = match front.fate {
                 Fate::Acked => true,
-                Fate::Lost => now.since(front.built) > LOST_MEMORY,
+                Fate::Lost { .. } => now.since(front.built) > LOST_MEMORY,
                 Fate::Outstanding => false,
             };
             // The newest packet stays, so that `next_number` never repeats.
@@ -565,6 +583,29 @@ mod tests {
         assert!(now.lost.is_empty(), "5 may still arrive: {now:?}");
         let at = sent.timer().unwrap();
         assert_eq!(ids(&sent.on_timer(at).lost), [5]);
+    }
+
+    #[test]
+    fn a_late_packet_that_was_not_declared_lost_widens_the_reorder_window() {
+        let mut sent = sent_packets(40);
+        sent.acknowledge(Instant(50 * MS), &ack(&[(3, 3), (1, 1)])).unwrap();
+        sent.acknowledge(Instant(51 * MS), &ack(&[(1, 3)])).unwrap();
+        let before = sent.reorder.get();
+        let overtaking = sent.acknowledge(Instant(60 * MS), &ack(&[(11, 11), (1, 9)])).unwrap();
+        assert!(overtaking.lost.is_empty(), "the window is open: {overtaking:?}");
+        let late = sent.acknowledge(Instant(75 * MS), &ack(&[(1, 11)])).unwrap();
+        assert_eq!((ids(&late.acked), late.spurious_losses), (vec![10], 0));
+        assert!(sent.reorder.get() > before, "{:?}, {before:?}", sent.reorder.get());
+    }
+
+    #[test]
+    fn only_losses_that_a_later_packet_showed_are_undone() {
+        let mut sent = sent_packets(4);
+        sent.acknowledge(Instant(10 * MS), &ack(&[(3, 3), (1, 1)])).unwrap();
+        let at = sent.timer().unwrap();
+        assert_eq!(ids(&sent.on_timer(at).lost), [4]);
+        let late = sent.acknowledge(at, &ack(&[(1, 4)])).unwrap();
+        assert_eq!((late.spurious_losses, late.losses_undone), (2, 1));
     }
 
     #[test]
