@@ -8,7 +8,7 @@ use crate::rig::docs_page;
 use crate::rig::output::Output;
 use crate::rig::processes::{make_folder, run as run_command};
 use crate::rig::progress::Progress;
-use crate::rig::stats::{Delay, delay, median};
+use crate::rig::stats::{delay, median};
 use crate::rig::table::{self, Column, left, or_dash, right};
 use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
 use crate::scenario::{self, NetworkKind, Scenario};
@@ -22,6 +22,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -93,7 +94,7 @@ enum Place {
 }
 
 /// Figures of a run, of the time after [`SETTLING`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Figures {
     /// Images that arrived, percent of those that fit.
     images_percent: f64,
@@ -102,7 +103,9 @@ struct Figures {
     laser_percent: f64,
     laser_p50_ms: Option<f64>,
     laser_p99_ms: Option<f64>,
-    /// Packets that the robot's daemon counts as lost; `None` without a daemon.
+    /// Packets that the router dropped; `None` on a recorded link.
+    dropped_percent: Option<f64>,
+    /// Packets that the robot's daemon counts as lost (LOSS); `None` without a daemon.
     loss_percent: Option<f64>,
     /// The same since its start.
     loss_since_start_percent: Option<f64>,
@@ -220,85 +223,93 @@ impl Plan<'_> {
         pair.count_from_now();
         let ticks = MachineTicks::now()?;
         let first = load.begin(self.time)?;
-        let from = first + SETTLING.as_nanos() as u64;
-        std::thread::sleep(Duration::from_nanos(from.saturating_sub(monotonic_ns())));
-        let before = Link::of(&daemons)?;
+        let span = first + SETTLING.as_nanos() as u64..first + self.time.as_nanos() as u64;
+        std::thread::sleep(Duration::from_nanos(span.start.saturating_sub(monotonic_ns())));
+        let before = Counts::now(&daemons, &pair)?;
         load.await_published(self.time)?;
-        let after = Link::of(&daemons)?;
+        let after = Counts::now(&daemons, &pair)?;
         let machine_busy_percent = MachineTicks::now()?.busy_percent_since(ticks);
         load.drain(self.time)?;
         write_statuses(&daemons, folder)?;
-        let emulator = pair.punctuality()?;
+        let (origin, emulator) = (pair.origin(), pair.punctuality()?);
         load.write()?;
         daemons.iter_mut().try_for_each(Daemon::end)?;
         drop(masters);
-
-        let [laser, image] = FLOWS.map(|flow| ros::samples(folder, flow));
-        let (laser, image) = (laser?, image?);
-        let span = from..first + self.time.as_nanos() as u64;
-        let bits = |flow: Flow| load.message_bytes.get(&flow).copied().unwrap_or(0) as f64 * 8.0;
-        let offered = FLOWS.map(|flow| bits(flow) / flow.period().as_secs_f64());
-        let since = span.start.saturating_sub(pair.origin().unwrap_or(0));
-        let fits = cell.fitting_bits(since, span.end - span.start, offered);
-        let (scans, images) = (laser.delays(span.clone()), delay(image.delays(span.clone())));
-        let laser_percent = 100.0 * scans.len() as f64 / laser.published(span.clone()) as f64;
-        let scans = delay(scans);
-        let late = laser.summary(Some(Flow::Laser.period())).publisher_late_ms;
-        let link = after.map(|after| (after.since(before), after));
+        let bytes = |flow: Flow| load.message_bytes.get(&flow).copied().unwrap_or(0);
         Ok(Figures {
-            images_percent: 100.0 * image.arrived(span) as f64 * bits(Flow::Image) / fits,
-            image_p50_ms: images.map(|it: Delay| it.p50),
-            laser_percent,
-            laser_p50_ms: scans.map(|it| it.p50),
-            laser_p99_ms: scans.map(|it| it.p99),
-            loss_percent: link.and_then(|(since, _)| since.loss_percent()),
-            loss_since_start_percent: link.and_then(|(_, all)| all.loss_percent()),
-            can_send_mbps: link.and_then(|(_, all)| all.can_send_mbps),
-            publisher_late_ms: late.map(|it| it.p99),
+            dropped_percent: share(after.router, before.router),
+            loss_percent: share(after.link, before.link),
+            loss_since_start_percent: share(after.link, Some([0, 0])),
+            can_send_mbps: after.can_send_mbps,
             machine_busy_percent,
             emulator_late_us: emulator.map(|it| it.late_p99_us),
+            ..figures(cell, folder, FLOWS.map(bytes), span, origin.unwrap_or(0))?
         })
     }
 }
 
-/// Counters of the robot's only link.
-#[derive(Clone, Copy)]
-struct Link {
-    acked: u64,
-    lost: u64,
+/// Returns the figures of the messages that were sent within `span`; `bytes` are the sizes of
+/// [`FLOWS`], and a recorded link began at `origin`.
+fn figures(
+    cell: &Cell,
+    folder: &Path,
+    bytes: [u64; 2],
+    span: Range<u64>,
+    origin: u64,
+) -> Result<Figures> {
+    let [laser, image] = FLOWS.map(|flow| ros::samples(folder, flow));
+    let (laser, image) = (laser?, image?);
+    let bits = bytes.map(|bytes| bytes as f64 * 8.0);
+    let offered = [0, 1].map(|it: usize| bits[it] / FLOWS[it].period().as_secs_f64());
+    let start = span.start.saturating_sub(origin);
+    let fits = cell.fitting_bits(start, span.end - span.start, offered);
+    let scans = laser.delays(span.clone());
+    let laser_percent = 100.0 * scans.len() as f64 / laser.published(span.clone()) as f64;
+    let (scans, images) = (delay(scans), delay(image.delays(span.clone())));
+    let late = laser.summary(Some(Flow::Laser.period())).publisher_late_ms;
+    Ok(Figures {
+        images_percent: 100.0 * image.arrived(span) as f64 * bits[1] / fits.max(1.0),
+        image_p50_ms: images.map(|it| it.p50),
+        laser_percent,
+        laser_p50_ms: scans.map(|it| it.p50),
+        laser_p99_ms: scans.map(|it| it.p99),
+        publisher_late_ms: late.map(|it| it.p99),
+        ..Figures::default()
+    })
+}
+
+/// Counters of the bottleneck and of the robot's only link, since their start.
+struct Counts {
+    /// Packets that the router sent and dropped; `None` on a recorded link.
+    router: Option<[u64; 2]>,
+    /// Packets that arrived and were lost, as the robot's daemon counts; `None` without a daemon.
+    link: Option<[u64; 2]>,
     can_send_mbps: Option<f64>,
 }
 
-impl Link {
-    /// Asks the robot's daemon; `None` if there is none.
-    fn of(daemons: &[Daemon]) -> Result<Option<Self>> {
-        let Some(robot) = daemons.get(ROBOT) else { return Ok(None) };
+impl Counts {
+    fn now(daemons: &[Daemon], pair: &Pair) -> Result<Self> {
+        let router = pair.routed()?;
+        let Some(robot) = daemons.get(ROBOT) else {
+            return Ok(Self { router, link: None, can_send_mbps: None });
+        };
         let status = robot.status()?;
         let link = &status["links"][0];
-        let number = |key: &str| link[key].as_u64().with_context(|| format!("no {key} in {link}"));
-        let can_send_mbps = link["available_bps"].as_u64().map(|bps| bps as f64 / 1e6);
-        Ok(Some(Self {
-            acked: number("acked_packets")?,
-            lost: number("lost_packets")?,
-            can_send_mbps,
-        }))
+        let count = |key: &str| link[key].as_u64().with_context(|| format!("no {key} in {link}"));
+        Ok(Self {
+            router,
+            link: Some([count("acked_packets")?, count("lost_packets")?]),
+            can_send_mbps: link["available_bps"].as_u64().map(|bps| bps as f64 / 1e6),
+        })
     }
+}
 
-    fn since(self, before: Option<Self>) -> Self {
-        let (acked, lost) = before.map_or((0, 0), |it| (it.acked, it.lost));
-        Self {
-            acked: self.acked.saturating_sub(acked),
-            // Packets that arrive after all are subtracted.
-            lost: self.lost.saturating_sub(lost),
-            ..self
-        }
-    }
-
-    /// As the column LOSS.
-    fn loss_percent(self) -> Option<f64> {
-        let outcomes = self.acked + self.lost;
-        (outcomes > 0).then(|| 100.0 * self.lost as f64 / outcomes as f64)
-    }
+/// Returns the percent that was lost between two counts of what arrived and what was lost.
+fn share(after: Option<[u64; 2]>, before: Option<[u64; 2]>) -> Option<f64> {
+    let (after, before) = after.zip(before)?;
+    // A packet that arrives after all no longer counts as lost.
+    let [arrived, lost] = [0, 1].map(|it: usize| after[it].saturating_sub(before[it]) as f64);
+    (arrived + lost > 0.0).then(|| 100.0 * lost / (arrived + lost))
 }
 
 impl Cell {
@@ -412,8 +423,9 @@ fn columns() -> Vec<Column<Row>> {
         right("laser %", 7, |row| or_dash(middle(&row.runs, |it| Some(it.laser_percent)), 1)),
         right("p50 ms", 6, |row| or_dash(middle(&row.runs, |it| it.laser_p50_ms), 1)),
         right("p99 ms", 7, |row| or_dash(middle(&row.runs, |it| it.laser_p99_ms), 1)),
-        right("loss %", 6, |row| or_dash(middle(&row.runs, |it| it.loss_percent), 1)),
-        right("can send Mbps", 13, |row| or_dash(middle(&row.runs, |it| it.can_send_mbps), 1)),
+        right("dropped %", 9, |row| or_dash(middle(&row.runs, |it| it.dropped_percent), 1)),
+        right("LOSS %", 6, |row| or_dash(middle(&row.runs, |it| it.loss_percent), 1)),
+        right("CAN SEND", 8, |row| or_dash(middle(&row.runs, |it| it.can_send_mbps), 1)),
         right("busy %", 6, |row| or_dash(middle(&row.runs, |it| Some(it.machine_busy_percent)), 0)),
     ]
 }
@@ -454,6 +466,15 @@ mod tests {
     fn the_usual_cells_exist() {
         assert_eq!(policers().count(), 40);
         assert!(USUAL.iter().all(|usual| policers().any(|(name, _)| name == *usual)));
+    }
+
+    #[test]
+    fn losses_are_those_between_two_counts() {
+        assert_eq!(share(Some([190, 20]), Some([100, 10])), Some(10.0));
+        assert_eq!(share(Some([100, 10]), Some([100, 10])), None);
+        // A packet arrived after all.
+        assert_eq!(share(Some([101, 9]), Some([100, 10])), Some(0.0));
+        assert_eq!(share(None, None), None);
     }
 
     #[test]

@@ -9,12 +9,15 @@ use crate::rig::processes::{run, wait_for};
 use crate::rig::staging;
 use crate::scenario::{self, Scenario};
 use anyhow::{Context, Result};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
 /// Interface by which a computer on a wire reaches the others.
 const INTERFACE: &str = "veth0";
+/// Name of the computer that sends commands, and of the router's interface towards it.
+const BASE: &str = "base";
 /// Largest IP packet of every link, bytes.
 pub const MTU: u32 = 1500;
 const _: () = assert!(MTU == air::MTU);
@@ -276,8 +279,7 @@ pub struct Pair {
     /// Computer that sends commands.
     pub base: Computer,
     air: Option<Air>,
-    /// Kept until the pair is dropped.
-    _router: Option<Computer>,
+    router: Option<Computer>,
 }
 
 impl Pair {
@@ -290,7 +292,7 @@ impl Pair {
     }
 
     fn by_wire(limits: LinkLimits) -> Result<Self> {
-        let pair = Self::joined(["robot", "base"])?;
+        let pair = Self::joined(["robot", BASE])?;
         for computer in [&pair.robot, &pair.base] {
             computer.limit(limits)?;
         }
@@ -308,14 +310,14 @@ impl Pair {
         for computer in [&robot, &base] {
             computer.await_running()?;
         }
-        Ok(Self { robot, base, air: None, _router: None })
+        Ok(Self { robot, base, air: None, router: None })
     }
 
     /// Creates both computers and a router between them, whose interface towards the base has
     /// `bucket`. The other direction has no limit.
     pub fn behind_router(bucket: TokenBucket) -> Result<Self> {
         let (robot, router) = (Computer::new("robot", 1)?, Computer::new("router", 254)?);
-        let base = Computer { address: "10.72.0.1".into(), ..Computer::new("base", 1)? };
+        let base = Computer { address: "10.72.0.1".into(), ..Computer::new(BASE, 1)? };
         for (computer, gateway) in [(&robot, "10.71.0.254"), (&base, "10.72.0.254")] {
             let port = computer.name.as_str();
             join(port, INTERFACE, &router.name, port)?;
@@ -326,19 +328,31 @@ impl Pair {
             // Otherwise the queue of a few packets meets several TCP segments as one packet.
             computer.ip(&["link", "set", INTERFACE, "gso_max_segs", "1"])?;
         }
-        router.shape("add", &base.name, bucket)?;
+        router.shape("add", BASE, bucket)?;
         for computer in [&robot, &base] {
             computer.await_running()?;
         }
-        Ok(Self { robot, base, air: None, _router: Some(router) })
+        Ok(Self { robot, base, air: None, router: Some(router) })
     }
 
     /// Creates the stations `robot` and `base` of a scenario, whose flows are not run.
     pub fn on_air(scenario: &Scenario, seed: u64) -> Result<Self> {
         let robot = Computer::on_air(scenario, "robot")?;
-        let base = Computer::on_air(scenario, "base")?;
+        let base = Computer::on_air(scenario, BASE)?;
         let air = Some(Air::start(scenario, seed, 0)?);
-        Ok(Self { robot, base, air, _router: None })
+        Ok(Self { robot, base, air, router: None })
+    }
+
+    /// Returns the packets towards the base that the router has sent, and those that it has dropped;
+    /// `None` without a router of its own.
+    pub fn routed(&self) -> Result<Option<[u64; 2]>> {
+        let Some(router) = &self.router else { return Ok(None) };
+        let mut tc = Command::new("tc");
+        let said =
+            run(tc.args(["-n", &router.name, "-s", "-j", "qdisc", "show", "dev"]).arg(BASE))?;
+        let list: Value = serde_json::from_str(&said)?;
+        let count = |key: &str| list[0][key].as_u64().with_context(|| format!("no {key}: {said}"));
+        Ok(Some([count("packets")?, count("drops")?]))
     }
 
     /// Returns the machine's monotonic time at which the clock of the emulator was 0; `None` for a
