@@ -279,7 +279,7 @@ pub struct Pair {
     /// Computer that sends commands.
     pub base: Computer,
     air: Option<Air>,
-    router: Option<Computer>,
+    router: Option<Box<Computer>>,
 }
 
 impl Pair {
@@ -332,7 +332,7 @@ impl Pair {
         for computer in [&robot, &base] {
             computer.await_running()?;
         }
-        Ok(Self { robot, base, air: None, router: Some(router) })
+        Ok(Self { robot, base, air: None, router: Some(Box::new(router)) })
     }
 
     /// Creates the stations `robot` and `base` of a scenario, whose flows are not run.
