@@ -24,7 +24,7 @@ help:
 	@echo "             ROS=2: rclpy beside plain ROS 2 (Fast DDS), installed into target/ros2"
 	@echo "make test    format, lints, unit tests, dependencies, documentation, real ROS at both ends, fuzzing; the last line names what was not run"
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
-	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|ros2-gateway, RUNS=n, ROS=2"
+	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|bottleneck|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md); the planner"
 	@echo "make study   the studies of scaling, DDS and real time (docs/explanation/study-*.md), under ten minutes; STUDY=full: as documented"
 	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, about eight minutes;"

@@ -40,7 +40,7 @@ impl Trace {
     }
 
     /// The number of the first opportunity that is not before `now`.
-    pub(crate) fn first_from(&self, now: Nanos) -> u64 {
+    pub fn first_from(&self, now: Nanos) -> u64 {
         let period = self.period();
         // The last opportunity of a period is at its end, where the next one begins.
         let cycle = (now / period).saturating_sub(u64::from(now.is_multiple_of(period) && now > 0));

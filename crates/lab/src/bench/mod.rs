@@ -8,6 +8,7 @@
 
 mod alone;
 mod attack;
+mod bottleneck;
 mod comparison;
 mod crypto;
 mod flood;
@@ -84,8 +85,8 @@ pub struct Demo {
 #[derive(clap::Args)]
 pub struct Bench {
     /// Case: 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1
-    /// only: idle, header, five-peers, recovery, reload, crypto, flood, attack, links; with ROS 2 only:
-    /// ros2-gateway.
+    /// only: idle, header, five-peers, recovery, reload, crypto, flood, attack, links, bottleneck; with
+    /// ROS 2 only: ros2-gateway.
     case: String,
     /// ROS version of the robots; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
     #[arg(long, value_enum, default_value_t = Ros::One)]
@@ -101,9 +102,9 @@ pub struct Bench {
     /// Folder in which each invocation creates its own folder, named by date and host.
     #[arg(long, default_value = "target/bench")]
     output: PathBuf,
-    /// Counted seconds per transport.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    /// Counted seconds per transport, by default 60 (bottleneck: 20).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
     /// For recovery: run only these interruptions.
     #[arg(long, value_delimiter = ',')]
     interruption: Vec<Interruption>,
@@ -113,6 +114,17 @@ pub struct Bench {
     /// For attack: run only these kinds.
     #[arg(long, value_delimiter = ',')]
     kind: Vec<attack::Kind>,
+    /// For bottleneck: run the policers whose names begin so, such as 20Mbps or 20Mbps-8KB-2, or all;
+    /// by default eight of them (under ten minutes).
+    #[arg(long, value_delimiter = ',')]
+    cell: Vec<String>,
+    /// For bottleneck: run these recorded capacities in mahimahi's format, also compressed (.gz).
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    trace: Vec<PathBuf>,
+    /// For bottleneck: also write what was measured into explanation/measurements.md and
+    /// measured/bottleneck.json below this folder; other cells stay as they are.
+    #[arg(long, value_name = "FOLDER")]
+    docs: Option<PathBuf>,
     #[command(flatten)]
     choice: Choice,
 }
@@ -200,7 +212,10 @@ const OF_ROS_1: &[&str] = &[
     flood::NAME,
     attack::NAME,
     links::NAME,
+    bottleneck::NAME,
 ];
+/// Counted seconds of a transport in [`Case`], unless the user states them.
+const SECONDS: u64 = 60;
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
 impl Bench {
@@ -254,15 +269,32 @@ impl Bench {
             flood::NAME => flood::run(&daemons, runs, &output),
             attack::NAME => attack::run(&daemons, &self.kind, runs, &output),
             links::NAME => links::run(&daemons, &output),
+            bottleneck::NAME => {
+                self.choice.check(Ros::One)?;
+                let plan = bottleneck::Plan {
+                    setup: &daemons,
+                    only: self.choice.only.as_deref(),
+                    cells: &self.cell,
+                    traces: &self.trace,
+                    runs,
+                    time: self.time(bottleneck::SECONDS),
+                    docs: self.docs.as_deref(),
+                };
+                bottleneck::run(&plan, &output)
+            }
             gateway::NAME => gateway::run(&daemons, &output),
             _ => alone::run(&daemons, &output),
         }
     }
 
+    fn time(&self, by_default: u64) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(by_default))
+    }
+
     fn run_case(&self, case: &'static Case, folder: &Path) -> Result<Conclusion> {
         let folders: Vec<PathBuf> =
             (1..=self.runs.unwrap_or(1)).map(|run| folder.join(format!("run-{run}"))).collect();
-        let time = Duration::from_secs(self.seconds);
+        let time = self.time(SECONDS);
         let runs = self.choice.measure(case, time, &folders)?;
         let report = Report::new(case, time, &runs)?;
         report.write(&folder.join("report.json"))?;

@@ -9,19 +9,20 @@ use crate::rig::processes::{run, wait_for};
 use crate::rig::staging;
 use crate::scenario::{self, Scenario};
 use anyhow::{Context, Result};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
 /// Interface by which a computer on a wire reaches the others.
 const INTERFACE: &str = "veth0";
+/// Name of the computer that sends commands, and of the router's interface towards it.
+const BASE: &str = "base";
 /// Largest IP packet of every link, bytes.
 pub const MTU: u32 = 1500;
 const _: () = assert!(MTU == air::MTU);
-/// Burst of the kernel's token bucket, bytes: two full packets.
-const BURST_BYTES: u32 = 3200;
-/// Limit of the kernel's queue, bytes, as an ordinary interface has it.
-const QUEUE_BYTES: u32 = 100_000;
+/// Bytes of a full packet with its Ethernet header, as the kernel counts them.
+pub const FRAME_BYTES: u32 = MTU + 14;
 
 /// Script that runs a program with the given folder as /dev/shm. Network namespaces share it, and Fast
 /// DDS names its ports there by numbers: those of two computers would be the same.
@@ -37,6 +38,24 @@ pub struct LinkLimits {
     pub rate_bps: Option<u64>,
     /// Fraction of packets lost on arrival, 0-1, in each direction, independently.
     pub loss: f64,
+}
+
+/// The kernel's token bucket (tc-tbf(8)).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TokenBucket {
+    /// Bits per second, Ethernet headers included.
+    pub rate_bps: u64,
+    /// Bytes that pass at once after an idle time.
+    pub burst_bytes: u32,
+    /// Bytes that wait for the bucket; what exceeds them is dropped.
+    pub queue_bytes: u32,
+}
+
+impl TokenBucket {
+    /// Returns that of an ordinary interface: a burst of two full packets, and a long queue.
+    pub const fn ordinary(rate_bps: u64) -> Self {
+        Self { rate_bps, burst_bytes: 3200, queue_bytes: 100_000 }
+    }
 }
 
 /// A link between two computers.
@@ -162,7 +181,7 @@ impl Computer {
     /// Limits the rate of packets sent by [`INTERFACE`], and drops a fraction of received packets.
     fn limit(&self, limits: LinkLimits) -> Result<()> {
         if let Some(rate_bps) = limits.rate_bps {
-            self.shape("add", INTERFACE, rate_bps)?;
+            self.shape("add", INTERFACE, TokenBucket::ordinary(rate_bps))?;
         }
         if limits.loss > 0.0 {
             // Loss applies to packets, not datagrams: before the kernel reassembles IP fragments.
@@ -178,12 +197,13 @@ impl Computer {
 
 /// Failures of the link on [`INTERFACE`].
 impl Computer {
-    /// Sets the rate of an interface's token bucket.
-    fn shape(&self, verb: &str, interface: &str, rate_bps: u64) -> Result<()> {
+    /// Sets an interface's token bucket.
+    fn shape(&self, verb: &str, interface: &str, bucket: TokenBucket) -> Result<()> {
+        let TokenBucket { rate_bps, burst_bytes, queue_bytes } = bucket;
         run(Command::new("tc")
             .args(["-n", &self.name, "qdisc", verb, "dev", interface, "root", "tbf"])
             .args(["rate", &format!("{rate_bps}bit")])
-            .args(["burst", &BURST_BYTES.to_string(), "limit", &QUEUE_BYTES.to_string()]))?;
+            .args(["burst", &burst_bytes.to_string(), "limit", &queue_bytes.to_string()]))?;
         Ok(())
     }
 
@@ -204,7 +224,7 @@ impl Computer {
 
     /// Makes the interface hold its packets: at this rate one takes 12 s.
     pub fn block(&self) -> Result<()> {
-        self.shape("change", INTERFACE, 1000)
+        self.shape("change", INTERFACE, TokenBucket::ordinary(1000))
     }
 
     /// Ends [`Self::block`]. The held packets are dropped, since the bucket's timer would hold
@@ -212,7 +232,8 @@ impl Computer {
     pub fn unblock(&self, limits: LinkLimits) -> Result<()> {
         let mut tc = Command::new("tc");
         run(tc.args(["-n", &self.name, "qdisc", "del", "dev", INTERFACE, "root"]))?;
-        limits.rate_bps.map_or(Ok(()), |rate_bps| self.shape("add", INTERFACE, rate_bps))
+        let bucket = limits.rate_bps.map(TokenBucket::ordinary);
+        bucket.map_or(Ok(()), |bucket| self.shape("add", INTERFACE, bucket))
     }
 }
 
@@ -234,7 +255,7 @@ impl SecondLink {
             computer.ip(&["addr", "add", &format!("{address}/24"), "dev", SECOND_INTERFACE])?;
             computer.ip(&["link", "set", SECOND_INTERFACE, "up"])?;
             if let Some(rate_bps) = limits.rate_bps {
-                computer.shape("add", SECOND_INTERFACE, rate_bps)?;
+                computer.shape("add", SECOND_INTERFACE, TokenBucket::ordinary(rate_bps))?;
             }
         }
         Ok(Self { addresses })
@@ -258,6 +279,7 @@ pub struct Pair {
     /// Computer that sends commands.
     pub base: Computer,
     air: Option<Air>,
+    router: Option<Box<Computer>>,
 }
 
 impl Pair {
@@ -270,7 +292,7 @@ impl Pair {
     }
 
     fn by_wire(limits: LinkLimits) -> Result<Self> {
-        let pair = Self::joined(["robot", "base"])?;
+        let pair = Self::joined(["robot", BASE])?;
         for computer in [&pair.robot, &pair.base] {
             computer.limit(limits)?;
         }
@@ -288,14 +310,55 @@ impl Pair {
         for computer in [&robot, &base] {
             computer.await_running()?;
         }
-        Ok(Self { robot, base, air: None })
+        Ok(Self { robot, base, air: None, router: None })
     }
 
-    fn on_air(scenario: &Scenario, seed: u64) -> Result<Self> {
+    /// Creates both computers and a router between them, whose interface towards the base has
+    /// `bucket`. The other direction has no limit.
+    pub fn behind_router(bucket: TokenBucket) -> Result<Self> {
+        let (robot, router) = (Computer::new("robot", 1)?, Computer::new("router", 254)?);
+        let base = Computer { address: "10.72.0.1".into(), ..Computer::new(BASE, 1)? };
+        for (computer, gateway) in [(&robot, "10.71.0.254"), (&base, "10.72.0.254")] {
+            let port = computer.name.as_str();
+            join(port, INTERFACE, &router.name, port)?;
+            computer.take_address()?;
+            router.ip(&["addr", "add", &format!("{gateway}/24"), "dev", port])?;
+            router.ip(&["link", "set", port, "up"])?;
+            computer.ip(&["route", "add", "default", "via", gateway])?;
+            // Otherwise the queue of a few packets meets several TCP segments as one packet.
+            computer.ip(&["link", "set", INTERFACE, "gso_max_segs", "1"])?;
+        }
+        router.shape("add", BASE, bucket)?;
+        for computer in [&robot, &base] {
+            computer.await_running()?;
+        }
+        Ok(Self { robot, base, air: None, router: Some(Box::new(router)) })
+    }
+
+    /// Creates the stations `robot` and `base` of a scenario, whose flows are not run.
+    pub fn on_air(scenario: &Scenario, seed: u64) -> Result<Self> {
         let robot = Computer::on_air(scenario, "robot")?;
-        let base = Computer::on_air(scenario, "base")?;
+        let base = Computer::on_air(scenario, BASE)?;
         let air = Some(Air::start(scenario, seed, 0)?);
-        Ok(Self { robot, base, air })
+        Ok(Self { robot, base, air, router: None })
+    }
+
+    /// Returns the packets towards the base that the router has sent, and those that it has dropped;
+    /// `None` without a router of its own.
+    pub fn routed(&self) -> Result<Option<[u64; 2]>> {
+        let Some(router) = &self.router else { return Ok(None) };
+        let mut tc = Command::new("tc");
+        let said =
+            run(tc.args(["-n", &router.name, "-s", "-j", "qdisc", "show", "dev"]).arg(BASE))?;
+        let list: Value = serde_json::from_str(&said)?;
+        let count = |key: &str| list[0][key].as_u64().with_context(|| format!("no {key}: {said}"));
+        Ok(Some([count("packets")?, count("drops")?]))
+    }
+
+    /// Returns the machine's monotonic time at which the clock of the emulator was 0; `None` for a
+    /// wire.
+    pub fn origin(&self) -> Option<u64> {
+        Some(self.air.as_ref()?.origin())
     }
 
     /// Returns a warning for the user if the radio's emulator may be late.

@@ -12,7 +12,7 @@ use crate::setup::ros::{self, Middleware, Range, Ros, RosProgram};
 use crate::setup::usage::{DaemonFigures, MachineTicks, Watch, figures, watch_idle};
 use crate::setup::world::{Link, Pair};
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,9 @@ use std::time::Duration;
 /// Time for which the daemons are measured before any message is sent.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 /// The transport of the topics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Transport {
@@ -55,6 +57,31 @@ impl Transport {
             Transport::Tautline => None,
             Transport::Tcpros | Transport::TcprosNodelay => Some(Ros::One),
             Transport::Ros2Reliable | Transport::Ros2BestEffort => Some(Ros::Two),
+        }
+    }
+
+    /// Returns the middleware of the publishers and subscribers of robots that run `ros`.
+    pub fn middleware(self, ros: Ros, pair: &Pair) -> Middleware<'_> {
+        let tcpros = |nodelay| Middleware::Ros1 { master: &pair.robot.address, nodelay };
+        let dds = |reliable| Middleware::Ros2 { range: Range::Subnet, reliable };
+        match self {
+            Transport::Tautline => Middleware::own(ros),
+            Transport::Tcpros => tcpros(false),
+            Transport::TcprosNodelay => tcpros(true),
+            Transport::Ros2Reliable => dds(true),
+            Transport::Ros2BestEffort => dds(false),
+        }
+    }
+
+    /// Starts the ROS masters of robots that run `ros`.
+    pub fn masters(self, ros: Ros, pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
+        match (ros, self) {
+            (Ros::Two, _) => Ok(Vec::new()),
+            (Ros::One, Transport::Tautline) => ros::masters(pair, folder),
+            (Ros::One, _) => {
+                let (computer, middleware) = (&pair.robot, self.middleware(ros, pair));
+                Ok(vec![RosProgram { computer, middleware, folder }.roscore()?])
+            }
         }
     }
 }
@@ -134,7 +161,7 @@ impl Trial<'_> {
         if let Some(warning) = pair.warning() {
             progress.say(&format!("warning: {warning}"));
         }
-        let masters = self.start_masters(&pair, folder)?;
+        let masters = self.transport.masters(self.ros, &pair, folder)?;
         let mut daemons = match self.transport {
             Transport::Tautline => self.daemons.start(&pair, folder)?,
             _ => Vec::new(),
@@ -144,7 +171,8 @@ impl Trial<'_> {
         }
         let idle = watch_idle(&daemons, IDLE_TIME)?;
         progress.next();
-        let mut load = Load::start(self.middleware(&pair), &ALL, &pair, folder)?;
+        let middleware = self.transport.middleware(self.ros, &pair);
+        let mut load = Load::start(middleware, &ALL, &pair, folder)?;
         progress.next();
         pair.count_from_now();
         let (busy, before) = (Watch::start(&daemons)?, MachineTicks::now()?);
@@ -175,30 +203,6 @@ impl Trial<'_> {
             emulator,
             unaccounted,
         }))
-    }
-
-    /// Returns the middleware of the publishers and subscribers.
-    fn middleware<'a>(&self, pair: &'a Pair) -> Middleware<'a> {
-        let tcpros = |nodelay| Middleware::Ros1 { master: &pair.robot.address, nodelay };
-        let dds = |reliable| Middleware::Ros2 { range: Range::Subnet, reliable };
-        match self.transport {
-            Transport::Tautline => Middleware::own(self.ros),
-            Transport::Tcpros => tcpros(false),
-            Transport::TcprosNodelay => tcpros(true),
-            Transport::Ros2Reliable => dds(true),
-            Transport::Ros2BestEffort => dds(false),
-        }
-    }
-
-    fn start_masters(&self, pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
-        match (self.ros, self.transport) {
-            (Ros::Two, _) => Ok(Vec::new()),
-            (Ros::One, Transport::Tautline) => ros::masters(pair, folder),
-            (Ros::One, _) => {
-                let (computer, middleware) = (&pair.robot, self.middleware(pair));
-                Ok(vec![RosProgram { computer, middleware, folder }.roscore()?])
-            }
-        }
     }
 }
 
