@@ -29,6 +29,9 @@ const COMPARE: Duration = Duration::from_secs(1);
 const AVERAGE: Duration = Duration::from_millis(250);
 /// Below this part of the rate of full packets, cut ones cost too much. A pipe's rate varies by 2 %.
 const LEAST_PART: f64 = 0.94;
+/// Where more packets are lost, an urgent message waits for repairs rather than for a packet, and a
+/// message of more packets loses more of them. Interleaving rests.
+const MAX_LOSS: f64 = 0.03;
 /// Time without interleaving after a comparison that showed a cost; doubles each time in a row.
 const FIRST_REST: Duration = Duration::from_secs(8);
 const MAX_REST: Duration = Duration::from_secs(64);
@@ -81,8 +84,19 @@ impl Interleaving {
     }
 
     /// Takes the rate of the link's controller after a report; `None` if it does not limit the link, or
-    /// has not found the rate. `is_steady`: the delivery rate varies little.
-    pub(crate) fn on_report(&mut self, now: Instant, rate_bps: Option<u64>, is_steady: bool) {
+    /// has not found the rate. `is_steady`: the delivery rate varies little. `loss`: the fraction of packets
+    /// that is lost.
+    pub(crate) fn on_report(
+        &mut self,
+        now: Instant,
+        rate_bps: Option<u64>,
+        is_steady: bool,
+        loss: f64,
+    ) {
+        if loss > MAX_LOSS {
+            self.rest_until = self.rest_until.max(now + FIRST_REST);
+            self.phase = Phase::Whole;
+        }
         let Some(rate) = rate_bps.map(|it| it as f64) else {
             (self.phase, self.since) = (Phase::Whole, None);
             return;
@@ -164,7 +178,7 @@ mod tests {
             .map(|_| {
                 *now = *now + STEP;
                 it.on_sent(*now, LASER);
-                it.on_report(*now, Some(rate(it.is_on())), true);
+                it.on_report(*now, Some(rate(it.is_on())), true, 0.01);
                 u32::from(it.is_on())
             })
             .sum()
@@ -203,11 +217,11 @@ mod tests {
         assert!(it.is_on());
         for _ in 0..60 {
             now = now + STEP;
-            it.on_report(now, Some(1_000_000), true);
+            it.on_report(now, Some(1_000_000), true, 0.0);
         }
         assert!(!it.is_on());
         it.on_sent(now, BULK);
-        it.on_report(now, Some(1_000_000), true);
+        it.on_report(now, Some(1_000_000), true, 0.0);
         assert!(!it.is_on());
     }
 
@@ -217,13 +231,24 @@ mod tests {
         for _ in 0..100 {
             now = now + STEP;
             it.on_sent(now, LASER);
-            it.on_report(now, Some(1_000_000), false);
+            it.on_report(now, Some(1_000_000), false, 0.0);
             assert!(!it.is_on());
         }
         run(&mut it, &mut now, 100, |_| 1_000_000);
         assert!(it.is_on());
-        it.on_report(now, None, true);
+        it.on_report(now, None, true, 0.0);
         assert!(!it.is_on());
+    }
+
+    #[test]
+    fn packets_are_full_where_many_are_lost() {
+        let (mut it, mut now) = start();
+        run(&mut it, &mut now, 100, |_| 1_000_000);
+        assert!(it.is_on());
+        it.on_report(now, Some(1_000_000), true, 0.05);
+        assert!(!it.is_on());
+        assert_eq!(run(&mut it, &mut now, 350, |_| 1_000_000), 0, "for 8 s");
+        assert!(run(&mut it, &mut now, 100, |_| 1_000_000) > 0);
     }
 
     #[test]

@@ -357,7 +357,7 @@ impl Link {
         controller.on_report(now, &report);
         let limits = self.headroom.limited_by_path && !controller.fills_queue();
         let rate_bps = controller.rate_bps().filter(|_| limits);
-        self.interleaving.on_report(now, rate_bps, controller.is_steady());
+        self.interleaving.on_report(now, rate_bps, controller.is_steady(), self.loss);
         controller.set_interleaving(self.interleaving.is_on());
     }
 
