@@ -362,7 +362,7 @@ impl Endpoint {
             return (Limit::Radio, if admits { Release::Now } else { Release::Drained });
         }
         let waiting = self.peers[next.peer].outbox.waiting_bytes() as usize;
-        let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(next.link));
+        let datagram = (waiting + HEADER_ESTIMATE).min(self.packet_bytes(next.link, priority));
         let ahead = self.in_flight(radio).ahead_of(self.class(next.link, Some(priority)));
         let link = &mut self.links[next.link];
         let bytes = datagram + link.config.header_bytes;
@@ -386,6 +386,13 @@ impl Endpoint {
             self.forget_forecasts();
         }
         (limit, release)
+    }
+
+    /// Largest datagram whose first message has this priority.
+    fn packet_bytes(&self, id: LinkId, priority: u8) -> usize {
+        let link = &self.links[id];
+        let limit = link.interleaving.limit(priority).unwrap_or(usize::MAX);
+        self.datagram_bytes(id).min(limit.saturating_sub(link.config.header_bytes))
     }
 
     /// Bytes in the kernel that count against a radio's budget.
@@ -491,7 +498,7 @@ impl Endpoint {
         packet: &mut PacketBuilder,
     ) -> (Vec<Piece>, bool) {
         let (peer, id) = (first.peer, first.link);
-        let datagram_bytes = self.datagram_bytes(id);
+        let datagram_bytes = self.packet_bytes(id, first.order.priority());
         let mut pieces = Vec::new();
         let mut whole_within = None;
         let mut repairs_control = false;

@@ -6,6 +6,7 @@ use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
 use crate::ids::{PeerId, RadioId};
 use crate::path::headroom::Headroom;
+use crate::path::interleaving::Interleaving;
 use crate::path::redundancy::Redundancies;
 use crate::path::relay_window::RelayWindow;
 use crate::rate::{Controller, Report};
@@ -88,6 +89,7 @@ pub(crate) struct Link {
     /// Losses that no report to the controller has counted yet.
     uncounted: Uncounted,
     pub(crate) headroom: Headroom,
+    pub(crate) interleaving: Interleaving,
     /// The lowest priority of recent messages.
     lowest_priority: RecentPriority,
     /// Bytes of our packets in the kernel.
@@ -165,6 +167,7 @@ impl Link {
             controller: None,
             uncounted: Uncounted::default(),
             headroom: Headroom::default(),
+            interleaving: Interleaving::default(),
             lowest_priority: RecentPriority { priority: u8::MAX, at: Instant::default() },
             in_flight: InFlight::default(),
             drained_at: Instant::default(),
@@ -279,6 +282,7 @@ impl Link {
         self.report = None;
         self.candidate = None;
         self.headroom.forget();
+        self.interleaving = Interleaving::default();
         self.remote_backlog = 0;
         self.relay_window = RelayWindow::default();
     }
@@ -286,6 +290,7 @@ impl Link {
     /// Records that messages of this priority were sent.
     pub(crate) fn on_priority_sent(&mut self, now: Instant, priority: u8) {
         self.last_message = Some(now);
+        self.interleaving.on_sent(now, priority);
         let RecentPriority { priority: lowest, at } = self.lowest_priority;
         if priority <= lowest || now.since(at) > PRIORITY_MEMORY {
             self.lowest_priority = RecentPriority { priority, at: now };
@@ -384,6 +389,10 @@ impl Link {
             outstanding_bytes: self.sent_packets.outstanding_bytes(),
         };
         controller.on_report(now, &report);
+        let limits = self.headroom.limited_by_path && !controller.fills_queue();
+        let rate_bps = controller.rate_bps().filter(|_| limits);
+        self.interleaving.on_report(now, rate_bps, controller.is_steady(), self.loss);
+        controller.set_interleaving(self.interleaving.is_on());
     }
 
     /// Records that a packet without messages was handed to the kernel. A packet to a relay does

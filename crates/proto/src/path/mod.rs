@@ -3,6 +3,7 @@
 //! selection.
 
 pub(crate) mod headroom;
+pub(crate) mod interleaving;
 pub(crate) mod link;
 pub(crate) mod policy;
 pub(crate) mod radio;

@@ -107,6 +107,12 @@ pub trait Controller: std::fmt::Debug + Send {
     fn fills_queue(&self) -> bool {
         false
     }
+    /// Whether the rate of the path is measured and varies little, as that of a pipe.
+    fn is_steady(&self) -> bool {
+        false
+    }
+    /// Whether packets are cut smaller, so that urgent messages wait less.
+    fn set_interleaving(&mut self, _is_on: bool) {}
     /// When a packet behind `in_flight` bytes is expected to begin.
     fn expected_start(&self, now: Instant, _in_flight: usize) -> Instant {
         now

@@ -184,7 +184,7 @@ mod tests {
     fn the_table_in_docs_is_of_this_code() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/explanation/rates.md");
         let docs = std::fs::read_to_string(docs).unwrap();
-        for (mbps, loss_percent) in [(1, 0), (6, 0), (6, 20), (24, 0)] {
+        for (mbps, loss_percent) in [(1, 0), (3, 0), (6, 0), (6, 20), (24, 0)] {
             let queue_kb = 300;
             let start = format!("| {mbps} | {queue_kb} KB | {loss_percent} % | ");
             let row = docs.lines().find_map(|line| line.strip_prefix(&start)).unwrap();

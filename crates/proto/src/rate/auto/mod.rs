@@ -89,6 +89,8 @@ pub struct Auto {
     sent_bytes: u64,
     /// Queueing delay that caused the last pause.
     delay_at_pause: Duration,
+    /// Packets are cut smaller for urgent ones.
+    interleaves: bool,
 }
 
 /// All times at which something happened or is due.
@@ -115,6 +117,8 @@ const GROWING: f64 = 0.9;
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
 /// After losses of a full queue, the rate goes this much below the one at which packets arrived.
 const BELOW_LOSS: f64 = 0.97;
+/// Target queue in bytes while packets are cut: none, since an urgent packet waits for it.
+const INTERLEAVED_TARGET: f64 = 1.0;
 /// The longest time without an empty queue.
 const EMPTY_INTERVAL: Duration = Duration::from_secs(4);
 /// A longer queueing delay that a peer reports is not credible.
@@ -162,6 +166,7 @@ impl Auto {
             outstanding_bytes: 0,
             sent_bytes: 0,
             delay_at_pause: Duration::ZERO,
+            interleaves: false,
         }
     }
 
@@ -214,6 +219,9 @@ impl Auto {
 
     /// Target queue in bytes at this rate.
     fn target(&self, rate: f64) -> f64 {
+        if self.interleaves {
+            return INTERLEAVED_TARGET;
+        }
         (self.tuning.target_packets * FULL_PACKET as f64).max(rate * self.tuning.target_time / 8.0)
     }
 
@@ -585,6 +593,14 @@ impl Controller for Auto {
 
     fn rate_bps(&self) -> Option<u64> {
         Some(self.pacing_rate() as u64)
+    }
+
+    fn is_steady(&self) -> bool {
+        !self.is_starting() && self.noise.get() <= self.tuning.rate_noise
+    }
+
+    fn set_interleaving(&mut self, is_on: bool) {
+        self.interleaves = is_on;
     }
 
     fn fills_queue(&self) -> bool {
