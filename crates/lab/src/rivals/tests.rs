@@ -221,36 +221,165 @@ impl Flow {
     }
 }
 
-#[test]
-fn show() {
-    let pipe = Pipe::new(12.0, 40);
-    for rival in ALL {
-        if std::env::var("ONLY").is_ok_and(|it| it != rival.name) {
-            continue;
-        }
-        for loss in [0.0, 0.01, 0.2] {
-            let pipe = Pipe { loss, ..Pipe::new(12.0, 40) };
-            let mut flows = [(0, Flow::new_boxed((rival.make)()))];
-            run(&mut flows, &pipe, 30);
-            let flow = &flows[0].1;
-            println!(
-                "{} loss {loss}: first {:.2}, used {:.3}, queue {:.1} packets, in flight {:.2} BDP, lost {:.3}, rate {:.1}",
-                rival.name,
-                flow.utilisation(0, &pipe),
-                flow.utilisation(10, &pipe),
-                flow.queue_packets(10),
-                flow.mean(10, |it| it.outstanding) / pipe.bdp(),
-                flow.lost as f64 / flow.sent as f64,
-                flow.spans.last().unwrap().rate_bps / 1e6,
-            );
-        }
-    }
-    let _ = (pipe, NAMES, named("x"));
-    let _ = (Bbr::new(), Copa::new(), Cubic::new(), Gcc::new(), Scream::new());
+/// The greatest rate before a second, as a multiple of the one 100 ms before it.
+fn growth(flow: &Flow, second: usize) -> f64 {
+    let rates: Vec<f64> = flow.spans[..second * 10].iter().map(|it| it.rate_bps).collect();
+    rates.windows(2).map(|it| it[1] / it[0]).fold(0.0, f64::max)
 }
 
-impl Flow {
-    fn new_boxed(controller: Box<dyn Controller>) -> Self {
-        Self { controller, ..Self::new(Cubic::new()) }
+#[test]
+fn every_rival_is_found_by_its_name_and_survives_a_path_without_reports() {
+    for (name, rival) in NAMES.into_iter().zip(ALL) {
+        assert_eq!(named(name), Some(tautline_proto::Rate::Custom(rival)));
+        let pipe = Pipe { loss: 0.7, queue_bytes: 20_000.0, ..Pipe::new(6.0, 20) };
+        let mut flows = [(0, Flow { controller: (rival.make)(), ..Flow::new(Cubic::new()) })];
+        run(&mut flows, &pipe, 10);
+        assert!(flows[0].1.from(5).iter().any(|it| it.delivered > 0.0), "{name} stopped");
     }
+    assert_eq!(named("auto"), None);
+}
+
+#[test]
+fn bbr_fills_a_pipe_with_one_to_one_and_a_half_bandwidth_delay_products_in_flight() {
+    for (mbps, rtt_ms) in [(12.0, 40), (50.0, 40), (100.0, 20), (4.0, 100)] {
+        let pipe = Pipe::new(mbps, rtt_ms);
+        let flow = alone(Bbr::new(), &pipe, 30);
+        let used = flow.utilisation(10, &pipe);
+        assert!(used > 0.93, "{mbps} Mbps, {rtt_ms} ms: {used}");
+        let in_flight = flow.mean(10, |it| it.outstanding) / pipe.bdp();
+        assert!((0.95..1.5).contains(&in_flight), "{mbps} Mbps, {rtt_ms} ms: {in_flight}");
+    }
+}
+
+/// The draft, section 5.3.1: in Startup the rate doubles in each round, by a gain of 2.77, and the
+/// queue is at most a bandwidth-delay product.
+#[test]
+fn bbr_starts_by_doubling_and_drains_its_queue() {
+    let pipe = Pipe::new(50.0, 40);
+    let flow = alone(Bbr::new(), &pipe, 5);
+    let rate = |span: usize| flow.spans[span].rate_bps;
+    let first = STARTUP_GAIN * 10.0 * PACKET as f64 * 8.0 / 0.04;
+    assert!(rate(1) > first * 0.9, "{} of {first}", rate(1));
+    let peak = flow.spans[..10].iter().map(|it| it.rate_bps).fold(0.0, f64::max);
+    assert!(peak > STARTUP_GAIN * 0.9 * pipe.bps, "{peak}");
+    let queue = |span: &Span| span.queue / span.steps / pipe.bdp();
+    let most = flow.spans.iter().map(queue).fold(0.0, f64::max);
+    assert!((0.3..1.3).contains(&most), "{most}");
+    let drained = flow.spans[10..20].iter().map(queue).fold(f64::INFINITY, f64::min);
+    assert!(drained < 0.1, "{drained}");
+}
+
+const STARTUP_GAIN: f64 = 2.77;
+
+/// The draft, section 5.3.4: every five seconds, half a bandwidth-delay product for 200 ms, while
+/// the round trip does not fall below its minimum by itself.
+#[test]
+fn bbr_measures_the_round_trip_every_five_seconds() {
+    let pipe = Pipe::new(50.0, 40);
+    let flow = alone(Bbr::new(), &pipe, 30);
+    let is_low: Vec<bool> =
+        flow.spans.iter().map(|it| it.least_outstanding < 0.6 * pipe.bdp()).collect();
+    let starts: Vec<usize> =
+        (20..is_low.len()).filter(|span| is_low[*span] && !is_low[span - 1]).collect();
+    assert!((3..=6).contains(&starts.len()), "{starts:?}");
+    for pair in starts.windows(2) {
+        assert!((45..=65).contains(&(pair[1] - pair[0])), "{starts:?}");
+    }
+}
+
+/// The threshold is 2 % in a round. Below it, the rate falls by what is lost in each of at most 63
+/// rounds of Cruise, and the next probe restores it (section 5.3.3): on average three quarters remain.
+#[test]
+fn bbr_holds_under_one_percent_of_losses_and_not_under_twenty() {
+    let pipe = |loss| Pipe { loss, ..Pipe::new(100.0, 40) };
+    let used = |loss| alone(Bbr::new(), &pipe(loss), 20).utilisation(5, &pipe(loss));
+    assert!(used(0.01) > 0.7, "{}", used(0.01));
+    assert!(used(0.2) < 0.3, "{}", used(0.2));
+}
+
+/// The paper, section 2: with δ = 0.5, the queue swings between none and about 2.5/δ packets.
+#[test]
+fn copa_keeps_a_queue_of_about_two_packets() {
+    for (mbps, rtt_ms) in [(12.0, 40), (24.0, 20), (6.0, 80)] {
+        let pipe = Pipe::new(mbps, rtt_ms);
+        let flow = alone(Copa::new(), &pipe, 30);
+        let (used, queue) = (flow.utilisation(10, &pipe), flow.queue_packets(10));
+        assert!(used > 0.95, "{mbps} Mbps, {rtt_ms} ms: {used}");
+        assert!((1.0..6.0).contains(&queue), "{mbps} Mbps, {rtt_ms} ms: {queue}");
+    }
+}
+
+#[test]
+fn two_flows_of_copa_share_equally_and_losses_do_not_matter() {
+    let pipe = Pipe { loss: 0.01, ..Pipe::new(12.0, 40) };
+    let mut flows = [(0, Flow::new(Copa::new())), (5, Flow::new(Copa::new()))];
+    run(&mut flows, &pipe, 40);
+    let [one, other] = [0, 1].map(|it| flows[it].1.utilisation(15, &pipe));
+    assert!(one + other > 0.93, "{one} {other}");
+    assert!((0.6..1.67).contains(&(one / other)), "{one} {other}");
+}
+
+/// The paper, section 2.2: against a flow that fills the queue, Copa competes.
+#[test]
+fn copa_competes_with_cubic() {
+    let pipe = Pipe { queue_bytes: 60_000.0, ..Pipe::new(12.0, 40) };
+    let mut flows = [(0, Flow::new(Copa::new())), (5, Flow::new(Cubic::new()))];
+    run(&mut flows, &pipe, 60);
+    let share = flows[0].1.utilisation(20, &pipe);
+    assert!((0.15..0.85).contains(&share), "{share}");
+}
+
+/// The target is 60 ms, and backoff begins at half of it.
+#[test]
+fn scream_keeps_the_queue_between_half_the_target_and_the_target() {
+    for (mbps, rtt_ms) in [(12.0, 40), (3.0, 40), (24.0, 20)] {
+        let pipe = Pipe::new(mbps, rtt_ms);
+        let flow = alone(Scream::new(), &pipe, 40);
+        let used = flow.utilisation(20, &pipe);
+        let queue_ms = flow.mean(20, |it| it.queue) * 8e3 / pipe.bps;
+        assert!(used > 0.95, "{mbps} Mbps, {rtt_ms} ms: {used}");
+        assert!((15.0..60.0).contains(&queue_ms), "{mbps} Mbps, {rtt_ms} ms: {queue_ms}");
+    }
+}
+
+/// After an overuse the rate is 0.85 of the received one. Far from convergence it grows by at most
+/// 8 % per second, and near it by about half a packet per response time.
+#[test]
+fn gcc_decreases_to_85_percent_and_grows_by_8_percent_per_second() {
+    let pipe = Pipe::new(12.0, 40);
+    let flow = alone(Gcc::new(), &pipe, 40);
+    let rates: Vec<f64> = flow.spans.iter().map(|it| it.rate_bps).collect();
+    let cut = rates.windows(2).map(|it| it[1] / it[0]).fold(f64::INFINITY, f64::min);
+    assert!((0.4..0.9).contains(&cut), "{cut}");
+    let least = rates[100..].iter().copied().fold(f64::INFINITY, f64::min) / pipe.bps;
+    assert!((0.7..0.9).contains(&least), "{least}");
+    for span in (200..390).step_by(10) {
+        let growth = rates[span + 10] / rates[span];
+        assert!(growth < 1.085, "{growth} at {span}");
+    }
+    assert!(rates[300] > rates[200], "it does not grow");
+    assert!(flow.queue_packets(10) < 10.0);
+}
+
+/// Above 10 % of losses, the rate falls; below 2 % it does not matter.
+#[test]
+fn gcc_falls_under_losses_above_ten_percent_alone() {
+    let pipe = |loss| Pipe { loss, ..Pipe::new(12.0, 40) };
+    let used = |loss| alone(Gcc::new(), &pipe(loss), 20).utilisation(10, &pipe(loss));
+    assert!(used(0.01) > 0.7 && used(0.2) < 0.1, "{} {}", used(0.01), used(0.2));
+}
+
+/// RFC 9438: the window falls to 0.7, so a queue of half a bandwidth-delay product keeps the path busy;
+/// and single losses cost most of the rate.
+#[test]
+fn cubic_fills_a_queue_and_gives_way_to_losses() {
+    let pipe = Pipe { queue_bytes: 60_000.0, ..Pipe::new(12.0, 40) };
+    let flow = alone(Cubic::new(), &pipe, 40);
+    assert!(flow.utilisation(10, &pipe) > 0.97);
+    assert!(flow.queue_packets(10) > 10.0, "{}", flow.queue_packets(10));
+    assert!(flow.lost > 0);
+    let lossy = Pipe { loss: 0.01, ..Pipe::new(12.0, 40) };
+    let used = alone(Cubic::new(), &lossy, 40).utilisation(10, &lossy);
+    assert!((0.2..0.6).contains(&used), "{used}");
+    assert!(growth(&flow, 2) > 1.3, "no slow start");
 }
