@@ -99,7 +99,7 @@ impl Trend {
             self.points.pop_front();
         }
         self.points.push_back((self.arrival, self.smoothed));
-        let slope = (self.points.len() == TREND_WINDOW).then(|| self.slope()).unwrap_or_default();
+        let slope = if self.points.len() == TREND_WINDOW { self.slope() } else { 0.0 };
         Some(self.classify(slope, sent))
     }
 
