@@ -137,7 +137,9 @@ impl Flight {
         self.outstanding = report.outstanding_bytes;
         let sent_at = now.before(report.since_sent);
         let (mut newest, mut bytes, mut packets) = (None, 0.0, 0.0);
-        while let Some(packet) = self.packets.pop_front_if(|packet| packet.at <= sent_at) {
+        while let Some(packet) = self.packets.front().filter(|packet| packet.at <= sent_at).copied()
+        {
+            self.packets.pop_front();
             bytes += packet.bytes;
             packets += 1.0;
             newest = Some(packet);
@@ -181,9 +183,13 @@ pub struct Extreme {
 impl Extreme {
     /// Adds a value at a position; forgets those before `from`. Returns the greatest one.
     pub fn greatest(&mut self, position: f64, value: f64, from: f64) -> f64 {
-        while self.values.pop_back_if(|(_, it)| *it <= value).is_some() {}
+        while self.values.back().is_some_and(|(_, it)| *it <= value) {
+            self.values.pop_back();
+        }
         self.values.push_back((position, value));
-        while self.values.len() > 1 && self.values.pop_front_if(|(at, _)| *at < from).is_some() {}
+        while self.values.len() > 1 && self.values[0].0 < from {
+            self.values.pop_front();
+        }
         self.values.front().map_or(value, |(_, it)| *it)
     }
 
