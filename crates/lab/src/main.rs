@@ -14,6 +14,7 @@ mod liar;
 mod parity;
 mod restaurant;
 mod rig;
+mod rivals;
 mod scenario;
 mod setup;
 mod sim;

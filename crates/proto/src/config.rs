@@ -5,7 +5,7 @@ use crate::class::Marking;
 use crate::crypto::keys::SecretKey;
 use crate::limits;
 use crate::path::policy::LinkUse;
-use crate::rate::Tuning;
+use crate::rate::{Custom, Tuning};
 use crate::time::Duration;
 use crate::wire::control::OfferedTopic;
 use std::net::SocketAddr;
@@ -76,10 +76,8 @@ pub enum Rate {
     Fixed(u64),
     /// Back-pressure alone.
     BackPressure,
-    /// Losses: RCom's better controller.
-    Aid,
-    /// Losses: RCom's other controller.
-    Aimd,
+    /// A controller of the caller for each link: a laboratory compares published ones with `Auto`.
+    Custom(Custom),
 }
 
 impl Rate {
@@ -87,7 +85,7 @@ impl Rate {
     pub fn fixed_bps(self) -> Option<u64> {
         match self {
             Self::Fixed(bps) => Some(bps),
-            Self::Auto | Self::BackPressure | Self::Aid | Self::Aimd => None,
+            Self::Auto | Self::BackPressure | Self::Custom(_) => None,
         }
     }
 }

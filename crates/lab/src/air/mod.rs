@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tautline_medium::Nanos;
+use tautline_proto::Rate;
 
 /// Time before the scenario's start, in which programs start.
 const WARM_UP: Nanos = 2_000_000_000;
@@ -133,6 +134,10 @@ fn check_supported(scenario: &Scenario) -> Result<()> {
     ensure!(
         scenario.control_loops.is_empty(),
         "control loops run in virtual time only (tautline-lab sim); --no-flows omits them"
+    );
+    ensure!(
+        !matches!(scenario.tautline.rate, Rate::Custom(_)),
+        "rivals of auto run in virtual time only (tautline-lab sim): a daemon does not have them"
     );
     let by_nodes = scenario.flows.iter().any(|flow| flow.over == Over::Tautline);
     ensure!(

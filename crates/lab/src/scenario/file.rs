@@ -370,7 +370,7 @@ pub struct Tautline {
     /// In-flight budget of a radio, in full packets.
     #[schemars(extend("default" = as_yaml(default::IN_FLIGHT)))]
     pub in_flight: Option<Whole<1, 64>>,
-    /// Rate control of radios, as in the robot's file.
+    /// Rate control of radios, as in the robot's file. In virtual time also a rival of `auto`.
     #[schemars(extend("default" = as_yaml(default::PACING)))]
     pub rate: Option<Pacing>,
     /// Whether packets are marked by priority, as in the robot's file. On a network with `access: edca`, the mark selects the access category.

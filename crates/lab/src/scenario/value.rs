@@ -3,6 +3,7 @@
 //! of the robot's file.
 
 use super::reader::At;
+use crate::rivals;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -128,10 +129,6 @@ quantity! {
     Rate: u64 = Kind::BitRate("100bps", "100Gbps"), Value::Whole(bps) => bps
 }
 quantity! {
-    /// Pacing of a radio.
-    Pacing: tautline_proto::Rate = Kind::Pacing("1kbps", "100Gbps"), Value::Pacing(rate) => rate
-}
-quantity! {
     /// Size of a message, bytes.
     MessageSize: u64 = Kind::Bytes("1B", "64MB"), Value::Whole(bytes) => bytes
 }
@@ -160,6 +157,35 @@ quantity! {
     /// A whole number.
     Whole<const MIN, const MAX>: u64 = Kind::Whole(MIN, MAX), Value::Whole(number) => number
 }
+
+/// Rate control of a radio: that of the robot's file, or a rival of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pacing(pub tautline_proto::Rate);
+
+/// What the robot's file allows.
+const PACING: Kind = Kind::Pacing("1kbps", "100Gbps");
+
+impl FromText for Pacing {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if let Some(rival) = rivals::named(text) {
+            return Ok(Self(rival));
+        }
+        match PACING.parse(text) {
+            Ok(Value::Pacing(rate)) => Ok(Self(rate)),
+            _ => Err(Self::allowed()),
+        }
+    }
+
+    fn allowed() -> String {
+        format!("{}, {}", rivals::NAMES.join(", "), PACING.allowed())
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "anyOf": [{ "enum": rivals::NAMES }, PACING.schema()] })
+    }
+}
+
+as_text!([] Pacing);
 
 /// A number.
 #[derive(Debug, Clone, Copy, PartialEq)]

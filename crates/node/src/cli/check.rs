@@ -308,7 +308,7 @@ fn pacing(rate: Rate) -> String {
         Rate::Auto => "back-pressure and reports".into(),
         Rate::BackPressure => "back-pressure".into(),
         Rate::Fixed(bps) => format!("fixed at {}", words::bit_rate(bps as f64)),
-        Rate::Aid | Rate::Aimd => format!("losses ({})", pacing_word(rate).unwrap_or_default()),
+        Rate::Custom(custom) => custom.name.into(),
     }
 }
 

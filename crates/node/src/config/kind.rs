@@ -153,6 +153,10 @@ impl Kind {
             Kind::Frames => Pattern::of_frames(text).map(Value::Pattern).map_err(because),
             Kind::Network => text.parse().map(Value::Network),
             Kind::Channel => radio::parse(text).map(Value::Channel),
+            Kind::Pacing(..) if FORMER_PACINGS.contains(&text) => Err(format!(
+                "{} ('aid' and 'aimd' were baselines of the laboratory: use auto)",
+                self.allowed()
+            )),
             _ => self.value(text).ok_or_else(|| self.allowed()),
         }
     }
@@ -311,12 +315,10 @@ fn within<T: PartialOrd>(
 }
 
 /// Words for the rate control of a radio.
-const PACINGS: [(&str, Rate); 4] = [
-    ("auto", Rate::Auto),
-    ("back-pressure", Rate::BackPressure),
-    ("aid", Rate::Aid),
-    ("aimd", Rate::Aimd),
-];
+const PACINGS: [(&str, Rate); 2] = [("auto", Rate::Auto), ("back-pressure", Rate::BackPressure)];
+
+/// Words that files of earlier versions have.
+const FORMER_PACINGS: [&str; 2] = ["aid", "aimd"];
 
 /// Returns the word of `rate` in the file.
 pub fn pacing_word(rate: Rate) -> Option<&'static str> {

@@ -312,7 +312,7 @@ const RADIOS: Naming = Naming {
     options: &[
         key("rate", Kind::Pacing("1kbps", "100Gbps"), Value("auto"))
             .example("6Mbps")
-            .doc("Rate control. `auto` follows back-pressure of the radio and the reports of each peer, wherever the bottleneck is. A rate is fixed: packets are sent at this rate whatever peers report, so a rate above that of the bottleneck fills a queue. `back-pressure` follows only back-pressure of the radio. `aid` and `aimd` follow losses, as in RCom, for comparison."),
+            .doc("Rate control. `auto` follows back-pressure of the radio and the reports of each peer, wherever the bottleneck is. A rate is fixed: packets are sent at this rate whatever peers report, so a rate above that of the bottleneck fills a queue. `back-pressure` follows only back-pressure of the radio."),
         key("in_flight", Kind::Whole(1, 64), Value("2"))
             .doc("Maximum number of full packets in the kernel at once."),
         key("channel", Kind::Channel, Absent("unknown"))

@@ -4,13 +4,12 @@
 //!
 //! Each radio has a controller for its queue in the kernel: [`BackPressure`], or [`Fixed`], which
 //! adds a gap after each packet. Each link has a controller for a bottleneck further along its
-//! path: [`Auto`], [`Rcom`] or none. A packet is sent when both agree. Controllers do no I/O: the
-//! caller reports events to them and asks for decisions.
+//! path: [`Auto`], a [`Custom`] one or none. A packet is sent when both agree. Controllers do no I/O:
+//! the caller reports events to them and asks for decisions.
 
 mod auto;
 mod fixed;
 mod local;
-mod rcom;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +17,6 @@ pub use auto::{Auto, Constant, Tuning};
 pub use fixed::Fixed;
 pub use local::BackPressure;
 pub(crate) use local::{PAUSE, Window};
-pub use rcom::Rcom;
 
 use crate::config::{RadioConfig, Rate};
 use crate::time::{Duration, Instant};
@@ -82,7 +80,8 @@ pub trait Controller: std::fmt::Debug + Send {
     /// Decides whether `packet` may be sent. Changes what [`Self::rate_bps`] and
     /// [`Self::expected_start`] return only with no bytes in flight: forecasts depend on this.
     fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release;
-    /// A packet of `bytes` was released, with `in_flight` bytes before it.
+    /// A packet of `bytes` was released, with `in_flight` bytes before it for a radio. For a link,
+    /// `in_flight` includes the packet if it will be acknowledged.
     fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize);
     /// The driver has sent `bytes` of the in-flight bytes.
     fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
@@ -123,6 +122,23 @@ pub trait Controller: std::fmt::Debug + Send {
     }
 }
 
+/// A controller that the caller brings along, for each link.
+#[derive(Debug, Clone, Copy)]
+pub struct Custom {
+    /// Its name, by which two are the same.
+    pub name: &'static str,
+    /// Makes one for a link.
+    pub make: fn() -> Box<dyn Controller>,
+}
+
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Custom {}
+
 /// The time at which the packet after this one may be sent. This one was sent at `now` and is
 /// followed by `gap`. A late timer costs no rate, up to `catch_up`.
 fn next_send_time(next: Instant, now: Instant, gap: Duration, catch_up: Duration) -> Instant {
@@ -134,7 +150,7 @@ pub(crate) fn of_radio(config: &RadioConfig) -> Box<dyn Controller> {
     let local = BackPressure::new(config.in_flight_bytes);
     match config.rate {
         Rate::Fixed(rate_bps) => Box::new(Fixed::new(rate_bps, local)),
-        Rate::Auto | Rate::BackPressure | Rate::Aid | Rate::Aimd => Box::new(local),
+        Rate::Auto | Rate::BackPressure | Rate::Custom(_) => Box::new(local),
     }
 }
 
@@ -142,8 +158,7 @@ pub(crate) fn of_radio(config: &RadioConfig) -> Box<dyn Controller> {
 pub(crate) fn of_link(config: &RadioConfig) -> Option<Box<dyn Controller>> {
     match config.rate {
         Rate::Auto => Some(Box::new(Auto::new(config.tuning))),
-        Rate::Aid => Some(Box::new(Rcom::aid())),
-        Rate::Aimd => Some(Box::new(Rcom::aimd())),
+        Rate::Custom(custom) => Some((custom.make)()),
         Rate::Fixed(_) | Rate::BackPressure => None,
     }
 }

@@ -7,7 +7,7 @@
 
 mod cubic;
 
-use super::{Auto, BackPressure, Controller, Fixed, PendingPacket, Rcom, Release, Report};
+use super::{Auto, BackPressure, Controller, Fixed, PendingPacket, Release, Report};
 use crate::time::{Duration, Instant, serialization_time};
 use cubic::Cubic;
 use std::collections::VecDeque;
@@ -144,12 +144,7 @@ fn report(
 }
 
 fn all() -> Vec<Box<dyn Controller>> {
-    vec![
-        Box::new(Auto::default()),
-        Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX))),
-        Box::new(Rcom::aid()),
-        Box::new(Rcom::aimd()),
-    ]
+    vec![Box::new(Auto::default()), Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX)))]
 }
 
 fn utilisation(second: &Second, path: &Path) -> f64 {

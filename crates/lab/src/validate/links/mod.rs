@@ -8,6 +8,7 @@ use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Delay, Samples};
 use crate::rig::table::{self, column};
+use crate::rivals;
 use crate::scenario::{self, Pace, Scenario};
 use crate::sim;
 use anyhow::{Context, Result};
@@ -69,8 +70,8 @@ impl System {
     /// RCom draws the link of each image, as `weighted` does.
     fn apply(self, scenario: &mut Scenario) {
         scenario.tautline.rate = match self {
-            Self::Aid => Rate::Aid,
-            Self::Aimd => Rate::Aimd,
+            Self::Aid => rivals::named(rivals::AID).unwrap_or_default(),
+            Self::Aimd => rivals::named(rivals::AIMD).unwrap_or_default(),
             _ => Rate::Auto,
         };
         scenario.tautline.fixed_at_network_rate = self == Self::Fixed;

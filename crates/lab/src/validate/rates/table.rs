@@ -143,7 +143,7 @@ pub fn section(cells: &[Cell]) -> String {
         "## Rates and losses\n\n\
          A robot sends over a fast wire to a router, and a slow link connects the router to the base. The link has {} Mbps, a queue of 30 or 300 KB, and losses of single packets or in bursts (of five packets on average) in both directions. \
          The load is a laser's 1 KB every 20 ms at priority 200, and 20 % more bulk than the link carries, at priority 20. A run lasts 20 s; its first second does not count. \
-         `fixed` has the rate of the link configured; the others have no configuration. `aid` and `aimd` are RCom's controllers, as published.\n\n\
+         `fixed` has the rate of the link configured; the others have no configuration. `aid` and `aimd` are RCom's controllers, as published; the laboratory alone has them.\n\n\
          Each cell has the payload that arrived, as a percentage of the payload that the link can carry in full packets after losses / the 99th percentile of the laser's delay in ms / the percentage of the laser's messages that did not arrive, if any.\n\n{}",
         MBPS.map(|mbps| mbps.to_string()).join(", "),
         table(cells)

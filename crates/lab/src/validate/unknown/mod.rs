@@ -3,23 +3,26 @@
 //! 10000 are for tuning; others judge once.
 
 mod link;
+mod rivals;
 
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats;
 use crate::rig::table::{self, left, right};
+use crate::rivals::NAMES;
 use crate::scenario;
 use crate::sim;
 use crate::validate::far;
 use anyhow::Result;
 use link::{Kind, Link, SECONDS};
+use rivals::Summary;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::rate::Tuning;
 
-/// `fixed` has the mean rate of the link configured.
-const CONTROLLERS: [&str; 5] = ["auto", "back-pressure", "fixed", "aid", "aimd"];
+/// The controllers of the product, before its rivals; `fixed` has the mean rate of the link configured.
+const OWN: [&str; 3] = ["auto", "back-pressure", "fixed"];
 /// Time that does not count.
 const NEW_NS: u64 = 2_000_000_000;
 /// The delay of a message that never arrived, for the percentile.
@@ -59,6 +62,14 @@ struct Cell {
     runs: Vec<Run>,
 }
 
+/// All measured figures.
+#[derive(Debug, Serialize)]
+struct Measured {
+    cells: Vec<Cell>,
+    /// `auto` against its rivals.
+    rivals: Option<Summary>,
+}
+
 /// Plays the link of a seed with other constants of `auto`.
 pub(super) fn play_auto(seed: u64, tuning: Tuning) -> Result<Run> {
     play(&Link::draw(seed), "auto", tuning)
@@ -90,7 +101,7 @@ fn play(link: &Link, controller: &'static str, tuning: Tuning) -> Result<Run> {
 pub fn run(options: &Options) -> Result<ExitCode> {
     let seeds = options.first..options.first + options.seeds;
     let only = |name: &&str| options.only.as_deref().is_none_or(|it| it == *name);
-    let controllers: Vec<&'static str> = CONTROLLERS.into_iter().filter(only).collect();
+    let controllers: Vec<&'static str> = OWN.into_iter().chain(NAMES).filter(only).collect();
     let stage = |seed| (format!("link {seed}"), EXPECTED * controllers.len() as u32);
     let progress = Progress::new(seeds.clone().map(stage).collect());
     let cells = parallel::run(&progress, seeds.collect(), |seed| {
@@ -100,7 +111,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })?;
     progress.finish();
     let collapses = cells.iter().filter(|cell| cell.ratio() < COLLAPSE).count();
-    super::conclude(&cells, options.json, &text(&cells), collapses == 0)
+    let rivals = Summary::new(&cells);
+    let text = text(&cells) + &rivals.as_ref().map(Summary::text).unwrap_or_default();
+    super::conclude(&Measured { cells, rivals }, options.json, &text, collapses == 0)
 }
 
 impl Cell {

@@ -4,8 +4,9 @@
 //! Both react to losses and deliveries alone. RCom specifies no step. The steps here are the least
 //! that let its gaps (0.15 to 8 ms for 1500 bytes) change by half within a second.
 
-use super::{Controller, FULL_PACKET, PendingPacket, Release, Report, next_send_time};
-use crate::time::{Duration, Instant};
+use super::flight::MSS;
+use tautline_proto::rate::{Controller, PendingPacket, Release, Report};
+use tautline_proto::{Duration, Instant};
 
 /// The initial gap between packets of 1500 bytes, in seconds: that of RCom's 11 Mbps radio.
 const FIRST_GAP: f64 = 1.6e-3;
@@ -58,8 +59,8 @@ impl Controller for Rcom {
     }
 
     fn on_sent(&mut self, now: Instant, bytes: usize, _in_flight: usize) {
-        let gap = Duration::from_secs_f64(self.gap * bytes as f64 / FULL_PACKET as f64);
-        self.next = next_send_time(self.next, now, gap, CATCH_UP);
+        let gap = Duration::from_secs_f64(self.gap * bytes as f64 / MSS);
+        self.next = self.next.max(now.before(CATCH_UP)) + gap;
     }
 
     fn on_report(&mut self, _now: Instant, report: &Report) {
@@ -85,6 +86,6 @@ impl Controller for Rcom {
     }
 
     fn rate_bps(&self) -> Option<u64> {
-        Some((FULL_PACKET as f64 * 8.0 / self.gap) as u64)
+        Some((MSS * 8.0 / self.gap) as u64)
     }
 }
