@@ -152,7 +152,6 @@ impl Endpoint {
                 Timer::Silent(link) => self.on_silent_timer(now, link),
                 Timer::Loss(link) => {
                     let outcome = self.links[link].sent_packets.on_timer(now);
-                    self.links[link].on_timer_losses(&outcome);
                     self.apply_outcome(now, link, outcome);
                 }
                 Timer::Stall(link) => self.mark_stalled(now, link),

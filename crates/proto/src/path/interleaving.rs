@@ -8,7 +8,7 @@
 
 use crate::path::policy::URGENT;
 use crate::rate::FULL_PACKET;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, serialization_time};
 
 /// Interleaving ends when no urgent message was sent for this time: a laser sends every 20 to 100 ms.
 const URGENT_MEMORY: Duration = Duration::from_secs(1);
@@ -21,6 +21,9 @@ const MIN_BYTES: usize = 625;
 /// Packets are cut if that makes them this small, and while it does not make them larger than the second.
 const BEGIN_BYTES: usize = FULL_PACKET * 2 / 3;
 const END_BYTES: usize = FULL_PACKET * 4 / 5;
+/// On a path whose round trip is longer than that of so many full packets, the wait for one of them
+/// matters little, and the bytes of the additional headers are lost all the same.
+const MAX_RTT_PACKETS: u32 = 8;
 /// Time until the controller has settled in full packets before packets are cut.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Time after which the rate of cut packets is compared, or that of full ones again.
@@ -76,6 +79,11 @@ impl Default for Interleaving {
 }
 
 impl Interleaving {
+    /// Whether an urgent message gains much on a path of this rate in bits per second and this round trip.
+    pub(crate) fn helps(rate_bps: u64, rtt: Duration) -> bool {
+        rtt <= serialization_time(FULL_PACKET, rate_bps) * MAX_RTT_PACKETS
+    }
+
     /// Messages of this priority were sent.
     pub(crate) fn on_sent(&mut self, now: Instant, priority: u8) {
         if priority >= URGENT {
@@ -84,13 +92,14 @@ impl Interleaving {
     }
 
     /// Takes the rate of the link's controller after a report; `None` if it does not limit the link, or
-    /// has not found the rate. `is_steady`: the delivery rate varies little. `loss`: the fraction of packets
+    /// has not found the rate. `helps`: the path has a steady rate and a short round
+    /// trip. `loss`: the fraction of packets
     /// that is lost.
     pub(crate) fn on_report(
         &mut self,
         now: Instant,
         rate_bps: Option<u64>,
-        is_steady: bool,
+        helps: bool,
         loss: f64,
     ) {
         if loss > MAX_LOSS {
@@ -108,7 +117,7 @@ impl Interleaving {
         let weight = now.since(self.rate_at).as_secs_f64() / AVERAGE.as_secs_f64();
         self.rate += weight.min(1.0) * (rate - self.rate);
         self.rate_at = now;
-        let phase = self.next_phase(now, now.since(since), is_steady);
+        let phase = self.next_phase(now, now.since(since), helps);
         if std::mem::discriminant(&phase) != std::mem::discriminant(&self.phase) {
             self.since = Some(now);
         }
@@ -116,12 +125,12 @@ impl Interleaving {
     }
 
     /// The phase after this one, which has lasted for `age`.
-    fn next_phase(&mut self, now: Instant, age: Duration, is_steady: bool) -> Phase {
+    fn next_phase(&mut self, now: Instant, age: Duration, helps: bool) -> Phase {
         let is_active = self.urgent_at.is_some_and(|at| now.since(at) <= URGENT_MEMORY);
         let bytes = self.cut_bytes();
         match self.phase {
             Phase::Whole => {
-                let begins = is_active && is_steady && bytes <= BEGIN_BYTES;
+                let begins = is_active && helps && bytes <= BEGIN_BYTES;
                 let begins = begins && age >= SETTLE && now >= self.rest_until;
                 if begins { Phase::Cut { reference: self.rate } } else { Phase::Whole }
             }

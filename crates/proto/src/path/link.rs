@@ -107,8 +107,9 @@ pub(crate) struct Link {
     pub(crate) stats: LinkStats,
 }
 
-/// Losses that became known without a report to the controller: by a timer, or by an acknowledgement
-/// without the newest packet, as that of a late one.
+/// Losses that became known without a report to the controller: by an acknowledgement without the
+/// newest packet, as that of a late one. Those that a timer finds do not count: on a path with a long
+/// round trip they would end the controller's start at the rate of the first few messages.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uncounted {
     lost: u64,
@@ -350,14 +351,6 @@ impl Link {
         self.one_way_micros = Some(before.wrapping_add(change as u32));
     }
 
-    /// Counts packets that a timer declared lost, in the next report to the controller. Overdue
-    /// packets do not count: the link may be interrupted, or the path back.
-    pub(crate) fn on_timer_losses(&mut self, outcome: &Outcome) {
-        if !outcome.overdue {
-            self.uncounted.add(outcome);
-        }
-    }
-
     /// Passes an acknowledgement to the controller, if its packet had the peer's clock `time`.
     pub(crate) fn report_to_controller(
         &mut self,
@@ -391,7 +384,9 @@ impl Link {
         controller.on_report(now, &report);
         let limits = self.headroom.limited_by_path && !controller.fills_queue();
         let rate_bps = controller.rate_bps().filter(|_| limits);
-        self.interleaving.on_report(now, rate_bps, controller.is_steady(), self.loss);
+        let helps = controller.is_steady()
+            && rate_bps.is_some_and(|rate| Interleaving::helps(rate, report.rtt));
+        self.interleaving.on_report(now, rate_bps, helps, self.loss);
         controller.set_interleaving(self.interleaving.is_on());
     }
 

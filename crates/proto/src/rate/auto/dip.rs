@@ -171,7 +171,7 @@ mod tests {
         fn test(&self, losses: &mut Losses, begin: Instant, rate: f64) -> Shown {
             let tuning = Tuning::default();
             let before = (0..200).find_map(|_| {
-                losses.add(&self.sample(rate), &tuning);
+                losses.add(&self.sample(rate), false, &tuning);
                 losses.suspicion(begin, &tuning)
             });
             let (mut before, mut deep) = (before.expect("a suspicion"), false);
@@ -214,7 +214,7 @@ mod tests {
             assert_eq!(path.test(&mut losses, Instant(1), 1.0), Shown::Path, "{random}, {row}");
             let found = losses.baseline();
             assert!((found - random).abs() < 0.03, "{random}, {row}: {found}");
-            (0..100).for_each(|_| losses.add(&path.sample(1.0), &tuning));
+            (0..100).for_each(|_| losses.add(&path.sample(1.0), false, &tuning));
             assert_eq!(losses.suspicion(LATER, &tuning), None);
         }
     }

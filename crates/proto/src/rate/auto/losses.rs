@@ -52,11 +52,15 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    pub(super) fn add(&mut self, sample: &Sample, tuning: &Tuning) {
+    /// Adds the losses of a sample. `overflows`: the controller fills the queue, so that the rows of lost
+    /// packets are not those of the path.
+    pub(super) fn add(&mut self, sample: &Sample, overflows: bool, tuning: &Tuning) {
         let memory = tuning.loss_memory;
-        let faded = 1.0 - sample.losses.lost.clamp(0.0, memory) / memory;
-        self.lost = self.lost * faded + sample.losses.lost.max(0.0);
-        self.rows = self.rows * faded + sample.loss_rows;
+        if !overflows {
+            let faded = 1.0 - sample.losses.lost.clamp(0.0, memory) / memory;
+            self.lost = self.lost * faded + sample.losses.lost.max(0.0);
+            self.rows = self.rows * faded + sample.loss_rows;
+        }
         let Ratio { lost, packets } = sample.losses;
         for (average, memory) in [(&mut self.recent, memory), (&mut self.lasting, memory * LASTING)]
         {
@@ -151,7 +155,7 @@ mod tests {
         for _ in 0..100 {
             for ratio in [-0.1, 0.1] {
                 let sample = Sample { losses: Ratio::new(ratio, 20.0), ..Sample::steady(1.0) };
-                losses.add(&sample, &tuning);
+                losses.add(&sample, false, &tuning);
             }
         }
         assert_eq!(losses.suspicion(Instant(1), &tuning), None);

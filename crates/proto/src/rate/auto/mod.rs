@@ -244,7 +244,8 @@ impl Auto {
             self.noise.add(sample.delivery_rate / self.estimate);
         }
         if limited {
-            self.losses.add(sample, &self.tuning);
+            let overflows = self.is_starting();
+            self.losses.add(sample, overflows, &self.tuning);
         }
         let excess = self.losses.excess(&self.tuning);
         let delivered = excess.map_or(1.0, |excess| self.losses.delivered(excess.value()));
@@ -369,8 +370,7 @@ impl Auto {
                 let deviation = self.jitter.long_term_deviation();
                 let time = self.feedback_time();
                 let (rooms, tuning) = (self.rooms, &self.tuning);
-                let probe =
-                    Probe::begin(now, self.estimate, time, delay, deviation, rooms, tuning);
+                let probe = Probe::begin(now, self.estimate, time, delay, deviation, rooms, tuning);
                 self.state = State::Probe(probe);
             }
             Verdict::Drain { time } => {
