@@ -92,9 +92,8 @@ impl Interleaving {
     }
 
     /// Takes the rate of the link's controller after a report; `None` if it does not limit the link, or
-    /// has not found the rate. `helps`: the path has a steady rate and a short round
-    /// trip. `loss`: the fraction of packets
-    /// that is lost.
+    /// has not found the rate. `helps`: the path has a steady rate and a short round trip. `loss`: the
+    /// fraction of packets that is lost.
     pub(crate) fn on_report(
         &mut self,
         now: Instant,

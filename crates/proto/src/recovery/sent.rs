@@ -417,8 +417,7 @@ impl SentPackets {
         if outcome.lost_packets == 0 {
             for index in 0..self.packets.len() {
                 if self.overdue_at(&self.packets[index]).is_some_and(|at| at <= now) {
-                    self.lose(index, &mut outcome);
-                    self.packets[index].fate = Fate::Lost { counted: false };
+                    self.lose(index, false, &mut outcome);
                 }
             }
             if outcome.lost_packets > 0 {
@@ -435,8 +434,7 @@ impl SentPackets {
         let mut outcome = Outcome::default();
         for index in 0..self.packets.len() {
             if self.packets[index].fate == Fate::Outstanding {
-                self.lose(index, &mut outcome);
-                self.packets[index].fate = Fate::Lost { counted: false };
+                self.lose(index, false, &mut outcome);
             }
         }
         outcome
@@ -490,17 +488,18 @@ impl SentPackets {
             }
             let overtaken = largest.built >= packet.built + self.reorder.get();
             if overtaken || now >= self.reorder_end(packet) {
-                self.lose(index, outcome);
+                self.lose(index, true, outcome);
             }
         }
     }
 
-    fn lose(&mut self, index: usize, outcome: &mut Outcome) {
+    /// Declares a packet lost. `counted`: see [`Fate::Lost`].
+    fn lose(&mut self, index: usize, counted: bool, outcome: &mut Outcome) {
         let is_lost = |packet: &SentPacket| matches!(packet.fate, Fate::Lost { .. });
         let continues = index > 0 && is_lost(&self.packets[index - 1]);
         outcome.loss_rows += u64::from(!continues);
         let packet = &mut self.packets[index];
-        packet.fate = Fate::Lost { counted: true };
+        packet.fate = Fate::Lost { counted };
         self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;
         outcome.lost_packets += 1;

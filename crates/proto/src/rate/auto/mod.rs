@@ -270,14 +270,11 @@ impl Auto {
     /// Adds a sample to the test in progress. Returns what it showed if it ended.
     fn advance_test(&mut self, now: Instant, sample: &Sample, limited: bool) -> Option<Ended> {
         match &mut self.state {
-            // A round of Startup is a probe, too: a delay at which as much more arrives is no queue of ours.
+            // A round of Startup is a probe, too.
             State::Startup { delivered, .. } if limited => {
                 let before = std::mem::replace(delivered, sample.delivery_rate);
-                let is_more = sample.send_rate > self.tuning.probe_gain * before && before > 0.0;
-                let arrived = sample.delivery_rate * (1.0 - sample.losses.value());
-                if sample.never_empty && is_more && arrived > GROWING * sample.send_rate {
-                    let packet = serialization_time(FULL_PACKET, sample.delivery_rate as u64);
-                    self.external.on_room(sample.total_delay.saturating_sub(packet));
+                if let Some(delay) = probe::delay_with_room(sample, before, &self.tuning) {
+                    self.external.on_room(delay);
                 }
                 None
             }

@@ -5,7 +5,8 @@
 
 use super::sample::Sample;
 use super::tuning::Tuning;
-use crate::time::{Duration, Instant};
+use super::{FULL_PACKET, GROWING};
+use crate::time::{Duration, Instant, serialization_time};
 
 /// A probe lasts this many times the deviation of the delay, which blurs the rate, over the part that is
 /// sent in addition, within a limit.
@@ -120,6 +121,16 @@ impl Probe {
     }
 }
 
+/// The delay of a sample in which every packet was delayed, if more was sent than had arrived in the
+/// sample before, at the rate `before`, and as much arrived: the delay is no queue of ours.
+pub(super) fn delay_with_room(sample: &Sample, before: f64, tuning: &Tuning) -> Option<Duration> {
+    let is_more = sample.send_rate > tuning.probe_gain * before && before > 0.0;
+    let arrived = sample.delivery_rate * (1.0 - sample.losses.value());
+    let has_room = sample.never_empty && is_more && arrived > GROWING * sample.send_rate;
+    let packet = serialization_time(FULL_PACKET, sample.delivery_rate as u64);
+    has_room.then(|| sample.total_delay.saturating_sub(packet))
+}
+
 /// Samples over which the noise of the delivery rate is averaged, about.
 const NOISE_SAMPLES: f64 = 16.0;
 
@@ -185,6 +196,25 @@ mod tests {
             let found = probe(std::iter::repeat_with(|| sample(sent, sent, 8)), limited);
             assert_eq!(found, Found::Nothing);
         }
+    }
+
+    #[test]
+    fn a_delay_at_which_more_arrives_is_no_queue_of_ours() {
+        let tuning = Tuning::default();
+        let delay = Duration::from_millis(40);
+        let sample = |sent, rate, never_empty| Sample {
+            send_rate: sent,
+            total_delay: delay,
+            never_empty,
+            ..Sample::steady(rate)
+        };
+        let packet = Duration::from_micros(1200);
+        let shown = |sample: &Sample, before| delay_with_room(sample, before, &tuning);
+        assert_eq!(shown(&sample(10e6, 10e6, true), 5e6), Some(delay - packet));
+        assert_eq!(shown(&sample(10e6, 10e6, true), 0.0), None, "the first round");
+        assert_eq!(shown(&sample(10e6, 10e6, true), 9e6), None, "hardly more was sent");
+        assert_eq!(shown(&sample(10e6, 8e6, true), 5e6), None, "a queue grows");
+        assert_eq!(shown(&sample(10e6, 10e6, false), 5e6), None, "a packet was not delayed");
     }
 
     #[test]
