@@ -7,13 +7,13 @@ import os
 import sys
 import threading
 import time
+import traceback
 
 import rclpy
 from rclpy.action import ActionClient, ActionServer, CancelResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.executors import Executor, MultiThreadedExecutor
-from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 
@@ -250,12 +250,13 @@ def goal(id, action, order, cancel_after=None):
 
 
 def spin():
-    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise or wait for ever.
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise (also an
+    # AttributeError, of an action client half made) or wait for ever.
     while rclpy.ok() and not leaving.is_set():
         try:
             executor.spin_once(timeout_sec=0.2)
-        except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
-            pass
+        except Exception:
+            traceback.print_exc()
 
 
 def leave():

@@ -8,12 +8,12 @@ import json
 import sys
 import threading
 import time
+import traceback
 
 import rclpy
 from rclpy.action import ActionClient, ActionServer, CancelResponse, GoalResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import MultiThreadedExecutor
-from rclpy.impl.implementation_singleton import rclpy_implementation
 from std_srvs.srv import SetBool
 from test_msgs.action import Fibonacci
 
@@ -96,12 +96,13 @@ class Client:
 
 
 def spin(executor):
-    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise or wait for ever.
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise (also an
+    # AttributeError, of an action client half made) or wait for ever.
     while rclpy.ok():
         try:
             executor.spin_once(timeout_sec=0.2)
-        except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
-            pass
+        except Exception:
+            traceback.print_exc()
 
 
 def main():

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 
 import rclpy
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -249,12 +250,13 @@ def counts(topic, service, type):
 
 
 def spin():
-    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise or wait for ever.
+    # If another thread creates or destroys an endpoint meanwhile, rclpy may raise (also an
+    # AttributeError, of an action client half made) or wait for ever.
     while rclpy.ok() and not leaving.is_set():
         try:
             executor.spin_once(timeout_sec=0.2)
-        except (rclpy_implementation.InvalidHandle, rclpy_implementation.RCLError):
-            pass
+        except Exception:
+            traceback.print_exc()
 
 
 def leave():
