@@ -152,6 +152,7 @@ impl Endpoint {
                 Timer::Silent(link) => self.on_silent_timer(now, link),
                 Timer::Loss(link) => {
                     let outcome = self.links[link].sent_packets.on_timer(now);
+                    self.links[link].count_losses(&outcome, true);
                     self.apply_outcome(now, link, outcome);
                 }
                 Timer::Stall(link) => self.mark_stalled(now, link),
@@ -539,6 +540,7 @@ impl Endpoint {
         match link.sent_packets.acknowledge(now, ack) {
             Ok(outcome) => {
                 link.measure_delay(now, clock, ack, &outcome);
+                link.count_losses(&outcome, false);
                 link.report_to_controller(now, clock, ack, &outcome);
                 self.apply_outcome(now, id, outcome);
                 self.report_available_rate(now, id);
@@ -558,7 +560,6 @@ impl Endpoint {
         // Send a PING immediately, since the peer may be away.
         link.ping_now |= link.up && (fell_silent || outcome.overdue && outcome.lost_packets > 0);
         let peer = link.peer;
-        link.update_loss(&outcome);
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.acked {
             outbox.acked(now, piece);

@@ -107,9 +107,8 @@ pub(crate) struct Link {
     pub(crate) stats: LinkStats,
 }
 
-/// Losses that became known without a report to the controller: by an acknowledgement without the
-/// newest packet, as that of a late one. Those that a timer finds do not count: on a path with a long
-/// round trip they would end the controller's start at the rate of the first few messages.
+/// Losses that became known without a report to the controller: by a timer, or by an acknowledgement
+/// without the newest packet, as that of a late one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uncounted {
     lost: u64,
@@ -121,7 +120,7 @@ impl Uncounted {
     fn add(&mut self, outcome: &Outcome) {
         self.lost += outcome.lost_packets;
         self.loss_rows += outcome.loss_rows;
-        self.losses_undone += outcome.losses_undone;
+        self.losses_undone += outcome.losses_undone + outcome.overdue_undone;
     }
 }
 
@@ -315,8 +314,8 @@ impl Link {
         self.stats.sent_bytes += ip_bytes as u64;
     }
 
-    /// Updates the smoothed loss with packets whose outcome is known.
-    pub(crate) fn update_loss(&mut self, outcome: &Outcome) {
+    /// Counts packets whose outcome is known. `by_timer`: no acknowledgement showed it.
+    pub(crate) fn count_losses(&mut self, outcome: &Outcome, by_timer: bool) {
         let Outcome { acked_packets: acked, lost_packets: lost, loss_rows, .. } = *outcome;
         let undone = outcome.losses_undone;
         for (packets, is_lost) in [(acked, 0.0), (lost, 1.0)] {
@@ -326,9 +325,15 @@ impl Link {
             }
         }
         self.loss = (self.loss - undone as f64 / LOSS_PACKETS as f64).max(0.0);
-        if !self.controller.as_ref().is_some_and(|it| it.fills_queue()) {
+        let fills_queue = self.controller.as_ref().is_some_and(|it| it.fills_queue());
+        if !fills_queue {
             self.redundancies.on_outcome(acked, lost, loss_rows);
             self.redundancies.on_undone(undone);
+        }
+        // On a path with a long round trip, what a timer finds would end the controller's start at the
+        // rate of the first few messages.
+        if !(fills_queue && by_timer) {
+            self.uncounted.add(outcome);
         }
     }
 
@@ -359,7 +364,6 @@ impl Link {
         ack: &Ack,
         outcome: &Outcome,
     ) {
-        self.uncounted.add(outcome);
         let newest = outcome.newest.filter(|newest| !newest.paused);
         let inputs = self.controller.as_mut().zip(newest).zip(time);
         let Some(((controller, newest), time)) = inputs else { return };

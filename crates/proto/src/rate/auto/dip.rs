@@ -24,8 +24,11 @@ pub(super) struct Dip {
     /// When reports begin to show the lower rate, and when they have shown enough of it.
     from: Instant,
     until: Instant,
-    /// The rate as a part of the estimate.
+    /// The rate as a part of the estimate, which is in bits per second.
     pub(super) gain: f64,
+    estimate: f64,
+    /// The rate at which packets arrived before its effect, in bits per second.
+    arrived: f64,
     /// Losses that aroused the suspicion, those between the decision for the dip and its effect, and
     /// those since.
     deep: bool,
@@ -37,8 +40,8 @@ pub(super) struct Dip {
 /// What a dip showed.
 #[derive(Debug, PartialEq)]
 pub(super) enum Shown {
-    /// Fewer losses: this part of what was sent before arrived, of what arrives without congestion.
-    Congestion { delivered: f64 },
+    /// Fewer losses: packets had arrived at this rate in bits per second.
+    Congestion { arrived: f64 },
     /// So many losses that it may have been too shallow: those before were still rising.
     Rising(Ratio),
     /// As many losses.
@@ -48,12 +51,14 @@ pub(super) enum Shown {
 }
 
 impl Dip {
-    /// `before`: the losses of the rate before. If they are those of a full queue, nothing is lost
+    /// `before`: the losses at the estimate. If they are those of a full queue, nothing is lost
     /// during the dip.
     pub(super) fn begin(
         now: Instant,
         feedback_time: Duration,
+        estimate: f64,
         before: Ratio,
+        losses: &Losses,
         deep: bool,
         tuning: &Tuning,
     ) -> Self {
@@ -61,6 +66,8 @@ impl Dip {
             from: now + feedback_time,
             until: now + feedback_time * 2,
             gain: (Self::gain(before, tuning) * if deep { 0.5 } else { 1.0 }).max(MIN_GAIN),
+            estimate,
+            arrived: losses.arrived(),
             deep,
             before,
             rising: Ratio::default(),
@@ -82,9 +89,11 @@ impl Dip {
         tuning: &Tuning,
     ) -> Option<Shown> {
         // Where the application sends less, losses say nothing about the rate.
-        if limited {
-            let phase = if now < self.from { &mut self.rising } else { &mut self.during };
-            *phase = phase.with(sample.losses);
+        if limited && now < self.from {
+            self.rising = self.rising.with(sample.losses);
+            self.arrived = losses.arrived();
+        } else if limited {
+            self.during = self.during.with(sample.losses);
         }
         let conclusive = self.is_conclusive(losses, tuning);
         if now < self.until || !conclusive && now < self.until + MAX_EXTENSION {
@@ -106,15 +115,15 @@ impl Dip {
         {
             return Some(Shown::Rising(during));
         }
-        let delivered = losses.delivered(loaded.value());
+        let arrived = self.arrived;
         // A dip above the rate that arrived shows congestion, and no path without it. Unless it is
         // congestion, the rate made no difference, and both show the path.
         match congestion {
-            true if self.gain > delivered => losses.on_inconclusive_dip(now, tuning),
+            true if self.gain * self.estimate > arrived => losses.on_inconclusive_dip(now, tuning),
             true => losses.on_dip(now, during, true, tuning),
             false => losses.on_dip(now, during.with(loaded), false, tuning),
         }
-        Some(if congestion { Shown::Congestion { delivered } } else { Shown::Path })
+        Some(if congestion { Shown::Congestion { arrived } } else { Shown::Path })
     }
 
     /// By how much fewer packets are lost during the dip if those before it were too many: as many
@@ -178,7 +187,7 @@ mod tests {
             let time = Duration::from_millis(20);
             let mut now = begin;
             loop {
-                let mut dip = Dip::begin(now, time, before, deep, &tuning);
+                let mut dip = Dip::begin(now, time, rate, before, losses, deep, &tuning);
                 let shown = loop {
                     let gain = if now < dip.from { 1.0 } else { dip.gain };
                     now = now + Duration::from_millis(5);
@@ -200,8 +209,8 @@ mod tests {
         for rate in [1.2, 2.0, 4.0] {
             let path = Path { random: 0.0, row: 1.0, capacity: 1.0 };
             let shown = path.test(&mut Losses::default(), Instant(1), rate);
-            let Shown::Congestion { delivered } = shown else { panic!("{rate}: {shown:?}") };
-            assert!((delivered * rate - 1.0).abs() < 0.1, "{rate}: {delivered}");
+            let Shown::Congestion { arrived } = shown else { panic!("{rate}: {shown:?}") };
+            assert!((arrived - 1.0).abs() < 0.1, "{rate}: {arrived}");
         }
     }
 
@@ -226,8 +235,8 @@ mod tests {
         assert_eq!(free.test(&mut losses, Instant(1), 1.0), Shown::Path);
         let full = Path { capacity: 1.0, ..free };
         let shown = full.test(&mut losses, LATER, 2.0);
-        let Shown::Congestion { delivered } = shown else { panic!("{shown:?}") };
-        assert!((delivered - 0.5).abs() < 0.07, "{delivered}");
+        let Shown::Congestion { arrived } = shown else { panic!("{shown:?}") };
+        assert!((arrived - 1.0).abs() < 0.1, "{arrived}");
     }
 
     #[test]
@@ -246,7 +255,8 @@ mod tests {
         let tuning = Tuning::default();
         let mut losses = Losses::default();
         let time = Duration::from_millis(20);
-        let mut dip = Dip::begin(Instant(1), time, Ratio::new(0.3, 128.0), false, &tuning);
+        let mut dip =
+            Dip::begin(Instant(1), time, 1.0, Ratio::new(0.3, 128.0), &losses, false, &tuning);
         let sample = Sample { losses: Ratio::new(0.0, 4.0), ..Sample::steady(1.0) };
         let shown = (1..100).find_map(|n| {
             let now = Instant(1) + Duration::from_millis(5 * n);

@@ -4,13 +4,15 @@
 
 use super::backoff::Backoff;
 use super::tuning::Tuning;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// Losses within this part of the last such rate are those of the same limit.
 const SAME: f64 = 0.15;
-/// After the rest, the estimate grows by no more than this part at once, and by twice as much after
-/// each second without losses: the limit may be gone.
+/// After the rest, the estimate exceeds the limit by no more than this part for a moment. Then it grows
+/// by no more than that at once, and by twice as much after each second without losses: the limit may be
+/// gone.
 const CAREFUL_GROWTH: f64 = 0.1;
+const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 pub(super) struct Limit {
@@ -33,7 +35,11 @@ impl Limit {
         match self.attempts.time_since_due(now) {
             _ if self.rate == 0.0 => f64::INFINITY,
             None => self.rate,
-            Some(since) => estimate * (1.0 + CAREFUL_GROWTH * since.as_secs_f64().floor().exp2()),
+            Some(since) if since < FIRST_ATTEMPT => self.rate * (1.0 + CAREFUL_GROWTH),
+            Some(since) => {
+                let seconds = (since - FIRST_ATTEMPT).as_secs_f64().floor();
+                estimate * (1.0 + CAREFUL_GROWTH * seconds.exp2())
+            }
         }
     }
 }
@@ -50,7 +56,8 @@ mod tests {
         assert_eq!(limit.max_rate(second(1.0), 2e6), f64::INFINITY);
         limit.on_congestion(second(10.0), 2e6, &tuning);
         assert_eq!(limit.max_rate(second(10.1), 1e6), 2e6);
-        assert_eq!(limit.max_rate(second(11.0), 2e6), 2.2e6);
+        assert_eq!(limit.max_rate(second(10.6), 1.9e6), 2.2e6);
+        assert_eq!(limit.max_rate(second(11.0), 2.2e6), 2.2e6 * 1.1);
         assert_eq!(limit.max_rate(second(12.0), 2e6), 2.4e6);
         (0..5).for_each(|_| limit.on_congestion(second(14.0), 2.1e6, &tuning));
         assert_eq!(limit.max_rate(second(29.0), 1e6), 2.1e6);

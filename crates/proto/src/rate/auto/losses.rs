@@ -15,6 +15,8 @@ const MARGINS: f64 = 3.0;
 const RELATIVE_MARGIN: f64 = 0.15;
 /// A path that loses more loses reports too.
 const LOSSY: f64 = 0.005;
+/// Packets over which the rate is averaged at which they arrive.
+const ARRIVED_MEMORY: f64 = 32.0;
 /// The longest credible burst of losses, in packets.
 const MAX_ROW: f64 = 8.0;
 
@@ -47,13 +49,16 @@ pub(super) struct Losses {
     /// Lost packets, and the rows of consecutive ones among them; recent ones count more.
     lost: f64,
     rows: f64,
+    /// Bits that arrived, and the seconds that they took; recent ones count more.
+    bits: f64,
+    seconds: f64,
     /// Dips that show whether an excess is congestion.
     dips: Backoff,
 }
 
 impl Losses {
-    /// Adds the losses of a sample. `overflows`: the controller fills the queue, so that the rows of lost
-    /// packets are not those of the path.
+    /// Adds the losses of a sample. `overflows`: a queue stands, so that the rows of lost packets may not
+    /// be those of the path.
     pub(super) fn add(&mut self, sample: &Sample, overflows: bool, tuning: &Tuning) {
         let memory = tuning.loss_memory;
         if !overflows {
@@ -67,10 +72,25 @@ impl Losses {
             let weight = 1.0 - (-packets / memory).exp();
             *average = (*average + weight * (lost / packets.max(1.0) - *average)).clamp(0.0, 1.0);
         }
+        // Later losses end a baseline that is too high.
+        let lasting = Ratio::new(self.lasting, 2.0 * memory * LASTING);
+        let chance = 1.5 * tuning.significant * self.deviation(lasting, self.baseline);
+        if self.baseline() - self.lasting > tuning.loss_margin + chance {
+            self.baseline = lasting;
+        }
+        let faded = (-packets / ARRIVED_MEMORY).exp();
+        let bits = 8.0 * sample.bytes;
+        self.bits = self.bits * faded + bits * (1.0 - sample.losses.value());
+        self.seconds = self.seconds * faded + bits / sample.delivery_rate;
     }
 
     pub(super) fn baseline(&self) -> f64 {
         self.baseline.value()
+    }
+
+    /// The rate in bits per second, losses of the baseline included, at which packets arrived lately.
+    pub(super) fn arrived(&self) -> f64 {
+        self.bits / self.seconds.max(1e-9) / (1.0 - self.baseline()).max(0.01)
     }
 
     /// The excess has been answered.

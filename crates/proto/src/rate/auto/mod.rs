@@ -244,7 +244,7 @@ impl Auto {
             self.noise.add(sample.delivery_rate / self.estimate);
         }
         if limited {
-            let overflows = self.is_starting();
+            let overflows = self.is_starting() || sample.standing_bytes > target;
             self.losses.add(sample, overflows, &self.tuning);
         }
         let excess = self.losses.excess(&self.tuning);
@@ -359,7 +359,8 @@ impl Auto {
             }
             Verdict::Dip { estimate, before } => {
                 let deep = matches!(self.state, State::Dip(_));
-                let dip = Dip::begin(now, self.feedback_time(), before, deep, &self.tuning);
+                let (time, losses, tuning) = (self.feedback_time(), &self.losses, &self.tuning);
+                let dip = Dip::begin(now, time, estimate, before, losses, deep, tuning);
                 (self.state, self.estimate) = (State::Dip(dip), estimate);
             }
             Verdict::Probe => {

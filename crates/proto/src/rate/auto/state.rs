@@ -121,8 +121,8 @@ pub(super) const RULES: &[Rule] = &[
         v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity })
     }),
     rule("Dip", "fewer packets were lost", "cut to what arrived", |v| match v.ended {
-        Some(Ended::Dip(Shown::Congestion { delivered })) => {
-            Some(Verdict::Cut { rate: BELOW_LOSS * v.auto.estimate * delivered })
+        Some(Ended::Dip(Shown::Congestion { arrived })) => {
+            Some(Verdict::Cut { rate: BELOW_LOSS * arrived })
         }
         _ => None,
     }),
