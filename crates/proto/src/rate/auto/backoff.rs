@@ -26,6 +26,11 @@ impl Backoff {
         *self = Self { next: now, rest: Duration::ZERO };
     }
 
+    /// It showed something else than before: as after a first failure.
+    pub(super) fn restart(&mut self, now: Instant, tuning: &Tuning) {
+        *self = Self { next: now + tuning.min_rest(), rest: Duration::ZERO };
+    }
+
     /// It showed nothing either way.
     pub(super) fn postpone(&mut self, now: Instant, tuning: &Tuning) {
         self.next = now + self.rest.max(tuning.min_rest());

@@ -4,6 +4,7 @@
 //! packets have left the path, and measures the delay that remains.
 
 use super::backoff::Backoff;
+use super::compete::Compete;
 use super::tuning::Tuning;
 use crate::rate::FULL_PACKET;
 use crate::time::{Duration, Instant, serialization_time};
@@ -42,6 +43,8 @@ pub(super) struct External {
     /// The first observation of a delay that our own bytes cannot explain.
     excess: Option<(Instant, Duration)>,
     drains: Backoff,
+    /// When the last drain ended.
+    drained_at: Instant,
 }
 
 impl External {
@@ -93,6 +96,11 @@ impl External {
         !self.measured.is_zero() && self.drains.is_due(now)
     }
 
+    /// Whether the download that a drain showed may have ended since.
+    pub(super) fn may_have_ended(&self, now: Instant) -> bool {
+        now.since(self.drained_at) > DOWNLOAD_CHECK
+    }
+
     /// Takes a report whose packets were queued for `total_delay`, external delay included. `own`: the
     /// longest time for which our outstanding bytes can occupy the path. Returns whether two reports
     /// show external delay without a drain.
@@ -128,12 +136,23 @@ impl External {
         self.stays_since = None;
         let Some(remaining) = remaining else { return self.drains.postpone(now, tuning) };
         let is_news = remaining.mul_f64(UNCHANGED) > self.measured;
+        let is_gone = remaining < self.measured.mul_f64(UNCHANGED);
         self.measured = remaining;
         let due = self.peak * tuning.claim;
         self.floor = if self.may_be_download(tuning) { self.floor.max(due) } else { 0.0 };
-        if is_news { self.drains.succeed(now) } else { self.drains.fail(now, tuning) }
+        self.drained_at = now;
+        if is_news {
+            self.drains.succeed(now);
+        } else if is_gone {
+            self.drains.restart(now, tuning);
+        } else {
+            self.drains.fail(now, tuning);
+        }
     }
 }
+
+/// Time between drains alongside a download, whose queue takes up to a second to measure.
+const DOWNLOAD_CHECK: Duration = Duration::from_secs(5);
 
 /// A pause in sending, and the delay measured after it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -148,8 +167,8 @@ pub(super) struct Drain {
     /// Sum of the delays measured in seconds, over `packets`.
     seconds: f64,
     packets: f64,
-    /// It began in Compete.
-    pub(super) competes: bool,
+    /// The state before, if it was Compete.
+    pub(super) competes: Option<Compete>,
 }
 
 /// What a drain showed.
@@ -167,7 +186,7 @@ impl Drain {
         now: Instant,
         drain_time: Duration,
         feedback_time: Duration,
-        competes: bool,
+        competes: Option<Compete>,
     ) -> Self {
         let until = now + (drain_time + feedback_time).min(MAX_PAUSE);
         let (begun, last_own, pauses, seconds, packets) = (now, now, 1, 0.0, 0.0);
@@ -221,7 +240,7 @@ mod tests {
     /// Drains for 30 ms, and takes a report every 10 ms of a packet that was sent 10 ms before, with
     /// the delay that `delay` gives for the time of sending.
     fn drain(last_own_ms: u64, delay: Duration) -> (Vec<u64>, Option<Duration>) {
-        let mut drain = Drain::begin(at(0), ms(10), ms(20), false);
+        let mut drain = Drain::begin(at(0), ms(10), ms(20), None);
         let mut pauses = Vec::new();
         for now in (10..).step_by(10) {
             let sent = if now <= last_own_ms { at(0).before(ms(1)) } else { at(now - 10) };
@@ -244,7 +263,7 @@ mod tests {
         let (pauses, delay) = drain(40, ms(7));
         assert_eq!((pauses.len(), delay), (1, Some(ms(7))));
         // Each pause ends before the last of our packets is reported.
-        let mut drain = Drain::begin(at(0), ms(10), ms(20), false);
+        let mut drain = Drain::begin(at(0), ms(10), ms(20), None);
         let results: Vec<Drained> = (1..100)
             .filter_map(|n| {
                 drain.on_report(at(n * 50), ms(7), 1, at(0).before(ms(1)));

@@ -38,6 +38,8 @@ pub(super) struct Feedback {
     /// The least round trip of this span and of the previous one.
     min_rtt: [Duration; 2],
     span_end: Instant,
+    /// The round trip of the last report.
+    rtt: Duration,
 }
 
 impl Jitter {
@@ -76,6 +78,7 @@ impl Feedback {
             last_arrival: None,
             min_rtt: [Duration::MAX; 2],
             span_end: Instant::default(),
+            rtt: Duration::ZERO,
         }
     }
 
@@ -84,6 +87,7 @@ impl Feedback {
             self.min_rtt = [Duration::MAX, self.min_rtt[0]];
             self.span_end = now + SPAN;
         }
+        self.rtt = report.rtt;
         self.min_rtt[0] = self.min_rtt[0].min(report.rtt);
         let before = self.last_arrival.replace(report.arrival_micros);
         let interval = before.map_or(0, |before| report.arrival_micros.wrapping_sub(before));
@@ -93,6 +97,11 @@ impl Feedback {
             self.next_interval = (self.next_interval + 1) % INTERVALS;
             self.longest = self.intervals.iter().copied().max().unwrap_or_default();
         }
+    }
+
+    /// The round trip of the last report.
+    pub(super) fn rtt(&self) -> Duration {
+        self.rtt
     }
 
     /// The least recent round trip; zero before the first sample.

@@ -17,7 +17,7 @@
 //! - *Copa* (Arun and Balakrishnan, 2018): the standing queue, from the least delay within a
 //!   round trip, against jitter; regular emptying of the queue to measure the base delay again.
 //!   Not its window of packets per acknowledgement: one report here covers ten packets.
-//! - *CUBIC* (RFC 9438): the reduction alongside cross traffic, and the growth that is fair with it.
+//! - *CUBIC* (RFC 9438): the window alongside cross traffic.
 //! - *SCReAM* (RFC 8298): both a window and a rate; the window holds when reports stop.
 //! - *GCC* (Carlucci and others, 2016): a delay signal averaged over groups of packets and kept
 //!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with capacity to spare.
@@ -31,6 +31,7 @@
 mod backoff;
 mod burst;
 mod ceiling;
+mod compete;
 mod dip;
 mod external;
 mod feedback;
@@ -48,6 +49,7 @@ use crate::time::{Duration, Instant, serialization_time};
 use backoff::Backoff;
 use burst::Bursts;
 use ceiling::{Ceiling, Growth};
+use compete::Compete;
 use dip::Dip;
 use external::{Drain, Drained, External};
 use feedback::{Feedback, Jitter};
@@ -178,7 +180,7 @@ impl Auto {
     /// to its target within two round trips.
     fn pacing_rate(&self) -> f64 {
         match self.state {
-            State::Startup { .. } | State::Compete => self.estimate,
+            State::Startup { .. } | State::Compete(_) => self.estimate,
             State::Dip(dip) => self.estimate * dip.gain,
             State::Probe(probe) => self.estimate * probe.gain,
             // Our own packets must not fill the queue again before it is measured.
@@ -206,6 +208,8 @@ impl Auto {
         let window = (self.pacing_rate() * time / 8.0) as usize + 2 * FULL_PACKET;
         match self.state {
             State::Startup { window: max, .. } => window.min(max),
+            State::Compete(compete) => compete
+                .window_bytes(self.feedback.max_time().saturating_sub(self.feedback.min_rtt())),
             // The window must not hold back what shows whether there is room.
             State::Probe(_) => 2 * window,
             _ => window,
@@ -236,6 +240,7 @@ impl Auto {
         }
         // One or two messages between pauses of the application do not fill the path.
         let fills = self.is_starting()
+            || matches!(self.state, State::Compete(_))
             || sample.never_empty
             || sample.delivery_rate > self.pacing_rate() / 2.0;
         let limited = std::mem::take(&mut self.held_back) && fills;
@@ -342,10 +347,6 @@ impl Auto {
                     }
                 }
             }
-            Verdict::Add { rate } => {
-                self.estimate += rate;
-                self.times.last_growth = now;
-            }
             Verdict::Cut { rate } => {
                 self.limit.on_congestion(now, rate, &self.tuning);
                 (self.state, self.estimate, self.spare_rounds) = (State::Track, rate, 0);
@@ -355,7 +356,10 @@ impl Auto {
                 self.external.on_overflow(delivered);
                 self.estimate *= self.tuning.backoff;
                 self.losses.forget_excess();
-                (self.times.last_growth, self.times.last_backoff) = (now, now);
+                self.times.last_backoff = now;
+                if let State::Compete(compete) = &mut self.state {
+                    compete.reduce(now, &self.tuning);
+                }
             }
             Verdict::Dip { estimate, before } => {
                 let deep = matches!(self.state, State::Dip(_));
@@ -372,12 +376,22 @@ impl Auto {
                 self.state = State::Probe(probe);
             }
             Verdict::Drain { time } => {
-                let competes = self.state == State::Compete;
+                let competes = match self.state {
+                    State::Compete(compete) => Some(compete),
+                    _ => None,
+                };
                 let drain = Drain::begin(now, time, self.feedback_time(), competes);
                 self.state = State::Drain(drain);
                 self.pause_until(drain.until);
             }
-            Verdict::Compete => self.state = State::Compete,
+            Verdict::Compete { arrived, rtt } => {
+                let mut compete = match self.state {
+                    State::Compete(compete) => compete,
+                    _ => Compete::begin(now, arrived, rtt, self.feedback.min_rtt(), &self.tuning),
+                };
+                self.estimate = compete.grow(now, arrived, rtt, &self.tuning);
+                self.state = State::Compete(compete);
+            }
         }
         let floor = self.external.floor(&self.tuning).max(self.tuning.min_rate);
         self.estimate = self.estimate.max(floor).min(MAX_RATE);
@@ -399,6 +413,10 @@ impl Auto {
     /// Takes a report during a drain.
     fn advance_drain(&mut self, now: Instant, report: &Report, mut drain: Drain) {
         let total_delay = report.queueing_delay.min(MAX_QUEUEING_DELAY);
+        let total_delay = match drain.competes {
+            Some(compete) => compete.delay(report.rtt).max(total_delay),
+            None => total_delay,
+        };
         let sent = now.before(report.since_sent);
         let drained = drain.on_report(now, total_delay, report.acked_packets, sent);
         self.state = State::Drain(drain);
@@ -409,9 +427,10 @@ impl Auto {
             Some(Drained::Remaining(delay)) => {
                 let delay = delay.map(|it| it.saturating_sub(self.packet_time()));
                 self.external.on_drained(now, delay, &self.tuning);
-                let competes = drain.competes && self.external.may_be_download(&self.tuning);
-                let track = Verdict::Track { estimate: self.estimate };
-                self.apply(now, if competes { Verdict::Compete } else { track });
+                match drain.competes.filter(|_| self.external.may_be_download(&self.tuning)) {
+                    Some(compete) => self.state = State::Compete(compete),
+                    None => self.apply(now, Verdict::Track { estimate: self.estimate }),
+                }
             }
         }
     }
@@ -444,7 +463,7 @@ impl Auto {
         let is_news = is_queue && report.queueing_delay > self.delay_at_pause * 2;
         let is_expected = draining && !is_news || !is_queue && report.queueing_delay <= expected;
         // Others keep their queue however long this sender pauses.
-        if is_expected || self.state == State::Compete {
+        if is_expected || matches!(self.state, State::Compete(_)) {
             return;
         }
         self.delay_at_pause = report.queueing_delay;

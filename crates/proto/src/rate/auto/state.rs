@@ -2,12 +2,13 @@
 //! What the controller does, and the rules by which it decides. The first rule of its state that applies
 //! to a sample gives the verdict.
 
+use super::compete::Compete;
 use super::dip::{Dip, Shown};
 use super::external::Drain;
 use super::losses::Ratio;
 use super::probe::{Found, Probe};
 use super::sample::Sample;
-use super::{Auto, BELOW_LOSS, FULL_PACKET, GROWING};
+use super::{Auto, BELOW_LOSS, GROWING};
 use crate::time::{Duration, Instant, serialization_time};
 
 /// A queueing delay of this many times the mean shows a queue.
@@ -32,7 +33,7 @@ pub(super) enum State {
     /// Nothing is sent for a moment, to measure the delay of others.
     Drain(Drain),
     /// Others fill the queue: the rate grows and falls as that of a TCP.
-    Compete,
+    Compete(Compete),
 }
 
 /// A decision.
@@ -51,8 +52,9 @@ pub(super) enum Verdict {
     /// capacity.
     /// `is_clear`: no queue is near.
     Grow { capacity: f64, is_empty: bool, is_clear: bool },
-    /// The estimate grows by this much.
-    Add { rate: f64 },
+    /// The window of a TCP grows, at this round trip.
+    /// `arrived`: the rate at which packets arrive, with which it begins.
+    Compete { arrived: f64, rtt: Duration },
     /// A queue overflowed; the estimate falls to this rate, which is its limit for a while.
     Cut { rate: f64 },
     /// A queue overflowed that others fill; this rate arrived.
@@ -63,8 +65,6 @@ pub(super) enum Verdict {
     Probe,
     /// of the delay, of packets that leave the path within this time.
     Drain { time: Duration },
-    /// A download fills the queue.
-    Compete,
 }
 
 /// What a test showed that ended with the sample.
@@ -116,6 +116,9 @@ pub(super) const RULES: &[Rule] = &[
         let stands = v.queue() > 2.0 && v.queue_grows();
         stands.then_some(Verdict::Track { estimate: v.capacity })
     }),
+    rule("Startup", "more is lost than the baseline, behind a queue of others", "compete", |v| {
+        (v.is_external() && v.suspicion().is_some()).then(|| v.compete())
+    }),
     rule("Startup", "more is lost than the baseline", "dip", |v| v.dip()),
     rule("Startup", "the controller limited the rate", "double rate and window", |v| {
         v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity })
@@ -141,7 +144,7 @@ pub(super) const RULES: &[Rule] = &[
     }),
     rule("Probe", "it ended", "track as before", |v| v.ended.is_some().then(|| v.track())),
     rule("Track", "more is lost than the baseline, behind a queue of others", "compete", |v| {
-        (v.is_external() && v.suspicion().is_some()).then_some(Verdict::Compete)
+        (v.is_external() && v.suspicion().is_some()).then(|| v.compete())
     }),
     rule("Track", "the delay stays although the rate fell", "drain", |v| {
         v.delay_persists().then(|| v.drain())
@@ -162,18 +165,15 @@ pub(super) const RULES: &[Rule] = &[
     rule("Track", "the controller limited the rate for a round", "grow", |v| {
         v.round_passed().then(|| v.grow())
     }),
-    rule("Compete", "the queue of others is gone", "track as before", |v| {
-        (!v.is_external()).then(|| v.track())
-    }),
     rule("Compete", "more is lost than the baseline", "back off", |v| {
         let delivered = v.auto.estimate * (1.0 - v.sample.losses.value());
         v.overflowed().then_some(Verdict::BackOff { delivered })
     }),
-    rule("Compete", "the delay of others was measured long ago", "drain", |v| {
-        v.auto.external.is_old(v.now).then(|| v.drain())
+    rule("Compete", "a queue stands, and the last drain was long ago", "drain", |v| {
+        v.download_may_have_ended().then(|| v.drain())
     }),
-    rule("Compete", "the controller limited the rate for a round", "add packets", |v| {
-        v.round_passed().then(|| v.add())
+    rule("Compete", "the controller limited the rate", "compete", |v| {
+        v.limited.then(|| v.compete())
     }),
 ];
 
@@ -192,7 +192,7 @@ impl State {
             Self::Dip(_) => "Dip",
             Self::Probe(_) => "Probe",
             Self::Drain(_) => "Drain",
-            Self::Compete => "Compete",
+            Self::Compete(_) => "Compete",
         }
     }
 }
@@ -275,15 +275,20 @@ impl View<'_> {
         is_new && lost > expected + self.auto.tuning.significant * expected.sqrt()
     }
 
-    /// A TCP's growth by packets per round trip, of as many as suit its reduction (RFC 9438, section 4.3),
-    /// over one of our rounds.
-    fn add(&self) -> Verdict {
-        let Self { auto, .. } = self;
-        let packets = 3.0 * (1.0 - auto.tuning.backoff) / (1.0 + auto.tuning.backoff);
-        let bits = packets * 8.0 * FULL_PACKET as f64;
-        let round_trip = (auto.feedback.min_rtt() + auto.external.delay()).as_secs_f64();
-        let round = auto.feedback_time().as_secs_f64();
-        Verdict::Add { rate: bits * round / round_trip.powi(2) }
+    /// The window of a TCP at the round trip that the sample shows.
+    fn compete(&self) -> Verdict {
+        let Sample { delivery_rate, losses, .. } = self.sample;
+        let arrived = delivery_rate * (1.0 - losses.value());
+        let rtt = self.auto.feedback.rtt();
+        Verdict::Compete { arrived, rtt }
+    }
+
+    fn download_may_have_ended(&self) -> bool {
+        let auto = self.auto;
+        let least = Duration::from_secs_f64(auto.tuning.download_delay);
+        let State::Compete(compete) = auto.state else { return false };
+        let stands = compete.is_nearly_full() && compete.delay(auto.feedback.rtt()) > least;
+        stands && auto.external.may_have_ended(self.now)
     }
 
     fn is_external(&self) -> bool {

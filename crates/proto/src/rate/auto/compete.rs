@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rate alongside senders that fill the queue however we behave: that of a TCP with CUBIC (RFC 9438).
+
+use super::FULL_PACKET;
+use super::tuning::Tuning;
+use crate::time::{Duration, Instant};
+
+/// RFC 9438, section 4.1, in packets per cubed second.
+const C: f64 = 0.4;
+/// The longest round trip decreases by one part in this many with each sample.
+const LONGEST_DECAY: u32 = 256;
+/// The rate is at most this many times the one at which packets arrive.
+const MOST: f64 = 2.0;
+/// The queue is nearly full above this part of the longest round trip.
+const NEARLY_FULL: f64 = 0.6;
+
+/// A TCP's window, from which the rate follows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Compete {
+    /// In packets, now and at the last overflow.
+    window: f64,
+    max: f64,
+    /// When the queue last overflowed.
+    overflow: Instant,
+    /// When the window last grew, and the round trip then.
+    grown: Instant,
+    rtt: Duration,
+    /// The least round trip known at the beginning: later ones may all include the queue.
+    least: Duration,
+    /// The longest recent round trip.
+    longest: Duration,
+}
+
+impl Compete {
+    /// Begins after an overflow, at a rate in bits per second.
+    pub(super) fn begin(
+        now: Instant,
+        rate: f64,
+        rtt: Duration,
+        least: Duration,
+        tuning: &Tuning,
+    ) -> Self {
+        let window = rate * rtt.as_secs_f64() / (8.0 * FULL_PACKET as f64);
+        Self {
+            window,
+            max: window / tuning.backoff,
+            overflow: now,
+            grown: now,
+            rtt,
+            least,
+            longest: rtt,
+        }
+    }
+
+    /// Limit of outstanding bytes, where a report comes `interval` after the acknowledgement of a TCP.
+    pub(super) fn window_bytes(&self, interval: Duration) -> usize {
+        let longer = 1.0 + interval.as_secs_f64() / self.rtt.as_secs_f64().max(1e-3);
+        ((self.window * longer + 2.0) * FULL_PACKET as f64) as usize
+    }
+
+    /// How long packets were queued at this round trip.
+    pub(super) fn delay(&self, rtt: Duration) -> Duration {
+        rtt.saturating_sub(self.least)
+    }
+
+    /// Whether the queue is about as long as it gets: that of others is then longest, too.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.rtt > self.longest.mul_f64(NEARLY_FULL)
+    }
+
+    /// The queue overflowed.
+    pub(super) fn reduce(&mut self, now: Instant, tuning: &Tuning) {
+        (self.max, self.overflow, self.grown) = (self.window, now, now);
+        self.window *= tuning.backoff;
+    }
+
+    /// The window grows as a TCP's does until now, while packets arrive at a rate in bits per second.
+    /// Returns the rate of the window at this round trip.
+    pub(super) fn grow(
+        &mut self,
+        now: Instant,
+        arrived: f64,
+        rtt: Duration,
+        tuning: &Tuning,
+    ) -> f64 {
+        self.rtt = rtt;
+        self.longest = rtt.max(self.longest - self.longest / LONGEST_DECAY);
+        let rtt = rtt.as_secs_f64().max(1e-3);
+        let recovery = (self.max * (1.0 - tuning.backoff) / C).cbrt();
+        let since = now.since(self.overflow).as_secs_f64() + rtt;
+        let cubic = C * (since - recovery).powi(3) + self.max;
+        // At least what a Reno with this reduction adds (section 4.3), in each round trip and not since the
+        // overflow: where the plateau is long, a TCP that was there first would keep most of the path.
+        let reno = 3.0 * (1.0 - tuning.backoff) / (1.0 + tuning.backoff);
+        let passed = now.since(self.grown).as_secs_f64() / rtt;
+        self.grown = now;
+        let most = self.window * (1.0 + passed / 2.0);
+        let packet = 8.0 * FULL_PACKET as f64;
+        let window = cubic.min(most).max(self.window + reno * passed);
+        self.window = window.min(MOST * arrived * rtt / packet).max(2.0);
+        self.window * packet / rtt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_returns_as_fast_as_that_of_cubic() {
+        let tuning = Tuning::default();
+        let rtt = Duration::from_millis(100);
+        let at = |ms: u64| Instant(1_000_000_000) + Duration::from_millis(ms);
+        let mut compete = Compete::begin(at(0), 12e6, rtt, rtt / 10, &tuning);
+        compete.window = 100.0;
+        compete.reduce(at(0), &tuning);
+        assert_eq!(compete.window, 70.0);
+        // RFC 9438, figure 2: the time to the plateau is the cube root of 100 * 0.3 / 0.4 s.
+        let windows: Vec<f64> = (1..=84)
+            .map(|n| {
+                compete.grow(at(n * 100), 1e9, rtt, &tuning);
+                compete.window
+            })
+            .collect();
+        assert!((100.0..110.0).contains(&windows[41]), "{windows:?}");
+        assert!(windows.is_sorted() && windows[20] > 88.0 && windows[83] > 120.0, "{windows:?}");
+    }
+
+    #[test]
+    fn the_rate_stays_near_what_arrives() {
+        let tuning = Tuning::default();
+        let rtt = Duration::from_millis(100);
+        let now = Instant(1_000_000_000);
+        let mut compete = Compete::begin(now, 6e6, rtt, rtt / 10, &tuning);
+        let rate = compete.grow(now + Duration::from_secs(100), 1e6, rtt, &tuning);
+        assert!((rate - 2e6).abs() < 1.0, "{rate}");
+    }
+}
