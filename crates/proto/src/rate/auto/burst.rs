@@ -173,6 +173,7 @@ mod tests {
             lost_packets,
             loss_rows: lost_packets,
             spurious_losses: 0,
+            marked_packets: 0,
             queueing_delay: us(delays_us.iter().sum::<u64>() / delays_us.len() as u64),
             min_queueing_delay: us(delays_us.iter().copied().min().unwrap_or_default()),
             since_sent: Duration::ZERO,
