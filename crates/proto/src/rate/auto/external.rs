@@ -22,6 +22,9 @@ const UNCHANGED: f64 = 0.5;
 const DECAY_BELOW: f64 = 0.6;
 /// by this part of the difference.
 const DECAY_DIVISOR: u32 = 16;
+/// A queue that marks is short. A longer external delay beside its marks may be a download's: CoDel
+/// keeps 5 ms (RFC 8289).
+const MARKING_DELAY: Duration = MIN_DELAY;
 /// Two observations of an excess delay are this far apart: a single one may be a scheduling delay.
 const EXCESS_SPACING: Duration = Duration::from_millis(100);
 const EXCESS_MEMORY: Duration = Duration::from_secs(2);
@@ -42,9 +45,18 @@ pub(super) struct External {
     /// The first observation of a delay that our own bytes cannot explain.
     excess: Option<(Instant, Duration)>,
     drains: Backoff,
+    /// At a bottleneck that marks packets, the longest delay that is no download's.
+    marking_delay: Option<Duration>,
 }
 
 impl External {
+    /// Notes whether the bottleneck marks packets, and whether we compete there. The queue of a download
+    /// that obeys marks is short, and shorter at times.
+    pub(super) fn set_marking(&mut self, is_marking: bool, competes: bool) {
+        let delay = if competes { MARKING_DELAY / 8 } else { MARKING_DELAY };
+        self.marking_delay = is_marking.then_some(delay);
+    }
+
     /// The delay to subtract from all queueing delays: a quarter above the last measurement, since
     /// it varies.
     pub(super) fn delay(&self) -> Duration {
@@ -53,7 +65,8 @@ impl External {
 
     /// Whether the delay may be that of a sender that fills the queue however others behave.
     pub(super) fn may_be_download(&self, tuning: &Tuning) -> bool {
-        self.measured > Duration::from_secs_f64(tuning.download_delay)
+        let download_delay = Duration::from_secs_f64(tuning.download_delay);
+        self.measured > self.marking_delay.unwrap_or(download_delay)
     }
 
     /// The least estimate: that which is due to us while others fill the queue.
@@ -86,6 +99,11 @@ impl External {
     pub(super) fn persists(&self, now: Instant, delay: Duration, feedback_time: Duration) -> bool {
         let least = delay * 2 + feedback_time * 3;
         self.drains.is_due(now) && self.stays_since.is_some_and(|since| now.since(since) > least)
+    }
+
+    /// Whether a drain may show that a delay beside marks is that of others.
+    pub(super) fn may_be_of_others(&self, now: Instant, delay: Duration) -> bool {
+        delay > MARKING_DELAY && self.drains.is_due(now)
     }
 
     /// Whether the external delay was measured long ago.
@@ -150,6 +168,8 @@ pub(super) struct Drain {
     packets: f64,
     /// It began in Compete.
     pub(super) competes: bool,
+    /// The bottleneck marks packets.
+    pub(super) marked: bool,
 }
 
 /// What a drain showed.
@@ -171,7 +191,8 @@ impl Drain {
     ) -> Self {
         let until = now + (drain_time + feedback_time).min(MAX_PAUSE);
         let (begun, last_own, pauses, seconds, packets) = (now, now, 1, 0.0, 0.0);
-        Self { begun, until, last_own, pauses, feedback_time, seconds, packets, competes }
+        let marked = false;
+        Self { begun, until, last_own, pauses, feedback_time, seconds, packets, competes, marked }
     }
 
     /// Takes a report of `packets`, the newest of which was sent at `sent`.
