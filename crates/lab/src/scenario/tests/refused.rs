@@ -113,7 +113,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "rate: 3Mbps",
         "rate: 3Mbps, aqm: codel, mark: 1ms",
-        "7:45: networks.modem.pipe.mark: found an aqm and a mark; allowed: one of aqm and mark",
+        "7:44: networks.modem.pipe.mark: found an aqm and a mark; allowed: one of aqm and mark",
     ),
     (
         "rate: 3Mbps",
