@@ -4,7 +4,7 @@
 use super::sample::Sample;
 use crate::time::{Duration, Instant};
 
-/// The bottleneck counts as one that marks for this time: a TCP alongside fills its queue anew within it.
+/// The bottleneck counts as one that marks for this time: a TCP alongside fills its queue again within it.
 const MEMORY: Duration = Duration::from_secs(10);
 
 /// When marks were last answered.
