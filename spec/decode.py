@@ -402,6 +402,7 @@ def parse_data(body):
 def parse_ack(body):
     link, largest, delay = body.u8(), body.varint("largest"), body.varint("delay", U32)
     waited, least = body.varint("waited", U32), body.varint("least waited", U32)
+    capable, marked = body.varint("capable"), body.varint("marked")
     end, runs = largest, []
     while not runs or body.data:
         check(len(runs) < ACK_RUNS, "ranges")
@@ -413,7 +414,7 @@ def parse_ack(body):
         check(start >= 0, "range")
         runs.append([start, end])
     return {"ack": {"link": link, "delay_us": delay, "waited_us": waited, "least_waited_us": least,
-                    "ranges": runs}}
+                    "capable": capable, "marked": marked, "ranges": runs}}
 
 
 def parse_clock(body):
@@ -510,6 +511,7 @@ def emit_ack(it):
     runs = it["ranges"]
     body = bytes([it["link"]]) + varint(runs[0][1]) + varint(it["delay_us"])
     body += varint(it["waited_us"]) + varint(it["least_waited_us"])
+    body += varint(it["capable"]) + varint(it["marked"])
     body += varint(runs[0][1] - runs[0][0])
     for (later, _), (start, end) in zip(runs, runs[1:]):
         body += varint(later - end - 2) + varint(end - start)

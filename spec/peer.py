@@ -254,6 +254,7 @@ class Peer:
             del self.to_ack[link]
             numbers = self.numbers[link]
             ack = {"link": link, "delay_us": micros() - numbers.arrived, "waited_us": 0, "least_waited_us": 0,
+                   "capable": 0, "marked": 0,
                    "ranges": numbers.runs()}
             self.send([{"ack": ack}])
 

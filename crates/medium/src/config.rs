@@ -123,8 +123,24 @@ pub struct PipeConfig {
     pub loss: Loss,
     /// Queue limit of a radio in bytes (with overhead); frames above it are dropped.
     pub queue_bytes: u64,
+    /// Active queue management: marks and drops before the queue is full.
+    pub aqm: Aqm,
     /// Whether all radios share the rate, first come first served.
     pub half_duplex: bool,
+}
+
+/// Active queue management of a pipe's queues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Aqm {
+    /// A full queue drops.
+    #[default]
+    None,
+    /// CoDel (RFC 8289) with a target of 5 ms and an interval of 100 ms: marks ECN-capable packets, and
+    /// drops others.
+    Codel,
+    /// Marks every ECN-capable packet that was queued for longer than this, as the queue of L4S does
+    /// (RFC 9332); drops none.
+    Step(Nanos),
 }
 
 /// Frames that take longer than those behind them.
@@ -192,6 +208,7 @@ impl Default for PipeConfig {
             trace: None,
             loss: Loss::None,
             queue_bytes: 100_000,
+            aqm: Aqm::None,
             half_duplex: false,
         }
     }

@@ -5,6 +5,7 @@
 //! each delivery. The same seed and inputs give the same outputs. [`Medium`] is the interface.
 #![forbid(unsafe_code)]
 
+mod aqm;
 mod config;
 mod loss;
 mod medium;
@@ -18,8 +19,8 @@ mod trace;
 mod wifi;
 
 pub use config::{
-    Access, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Reordering, Trial,
-    WifiConfig,
+    Access, Aqm, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Reordering,
+    Trial, WifiConfig,
 };
 pub use medium::{Frame, Medium, Outcome, Output, QueueFull, RadioStats};
 pub use outage::Outage;

@@ -19,6 +19,8 @@ pub struct Frame<P> {
     pub bytes: u32,
     /// Differentiated services code point, 0-63, which selects the access category.
     pub dscp: u8,
+    /// The packet is ECN-capable (RFC 3168): a queue may mark it instead of dropping it.
+    pub ecn_capable: bool,
     /// Opaque data that the medium returns to the caller.
     pub payload: P,
 }
@@ -56,6 +58,8 @@ pub enum Output<P> {
         from: RadioId,
         /// The receiving radio.
         to: RadioId,
+        /// A queue marked it (CE).
+        marked: bool,
         /// Payload given to [`Medium::send`].
         payload: P,
     },
@@ -87,8 +91,10 @@ pub struct RadioStats {
     pub acknowledged: u64,
     /// Frames abandoned after all attempts.
     pub given_up: u64,
-    /// Frames rejected because the queue was full.
+    /// Frames rejected because the queue was full, and those that active queue management dropped.
     pub queue_drops: u64,
+    /// Frames that active queue management marked.
+    pub marked: u64,
     /// Received frames.
     pub received: u64,
     /// Received IP bytes.
@@ -130,7 +136,7 @@ struct Radio {
 /// let [robot, base] = [(); 2].map(|()| medium.add_station(Motion::at([0.0; 3])));
 /// let line = medium.add_pipe(PipeConfig { rate_bps: 8_000_000, ..PipeConfig::default() });
 /// let [from, to] = [robot, base].map(|station| medium.add_radio(station, line, 100));
-/// medium.send(0, from, Frame { to: Some(to), bytes: 1000, dscp: 0, payload: "scan" })?;
+/// medium.send(0, from, Frame { to: Some(to), bytes: 1000, dscp: 0, ecn_capable: false, payload: "scan" })?;
 /// while let Some(at) = medium.poll_timeout() {
 ///     medium.handle_timeout(at);
 /// }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Networks without contention: a token bucket, a serial radio, a modem.
 
+use crate::aqm::{Fate, Head, Manager};
 use crate::loss::Losses;
 use crate::scene::Scene;
 use crate::trace::OPPORTUNITY_BYTES;
 use crate::{
-    Frame, Loss, Nanos, NetworkId, Outcome, Output, PipeConfig, RadioId, RadioStats, StationId,
+    Aqm, Frame, Loss, Nanos, NetworkId, Outcome, Output, PipeConfig, RadioId, RadioStats, StationId,
 };
 use fastrand::Rng;
 use std::cmp::Reverse;
@@ -25,6 +26,9 @@ struct Radio {
 #[derive(Debug)]
 struct Queued<P> {
     from: usize,
+    since: Nanos,
+    /// Whether it is marked, once it was at the head of the queue.
+    marked: Option<bool>,
     frame: Frame<P>,
 }
 
@@ -39,6 +43,7 @@ struct Server<P> {
     /// With a trace: its next opportunity, and the bytes of the first frame that earlier ones sent.
     opportunity: u64,
     sent_of_first: u64,
+    manager: Manager,
 }
 
 /// A frame in flight, ordered by arrival.
@@ -48,6 +53,7 @@ struct InFlight<P> {
     order: u64,
     from: usize,
     to: usize,
+    marked: bool,
     frame: Frame<P>,
 }
 
@@ -109,6 +115,7 @@ impl<P: Clone> Pipe<P> {
                 departs: None,
                 opportunity: 0,
                 sent_of_first: 0,
+                manager: Manager::default(),
             });
         }
         self.radios.len() - 1
@@ -182,14 +189,54 @@ impl<P: Clone> Pipe<P> {
         }
         sender.queued_bytes += bytes;
         let server = if self.config.half_duplex { 0 } else { radio };
-        self.servers[server].queue.push_back(Queued { from: radio, frame });
+        self.servers[server].queue.push_back(Queued {
+            from: radio,
+            since: now,
+            marked: None,
+            frame,
+        });
         if self.servers[server].queue.len() == 1 {
-            self.schedule(now, server);
+            // It did not wait, so that nothing is dropped.
+            self.schedule(now, server, &mut VecDeque::new());
         }
         Ok(())
     }
 
-    fn schedule(&mut self, now: Nanos, server: usize) {
+    /// Marks or drops what active queue management selects among the frames that come to the head of the
+    /// queue.
+    fn manage(&mut self, now: Nanos, server: usize, outputs: &mut VecDeque<Output<P>>) {
+        while let Some(first) = self.servers[server].queue.front() {
+            if self.config.aqm == Aqm::None || first.marked.is_some() {
+                return;
+            }
+            // Beyond 40 frames of the least size, a full one waits in any case.
+            let behind = self.servers[server].queue.iter().skip(1).take(40);
+            let is_followed =
+                behind.map(|queued| u64::from(queued.frame.bytes)).sum::<u64>() > OPPORTUNITY_BYTES;
+            let waited = now.saturating_sub(first.since);
+            let head = Head { waited, is_followed, capable: first.frame.ecn_capable };
+            let state = &mut self.servers[server];
+            let fate = state.manager.decide(self.config.aqm, now, head);
+            if fate != Fate::Drop {
+                let marked = fate == Fate::Mark;
+                let first = &mut state.queue[0];
+                first.marked = Some(marked);
+                self.radios[first.from].stats.marked += u64::from(marked);
+                return;
+            }
+            let Some(Queued { from, frame, .. }) = state.queue.pop_front() else { return };
+            let bytes = self.wire_bytes(&frame);
+            let sender = &mut self.radios[from];
+            sender.queued_bytes -= bytes;
+            sender.stats.queue_drops += 1;
+            let (radio, payload) = (sender.id, frame.payload);
+            let (outcome, attempts) = (Outcome::GivenUp, 0);
+            outputs.push_back(Output::Sent { at: now, radio, outcome, attempts, payload });
+        }
+    }
+
+    fn schedule(&mut self, now: Nanos, server: usize, outputs: &mut VecDeque<Output<P>>) {
+        self.manage(now, server, outputs);
         let Some(Queued { frame, .. }) = self.servers[server].queue.front() else {
             self.servers[server].departs = None;
             return;
@@ -247,7 +294,7 @@ impl<P: Clone> Pipe<P> {
             self.servers[server].sent_of_first = 0;
             self.depart(now, server, scene, outputs);
         }
-        self.schedule(now, server);
+        self.schedule(now, server, outputs);
     }
 
     fn depart(
@@ -257,7 +304,8 @@ impl<P: Clone> Pipe<P> {
         scene: &Scene,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        let Some(Queued { from, frame }) = self.servers[server].queue.pop_front() else { return };
+        let Some(queued) = self.servers[server].queue.pop_front() else { return };
+        let Queued { from, marked, frame, .. } = queued;
         let bytes = self.wire_bytes(&frame);
         let time = self.time_of(bytes);
         let empty = now.saturating_add(self.time_of(self.config.burst_bytes));
@@ -274,13 +322,21 @@ impl<P: Clone> Pipe<P> {
         for to in 0..self.radios.len() {
             let is_receiver = frame.to.is_none_or(|id| id == self.radios[to].id);
             if to != from && is_receiver {
-                self.travel(now, from, to, frame.clone(), scene);
+                let marked = marked.unwrap_or(false);
+                self.travel(now, (from, to), frame.clone(), marked, scene);
             }
         }
-        self.schedule(now, server);
+        self.schedule(now, server, outputs);
     }
 
-    fn travel(&mut self, now: Nanos, from: usize, to: usize, frame: Frame<P>, scene: &Scene) {
+    fn travel(
+        &mut self,
+        now: Nanos,
+        (from, to): (usize, usize),
+        frame: Frame<P>,
+        marked: bool,
+        scene: &Scene,
+    ) {
         let lost = self.losses.lost(from, to, &mut self.random);
         let [sender, receiver] = [from, to].map(|radio| self.radios[radio].station);
         if lost || scene.apart(self.id, sender, receiver) {
@@ -299,16 +355,24 @@ impl<P: Clone> Pipe<P> {
         let is_duplicated = duplicates > 0.0 && self.random.f64() < duplicates;
         for frame in is_duplicated.then(|| frame.clone()).into_iter().chain([frame]) {
             self.order += 1;
-            self.in_flight.push(Reverse(InFlight { at, order: self.order, from, to, frame }));
+            self.in_flight.push(Reverse(InFlight {
+                at,
+                order: self.order,
+                from,
+                to,
+                marked,
+                frame,
+            }));
         }
     }
 
     fn arrive(&mut self, arrived: InFlight<P>, outputs: &mut VecDeque<Output<P>>) {
-        let InFlight { at, from, to, frame, .. } = arrived;
+        let InFlight { at, from, to, marked, frame, .. } = arrived;
         let from = self.radios[from].id;
         let to = &mut self.radios[to];
         to.stats.received += 1;
         to.stats.received_bytes += u64::from(frame.bytes);
-        outputs.push_back(Output::Delivered { at, from, to: to.id, payload: frame.payload });
+        let (to, payload) = (to.id, frame.payload);
+        outputs.push_back(Output::Delivered { at, from, to, marked, payload });
     }
 }

@@ -7,7 +7,7 @@ use net::{Flow, IP_BYTES, MS, Nanos, Net, SECOND, Tag, US, fixed};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tautline_medium::{
-    Access, Interference, Loss, Motion, Outcome, Output, PathLoss, Phy, PipeConfig, RadioId,
+    Access, Aqm, Interference, Loss, Motion, Outcome, Output, PathLoss, Phy, PipeConfig, RadioId,
     RateControl, Reordering, StationId, Trace, Trial, WifiConfig,
 };
 
@@ -29,7 +29,7 @@ fn busy_scene(seed: u64) -> String {
     net.medium.interfere(0, net.network, noise);
     for (station, dscp) in [(1, 46), (2, 8), (2, 0)] {
         let (from, to) = (net.radios[station], Some(net.radios[0]));
-        let flow = net.add(Flow { from, to, bytes: IP_BYTES, dscp });
+        let flow = net.add(Flow { from, to, bytes: IP_BYTES, dscp, ecn_capable: false });
         net.saturate(flow);
     }
     net.run(2 * SECOND);
@@ -53,7 +53,7 @@ fn networks_do_not_influence_each_other() {
         let flows = [net.flow(0, 2), net.flow(1, 2)];
         flows.iter().for_each(|flow| net.saturate(*flow));
         if with_other {
-            let flow = net.add(Flow { from, to: None, bytes: 500, dscp: 0 });
+            let flow = net.add(Flow { from, to: None, bytes: 500, dscp: 0, ecn_capable: false });
             net.saturate(flow);
         }
         net.run(SECOND);
@@ -149,11 +149,13 @@ prop_compose! {
         half_duplex in any::<bool>(),
         reordered in 0.0..0.2,
         has_trace in any::<bool>(),
+        aqm in prop::sample::select(vec![Aqm::None, Aqm::Codel, Aqm::Step(MS)]),
     ) -> PipeConfig {
         PipeConfig {
             rate_bps, overhead_bytes, burst_bytes, delay, jitter, loss, queue_bytes, half_duplex,
             reordering: Reordering { probability: reordered, delay: 2 * jitter },
             duplicates: 0.0,
+            aqm,
             trace: has_trace.then(|| Trace::new(&[1, 4, 4, 20])).flatten(),
         }
     }
@@ -179,7 +181,8 @@ fn play(net: &mut Net, acts: Vec<(Nanos, Act)>, rates: &[u64]) -> Taken {
             Act::Send { from, to, bytes, dscp } => {
                 let radio = |number: usize| net.radios.get(number).copied();
                 let to = to.map(|to| radio(to).unwrap_or(RadioId(99)));
-                let what = Flow { from: net.radios[from], to, bytes, dscp };
+                let what =
+                    Flow { from: net.radios[from], to, bytes, dscp, ecn_capable: dscp % 2 == 1 };
                 let flow = net.add(what);
                 if net.send(flow) {
                     taken.insert(flow, (net.now, what));
@@ -212,7 +215,7 @@ fn check(net: &Net, taken: &Taken, least: impl Fn(&Flow) -> Nanos) {
                 assert_eq!(*radio, taken[flow].1.from);
                 *ended.entry(*flow).or_insert(0) += 1;
             }
-            Output::Delivered { at, from, to, payload: Tag { flow, .. } } => {
+            Output::Delivered { at, from, to, payload: Tag { flow, .. }, .. } => {
                 let (sent_at, what) = &taken[flow];
                 assert_eq!(*from, what.from);
                 assert!(what.to.is_none_or(|meant| meant == *to), "{what:?} came to {to:?}");

@@ -21,7 +21,7 @@ fn compete(config: WifiConfig, senders: &[(usize, u8)]) -> (Net, Vec<usize>) {
     let to = Some(net.radios[0]);
     let add = |&(from, dscp): &(usize, u8)| {
         let from = net.radios[from];
-        let flow = net.add(Flow { from, to, bytes: IP_BYTES, dscp });
+        let flow = net.add(Flow { from, to, bytes: IP_BYTES, dscp, ecn_capable: false });
         net.saturate(flow);
         flow
     };
@@ -71,7 +71,8 @@ fn code_points_share_a_queue_by_category() {
             medium.add_radio(station, wifi, 1)
         };
         let (from, to) = (radio(&mut medium), Some(radio(&mut medium)));
-        let frame = |dscp| tautline_medium::Frame { to, bytes: 100, dscp, payload: () };
+        let frame =
+            |dscp| tautline_medium::Frame { to, bytes: 100, dscp, ecn_capable: false, payload: () };
         medium.send(0, from, frame(a)).unwrap();
         medium.send(0, from, frame(b)).is_err()
     };

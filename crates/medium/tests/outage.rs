@@ -61,7 +61,13 @@ fn a_refused_frame_comes_back_unchanged() {
     let wifi = medium.add_wifi(fixed(6));
     let station = medium.add_station(tautline_medium::Motion::at([0.0; 3]));
     let radio = medium.add_radio(station, wifi, 1);
-    let frame = |payload| tautline_medium::Frame { to: None, bytes: 9, dscp: 46, payload };
+    let frame = |payload| tautline_medium::Frame {
+        to: None,
+        bytes: 9,
+        dscp: 46,
+        ecn_capable: false,
+        payload,
+    };
     medium.send(0, radio, frame("first")).unwrap();
     let refused = medium.send(0, radio, frame("second")).unwrap_err().0;
     assert_eq!((refused.payload, refused.bytes, refused.dscp), ("second", 9, 46));
@@ -91,7 +97,13 @@ fn received(outages: &[(Outage, bool)]) -> Vec<RadioId> {
         medium.outage(*outage, *out);
     }
     for [from, to] in radios {
-        medium.send(0, from, Frame { to: Some(to), bytes: 100, dscp: 0, payload: () }).unwrap();
+        medium
+            .send(
+                0,
+                from,
+                Frame { to: Some(to), bytes: 100, dscp: 0, ecn_capable: false, payload: () },
+            )
+            .unwrap();
     }
     while let Some(at) = medium.poll_timeout() {
         medium.handle_timeout(at);

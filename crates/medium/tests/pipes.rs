@@ -4,7 +4,7 @@
 mod net;
 
 use net::{MS, Nanos, Net, SECOND};
-use tautline_medium::{Loss, PipeConfig, Reordering, Trace};
+use tautline_medium::{Aqm, Loss, Output, PipeConfig, Reordering, Trace};
 
 /// At this rate 1500 bytes take 12 ms.
 const MBPS: u64 = 1_000_000;
@@ -207,4 +207,34 @@ fn loss_is_per_frame_and_nothing_repairs_it() {
     assert!(came.abs_diff(1400) < 80, "{came}");
     assert_eq!(net.stats(0).failed_attempts as usize, 2000 - came);
     assert_eq!(net.sent(flow).len(), 2000);
+}
+
+/// Sends 10 % more than the pipe carries for some time; returns the frames of the last second that were
+/// sent, that arrived, and that arrived marked.
+fn overloaded(aqm: Aqm, ecn_capable: bool) -> [usize; 3] {
+    let config = PipeConfig { aqm, rate_bps: 12 * MBPS, queue_bytes: 10_000_000, ..slow() };
+    let mut net = Net::pipe(1, config, 2);
+    let flow = net.flow(0, 1);
+    net.flow_mut(flow).ecn_capable = ecn_capable;
+    for number in 0..5500 {
+        assert!(net.send_at(number * MS * 10 / 11, flow));
+    }
+    net.drain();
+    let arrived = net.events.iter().filter_map(|event| match event {
+        Output::Delivered { marked, payload, .. } if payload.number >= 4400 => Some(*marked),
+        _ => None,
+    });
+    let marked: Vec<bool> = arrived.collect();
+    [1100, marked.len(), marked.iter().filter(|it| **it).count()]
+}
+
+#[test]
+fn a_queue_that_is_managed_marks_capable_frames_and_drops_others() {
+    assert_eq!(overloaded(Aqm::None, true), [1100, 1100, 0]);
+    assert_eq!(overloaded(Aqm::Step(5 * MS), true), [1100, 1100, 1100]);
+    assert_eq!(overloaded(Aqm::Step(5 * MS), false), [1100, 1100, 0]);
+    let [_, arrived, marked] = overloaded(Aqm::Codel, true);
+    assert!(arrived == 1100 && (50..700).contains(&marked), "{arrived} {marked}");
+    let [_, arrived, marked] = overloaded(Aqm::Codel, false);
+    assert!((900..1050).contains(&arrived) && marked == 0, "{arrived}");
 }

@@ -484,6 +484,11 @@ const LINKS: &[Metric<LinkReport>] = &[
         Counter(|l| l.acked_packets),
     ),
     Metric("tautline_link_lost_packets", "Packets that count as lost", Counter(|l| l.lost_packets)),
+    Metric(
+        "tautline_link_marked_packets",
+        "Packets that the path marked for congestion (ECN)",
+        Counter(|l| l.marked_packets),
+    ),
     Metric("tautline_link_sent_bytes", "IP bytes sent", Counter(|l| l.sent_bytes)),
     Metric(
         "tautline_link_repair_bytes",

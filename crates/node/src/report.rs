@@ -188,6 +188,8 @@ impl Reporter {
             sent_packets: stats.sent_packets,
             acked_packets: stats.acked_packets,
             lost_packets: stats.lost_packets,
+            ecn: view.ecn.as_str().into(),
+            marked_packets: stats.marked_packets,
             sent_bytes: stats.sent_bytes,
             repair_bytes: stats.repair_bytes,
             redundant_bytes: stats.redundant_bytes,

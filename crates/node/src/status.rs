@@ -354,6 +354,12 @@ pub struct LinkReport {
     pub acked_packets: u64,
     /// Packets that count as lost.
     pub lost_packets: u64,
+    /// Whether packets are ECN-capable: `testing`, `on`, or `off` if the path does not carry ECN.
+    #[serde(default)]
+    pub ecn: String,
+    /// Packets that the path marked for congestion (ECN CE), by the peer's counts.
+    #[serde(default)]
+    pub marked_packets: u64,
     /// IP bytes sent.
     pub sent_bytes: u64,
     /// Bytes of repairs among the bytes sent.

@@ -3,7 +3,9 @@
 //! pointer to a live local of the type that the kernel writes or reads.
 #![allow(unsafe_code)]
 
+use socket2::{SockAddr, SockAddrStorage};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -21,32 +23,54 @@ pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 
 /// Makes the kernel note when each datagram arrives (SO_TIMESTAMPNS, `man 7 socket`).
 pub(crate) fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
+    switch_on(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)
+}
+
+/// Makes the kernel report the traffic class of each datagram (IP_RECVTOS, `man 7 ip`; IPV6_RECVTCLASS,
+/// RFC 3542, section 6.5). A socket of IPv6 that receives IPv4 as well needs both.
+pub(crate) fn report_traffic_classes(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
+    if ipv6 {
+        switch_on(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
+    }
+    switch_on(socket, libc::IPPROTO_IP, libc::IP_RECVTOS)
+}
+
+fn switch_on(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
-    let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
     // SAFETY: the kernel reads one int.
     let result =
         unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Space for the one control message of a datagram, its header included.
-const CONTROL_BYTES: usize = 64;
+/// Space for the control messages of a datagram, their headers included: a time and a traffic class.
+const CONTROL_BYTES: usize = 128;
 
 /// Control messages begin at the alignment of their header.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Receives a datagram from a connected socket; returns its length, and the time of its arrival since
-/// 1970 if [`stamp_arrivals`] was called.
-pub(crate) fn receive_stamped(
-    socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-) -> io::Result<(usize, Option<Duration>)> {
+/// A received datagram.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) len: usize,
+    pub(crate) from: Option<SocketAddr>,
+    /// The time of its arrival since 1970, after [`stamp_arrivals`].
+    pub(crate) arrived: Option<Duration>,
+    /// Its TOS or traffic class, after [`report_traffic_classes`].
+    pub(crate) traffic_class: Option<u8>,
+}
+
+/// Receives a datagram.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     let mut control = Control([0; CONTROL_BYTES]);
+    let mut from = SockAddrStorage::zeroed();
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all-zero is a valid msghdr; it has padding on some platforms.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = (&raw mut from).cast();
+    header.msg_namelen = from.size_of();
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
@@ -54,18 +78,33 @@ pub(crate) fn receive_stamped(
     // SAFETY: the kernel writes at most the lengths given, into live memory.
     let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has set the length of the control messages, the first of which is read.
-    let stamp = unsafe {
-        let message = libc::CMSG_FIRSTHDR(&raw const header);
-        let is_stamp = !message.is_null()
-            && (*message).cmsg_level == libc::SOL_SOCKET
-            && (*message).cmsg_type == libc::SCM_TIMESTAMPNS;
-        is_stamp.then(|| libc::CMSG_DATA(message).cast::<libc::timespec>().read_unaligned())
-    };
-    let since_1970 = |it: libc::timespec| {
-        Some(Duration::new(it.tv_sec.try_into().ok()?, it.tv_nsec.try_into().ok()?))
-    };
-    Ok((len, stamp.and_then(since_1970)))
+    // SAFETY: the kernel has written an address of this length.
+    let from = unsafe { SockAddr::new(from, header.msg_namelen) }.as_socket();
+    let (mut arrived, mut traffic_class) = (None, None);
+    // SAFETY: the kernel has set the length of the control messages, and each has data of its type.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
+        while !message.is_null() {
+            let data = libc::CMSG_DATA(message);
+            match ((*message).cmsg_level, (*message).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    arrived = since_1970(data.cast::<libc::timespec>().read_unaligned());
+                }
+                // One byte.
+                (libc::IPPROTO_IP, libc::IP_TOS) => traffic_class = Some(data.read()),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    traffic_class = Some(data.cast::<libc::c_int>().read_unaligned() as u8);
+                }
+                _ => {}
+            }
+            message = libc::CMSG_NXTHDR(&raw const header, message);
+        }
+    }
+    Ok(Received { len, from, arrived, traffic_class })
+}
+
+fn since_1970(time: libc::timespec) -> Option<Duration> {
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
 /// Returns the MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).

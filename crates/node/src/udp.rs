@@ -6,12 +6,13 @@
 use crate::paths::Path;
 use crate::sys;
 use rustix::event::epoll;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+use tautline_proto::{Arrival, Ecn};
 
 /// Receive buffer requested from the kernel: one second at 8 Mbps, for a delay of the daemon.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
@@ -50,6 +51,8 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<So
     }
     // Best effort: without it, datagrams seem to arrive when they are read.
     let _ = sys::stamp_arrivals(socket.as_fd());
+    // Best effort: without it, every datagram counts as one without ECN.
+    let _ = sys::report_traffic_classes(socket.as_fd(), local.is_ipv6());
     socket.bind(&local.into())?;
     Ok(socket)
 }
@@ -62,13 +65,27 @@ fn waited(arrived: Duration) -> Duration {
     now.saturating_sub(arrived).min(MAX_WAITED)
 }
 
-/// Sets the DSCP of a socket's packets: the upper six bits, above those of congestion (RFC 2474).
-fn mark(socket: &Socket, local: SocketAddr, dscp: u8) -> io::Result<()> {
-    let traffic_class = u32::from(dscp) << 2;
-    match local {
-        SocketAddr::V4(_) => socket.set_tos_v4(traffic_class),
-        SocketAddr::V6(_) => socket.set_tclass_v6(traffic_class),
+/// Sets the DSCP of a socket's packets, the upper six bits (RFC 2474), and their ECN field (RFC 3168).
+fn mark(socket: SockRef<'_>, is_ipv6: bool, dscp: u8, ecn: Ecn) -> io::Result<()> {
+    let traffic_class = u32::from(dscp) << 2 | ecn as u32;
+    match is_ipv6 {
+        false => socket.set_tos_v4(traffic_class),
+        true => socket.set_tclass_v6(traffic_class),
     }
+}
+
+fn ecn(received: &sys::Received) -> Ecn {
+    received.traffic_class.map_or(Ecn::NotCapable, Ecn::from_bits)
+}
+
+/// Receives a datagram from any address; returns its length, its sender, and how it arrived.
+pub(crate) fn receive_from(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+) -> io::Result<(usize, SocketAddr, Arrival)> {
+    let received = sys::receive(socket.as_fd(), buffer)?;
+    let from = received.from.ok_or(io::ErrorKind::InvalidData)?;
+    Ok((received.len, canonical(from), Arrival { ecn: ecn(&received), ..Arrival::default() }))
 }
 
 /// Returns the socket that receives from any address; `[::]` takes IPv4 as well.
@@ -99,6 +116,9 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 pub(crate) struct LinkSocket {
     socket: UdpSocket,
     pub(crate) path: Path,
+    dscp: u8,
+    /// The ECN field of its packets.
+    ecn: Ecn,
     /// The last packets sent, oldest first.
     sent: VecDeque<SentPacket>,
     charges: Charges,
@@ -126,9 +146,11 @@ impl LinkSocket {
         let bound = !node.ip().is_unspecified() && node.is_ipv4() == path.remote.is_ipv4();
         let local = SocketAddr::new(if bound { node.ip() } else { any }, node.port());
         let socket = open(local, true, device)?;
-        mark(&socket, local, dscp)?;
+        let ecn = Ecn::NotCapable;
+        mark((&socket).into(), local.is_ipv6(), dscp, ecn)?;
         socket.connect(&path.remote.into())?;
-        Ok(Self { socket: socket.into(), path, sent: VecDeque::new(), charges: Charges::new() })
+        let (socket, charges) = (socket.into(), Charges::new());
+        Ok(Self { socket, path, dscp, ecn, sent: VecDeque::new(), charges })
     }
 
     pub(crate) fn register(&self, poll: &OwnedFd, tag: u64) -> io::Result<()> {
@@ -138,7 +160,12 @@ impl LinkSocket {
     }
 
     /// Sends a datagram, and notes the kernel's charge for it.
-    pub(crate) fn send(&mut self, datagram: &[u8], ip_bytes: usize) -> io::Result<()> {
+    pub(crate) fn send(&mut self, datagram: &[u8], ip_bytes: usize, ecn: Ecn) -> io::Result<()> {
+        if ecn != self.ecn {
+            // Best effort: the peer's counts show a packet without the field.
+            let _ = mark((&self.socket).into(), self.path.remote.is_ipv6(), self.dscp, ecn);
+            self.ecn = ecn;
+        }
         let before = self.charged()?;
         match self.socket.send(datagram) {
             // The error is of an earlier packet that was refused; this one was not sent yet.
@@ -153,10 +180,11 @@ impl LinkSocket {
         Ok(())
     }
 
-    /// Receives a datagram; returns its length, and for how long it had waited in the socket.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Duration)> {
-        let (len, arrived) = sys::receive_stamped(self.socket.as_fd(), buffer)?;
-        Ok((len, arrived.map_or(Duration::ZERO, waited)))
+    /// Receives a datagram; returns its length, and how it arrived.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Arrival)> {
+        let received = sys::receive(self.socket.as_fd(), buffer)?;
+        let waited = received.arrived.map_or(Duration::ZERO, waited);
+        Ok((received.len, Arrival { waited, ecn: ecn(&received) }))
     }
 
     fn charged(&self) -> io::Result<usize> {
@@ -221,7 +249,7 @@ mod tests {
         let remote = far.local_addr().unwrap();
         let path = crate::paths::route(remote, None, None).unwrap();
         let mut link = LinkSocket::connect(path, node, None, 0).unwrap();
-        link.send(b"hello", 33).unwrap();
+        link.send(b"hello", 33, Ecn::NotCapable).unwrap();
         let mut buffer = [0; 16];
         let (len, from) = far.recv_from(&mut buffer).unwrap();
         assert_eq!((&buffer[..len], from.port()), (&b"hello"[..], node.port()));
@@ -236,15 +264,15 @@ mod tests {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let path = crate::paths::route(far.local_addr().unwrap(), None, None).unwrap();
         let mut link = LinkSocket::connect(path, open.local_addr().unwrap(), None, 0).unwrap();
-        link.send(b"hello", 33).unwrap();
+        link.send(b"hello", 33, Ecn::NotCapable).unwrap();
         let mut buffer = [0; 16];
         let (_, from) = far.recv_from(&mut buffer).unwrap();
         let mut after = |sleep| {
             far.send_to(b"back", from).unwrap();
             std::thread::sleep(sleep);
-            let (len, waited) = link.receive(&mut buffer).unwrap();
+            let (len, arrival) = link.receive(&mut buffer).unwrap();
             assert_eq!(len, 4);
-            waited
+            arrival.waited
         };
         // The kernel begins to stamp some time after the first socket asks for it; until then it
         // stamps what is read.
@@ -293,7 +321,8 @@ for _ in range(4):
         let mut got = Vec::new();
         let mut answers = 0;
         for index in 0..sockets.len() {
-            sockets[index].send(b"hello", 33).unwrap();
+            let ecn = if index % 2 == 1 { Ecn::Capable } else { Ecn::NotCapable };
+            sockets[index].send(b"hello", 33, ecn).unwrap();
             got.push(next() as u8);
             let deadline = Instant::now() + Duration::from_secs(20);
             while answers <= index && Instant::now() < deadline {
@@ -309,7 +338,45 @@ for _ in range(4):
     #[test]
     fn packets_bear_their_marks_and_answers_reach_one_of_the_links_sockets() {
         for family in ["4", "6"] {
-            assert_eq!(received_traffic_classes(family, [8, 0, 32, 48]), [32, 0, 128, 192]);
+            assert_eq!(received_traffic_classes(family, [8, 0, 32, 48]), [32, 2, 128, 194]);
+        }
+    }
+
+    #[test]
+    fn the_ecn_field_of_each_datagram_is_read() {
+        for (family, far) in [("4", "127.0.0.1:0"), ("6", "[::1]:0")] {
+            let open = listen("[::]:0".parse().unwrap()).unwrap();
+            open.set_nonblocking(false).unwrap();
+            open.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let far = UdpSocket::bind(far).unwrap();
+            let path = crate::paths::route(far.local_addr().unwrap(), None, None).unwrap();
+            let node = open.local_addr().unwrap();
+            let mut link = LinkSocket::connect(path, node, None, 46).unwrap();
+            let mut buffer = [0; 16];
+            link.send(b"hello", 33, Ecn::Capable).unwrap();
+            let (_, from) = far.recv_from(&mut buffer).unwrap();
+            let is_ipv6 = far.local_addr().unwrap().is_ipv6();
+            for field in [Ecn::Marked, Ecn::NotCapable, Ecn::Capable, Ecn::Capable1] {
+                mark((&far).into(), is_ipv6, 8, field).unwrap();
+                far.send_to(b"back", from).unwrap();
+                let deadline = Instant::now() + Duration::from_secs(20);
+                let mut received = || link.receive(&mut buffer).ok();
+                let arrival = loop {
+                    match received() {
+                        Some((4, arrival)) => break arrival,
+                        _ => assert!(Instant::now() < deadline, "{family}"),
+                    }
+                };
+                assert_eq!(arrival.ecn, field, "{family}");
+                // Nothing is connected to this address: the open socket gets it.
+                let stranger = UdpSocket::bind(SocketAddr::new(far.local_addr().unwrap().ip(), 0));
+                let stranger = stranger.unwrap();
+                mark((&stranger).into(), is_ipv6, 8, field).unwrap();
+                stranger.send_to(b"hello", from).unwrap();
+                let (len, sender, arrival) = receive_from(&open, &mut buffer).unwrap();
+                assert_eq!((len, sender), (5, stranger.local_addr().unwrap()));
+                assert_eq!(arrival.ecn, field, "{family}");
+            }
         }
     }
 

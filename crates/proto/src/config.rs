@@ -143,7 +143,7 @@ pub struct ChannelConfig {
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// IP bytes per second that heartbeats and handshakes take on an idle link over IPv4, in both
 /// directions together.
-pub const HEARTBEAT_BYTES_PER_SECOND: u64 = 960;
+pub const HEARTBEAT_BYTES_PER_SECOND: u64 = 985;
 /// Interval of heartbeats of a metered link without messages, while a link that costs nothing is
 /// heard. Bindings in NATs last 30 s and more (RFC 4787 asks for two minutes).
 pub const METERED_HEARTBEAT: Duration = Duration::from_secs(5);

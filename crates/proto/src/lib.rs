@@ -46,6 +46,7 @@ mod clock;
 mod config;
 pub mod crypto;
 mod delivery;
+mod ecn;
 mod endpoint;
 mod error;
 mod ids;
@@ -71,7 +72,9 @@ pub use config::{
 pub use crypto::keys::{KeyError, PublicKey, SecretKey};
 pub use delivery::inbox::Received;
 pub use delivery::outbox::Message;
+pub use ecn::{Ecn, EcnCounts, EcnUse};
 pub use endpoint::events::{Event, Notice};
+pub use endpoint::incoming::Arrival;
 pub use endpoint::relay::Rights;
 pub use endpoint::removal::RemovedPeer;
 pub use endpoint::views::{LinkView, PeerView, RadioView};

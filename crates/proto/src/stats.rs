@@ -193,6 +193,8 @@ pub struct LinkStats {
     pub lost_packets: u64,
     /// Packets declared lost that were acknowledged later.
     pub spurious_losses: u64,
+    /// Packets that the path marked for congestion (ECN), by the peer's counts.
+    pub marked_packets: u64,
     /// Bytes of messages sent as repairs.
     pub repair_bytes: u64,
     /// Bytes of messages sent again before a loss is known.

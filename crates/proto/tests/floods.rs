@@ -13,7 +13,7 @@ use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::{Ack, Fragment};
 use tautline_proto::wire::packet::{Greeting, SessionHeader, start_initiation};
-use tautline_proto::{Config, Duration, Event, PublicKey, SecretKey};
+use tautline_proto::{Config, Duration, EcnCounts, Event, PublicKey, SecretKey};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -217,6 +217,7 @@ fn acknowledgements_of_packets_never_sent() {
             delay: Duration::ZERO,
             waited: Duration::ZERO,
             least_waited: Duration::ZERO,
+            ecn: EcnCounts::default(),
             ranges: vec![(1 << 30, (1 << 30) + n)],
         };
         let mut frame = Vec::new();

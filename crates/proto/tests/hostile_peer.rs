@@ -14,7 +14,9 @@ use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::frame::{Ack, Data, Fragment, put_goodbye, put_held, put_ping};
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
-use tautline_proto::{ChannelId, Duration, Event, LinkConfig, PeerId, RadioId, Rights, SecretKey};
+use tautline_proto::{
+    ChannelId, Duration, EcnCounts, Event, LinkConfig, PeerId, RadioId, Rights, SecretKey,
+};
 
 const MBPS_6: u64 = 6_000_000;
 const RELAYED: Rights = Rights { relayed: true, max_priority: 255 };
@@ -128,7 +130,14 @@ impl Liar {
         });
         let Some(newest) = numbers.max() else { return };
         let (delay, ranges) = (Duration::ZERO, vec![(newest, newest)]);
-        let ack = Ack { link: 0, delay, waited: delay, least_waited: delay, ranges };
+        let ack = Ack {
+            link: 0,
+            delay,
+            waited: delay,
+            least_waited: delay,
+            ecn: EcnCounts::default(),
+            ranges,
+        };
         let mut frames = Vec::new();
         ack.emit(&mut frames);
         put_ping(&mut frames);

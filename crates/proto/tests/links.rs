@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use tautline_proto::{
-    ChannelConfig, ChannelId, Config, DeliveryOrder, Duration, Endpoint, Event,
+    Arrival, ChannelConfig, ChannelId, Config, DeliveryOrder, Duration, Endpoint, Event,
     HEARTBEAT_BYTES_PER_SECOND, Instant, LinkConfig, LinkId, LinkPolicy, LinkUse,
     METERED_HEARTBEAT_BYTES_PER_SECOND, Message, OfferedTopic, PeerId, RadioConfig, RadioId,
     SecretKey,
@@ -134,7 +134,8 @@ impl Joined {
         for packet in self.on_way.extract_if(.., |it| it.arrives + waits[it.to] <= now) {
             let OnWay { to, radio, datagram, .. } = packet;
             let from = address(1 - to, radio);
-            self.nodes[to].handle_waiting_packet(now, waits[to], radio, from, &datagram);
+            let arrival = Arrival { waited: waits[to], ..Arrival::default() };
+            self.nodes[to].handle_received_packet(now, arrival, radio, from, &datagram);
         }
     }
 

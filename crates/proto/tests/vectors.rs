@@ -25,7 +25,7 @@ use tautline_proto::wire::packet::{
 use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{
-    DeliveryOrder, Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict,
+    DeliveryOrder, Duration, EcnCounts, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict,
 };
 
 fn path(file: &str) -> PathBuf {
@@ -83,7 +83,8 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
         Frame::Ack(ack) => json!({"ack": {
             "link": ack.link, "delay_us": ack.delay.as_micros() as u64,
             "waited_us": ack.waited.as_micros() as u64,
-            "least_waited_us": ack.least_waited.as_micros() as u64, "ranges": ack.ranges,
+            "least_waited_us": ack.least_waited.as_micros() as u64,
+            "capable": ack.ecn.capable, "marked": ack.ecn.marked, "ranges": ack.ranges,
         }}),
         Frame::Ping => json!("ping"),
         Frame::Goodbye => json!("goodbye"),
@@ -202,7 +203,8 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
         let [delay, waited, least_waited] = ["delay_us", "waited_us", "least_waited_us"]
             .map(|field| Duration::from_micros(number(&a[field])));
         let link = number(&a["link"]) as u8;
-        return Ack { link, delay, waited, least_waited, ranges }.emit(out);
+        let ecn = EcnCounts { capable: number(&a["capable"]), marked: number(&a["marked"]) };
+        return Ack { link, delay, waited, least_waited, ecn, ranges }.emit(out);
     }
     let token = |field: &str| Some(text(meaning.get(field)?).parse().expect("64 bits"));
     if let Some(token) = token("challenge") {

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tautline_medium::{Frame, Medium, Nanos, NetworkId, Output, RadioId, RadioStats};
 
+/// The ECN field, and its value of a marked packet (RFC 3168).
+const CE: u8 = 3;
 /// EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
 /// Longest wait: after it the threads check at least whether to stop.
@@ -274,9 +276,10 @@ impl Emulator {
             let at = output.at();
             match output {
                 Output::Sent { payload, .. } => self.plumbing.discard(&payload)?,
-                Output::Delivered { to: RadioId(radio), payload, .. } => {
+                Output::Delivered { to: RadioId(radio), payload, marked, .. } => {
                     let radio: RadioNumber = radio;
-                    self.plumbing.inject(radio, &payload.ethernet)?;
+                    let ce = marked.then(|| with_ce(&payload.ethernet));
+                    self.plumbing.inject(radio, ce.as_deref().unwrap_or(&payload.ethernet))?;
                 }
             }
             let late = self.now().saturating_sub(at);
@@ -291,8 +294,9 @@ impl Emulator {
             return self.plumbing.discard(&held);
         }
         let radio = RadioId(held.radio);
-        let (bytes, dscp) = (held.payload_bytes() as u32, dscp(&held.ethernet));
-        let frame = Frame { to: receiver, bytes, dscp, payload: Arc::new(held) };
+        let (bytes, traffic_class) = (held.payload_bytes() as u32, traffic_class(&held.ethernet));
+        let (dscp, ecn_capable) = (traffic_class >> 2, traffic_class & CE != 0);
+        let frame = Frame { to: receiver, bytes, dscp, ecn_capable, payload: Arc::new(held) };
         match self.medium.send(now, radio, frame) {
             Ok(()) => Ok(()),
             Err(full) => self.plumbing.discard(&full.0.payload),
@@ -318,9 +322,59 @@ impl Emulator {
     }
 }
 
-/// Returns the DSCP of an IPv4 packet in a frame; 0 for other frames.
-fn dscp(ethernet: &[u8]) -> u8 {
+/// Returns DSCP and ECN field of an IPv4 packet in a frame; 0 for other frames.
+fn traffic_class(ethernet: &[u8]) -> u8 {
     let ip = ethernet.get(12..14) == Some(&IPV4);
-    let traffic_class = ethernet.get(ETHERNET_HEADER_BYTES + 1).filter(|_| ip);
-    traffic_class.map_or(0, |byte| byte >> 2)
+    ethernet.get(ETHERNET_HEADER_BYTES + 1).copied().filter(|_| ip).unwrap_or(0)
+}
+
+/// Returns a frame whose IPv4 packet is marked, with the checksum of its header (RFC 791).
+fn with_ce(ethernet: &[u8]) -> Vec<u8> {
+    let mut frame = ethernet.to_vec();
+    let Some(ip) = frame.get_mut(ETHERNET_HEADER_BYTES..) else { return frame };
+    let header_bytes = ip.first().map_or(0, |byte| usize::from(byte & 0xf) * 4);
+    let Some(header) = ip.get_mut(..header_bytes).filter(|it| it.len() >= 20) else {
+        return frame;
+    };
+    header[1] |= CE;
+    header[10..12].fill(0);
+    let words = header.chunks_exact(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
+    let sum = words.sum::<u32>();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !(folded + (folded >> 16)) as u16;
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marked_packet_has_a_valid_checksum() {
+        let mut frame = vec![0; 12];
+        frame.extend(IPV4);
+        // An example of RFC 791's header: 84 bytes of ICMP with ECT(0).
+        let header = [
+            0x45, 0x02, 0x00, 0x54, 0x00, 0x00, 0x40, 0x00, 0x40, 0x01, 0x26, 0xa5, 10, 0, 0, 1,
+            10, 0, 0, 2,
+        ];
+        frame.extend(header);
+        frame.extend([7; 64]);
+        let sum = |frame: &[u8]| {
+            let words =
+                frame[14..34].chunks_exact(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
+            let sum = words.sum::<u32>();
+            (sum & 0xffff) + (sum >> 16)
+        };
+        assert_eq!(sum(&frame), 0xffff);
+        let marked = with_ce(&frame);
+        assert_eq!((marked[15], sum(&marked)), (3, 0xffff));
+        assert_eq!(
+            (marked.len(), &marked[34..], &marked[..14]),
+            (frame.len(), &frame[34..], &frame[..14])
+        );
+        assert_eq!((traffic_class(&frame), traffic_class(&marked)), (2, 3));
+        assert_eq!(with_ce(&frame[..20]), frame[..20], "too short for a header");
+    }
 }

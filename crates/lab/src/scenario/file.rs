@@ -181,6 +181,11 @@ pub struct Pipe {
     /// Maximum bytes queued at a radio; packets beyond it are dropped.
     #[schemars(extend("default" = as_yaml(default::PIPE_QUEUE)))]
     pub queue: Option<QueueSize>,
+    /// Active queue management. `codel` (RFC 8289; target 5 ms, interval 100 ms) marks ECN-capable packets and drops others before the queue is full.
+    #[serde(default)]
+    pub aqm: Aqm,
+    /// Marks every ECN-capable packet that was queued for longer than this time, and drops none before the queue is full. Not together with `aqm`.
+    pub mark: Option<At<Span>>,
     /// Bytes that an idle pipe sends immediately, as a token bucket does.
     #[schemars(extend("default" = as_yaml(default::BURST)))]
     pub burst: Option<Burst>,
@@ -427,6 +432,10 @@ words! {
 words! {
     /// Whether the radios of a pipe share its rate.
     Duplex { /** Each radio has the whole rate. */ Full, /** The radios share the rate. */ Half }
+}
+words! {
+    /// Active queue management.
+    Aqm { /** A full queue drops. */ None, /** CoDel. */ Codel }
 }
 words! {
     /// Transport of messages.

@@ -18,7 +18,8 @@ use std::rc::Rc;
 use tautline_medium::{Frame, Medium, Motion, Nanos, NetworkId, Output, StationId};
 use tautline_proto::wire::VERSION;
 use tautline_proto::{
-    Class, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
+    Arrival, Class, Ecn, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig,
+    RadioId, Transmit,
 };
 
 /// Bytes of the IPv4 and UDP headers.
@@ -27,6 +28,8 @@ pub const HEADER_BYTES: usize = 28;
 pub const PORT: u16 = 18470;
 /// First bytes of a handshake initiation: magic, version and kind 0 (spec/protocol.md).
 pub const CALL: [u8; 2] = [b'T', VERSION << 4];
+/// DSCP and ECN field of packets without either.
+const UNMARKED: (u8, Ecn) = (0, Ecn::NotCapable);
 /// Maximum number of hops; a routing loop would otherwise keep a packet forever.
 const MAX_HOPS: u8 = 64;
 /// Maximum number of queued datagrams to the hostile station.
@@ -47,6 +50,8 @@ pub struct Packet {
     pub ip_bytes: u32,
     /// DSCP, which selects the access category on radios that have any.
     pub dscp: u8,
+    /// ECN field with which its sender sent it.
+    pub ecn: Ecn,
     /// Time at which the packet was passed to the first radio.
     pub emitted: Nanos,
     /// Content of the packet.
@@ -84,6 +89,8 @@ pub struct Piece {
 pub struct Parcel {
     packet: Rc<Packet>,
     hops: u8,
+    /// A queue on the path marked it.
+    marked: bool,
     charged: Option<Charge>,
 }
 
@@ -401,9 +408,10 @@ impl Net {
                         self.drain(host);
                     }
                 }
-                Output::Delivered { to, payload: parcel, .. } => {
+                Output::Delivered { to, payload: parcel, marked, .. } => {
                     let (host, interface) = self.by_radio[to.0];
-                    self.receive(host, interface, parcel);
+                    let marked = parcel.marked || marked;
+                    self.receive(host, interface, Parcel { marked, ..parcel });
                 }
             }
         }
@@ -468,7 +476,7 @@ impl Net {
         let network = self.hosts[host.0].interfaces[interface].network;
         let passage = Passage { network, from: parcel.packet.sender, to: host };
         let Some(gate) = &mut self.gate else {
-            return self.hand_over(host, interface, &parcel.packet);
+            return self.hand_over(host, interface, &parcel.packet, parcel.marked);
         };
         for delay in gate.delays(self.now, &passage) {
             self.held_order += 1;
@@ -483,12 +491,12 @@ impl Net {
             self.worst_transit = self.worst_transit.max(transit);
             self.happened.push_back(Happened::Datagram(host, transit));
             let before = self.never(host);
-            self.hand_over(host, interface, &parcel.packet);
+            self.hand_over(host, interface, &parcel.packet, parcel.marked);
             self.check_genuine(host, before, &parcel.packet);
         }
     }
 
-    fn hand_over(&mut self, host: StationId, interface: usize, packet: &Packet) {
+    fn hand_over(&mut self, host: StationId, interface: usize, packet: &Packet, marked: bool) {
         let Body::Tautline(datagram) = &packet.body else { return };
         let from = SocketAddr::V4(packet.from);
         let now = instant(self.now);
@@ -499,7 +507,9 @@ impl Net {
             self.captured.push_back((packet.sender, datagram.clone()));
         }
         let Some(node) = &mut self.hosts[host.0].node else { return };
-        node.endpoint.handle_packet(now, RadioId(interface as u32), from, datagram);
+        let ecn = if marked { Ecn::Marked } else { packet.ecn };
+        let (radio, arrival) = (RadioId(interface as u32), Arrival { ecn, ..Arrival::default() });
+        node.endpoint.handle_received_packet(now, arrival, radio, from, datagram);
         self.drain(host);
     }
 
@@ -509,8 +519,9 @@ impl Net {
         let hop = self.next_hop(host, *parcel.packet.to.ip()).filter(|_| parcel.hops < MAX_HOPS);
         let Some((interface, receiver)) = hop else { return self.drop_parcel(&parcel) };
         let radio = self.hosts[host.0].interfaces[interface].radio;
-        let Packet { ip_bytes, dscp, .. } = *parcel.packet;
-        let frame = Frame { to: Some(receiver), bytes: ip_bytes, dscp, payload: parcel };
+        let Packet { ip_bytes: bytes, dscp, ecn, .. } = *parcel.packet;
+        let ecn_capable = ecn != Ecn::NotCapable;
+        let frame = Frame { to: Some(receiver), bytes, dscp, ecn_capable, payload: parcel };
         if let Err(full) = self.medium.send(self.now, radio, frame) {
             self.drop_parcel(&full.0.payload);
         }
@@ -537,7 +548,7 @@ impl Net {
     }
 
     fn transmit(&mut self, host: StationId, transmit: Transmit) {
-        let Transmit { link, remote, datagram, priority, class, dscp, .. } = transmit;
+        let Transmit { link, remote, datagram, priority, class, dscp, ecn, .. } = transmit;
         let SocketAddr::V4(to) = remote else { return };
         let ip_bytes = datagram.len() + HEADER_BYTES;
         if priority.is_some() {
@@ -550,7 +561,7 @@ impl Net {
         let life = self.hosts[host.0].life;
         let charged = link.map(|link| Charge::Link { host, link, class, life });
         let body = Body::Tautline(datagram);
-        self.emit(host, to, ip_bytes as u32, dscp, body, charged);
+        self.emit(host, to, ip_bytes as u32, (dscp, ecn), body, charged);
     }
 
     /// Shows the gate each packet with messages, and the bytes that the kernel holds before it.
@@ -571,7 +582,7 @@ impl Net {
     /// Sends a datagram of the hostile station.
     pub fn inject(&mut self, host: StationId, to: SocketAddrV4, datagram: Vec<u8>) {
         let ip_bytes = (datagram.len() + HEADER_BYTES) as u32;
-        self.emit(host, to, ip_bytes, 0, Body::Tautline(datagram), None);
+        self.emit(host, to, ip_bytes, UNMARKED, Body::Tautline(datagram), None);
     }
 
     /// Sends a part of a plain UDP message to an address. It is charged to the flow, which gets
@@ -587,7 +598,7 @@ impl Net {
         let charged = (!piece.returning).then_some(Charge::Flow(piece.flow));
         let ip_bytes = payload_bytes + HEADER_BYTES as u32;
         let to = SocketAddrV4::new(to, PORT);
-        self.emit(host, to, ip_bytes, dscp, Body::Piece(piece), charged);
+        self.emit(host, to, ip_bytes, (dscp, Ecn::NotCapable), Body::Piece(piece), charged);
     }
 
     /// Sends a TCP packet to an address. Data is charged to its connection, which gets
@@ -596,7 +607,7 @@ impl Net {
         let is_data = matches!(segment.part, Part::Data { .. });
         let charged = is_data.then_some(Charge::Flow(segment.connection));
         let (to, bytes) = (SocketAddrV4::new(to, PORT), segment.part.ip_bytes());
-        self.emit(host, to, bytes, 0, Body::Segment(segment), charged);
+        self.emit(host, to, bytes, UNMARKED, Body::Segment(segment), charged);
     }
 
     fn emit(
@@ -604,7 +615,7 @@ impl Net {
         host: StationId,
         to: SocketAddrV4,
         ip_bytes: u32,
-        dscp: u8,
+        (dscp, ecn): (u8, Ecn),
         body: Body,
         charged: Option<Charge>,
     ) {
@@ -614,11 +625,11 @@ impl Net {
             SocketAddrV4::new(interface.address, interface.port)
         });
         let (sender, life, emitted) = (host, self.hosts[host.0].life, self.now);
-        let packet = Rc::new(Packet { sender, life, from, to, ip_bytes, dscp, emitted, body });
+        let packet = Rc::new(Packet { sender, life, from, to, ip_bytes, dscp, ecn, emitted, body });
         let receiver = self.owners.get(to.ip()).map(|(receiver, _)| *receiver);
         if let (Some(attacker), Some(receiver)) = (&mut self.attacker, receiver) {
             attacker.record(receiver, &packet);
         }
-        self.put_on_radio(host, Parcel { packet, hops: 0, charged });
+        self.put_on_radio(host, Parcel { packet, hops: 0, marked: false, charged });
     }
 }

@@ -106,7 +106,8 @@ impl Reference {
         };
         let sink = radio();
         let senders: Vec<RadioId> = (0..self.stations).map(|_| radio()).collect();
-        let frame = || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, payload: () };
+        let frame =
+            || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, ecn_capable: false, payload: () };
         for sender in senders.iter().chain(&senders) {
             // Two frames each: one on the air and one queued.
             let _ = medium.send(0, *sender, frame());

@@ -553,6 +553,7 @@ impl<P: Clone> Wifi<P> {
             at,
             from,
             to: to.id,
+            marked: false,
             payload: frame.payload.clone(),
         });
     }

@@ -31,6 +31,7 @@ pub struct Flow {
     pub to: Option<RadioId>,
     pub bytes: u32,
     pub dscp: u8,
+    pub ecn_capable: bool,
 }
 
 /// A payload: the flow and the number of the frame in that flow.
@@ -89,11 +90,17 @@ impl Net {
     /// Adds a best-effort flow between two stations with frames of [`IP_BYTES`].
     pub fn flow(&mut self, from: usize, to: usize) -> usize {
         let (from, to) = (self.radios[from], Some(self.radios[to]));
-        self.add(Flow { from, to, bytes: IP_BYTES, dscp: 0 })
+        self.add(Flow { from, to, bytes: IP_BYTES, dscp: 0, ecn_capable: false })
     }
 
     pub fn broadcasts(&mut self, from: usize) -> usize {
-        self.add(Flow { from: self.radios[from], to: None, bytes: IP_BYTES, dscp: 0 })
+        self.add(Flow {
+            from: self.radios[from],
+            to: None,
+            bytes: IP_BYTES,
+            dscp: 0,
+            ecn_capable: false,
+        })
     }
 
     pub fn add(&mut self, flow: Flow) -> usize {
@@ -110,8 +117,8 @@ impl Net {
         let (what, number) = &mut self.flows[flow];
         let payload = Tag { flow, number: *number };
         *number += 1;
-        let Flow { from, to, bytes, dscp } = *what;
-        self.medium.send(self.now, from, Frame { to, bytes, dscp, payload }).is_ok()
+        let Flow { from, to, bytes, dscp, ecn_capable } = *what;
+        self.medium.send(self.now, from, Frame { to, bytes, dscp, ecn_capable, payload }).is_ok()
     }
 
     pub fn send_at(&mut self, at: Nanos, flow: usize) -> bool {

@@ -12,7 +12,7 @@ use rustix::event::epoll;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tautline_proto::{Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
+use tautline_proto::{Arrival, Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
 
 /// Maximum number of datagrams read from one socket before the next socket.
 const READ_BATCH: usize = 64;
@@ -93,7 +93,7 @@ impl Link {
 
 fn send(socket: &mut LinkSocket, transmit: &Transmit) -> io::Result<()> {
     let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
-    socket.send(&transmit.datagram, ip_bytes).map(drop)
+    socket.send(&transmit.datagram, ip_bytes, transmit.ecn)
 }
 
 /// Returns the bytes that IP and UDP add to a datagram.
@@ -159,7 +159,7 @@ impl Driver {
             }
             let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
             match socket.receive(&mut self.buffer) {
-                Ok((len, waited)) => self.handle_datagram(radio, from, len, waited),
+                Ok((len, arrival)) => self.handle_datagram(radio, from, len, arrival),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     *readable = false;
                     return;
@@ -172,11 +172,10 @@ impl Driver {
 
     fn read_listen(&mut self) {
         for _ in 0..LISTEN_BATCH {
-            match self.listen.recv_from(&mut self.buffer) {
-                Ok((len, from)) => {
-                    let from = udp::canonical(from);
+            match udp::receive_from(&self.listen, &mut self.buffer) {
+                Ok((len, from, arrival)) => {
                     let radio = self.radio_towards(from, len);
-                    self.handle_datagram(radio, from, len, Duration::ZERO);
+                    self.handle_datagram(radio, from, len, arrival);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.listen_readable = false;
@@ -187,9 +186,8 @@ impl Driver {
         }
     }
 
-    /// Handles the datagram in the first `len` bytes of the buffer, which had waited in its socket,
-    /// unless its sender has used up its share of the loop's time.
-    fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize, waited: Duration) {
+    /// Handles the datagram in the first `len` bytes of the buffer, unless its sender has used up its share of the loop's time.
+    fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize, arrival: Arrival) {
         let now = self.clock.now();
         let datagram = &self.buffer[..len];
         let endpoint = &mut self.topics.endpoint;
@@ -197,7 +195,7 @@ impl Driver {
         match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
             Admission::Granted => {
                 if let Some(peer) =
-                    endpoint.handle_waiting_packet(now, waited, radio, from, datagram)
+                    endpoint.handle_received_packet(now, arrival, radio, from, datagram)
                 {
                     self.usage.charge(now, self.clock.now(), peer);
                 }

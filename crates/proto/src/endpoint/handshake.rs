@@ -5,6 +5,7 @@ use crate::address::Place;
 use crate::config::METERED_HEARTBEAT;
 use crate::crypto::cookies::Admission;
 use crate::crypto::noise::ReceivedInitiation;
+use crate::ecn::Ecn;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
@@ -104,7 +105,7 @@ impl Endpoint {
             state.released.push(session);
         }
         self.release_numbers(peer);
-        self.sent(now, id, datagram?, None)
+        self.sent(now, id, datagram?, None, Ecn::NotCapable)
     }
 
     fn release_numbers(&mut self, peer: PeerId) {
@@ -129,7 +130,7 @@ impl Endpoint {
         let index = self.replies.iter().position(|(radio, place, _)| open(*radio, *place))?;
         let (radio, place, datagram) = self.replies.remove(index)?;
         match (self.link_of_reply(radio, place), place) {
-            (Some(id), _) => self.sent(now, id, datagram, None),
+            (Some(id), _) => self.sent(now, id, datagram, None, Ecn::NotCapable),
             (None, Place::Udp(remote)) => Some(Transmit::unlinked(radio, remote, datagram)),
             (None, Place::Relay { .. }) => None,
         }

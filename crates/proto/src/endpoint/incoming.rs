@@ -6,6 +6,7 @@ use crate::class::Class;
 use crate::delivery::fec::receiver::Recovered;
 use crate::delivery::inbox::{PARTIAL_CHECK, Taken, Transit};
 use crate::delivery::outbox::LossCertainty;
+use crate::ecn::Ecn;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
@@ -29,6 +30,16 @@ const REPAIR_POLL: Duration = Duration::from_millis(20);
 /// PARITY frames of one packet that are read.
 const MAX_PARITIES: usize = 4;
 
+/// How a datagram arrived.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrival {
+    /// Time for which it has waited here. It is no part of the queueing delays and round trips that its
+    /// sender learns.
+    pub waited: Duration,
+    /// The ECN field of its IP packet.
+    pub ecn: Ecn,
+}
+
 /// Where a packet came from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
@@ -36,6 +47,7 @@ pub(crate) struct Origin {
     pub(crate) from: Place,
     /// When it came, which is before it is handled.
     pub(crate) arrived: Instant,
+    pub(crate) ecn: Ecn,
     /// The age of a relayed packet, by its RELAY frame.
     pub(crate) relayed_age: Option<Duration>,
 }
@@ -62,21 +74,21 @@ impl Endpoint {
         from: SocketAddr,
         bytes: &[u8],
     ) -> Option<PeerId> {
-        self.handle_waiting_packet(now, Duration::ZERO, radio, from, bytes)
+        self.handle_received_packet(now, Arrival::default(), radio, from, bytes)
     }
 
-    /// As [`Self::handle_packet`], for a datagram that has waited here for `waited`. This time is no
-    /// part of the queueing delays and round trips that its sender learns.
-    pub fn handle_waiting_packet(
+    /// As [`Self::handle_packet`], for a datagram about whose arrival the caller knows more.
+    pub fn handle_received_packet(
         &mut self,
         now: Instant,
-        waited: Duration,
+        arrival: Arrival,
         radio: RadioId,
         from: SocketAddr,
         bytes: &[u8],
     ) -> Option<PeerId> {
+        let Arrival { waited, ecn } = arrival;
         let arrived = now.before(waited);
-        let origin = Origin { radio, from: from.into(), arrived, relayed_age: None };
+        let origin = Origin { radio, from: from.into(), arrived, ecn, relayed_age: None };
         self.receive(now, origin, bytes);
         self.authenticated_peer.take()
     }
@@ -183,7 +195,7 @@ impl Endpoint {
         header: &SessionHeader,
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
-        let Origin { radio, from, arrived, relayed_age } = origin;
+        let Origin { radio, from, arrived, relayed_age, ecn } = origin;
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
         let state = &self.peers[peer];
         let (keys, key_origin) =
@@ -228,7 +240,7 @@ impl Endpoint {
         let clock = clock.map(u32::from_le_bytes);
         let packet = Opened { header, number, expected, datagram_len, clock };
         let link = self.attribute(now, peer, origin, &packet)?;
-        self.record_received((now, arrived), peer, link, &packet, &frames);
+        self.record_received((now, arrived, ecn), peer, link, &packet, &frames);
         if self.links[link].remote == Some(from) {
             self.mark_received(now, link, datagram_len);
         }
@@ -336,10 +348,10 @@ impl Endpoint {
     }
 
     /// Records the packet number and the clock, and plans an acknowledgement. The times are now, and
-    /// that of the packet's arrival.
+    /// that of the packet's arrival with this ECN field.
     fn record_received(
         &mut self,
-        (now, arrived): (Instant, Instant),
+        (now, arrived, ecn): (Instant, Instant, Ecn),
         peer: PeerId,
         link: LinkId,
         packet: &Opened<'_>,
@@ -352,7 +364,7 @@ impl Endpoint {
         let gap = number != received.expected();
         let trigger = AckTrigger { ack_soon: header.ack_soon, gap };
         let overtaken = number < received.expected();
-        received.insert(arrived, number);
+        received.insert(arrived, number, ecn);
         if let Some(clock) = clock {
             state.clock.on_packet(arrived, clock);
             received.on_clock(arrived, clock, overtaken);
@@ -415,6 +427,7 @@ impl Endpoint {
         link.silent = false;
         link.headroom.forget();
         self.mark_all_lost(now, id);
+        self.links[id].sent_packets.test_ecn();
         self.timers.set(Timer::Ping(id), None);
         self.timers.set(Timer::Silent(id), None);
         self.timers.set(Timer::Reconnect(id), Some(now));
@@ -554,6 +567,7 @@ impl Endpoint {
         link.stats.acked_packets += outcome.acked_packets;
         link.stats.lost_packets += outcome.lost_packets;
         link.stats.spurious_losses += outcome.spurious_losses;
+        link.stats.marked_packets += outcome.marked_packets;
         let silent = link.sent_packets.is_silent();
         let fell_silent = silent && !link.silent;
         link.silent = silent;
@@ -571,6 +585,7 @@ impl Endpoint {
         }
         if fell_silent {
             self.mark_all_lost(now, id);
+            self.links[id].sent_packets.test_ecn();
             // The peer may have restarted without our keys.
             self.timers.set(Timer::Reconnect(id), Some(now));
             self.rouse_metered_links(now, peer);

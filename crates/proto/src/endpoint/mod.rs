@@ -8,7 +8,7 @@ pub(crate) mod events;
 mod handshake;
 mod headroom;
 mod heartbeat;
-mod incoming;
+pub(crate) mod incoming;
 mod migration;
 pub(crate) mod peer;
 pub(crate) mod relay;
@@ -27,6 +27,7 @@ use crate::crypto::cookies::{Admission, CookieChecker};
 use crate::crypto::keys::{KEY, PublicKey};
 use crate::delivery::definitions::Definitions;
 use crate::delivery::outbox::{Flow, Message, RELAY};
+use crate::ecn::Ecn;
 use crate::endpoint::discovery::Beacons;
 use crate::endpoint::events::{Event, Events};
 use crate::endpoint::peer::Peer;
@@ -68,13 +69,15 @@ pub struct Transmit {
     pub class: Class,
     /// DSCP of the IP packet, 0 to 63.
     pub dscp: u8,
+    /// ECN field of the IP packet.
+    pub ecn: Ecn,
 }
 
 impl Transmit {
     /// A datagram to an address to which no link leads. It has the class of unmarked packets.
     pub(crate) fn unlinked(radio: RadioId, remote: SocketAddr, datagram: Vec<u8>) -> Self {
         let (link, priority, class, dscp) = (None, None, Class::BestEffort, 0);
-        Self { radio, link, remote, datagram, priority, class, dscp }
+        Self { radio, link, remote, datagram, priority, class, dscp, ecn: Ecn::NotCapable }
     }
 }
 
@@ -254,6 +257,7 @@ impl Endpoint {
         // An unchanged configured address is older than one from which the peer sent.
         if self.links[id].config.remote != config.remote {
             self.links[id].remote = config.remote.map(Place::Udp);
+            self.links[id].sent_packets.test_ecn();
             self.forget_learned_address(id);
         }
         self.links[id].config = config;
@@ -576,6 +580,7 @@ impl Endpoint {
             rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),
             available_bps,
             signal,
+            ecn: link.sent_packets.ecn.state(),
             stats: &link.stats,
         }
     }

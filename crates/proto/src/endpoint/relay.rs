@@ -12,6 +12,7 @@ use crate::class::Class;
 use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::delivery::inbox::Received;
 use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket, Urgency};
+use crate::ecn::Ecn;
 use crate::endpoint::events::Notice;
 use crate::endpoint::incoming::Origin;
 use crate::endpoint::transmit::ReportKind;
@@ -389,7 +390,8 @@ impl Endpoint {
         let from = header.from.unwrap_or(self.peers[hop].short_name);
         let Some(to) = header.to.filter(|to| *to != self.short_name) else {
             let from = Place::Relay { hop, end: from };
-            let origin = Origin { radio, from, arrived: now, relayed_age: Some(message.age) };
+            let (ecn, relayed_age) = (Ecn::NotCapable, Some(message.age));
+            let origin = Origin { radio, from, arrived: now, ecn, relayed_age };
             self.receive(now, origin, packet);
             return Ok(());
         };

@@ -6,6 +6,7 @@ use crate::class::{Class, InFlight};
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
 use crate::delivery::outbox::{Carrier, FrameKind, LossCertainty, Scope, SendOrder, Urgency};
+use crate::ecn::Ecn;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -23,9 +24,9 @@ use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 const MAX_SHARED_BYTES: usize = 256;
 /// Bytes of headers assumed for a packet before it is built.
 pub(crate) const HEADER_ESTIMATE: usize = 64;
-/// Most bytes of an acknowledgement: type, length, link, number, delay, two queueing delays, and two
-/// varints of two bytes for each range (the numbers lie within a window of 1024).
-const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + ACK_RANGES * 4;
+/// Most bytes of an acknowledgement: type, length, link, number, delay, two queueing delays, two ECN
+/// counts, and two varints of two bytes for each range (the numbers lie within a window of 1024).
+const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + 10 + 10 + ACK_RANGES * 4;
 
 /// Rank of a peer's control messages beyond `limits::CONTROL_FIRST` among the messages to other
 /// peers: below lasers and commands, above images.
@@ -94,6 +95,7 @@ impl Endpoint {
         id: LinkId,
         datagram: Vec<u8>,
         urgency: Option<Urgency>,
+        ecn: Ecn,
     ) -> Option<Transmit> {
         let place = self.links[id].remote?;
         let radio = self.links[id].radio;
@@ -112,7 +114,7 @@ impl Endpoint {
         match place {
             Place::Udp(remote) => {
                 let (link, dscp) = (Some(id), self.radios[radio].dscp(class));
-                Some(Transmit { radio, link, remote, datagram, priority, class, dscp })
+                Some(Transmit { radio, link, remote, datagram, priority, class, dscp, ecn })
             }
             Place::Relay { hop, end } => {
                 self.hand_to_relay(now, id, (hop, end), datagram, urgency);
@@ -197,7 +199,8 @@ impl Endpoint {
         let mut packet = self.start_header(now, id)?;
         put_frame(packet.plaintext());
         let datagram = packet.seal()?;
-        self.links[id].sent_packets.record(now, Class::BestEffort, Vec::new(), AckRequest::None, 0);
+        let (request, ecn) = (AckRequest::None, Ecn::NotCapable);
+        self.links[id].sent_packets.record(now, Class::BestEffort, Vec::new(), request, 0, ecn);
         Some(datagram)
     }
 
@@ -308,12 +311,13 @@ impl Endpoint {
         let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
-        let evicted = link.sent_packets.record(now, class, pieces, request, ip_bytes);
+        let ecn = link.sent_packets.next_ecn(request);
+        let evicted = link.sent_packets.record(now, class, pieces, request, ip_bytes, ecn);
         for piece in &evicted {
             let _ = self.peers[peer].outbox.lost(now, piece, LossCertainty::Certain);
         }
         self.forget_forecasts();
-        self.sent(now, id, datagram, urgency)
+        self.sent(now, id, datagram, urgency, ecn)
     }
 
     fn poll_data(&mut self, now: Instant) -> Option<Transmit> {

@@ -4,6 +4,7 @@
 use crate::address::Place;
 use crate::clock::ClockView;
 use crate::crypto::keys::PublicKey;
+use crate::ecn::EcnUse;
 use crate::ids::{PeerId, RadioId};
 use crate::stats::LinkStats;
 use crate::time::Duration;
@@ -64,6 +65,8 @@ pub struct LinkView<'a> {
     pub available_bps: Option<u64>,
     /// The signal that last held back a packet.
     pub signal: &'static str,
+    /// Whether its packets are ECN-capable.
+    pub ecn: EcnUse,
     /// Counters.
     pub stats: &'a LinkStats,
 }

@@ -86,7 +86,7 @@ pub(crate) struct Link {
     /// Paces packets by the peer's reports; `None` if the configuration does not ask for that.
     /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
-    /// Losses that no report to the controller has counted yet.
+    /// Losses and marks that no report to the controller has counted yet.
     uncounted: Uncounted,
     pub(crate) headroom: Headroom,
     pub(crate) interleaving: Interleaving,
@@ -107,13 +107,14 @@ pub(crate) struct Link {
     pub(crate) stats: LinkStats,
 }
 
-/// Losses that became known without a report to the controller: by a timer, or by an acknowledgement
-/// without the newest packet, as that of a late one.
+/// Losses and marks that became known without a report to the controller: by a timer, or by an
+/// acknowledgement without the newest packet, as that of a late one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uncounted {
     lost: u64,
     loss_rows: u64,
     losses_undone: u64,
+    marked: u64,
 }
 
 impl Uncounted {
@@ -121,6 +122,7 @@ impl Uncounted {
         self.lost += outcome.lost_packets;
         self.loss_rows += outcome.loss_rows;
         self.losses_undone += outcome.losses_undone + outcome.overdue_undone;
+        self.marked += outcome.marked_packets;
     }
 }
 
@@ -379,6 +381,7 @@ impl Link {
             lost_packets: counted.lost,
             loss_rows: counted.loss_rows,
             spurious_losses: counted.losses_undone,
+            marked_packets: counted.marked,
             queueing_delay: ack.waited.saturating_sub(in_kernel),
             min_queueing_delay: ack.least_waited.saturating_sub(in_kernel),
             since_sent: newest.since_sent,

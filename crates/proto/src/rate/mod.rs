@@ -61,6 +61,8 @@ pub struct Report {
     pub loss_rows: u64,
     /// Packets declared lost before that arrived after all.
     pub spurious_losses: u64,
+    /// Packets that the path marked for congestion (ECN).
+    pub marked_packets: u64,
     /// Average queueing delay of the packets since the previous report: the time on the path beyond
     /// that of the fastest recent packet, without the time in our own kernel.
     pub queueing_delay: Duration,

@@ -6,10 +6,12 @@
 //! path a delay that is any function of time, and a download that shares its queue.
 
 mod cubic;
+mod marking;
 
 use super::{Auto, BackPressure, Controller, Fixed, PendingPacket, Release, Report};
 use crate::time::{Duration, Instant, serialization_time};
 use cubic::Cubic;
+use marking::{Marker, Marking};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -27,12 +29,14 @@ struct Path {
     external: fn(Instant) -> Duration,
     /// Seconds in which a download competes for the path.
     download: Range<u64>,
+    marking: Marking,
 }
 
 impl Path {
     fn new(rate_bps: u64) -> Self {
         let external = |_| Duration::ZERO;
-        Self { rate_bps, queue_bytes: 300_000, report_loss: 0, external, download: 0..0 }
+        let (queue_bytes, marking) = (300_000, Marking::None);
+        Self { rate_bps, queue_bytes, report_loss: 0, external, download: 0..0, marking }
     }
 
     /// When the bottleneck becomes idle after a packet sent at `now`; `None` if the queue is full.
@@ -50,6 +54,7 @@ struct InFlight {
     number: u64,
     /// `None` for a packet dropped at the queue.
     queueing_delay: Option<Duration>,
+    is_marked: bool,
 }
 
 /// Results of one second.
@@ -73,10 +78,11 @@ fn run(
     let (mut sent, mut reports, mut next_report) = (0u64, 0u64, now);
     let mut last = now;
     let mut download = Cubic::default();
+    let mut marker = Marker::default();
     while now < end {
         let second = ((now.0 - 1_000_000_000) / 1_000_000_000) as usize;
         if path.download.contains(&(second as u64)) {
-            free_at = download.run(now, free_at, path);
+            free_at = download.run(now, free_at, path, &mut marker);
         }
         let packet = PendingPacket { bytes: PACKET, urgent: false };
         let outstanding = in_flight.len() * PACKET;
@@ -87,11 +93,13 @@ fn run(
             sent += 1;
             let after = path.after(now, free_at);
             let fits = after.is_some();
+            let is_marked = fits && marker.marks(now, free_at.since(now), path.marking);
             free_at = after.unwrap_or(free_at);
             let arrives = (free_at.max(now) + PATH_DELAY + (path.external)(now)).max(last);
             last = arrives;
             let queueing_delay = fits.then(|| arrives.since(now) - PATH_DELAY);
-            in_flight.push_back(InFlight { sent: now, arrives, number: sent, queueing_delay });
+            let number = sent;
+            in_flight.push_back(InFlight { sent: now, arrives, number, queueing_delay, is_marked });
         }
         if now >= next_report {
             next_report = now + REPORT_INTERVAL;
@@ -113,12 +121,13 @@ fn report(
     second: &mut Second,
 ) {
     let mut delays = Vec::new();
-    let (mut newest, mut lost) = (None, 0);
+    let (mut newest, mut lost, mut marked) = (None, 0, 0);
     while let Some(packet) = in_flight.pop_front_if(|packet| packet.arrives <= now) {
         match packet.queueing_delay {
             Some(delay) => delays.push(delay),
             None => lost += 1,
         }
+        marked += u64::from(packet.is_marked);
         newest = Some(packet);
     }
     let Some(newest) = newest.filter(|_| !delays.is_empty()) else { return };
@@ -134,6 +143,7 @@ fn report(
             lost_packets: lost,
             loss_rows: lost,
             spurious_losses: 0,
+            marked_packets: marked,
             queueing_delay: delays.iter().sum::<Duration>() / delays.len() as u32,
             min_queueing_delay: delays.iter().min().copied().unwrap_or_default(),
             since_sent: now.since(newest.sent),
@@ -283,6 +293,7 @@ proptest::proptest! {
                 lost_packets: n[4],
                 loss_rows: n[5],
                 spurious_losses: n[6],
+                marked_packets: n[3] % 7,
                 queueing_delay: Duration::from_nanos(n[7]),
                 min_queueing_delay: Duration::from_nanos(n[8]),
                 since_sent: Duration::from_nanos(n[9]),

@@ -2,6 +2,7 @@
 //! The received packets of a link, and the time at which to acknowledge them.
 
 use crate::clock::LeastDifference;
+use crate::ecn::{Ecn, EcnCounts};
 use crate::ids::LinkId;
 use crate::recovery::sent::{ACK_DELAY, ACK_SOON_DELAY, MAX_SENT_PACKETS};
 use crate::replay_window::ReplayWindow;
@@ -43,6 +44,7 @@ pub(crate) struct ReceivedPackets {
     /// The highest number at the last acknowledgement and at the one before it.
     acknowledged: [u64; 2],
     largest_arrival: Instant,
+    ecn: EcnCounts,
     due: Option<Instant>,
     /// The link by which the last packet came, and by which acknowledgements go.
     pub(crate) via: Option<LinkId>,
@@ -77,6 +79,7 @@ impl ReceivedPackets {
             numbers: ReplayWindow::default(),
             acknowledged: [0; 2],
             largest_arrival: Instant::default(),
+            ecn: EcnCounts::default(),
             due: None,
             via: None,
             budget: Budget::default(),
@@ -100,12 +103,13 @@ impl ReceivedPackets {
         number != 0 && !self.numbers.contains(number)
     }
 
-    /// Records the number of a packet that is new.
-    pub(crate) fn insert(&mut self, now: Instant, number: u64) {
+    /// Records the number of a packet that is new, and the ECN field with which it arrived.
+    pub(crate) fn insert(&mut self, now: Instant, number: u64, ecn: Ecn) {
         if number > self.numbers.highest() {
             self.largest_arrival = now;
         }
         self.numbers.insert(number);
+        self.ecn.add(ecn);
     }
 
     /// Records the arrival of a packet that the peer sent at `time` by its clock. If later ones
@@ -189,6 +193,7 @@ impl ReceivedPackets {
             delay: now.since(self.largest_arrival),
             waited,
             least_waited: min.min(waited),
+            ecn: self.ecn,
             ranges,
         })
     }
@@ -277,7 +282,7 @@ mod tests {
         let mut received = ReceivedPackets::new();
         for number in [1, 2, 4, 7] {
             assert!(received.is_new(number));
-            received.insert(Instant(number), number);
+            received.insert(Instant(number), number, Ecn::NotCapable);
         }
         assert!(!received.is_new(2) && !received.is_new(0) && received.is_new(3));
         assert_eq!(received.ranges(), [(7, 7), (4, 4), (1, 2)]);
@@ -287,8 +292,8 @@ mod tests {
     fn a_number_is_remembered_within_the_window() {
         let mut received = ReceivedPackets::new();
         let last = 3 * MAX_SENT_PACKETS as u64;
-        received.insert(Instant(0), 1);
-        received.insert(Instant(0), last);
+        received.insert(Instant(0), 1, Ecn::NotCapable);
+        received.insert(Instant(0), last, Ecn::NotCapable);
         assert!(!received.is_new(1) && !received.is_new(2 * MAX_SENT_PACKETS as u64));
         assert!(received.is_new(2 * MAX_SENT_PACKETS as u64 + 1));
         assert_eq!(received.ranges(), [(last, last)]);
@@ -298,7 +303,7 @@ mod tests {
     fn an_acknowledgement_covers_the_packets_since_the_one_before_the_last() {
         let mut received = ReceivedPackets::new();
         let mut ack_after = |numbers: std::ops::RangeInclusive<u64>| {
-            numbers.for_each(|number| received.insert(Instant(0), number));
+            numbers.for_each(|number| received.insert(Instant(0), number, Ecn::NotCapable));
             received.plan_ack(Instant(0), 100, GAP);
             received.take_ack(Instant(0), 0, true).unwrap().ranges
         };
@@ -311,7 +316,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_spaced_even_under_reordering() {
         let mut received = ReceivedPackets::new();
-        received.insert(Instant(0), 1);
+        received.insert(Instant(0), 1, Ecn::NotCapable);
         received.plan_ack(Instant(0), 100, GAP);
         assert_eq!(received.ack_due(), Some(Instant(0)));
         received.take_ack(Instant(0), 0, true).unwrap();
@@ -325,7 +330,7 @@ mod tests {
         for (at_ms, clock_us, overtaken) in [(0, 0, false), (51, 1000, true), (52, 50_000, false)] {
             received.on_clock(Instant(at_ms * MS), clock_us, overtaken);
         }
-        received.insert(Instant(52 * MS), 3);
+        received.insert(Instant(52 * MS), 3, Ecn::NotCapable);
         received.plan_ack(Instant(52 * MS), 100, GAP);
         let ack = received.take_ack(Instant(52 * MS), 0, true).unwrap();
         assert!(ack.waited < Duration::from_millis(3), "{:?}", ack.waited);
@@ -338,7 +343,7 @@ mod tests {
         // A gap with every packet, at 6 Mbps.
         while now < 10_000 * MS {
             number += 2;
-            received.insert(Instant(now), number);
+            received.insert(Instant(now), number, Ecn::NotCapable);
             received.plan_ack(Instant(now), 1500, GAP);
             if received.ack_due().is_some_and(|due| due <= Instant(now)) {
                 received.take_ack(Instant(now), 0, true);

@@ -9,7 +9,9 @@
 
 use crate::class::{CLASSES, Class};
 use crate::delivery::Piece;
+use crate::ecn::Ecn;
 use crate::rate::PAUSE;
+use crate::recovery::ecn::EcnPath;
 use crate::recovery::reorder::ReorderWindow;
 use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
@@ -71,6 +73,7 @@ struct SentPacket {
     sent_bytes: u64,
     fate: Fate,
     ack_soon: bool,
+    ecn: Ecn,
     pieces: Vec<Piece>,
 }
 
@@ -101,6 +104,8 @@ pub(crate) struct Outcome {
     /// Those of them that others had overtaken, and those that had been overdue.
     pub(crate) losses_undone: u64,
     pub(crate) overdue_undone: u64,
+    /// Packets that the path marked, by the counts of the acknowledgement (ECN).
+    pub(crate) marked_packets: u64,
     /// The packet with the largest number, if it is newly acknowledged.
     pub(crate) newest: Option<Newest>,
     /// Sum of the times for which our kernel held the newly acknowledged packets.
@@ -203,6 +208,7 @@ pub(crate) struct SentPackets {
     /// Through a relay, packets overtake each other by priority, and each hop repairs its own
     /// losses: only an overdue acknowledgement shows a loss.
     relayed: bool,
+    pub(crate) ecn: EcnPath,
 }
 
 impl SentPackets {
@@ -221,6 +227,7 @@ impl SentPackets {
             ack_delay: ACK_DELAY,
             ack_soon_delay: ACK_SOON_DELAY,
             relayed: false,
+            ecn: EcnPath::default(),
         }
     }
 
@@ -233,7 +240,9 @@ impl SentPackets {
     pub(crate) fn successor(&self, relayed: bool) -> Self {
         let first = self.next_number();
         let in_kernel = [InKernel { first, bytes: 0 }; CLASSES];
-        Self { first, in_kernel, relayed, ..Self::new() }
+        let mut ecn = self.ecn;
+        ecn.test(first);
+        Self { first, in_kernel, relayed, ecn, ..Self::new() }
     }
 
     /// IP bytes of the packets whose outcome is unknown.
@@ -265,6 +274,20 @@ impl SentPackets {
         self.first + self.packets.len() as u64
     }
 
+    /// The ECN field of the packet that is recorded next. Only a packet with an IP header of its own has
+    /// one.
+    pub(crate) fn next_ecn(&mut self, request: AckRequest) -> Ecn {
+        if self.relayed {
+            return Ecn::NotCapable;
+        }
+        self.ecn.on_sent(self.next_number(), request != AckRequest::None)
+    }
+
+    /// The path may be another: finds out again whether it carries ECN.
+    pub(crate) fn test_ecn(&mut self) {
+        self.ecn.test(self.next_number());
+    }
+
     /// Records the packet with [`Self::next_number`]. Returns the pieces of the oldest packet if it
     /// is evicted from a full table while its outcome is unknown.
     pub(crate) fn record(
@@ -274,6 +297,7 @@ impl SentPackets {
         pieces: Vec<Piece>,
         request: AckRequest,
         ip_bytes: usize,
+        ecn: Ecn,
     ) -> Vec<Piece> {
         let eliciting = request != AckRequest::None;
         let ack_soon = request == AckRequest::Soon;
@@ -292,6 +316,7 @@ impl SentPackets {
             sent_bytes: self.sent_bytes,
             fate,
             ack_soon,
+            ecn,
             pieces,
         });
         if self.packets.len() <= MAX_SENT_PACKETS {
@@ -365,6 +390,7 @@ impl SentPackets {
                 update_ack_delay(&mut self.ack_soon_delay, ack.delay, ACK_SOON_DELAY);
             }
         }
+        outcome.marked_packets = self.ecn.on_counts(now, largest, ack.ecn);
         self.find_losses(now, &mut outcome);
         self.forget_settled(now);
         Ok(outcome)
@@ -397,6 +423,7 @@ impl SentPackets {
             let lateness = now.since(built + rtt).max(newest.built.since(built));
             self.reorder.on_late(lateness, rtt);
         }
+        self.ecn.on_acked(number, packet.ecn);
         outcome.acked_packets += 1;
         let sent = packet.driver_sent.min(now);
         let since_sent = now.since(sent);
@@ -506,7 +533,9 @@ impl SentPackets {
         let is_lost = |packet: &SentPacket| matches!(packet.fate, Fate::Lost(_));
         let continues = index > 0 && is_lost(&self.packets[index - 1]);
         outcome.loss_rows += u64::from(!continues);
+        let next_number = self.next_number();
         let packet = &mut self.packets[index];
+        self.ecn.on_lost(self.first + index as u64, packet.ecn, next_number);
         packet.fate = Fate::Lost(cause);
         self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;
@@ -535,6 +564,7 @@ impl SentPackets {
 mod tests {
     use super::*;
     use crate::delivery::MessageId;
+    use crate::ecn::EcnCounts;
 
     const MS: u64 = 1_000_000;
     const BE: Class = Class::BestEffort;
@@ -550,6 +580,7 @@ mod tests {
             delay: Duration::ZERO,
             waited: Duration::ZERO,
             least_waited: Duration::ZERO,
+            ecn: EcnCounts::default(),
             ranges: ranges.to_vec(),
         }
     }
@@ -562,7 +593,7 @@ mod tests {
         let mut sent = SentPackets::new();
         for n in 1..=packets {
             assert_eq!(sent.next_number(), n);
-            sent.record(Instant(n * MS), BE, piece(n), ELICITING, 100);
+            sent.record(Instant(n * MS), BE, piece(n), ELICITING, 100, Ecn::NotCapable);
             sent.on_in_flight(Instant(n * MS), BE, 0);
         }
         sent
@@ -583,7 +614,7 @@ mod tests {
         let late = sent.acknowledge(Instant(11 * MS), &ack(&[(1, 3)])).unwrap();
         assert_eq!((ids(&late.acked), late.spurious_losses), (vec![2], 1));
         for n in 5..=6 {
-            sent.record(Instant(12 * MS + n), BE, piece(n), ELICITING, 100);
+            sent.record(Instant(12 * MS + n), BE, piece(n), ELICITING, 100, Ecn::NotCapable);
             sent.on_in_flight(Instant(12 * MS + n), BE, 0);
         }
         let now = sent.acknowledge(Instant(13 * MS), &ack(&[(6, 6), (1, 4)])).unwrap();
@@ -628,7 +659,7 @@ mod tests {
     fn no_acknowledgement_is_overdue_while_the_driver_holds_the_packet() {
         let mut sent = SentPackets::new();
         for n in 1..=2 {
-            sent.record(Instant(0), BE, piece(n), ELICITING, 1500);
+            sent.record(Instant(0), BE, piece(n), ELICITING, 1500, Ecn::NotCapable);
         }
         sent.on_in_flight(Instant(30 * MS), BE, 1500);
         let first = sent.timer().unwrap();
@@ -644,7 +675,7 @@ mod tests {
         let mut sent = sent_packets(1);
         sent.acknowledge(Instant(5 * MS), &ack(&[(1, 1)])).unwrap();
         let before = *sent.rtt();
-        sent.record(Instant(6 * MS), BE, piece(2), ELICITING, 100);
+        sent.record(Instant(6 * MS), BE, piece(2), ELICITING, 100, Ecn::NotCapable);
         sent.on_in_flight(Instant(906 * MS), BE, 0);
         let outcome = sent.acknowledge(Instant(910 * MS), &ack(&[(1, 2)])).unwrap();
         assert!(outcome.newest.is_some_and(|newest| newest.paused));
@@ -655,7 +686,7 @@ mod tests {
     fn an_overtaking_packet_shows_a_loss_unless_it_is_of_a_higher_class() {
         let mut sent = SentPackets::new();
         for (n, class) in [(1, BE), (2, Class::Voice), (3, BE)] {
-            sent.record(Instant(n * MS), class, piece(n), ELICITING, 1000);
+            sent.record(Instant(n * MS), class, piece(n), ELICITING, 1000, Ecn::NotCapable);
         }
         sent.on_in_flight(Instant(4 * MS), Class::Voice, 0);
         let outcome = sent.acknowledge(Instant(5 * MS), &ack(&[(2, 2)])).unwrap();
@@ -665,8 +696,8 @@ mod tests {
         let in_kernel = sent.in_kernel.map(|it| it.bytes);
         assert_eq!(in_kernel, [0, 1000, 0, 0]);
 
-        sent.record(Instant(7 * MS), Class::Voice, piece(4), ELICITING, 100);
-        sent.record(Instant(8 * MS), BE, piece(5), ELICITING, 1000);
+        sent.record(Instant(7 * MS), Class::Voice, piece(4), ELICITING, 100, Ecn::NotCapable);
+        sent.record(Instant(8 * MS), BE, piece(5), ELICITING, 1000, Ecn::NotCapable);
         for class in [BE, Class::Voice] {
             sent.on_in_flight(Instant(9 * MS), class, 0);
         }
@@ -677,8 +708,8 @@ mod tests {
     #[test]
     fn an_overdue_packet_of_one_class_does_not_wait_for_another_class() {
         let mut sent = SentPackets::new();
-        sent.record(Instant(0), BE, piece(1), ELICITING, 1500);
-        sent.record(Instant(MS), Class::Voice, piece(2), ELICITING, 100);
+        sent.record(Instant(0), BE, piece(1), ELICITING, 1500, Ecn::NotCapable);
+        sent.record(Instant(MS), Class::Voice, piece(2), ELICITING, 100, Ecn::NotCapable);
         sent.on_in_flight(Instant(2 * MS), Class::Voice, 0);
         let at = sent.timer().unwrap();
         assert!(at < Instant(0) + MAX_KERNEL_TIME, "the first is still in the kernel");
@@ -695,7 +726,7 @@ mod tests {
         let mut sent = SentPackets::new();
         let mut evicted = 0;
         for n in 0..MAX_SENT_PACKETS as u64 + 10 {
-            evicted += sent.record(Instant(n), BE, piece(n), ELICITING, 100).len();
+            evicted += sent.record(Instant(n), BE, piece(n), ELICITING, 100, Ecn::NotCapable).len();
         }
         assert_eq!((evicted, sent.packets.len()), (10, MAX_SENT_PACKETS));
     }

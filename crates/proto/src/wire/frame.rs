@@ -4,6 +4,7 @@
 use super::WireError;
 use super::cursor::{Reader, put_varint, varint_len};
 use super::relay::Held;
+use crate::ecn::EcnCounts;
 use crate::time::Duration;
 
 const TYPE_DATA: u8 = 1;
@@ -112,6 +113,8 @@ pub struct Ack {
     pub waited: Duration,
     /// The least queueing delay of these packets.
     pub least_waited: Duration,
+    /// Packets of the link that have arrived, by their ECN field.
+    pub ecn: EcnCounts,
     /// First and last number of each run of received packets, newest first; never empty.
     pub ranges: Vec<(u64, u64)>,
 }
@@ -210,13 +213,14 @@ fn read_ack(body: &mut Reader<'_>) -> Result<Ack, WireError> {
     let delay = Duration::from_micros(u64::from(body.varint_u32("delay")?));
     let mut micros = |field| body.varint_u32(field).map(|it| Duration::from_micros(it.into()));
     let (waited, least_waited) = (micros("waited")?, micros("least waited")?);
+    let ecn = EcnCounts { capable: body.varint()?, marked: body.varint()? };
     let mut ranges = Vec::with_capacity(4);
     loop {
         let before = body.varint()?;
         let first = last.checked_sub(before).ok_or(WireError::Value("range"))?;
         ranges.push((first, last));
         if body.is_empty() {
-            return Ok(Ack { link, delay, waited, least_waited, ranges });
+            return Ok(Ack { link, delay, waited, least_waited, ecn, ranges });
         }
         if ranges.len() == MAX_ACK_RANGES {
             return Err(WireError::Value("ranges"));
@@ -330,6 +334,8 @@ impl Ack {
                         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
                         put_varint(&mut body, u64::from(micros));
                     }
+                    put_varint(&mut body, self.ecn.capable);
+                    put_varint(&mut body, self.ecn.marked);
                 }
                 Some(previous_first) => put_varint(&mut body, previous_first - last - 2),
             }

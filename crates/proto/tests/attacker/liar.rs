@@ -16,7 +16,8 @@ use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initia
 use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{
-    DeliveryOrder, Duration, Instant, OfferedQos, OfferedTopic, PublicKey, Role, SecretKey,
+    DeliveryOrder, Duration, EcnCounts, Instant, OfferedQos, OfferedTopic, PublicKey, Role,
+    SecretKey,
 };
 
 /// Draws a number below another; 0 where nothing is left to draw from.
@@ -96,6 +97,10 @@ fn number(draw: &mut Draw<'_>, near: u64) -> u64 {
 
 fn age(draw: &mut Draw<'_>) -> Duration {
     pick(draw, &[0, 0, 0, 1, 100, 10_000, 400_000_000]) * Duration::from_millis(1)
+}
+
+fn drawn_count(draw: &mut Draw<'_>) -> u64 {
+    pick(draw, &[0, 0, 1, 2, 100, 1 << 40, u64::MAX])
 }
 
 fn micros(draw: &mut Draw<'_>) -> Duration {
@@ -517,7 +522,8 @@ fn put_ack(draw: &mut Draw<'_>, near: u64, out: &mut Vec<u8>) {
     }
     let link = pick(draw, &[0, 0, 0, 0, 1, 15, 255]);
     let (delay, waited, least_waited) = (micros(draw), micros(draw), micros(draw));
-    Ack { link, delay, waited, least_waited, ranges }.emit(out);
+    let ecn = EcnCounts { capable: drawn_count(draw), marked: drawn_count(draw) };
+    Ack { link, delay, waited, least_waited, ecn, ranges }.emit(out);
 }
 
 fn drawn_topic(draw: &mut Draw<'_>, channel: u64) -> OfferedTopic {

@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use tautline_proto::{
-    ChannelConfig, ChannelId, Class, Config, Duration, Endpoint, Event, Instant, LinkConfig,
-    LinkId, Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, RemovedPeer, SecretKey,
-    SendError, Transmit,
+    Arrival, ChannelConfig, ChannelId, Class, Config, Duration, Ecn, Endpoint, Event, Instant,
+    LinkConfig, LinkId, Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, RemovedPeer,
+    SecretKey, SendError, Transmit,
 };
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -56,6 +56,8 @@ pub struct Pipe {
     pub longest: usize,
     /// The queue that drains at `rate_bps` is far away: our own kernel holds no packets.
     pub is_far: bool,
+    /// The ECN field with which a packet arrives; `None` if it is lost.
+    pub ecn: fn(Ecn) -> Option<Ecn>,
 }
 
 impl Pipe {
@@ -70,6 +72,7 @@ impl Pipe {
             cut: false,
             longest: DATAGRAM,
             is_far: false,
+            ecn: Some,
         }
     }
 
@@ -96,7 +99,7 @@ pub struct Node {
 
 enum Happening {
     Departed { node: usize, link: LinkId, class: Class, bytes: usize },
-    Arrives { node: usize, from: SocketAddr, datagram: Vec<u8> },
+    Arrives { node: usize, from: SocketAddr, ecn: Ecn, datagram: Vec<u8> },
 }
 
 struct Planned {
@@ -341,7 +344,12 @@ impl Net {
                 state.endpoint.handle_in_flight(self.now, link, class, left);
                 self.drain(node);
             }
-            Happening::Arrives { node, from, datagram } => self.inject(node, from, &datagram),
+            Happening::Arrives { node, from, ecn, datagram } => {
+                let arrival = Arrival { ecn, ..Arrival::default() };
+                let endpoint = &mut self.nodes[node].endpoint;
+                endpoint.handle_received_packet(self.now, arrival, RadioId(0), from, &datagram);
+                self.drain(node);
+            }
         }
     }
 
@@ -375,7 +383,7 @@ impl Net {
 
     fn transmit(&mut self, node: usize, transmit: Transmit) {
         self.nodes[node].sent.push(transmit.clone());
-        let Transmit { link, remote: to, datagram, class, .. } = transmit;
+        let Transmit { link, remote: to, datagram, class, ecn, .. } = transmit;
         let ip_bytes = datagram.len() + IP_UDP;
         let state = &mut self.nodes[node];
         let stuck = state.stuck.contains(&to);
@@ -399,7 +407,8 @@ impl Net {
         }
         let target = self.nodes.iter().position(|n| n.address == to);
         let lost = pipe.cut || datagram.len() > pipe.longest || self.rng.chance(pipe.loss);
-        let Some(target) = target.filter(|_| !lost) else { return };
+        let arrives = target.filter(|_| !lost).zip((pipe.ecn)(ecn));
+        let Some((target, ecn)) = arrives else { return };
         let copies = 1 + usize::from(self.rng.chance(pipe.duplicate));
         for _ in 0..copies {
             let mut at = departs + pipe.delay;
@@ -408,7 +417,8 @@ impl Net {
                 at = at + Duration::from_nanos(self.rng.below(span));
             }
             let from = self.nodes[node].address;
-            self.plan(at, Happening::Arrives { node: target, from, datagram: datagram.clone() });
+            let datagram = datagram.clone();
+            self.plan(at, Happening::Arrives { node: target, from, ecn, datagram });
         }
     }
 

@@ -8,7 +8,7 @@ use super::super::{MAX_NETWORKS, Network, NetworkKind};
 use super::{Check, capacity};
 use std::path::Path;
 use tautline_medium::{
-    self as medium, PipeConfig, RateControl, Reordering, StationId, Trace, WifiConfig,
+    self as medium, Aqm, PipeConfig, RateControl, Reordering, StationId, Trace, WifiConfig,
 };
 
 impl Check {
@@ -117,8 +117,20 @@ impl Check {
             jitter: value_or(pipe.jitter.clone(), default::DELAY).0,
             loss: self.loss(pipe.loss.as_ref())?,
             queue_bytes: value_or(pipe.queue.clone(), default::PIPE_QUEUE).0,
+            aqm: self.aqm(pipe)?,
             half_duplex: pipe.duplex == file::Duplex::Half,
         })
+    }
+
+    fn aqm(&mut self, pipe: &Pipe) -> Option<Aqm> {
+        match (pipe.aqm, &pipe.mark) {
+            (file::Aqm::None, None) => Some(Aqm::None),
+            (file::Aqm::Codel, None) => Some(Aqm::Codel),
+            (file::Aqm::None, Some(mark)) => Some(Aqm::Step(mark.value.0)),
+            (file::Aqm::Codel, Some(mark)) => {
+                self.refuse(mark.place.other("an aqm and a mark", "one of aqm and mark"))
+            }
+        }
     }
 
     /// The rate of a pipe, or its trace and the mean rate of that.

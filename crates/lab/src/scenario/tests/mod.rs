@@ -7,7 +7,7 @@ mod refused;
 use super::*;
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use tautline_medium::{Loss, RateControl, Reordering, StationId};
+use tautline_medium::{Aqm, Loss, RateControl, Reordering, StationId};
 use tautline_node::config::yaml::{Node, Yaml};
 
 /// Two stations on a radio, one on a pipe as well; cases extend or change it.
@@ -178,7 +178,7 @@ fn every_key_of_wifi_and_pipe_reaches_the_medium() {
         )
         .replace(
             "rate: 3Mbps",
-            "rate: 3Mbps, delay: 40ms, jitter: 10ms, reorder: { share: 5%, by: 50ms }, duplicate: 2%, loss: 1%, queue: 64KiB, burst: 1600, overhead: 14, duplex: half",
+            "rate: 3Mbps, delay: 40ms, jitter: 10ms, reorder: { share: 5%, by: 50ms }, duplicate: 2%, loss: 1%, queue: 64KiB, burst: 1600, overhead: 14, duplex: half, mark: 2ms",
         );
     let scenario = parsed(&text);
     let NetworkKind::Wifi(wifi) = &scenario.networks[0].kind else { panic!() };
@@ -209,8 +209,12 @@ fn every_key_of_wifi_and_pipe_reaches_the_medium() {
         reordering: Reordering { probability: 0.05, delay: 50_000_000 },
         duplicates: 0.02,
         trace: None,
+        aqm: Aqm::Step(2_000_000),
     };
     assert_eq!(*pipe, expected);
+    let codel = parsed(&BASE.replace("rate: 3Mbps", "rate: 3Mbps, aqm: codel"));
+    let NetworkKind::Pipe(pipe) = &codel.networks[1].kind else { panic!() };
+    assert_eq!(pipe.aqm, Aqm::Codel);
 }
 
 #[test]

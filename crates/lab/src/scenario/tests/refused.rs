@@ -111,6 +111,16 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "7:33: networks.modem.pipe.trace: found a rate and a trace; allowed: one of rate and trace",
     ),
     (
+        "rate: 3Mbps",
+        "rate: 3Mbps, aqm: codel, mark: 1ms",
+        "7:44: networks.modem.pipe.mark: found an aqm and a mark; allowed: one of aqm and mark",
+    ),
+    (
+        "rate: 3Mbps",
+        "rate: 3Mbps, aqm: red",
+        "7:31: networks.modem.pipe.aqm: found 'red'; allowed: none, codel",
+    ),
+    (
         "pipe:",
         "line:",
         "7:5: networks.modem: found the unknown key 'line'; allowed: perhaps 'pipe'; all: wifi, pipe",

@@ -68,7 +68,7 @@ impl Net {
         self.happened.push_back(Happened::Datagram(host, transit));
         let total = |net: &Self| net.view(host).map_or(0, |node| node.refused_packets().total());
         let (refused, happened) = (total(self), self.happened.len());
-        self.hand_over(host, interface.unwrap_or(0), &packet);
+        self.hand_over(host, interface.unwrap_or(0), &packet, false);
         let mut caused = self.happened.range(happened..);
         let delivers = caused.any(|it| matches!(it, Happened::Event(_, Event::Message { .. })));
         if changed && (delivers || total(self) == refused) {

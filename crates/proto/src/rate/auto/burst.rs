@@ -37,10 +37,11 @@ struct Burst {
     packets: u32,
     /// The application had more to send.
     exhausted: bool,
-    /// Packets of the link acknowledged and lost since the burst began, and the sum and the minimum of
+    /// Packets of the link acknowledged, lost and marked since the burst began, and the sum and the minimum of
     /// the queueing delays.
     acked: u64,
     lost: u64,
+    marked: u64,
     total_delay: Duration,
     least_delay: Duration,
 }
@@ -70,6 +71,7 @@ impl Bursts {
             exhausted: false,
             acked: 0,
             lost: 0,
+            marked: 0,
             total_delay: Duration::ZERO,
             least_delay: Duration::MAX,
         });
@@ -110,7 +112,8 @@ impl Bursts {
         }
         let burst = *burst;
         self.current = None;
-        if burst.is_queued(tuning) || burst.lost as f64 > burst.most_random_losses(baseline) {
+        let is_lossy = burst.lost as f64 > burst.most_random_losses(baseline);
+        if burst.is_queued(tuning) || is_lossy || burst.marked > 0 {
             self.shrink();
         } else {
             self.on_clear(&burst);
@@ -139,6 +142,7 @@ impl Burst {
     fn add(&mut self, report: &Report) {
         self.acked += report.acked_packets;
         self.lost += report.lost_packets;
+        self.marked += report.marked_packets;
         self.total_delay += report.queueing_delay.mul_f64(report.acked_packets as f64);
         self.least_delay = self.least_delay.min(report.min_queueing_delay);
     }
@@ -173,6 +177,7 @@ mod tests {
             lost_packets,
             loss_rows: lost_packets,
             spurious_losses: 0,
+            marked_packets: 0,
             queueing_delay: us(delays_us.iter().sum::<u64>() / delays_us.len() as u64),
             min_queueing_delay: us(delays_us.iter().copied().min().unwrap_or_default()),
             since_sent: Duration::ZERO,

@@ -23,6 +23,9 @@ const UNCHANGED: f64 = 0.5;
 const DECAY_BELOW: f64 = 0.6;
 /// by this part of the difference.
 const DECAY_DIVISOR: u32 = 16;
+/// A queue that marks is short. A longer external delay beside its marks may be a download's: CoDel
+/// keeps 5 ms (RFC 8289).
+const MARKING_DELAY: Duration = MIN_DELAY;
 /// Two observations of an excess delay are this far apart: a single one may be a scheduling delay.
 const EXCESS_SPACING: Duration = Duration::from_millis(100);
 const EXCESS_MEMORY: Duration = Duration::from_secs(2);
@@ -45,18 +48,32 @@ pub(super) struct External {
     drains: Backoff,
     /// When the last drain ended.
     drained_at: Instant,
+    /// At a bottleneck that marks packets, the longest delay that is no download's.
+    marking_delay: Option<Duration>,
 }
 
 impl External {
+    /// Notes whether the bottleneck marks packets, and whether we compete there. The queue of a download
+    /// that obeys marks is short, and shorter at times.
+    pub(super) fn set_marking(&mut self, is_marking: bool, competes: bool) {
+        let delay = if competes { MARKING_DELAY / 8 } else { MARKING_DELAY };
+        self.marking_delay = is_marking.then_some(delay);
+    }
+
     /// The delay to subtract from all queueing delays: a quarter above the last measurement, since
     /// it varies.
     pub(super) fn delay(&self) -> Duration {
         self.measured * 5 / 4
     }
 
+    /// The longest delay that is no download's.
+    pub(super) fn download_delay(&self, tuning: &Tuning) -> Duration {
+        self.marking_delay.unwrap_or(Duration::from_secs_f64(tuning.download_delay))
+    }
+
     /// Whether the delay may be that of a sender that fills the queue however others behave.
     pub(super) fn may_be_download(&self, tuning: &Tuning) -> bool {
-        self.measured > Duration::from_secs_f64(tuning.download_delay)
+        self.measured > self.download_delay(tuning)
     }
 
     /// The least estimate: that which is due to us while others fill the queue.
@@ -89,6 +106,11 @@ impl External {
     pub(super) fn persists(&self, now: Instant, delay: Duration, feedback_time: Duration) -> bool {
         let least = delay * 2 + feedback_time * 3;
         self.drains.is_due(now) && self.stays_since.is_some_and(|since| now.since(since) > least)
+    }
+
+    /// Whether a drain may show that a delay beside marks is that of others.
+    pub(super) fn may_be_of_others(&self, now: Instant, delay: Duration) -> bool {
+        delay > MARKING_DELAY && self.drains.is_due(now)
     }
 
     /// Whether the external delay was measured long ago.
@@ -169,6 +191,8 @@ pub(super) struct Drain {
     packets: f64,
     /// The state before, if it was Compete.
     pub(super) competes: Option<Compete>,
+    /// The bottleneck marks packets.
+    pub(super) marked: bool,
 }
 
 /// What a drain showed.
@@ -190,7 +214,8 @@ impl Drain {
     ) -> Self {
         let until = now + (drain_time + feedback_time).min(MAX_PAUSE);
         let (begun, last_own, pauses, seconds, packets) = (now, now, 1, 0.0, 0.0);
-        Self { begun, until, last_own, pauses, feedback_time, seconds, packets, competes }
+        let marked = false;
+        Self { begun, until, last_own, pauses, feedback_time, seconds, packets, competes, marked }
     }
 
     /// Takes a report of `packets`, the newest of which was sent at `sent`.

@@ -24,7 +24,8 @@
 //!
 //! A sample of reports is judged by an ordered table of rules (`state`). Three tests show whether more
 //! sent brings more delivered: a dip for losses (`dip`), a probe for the rate (`probe`), and a drain for
-//! the delay (`external`). All tuned constants are in one table (`tuning`).
+//! the delay (`external`). A queue that marks packets (ECN) needs no test (`marks`). All tuned constants
+//! are in one table (`tuning`).
 //! A local bottleneck shows in the time for which our own kernel holds packets. Reports exclude
 //! that time; local back-pressure then holds packets back first, and this controller never does.
 
@@ -37,6 +38,7 @@ mod external;
 mod feedback;
 mod limit;
 mod losses;
+mod marks;
 mod probe;
 mod sample;
 mod state;
@@ -55,6 +57,7 @@ use external::{Drain, Drained, External};
 use feedback::{Feedback, Jitter};
 use limit::Limit;
 use losses::Losses;
+use marks::Marks;
 use probe::{Found, Probe, RateNoise};
 use sample::{Measurement, Sample};
 use state::{Ended, State, Verdict, View};
@@ -81,6 +84,7 @@ pub struct Auto {
     jitter: Jitter,
     noise: RateNoise,
     losses: Losses,
+    marks: Marks,
     ceiling: Ceiling,
     limit: Limit,
     external: External,
@@ -117,7 +121,7 @@ const MAX_RATE: f64 = 1e10;
 /// A queue grows where packets arrive at less than this part of the rate at which they were sent.
 const GROWING: f64 = 0.9;
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
-/// After losses of a full queue, the rate goes this much below the one at which packets arrived.
+/// After losses of a full queue, or marks, the rate goes this much below the one at which packets arrived.
 const BELOW_LOSS: f64 = 0.97;
 /// Target queue in bytes while packets are cut: none, since an urgent packet waits for it.
 const INTERLEAVED_TARGET: f64 = 1.0;
@@ -160,6 +164,7 @@ impl Auto {
             jitter: Jitter::default(),
             noise: RateNoise::default(),
             losses: Losses::default(),
+            marks: Marks::default(),
             ceiling: Ceiling::default(),
             limit: Limit::default(),
             external: External::default(),
@@ -252,6 +257,9 @@ impl Auto {
             let overflows = self.is_starting() || sample.standing_bytes > target;
             self.losses.add(sample, overflows, &self.tuning);
         }
+        let marked = self.marks.on_sample(now, sample, self.feedback_time());
+        let is_marking = self.marks.are_recent(now);
+        self.external.set_marking(is_marking, matches!(self.state, State::Compete(_)));
         let excess = self.losses.excess(&self.tuning);
         let delivered = excess.map_or(1.0, |excess| self.losses.delivered(excess.value()));
         let capacity = (sample.delivery_rate * delivered).min(MAX_RATE);
@@ -260,7 +268,7 @@ impl Auto {
             self.external.on_sample(now, capacity.min(self.estimate), self.estimate, delay);
         }
         let ended = self.advance_test(now, sample, limited);
-        let view = View { auto: self, now, sample, target, capacity, limited, ended };
+        let view = View { auto: self, now, sample, target, capacity, limited, marked, ended };
         let verdict = state::decide(&view);
         self.apply(now, verdict);
         let draining = sample.since < self.times.draining_until;
@@ -380,7 +388,8 @@ impl Auto {
                     State::Compete(compete) => Some(compete),
                     _ => None,
                 };
-                let drain = Drain::begin(now, time, self.feedback_time(), competes);
+                let mut drain = Drain::begin(now, time, self.feedback_time(), competes);
+                drain.marked = self.marks.are_recent(now);
                 self.state = State::Drain(drain);
                 self.pause_until(drain.until);
             }
@@ -425,11 +434,19 @@ impl Auto {
             None => {}
             Some(Drained::Again) => self.pause_until(drain.until),
             Some(Drained::Remaining(delay)) => {
-                let delay = delay.map(|it| it.saturating_sub(self.packet_time()));
+                // Alone, nothing but our packets would be marked, and none are left.
+                let own = if drain.marked { Duration::ZERO } else { self.packet_time() };
+                let delay = delay.map(|it| it.saturating_sub(own));
+                self.external.set_marking(drain.marked, drain.competes.is_some());
                 self.external.on_drained(now, delay, &self.tuning);
-                match drain.competes.filter(|_| self.external.may_be_download(&self.tuning)) {
-                    Some(compete) => self.state = State::Compete(compete),
-                    None => self.apply(now, Verdict::Track { estimate: self.estimate }),
+                if !self.external.may_be_download(&self.tuning) {
+                    self.apply(now, Verdict::Track { estimate: self.estimate });
+                } else if let Some(compete) = drain.competes {
+                    self.state = State::Compete(compete);
+                } else if drain.marked {
+                    self.apply(now, Verdict::Compete { arrived: self.estimate, rtt: report.rtt });
+                } else {
+                    self.apply(now, Verdict::Track { estimate: self.estimate });
                 }
             }
         }

@@ -89,7 +89,7 @@ impl Probe {
         limited: bool,
         tuning: &Tuning,
     ) -> Option<Found> {
-        if sample.total_delay > self.max_delay {
+        if sample.total_delay > self.max_delay || sample.marked > 0.0 {
             return Some(Found::Limit);
         }
         if now < self.from {

@@ -26,6 +26,7 @@ pub(super) struct Measurement {
     acked: f64,
     lost: f64,
     loss_rows: f64,
+    marked: f64,
 }
 
 /// A completed measurement.
@@ -50,6 +51,8 @@ pub(super) struct Sample {
     /// negative where losses of earlier samples did.
     pub(super) losses: Ratio,
     pub(super) loss_rows: f64,
+    /// Packets that the path marked for congestion.
+    pub(super) marked: f64,
 }
 
 impl Measurement {
@@ -67,6 +70,7 @@ impl Measurement {
             acked: 0.0,
             lost: 0.0,
             loss_rows: 0.0,
+            marked: 0.0,
         }
     }
 
@@ -82,6 +86,7 @@ impl Measurement {
         self.acked += packets;
         self.lost += report.lost_packets as f64 - report.spurious_losses as f64;
         self.loss_rows += report.loss_rows as f64;
+        self.marked += report.marked_packets as f64;
     }
 
     /// The delivery rate so far in bits per second; `None` before `min_span` has passed at the
@@ -130,6 +135,7 @@ impl Measurement {
             bytes,
             losses: Ratio { lost: self.lost, packets: self.acked + self.lost },
             loss_rows: self.loss_rows,
+            marked: self.marked,
         })
     }
 }
@@ -149,6 +155,7 @@ impl Sample {
             bytes: 20.0 * 1500.0,
             losses: Ratio::new(0.0, 20.0),
             loss_rows: 0.0,
+            marked: 0.0,
         }
     }
 }

@@ -17,6 +17,8 @@ const QUEUE_FACTOR: u32 = 2;
 /// jitter of schedulers. Where the delay varies by less, a queue shows at once.
 const CLEAR_PART: f64 = 0.2;
 const SCHEDULING_JITTER: Duration = Duration::from_micros(500);
+/// Answer to a mark of a queue that others fill (RFC 8511, section 3).
+const MARKED_GAIN: f64 = 0.8;
 
 /// What the controller does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,6 +87,8 @@ pub(super) struct View<'a> {
     pub(super) capacity: f64,
     /// The controller, not the application, limited the rate.
     pub(super) limited: bool,
+    /// The share of packets that were marked, if it calls for an answer.
+    pub(super) marked: Option<f64>,
     pub(super) ended: Option<Ended>,
 }
 
@@ -119,6 +123,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("Startup", "more is lost than the baseline, behind a queue of others", "compete", |v| {
         (v.is_external() && v.suspicion().is_some()).then(|| v.compete())
     }),
+    rule("Startup", "packets are marked", "cut to what goes unmarked", |v| v.answer_marks()),
     rule("Startup", "more is lost than the baseline", "dip", |v| v.dip()),
     rule("Startup", "the controller limited the rate", "double rate and window", |v| {
         v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity })
@@ -143,15 +148,27 @@ pub(super) const RULES: &[Rule] = &[
         _ => None,
     }),
     rule("Probe", "it ended", "track as before", |v| v.ended.is_some().then(|| v.track())),
-    rule("Track", "more is lost than the baseline, behind a queue of others", "compete", |v| {
-        (v.is_external() && v.suspicion().is_some()).then(|| v.compete())
-    }),
+    rule(
+        "Track",
+        "more is lost than the baseline, or marked, behind a queue of others",
+        "compete",
+        |v| {
+            let is_full = v.marked.is_some() || v.suspicion().is_some();
+            (v.is_external() && is_full).then(|| v.compete())
+        },
+    ),
     rule("Track", "the delay stays although the rate fell", "drain", |v| {
         v.delay_persists().then(|| v.drain())
     }),
     rule("Track", "the delay of others was measured long ago", "drain", |v| {
         (v.limited && v.is_steady() && v.auto.external.is_old(v.now)).then(|| v.drain())
     }),
+    rule("Track", "packets are marked, behind a delay", "drain", |v| {
+        let delay = v.auto.lasting_delay(v.sample);
+        let is_delayed = v.auto.external.may_be_of_others(v.now, delay);
+        (v.marked.is_some() && is_delayed).then(|| v.drain())
+    }),
+    rule("Track", "packets are marked", "cut to what goes unmarked", |v| v.answer_marks()),
     rule("Track", "rates vary, and a delay limits the estimate", "probe", |v| {
         v.may_probe().then_some(Verdict::Probe)
     }),
@@ -165,9 +182,9 @@ pub(super) const RULES: &[Rule] = &[
     rule("Track", "the controller limited the rate for a round", "grow", |v| {
         v.round_passed().then(|| v.grow())
     }),
-    rule("Compete", "more is lost than the baseline", "back off", |v| {
+    rule("Compete", "more is lost than the baseline, or marked", "back off", |v| {
         let delivered = v.auto.estimate * (1.0 - v.sample.losses.value());
-        v.overflowed().then_some(Verdict::BackOff { delivered })
+        (v.marked.is_some() || v.overflowed()).then_some(Verdict::BackOff { delivered })
     }),
     rule("Compete", "a queue stands, and the last drain was long ago", "drain", |v| {
         v.download_may_have_ended().then(|| v.drain())
@@ -222,6 +239,20 @@ impl View<'_> {
         let most = if self.is_steady() { most } else { f64::INFINITY };
         let is_unusual = self.sample.queueing_delay > auto.jitter.mean() * QUEUE_FACTOR;
         Verdict::Follow { rate: capacity.min(most), gain, is_unusual }
+    }
+
+    /// Answers marks. Behind a queue of ours, packets arrive at the rate that the path carries. Without
+    /// one, what exceeds a rate is marked; half of the marked share converges on either side of it
+    /// (RFC 8257, section 3.3), and the limit is remembered as that of a policer.
+    fn answer_marks(&self) -> Option<Verdict> {
+        let Self { auto, capacity, .. } = *self;
+        let share = self.marked?;
+        let is_queue = self.queue() > 0.5 || self.queue_grows();
+        let unmarked = BELOW_LOSS * capacity * if is_queue { 1.0 } else { 1.0 - share / 2.0 };
+        // Where the application sends less, others fill the queue.
+        let least = if self.limited { 0.0 } else { MARKED_GAIN * auto.estimate };
+        let rate = unmarked.max(least).min(auto.estimate);
+        Some(if is_queue { Verdict::Track { estimate: rate } } else { Verdict::Cut { rate } })
     }
 
     fn grow(&self) -> Verdict {
@@ -285,7 +316,7 @@ impl View<'_> {
 
     fn download_may_have_ended(&self) -> bool {
         let auto = self.auto;
-        let least = Duration::from_secs_f64(auto.tuning.download_delay);
+        let least = auto.external.download_delay(&auto.tuning);
         let State::Compete(compete) = auto.state else { return false };
         let stands = compete.is_nearly_full() && compete.delay(auto.feedback.rtt()) > least;
         stands && auto.external.may_have_ended(self.now)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A TCP with unlimited data, after RFC 9438: only the parts that make it cross traffic.
 
+use super::marking::Marker;
 use super::{PATH_DELAY, Path};
 use crate::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -9,6 +10,8 @@ use std::collections::VecDeque;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 const FIRST_WINDOW: f64 = 10.0;
+/// RFC 9438, section 4.6.
+const LEAST_WINDOW: f64 = 2.0;
 
 #[derive(Debug)]
 pub(super) struct Cubic {
@@ -16,27 +19,38 @@ pub(super) struct Cubic {
     window: f64,
     /// Window at the last loss, and the time of that loss; slow start until then.
     max_window: f64,
+    /// The window of a Reno with the same reduction (section 4.3).
+    reno_window: f64,
     lost_at: Option<Instant>,
-    /// For each packet in flight, when its acknowledgement (`true`) or its loss (`false`) is known.
+    /// For each packet in flight, when its acknowledgement (`true`), or its loss or mark (`false`) is known.
     in_flight: VecDeque<(Instant, bool)>,
 }
 
 impl Default for Cubic {
     fn default() -> Self {
-        Self { window: FIRST_WINDOW, max_window: 0.0, lost_at: None, in_flight: VecDeque::new() }
+        let (window, in_flight) = (FIRST_WINDOW, VecDeque::new());
+        Self { window, max_window: 0.0, reno_window: 0.0, lost_at: None, in_flight }
     }
 }
 
 impl Cubic {
     /// Sends what the window allows at `now`; returns when the bottleneck becomes idle.
-    pub(super) fn run(&mut self, now: Instant, mut free_at: Instant, path: &Path) -> Instant {
+    pub(super) fn run(
+        &mut self,
+        now: Instant,
+        mut free_at: Instant,
+        path: &Path,
+        marker: &mut Marker,
+    ) -> Instant {
         while let Some((_, arrived)) = self.in_flight.pop_front_if(|(at, _)| *at <= now) {
             self.on_outcome(now, arrived, free_at.since(now) + PATH_DELAY * 2);
         }
         while (self.in_flight.len() as f64) < self.window {
             let after = path.after(now, free_at);
+            let is_marked = marker.marks(now, free_at.since(now), path.marking);
             free_at = after.unwrap_or(free_at);
-            self.in_flight.push_back((free_at.max(now) + PATH_DELAY * 2, after.is_some()));
+            self.in_flight
+                .push_back((free_at.max(now) + PATH_DELAY * 2, after.is_some() && !is_marked));
         }
         free_at
     }
@@ -47,7 +61,8 @@ impl Cubic {
             Some(at) if arrived || now.since(at) <= rtt => self.grow(now.since(at) + rtt),
             _ => {
                 self.max_window = self.window;
-                self.window = (self.window * BETA).max(FIRST_WINDOW);
+                self.window = (self.window * BETA).max(LEAST_WINDOW);
+                self.reno_window = self.window;
                 self.lost_at = Some(now);
             }
         }
@@ -57,5 +72,7 @@ impl Cubic {
         let recovery_time = (self.max_window * (1.0 - BETA) / C).cbrt();
         let target = C * (since.as_secs_f64() - recovery_time).powi(3) + self.max_window;
         self.window += ((target.min(self.window * 1.5) - self.window) / self.window).max(0.0);
+        self.reno_window += 3.0 * (1.0 - BETA) / (1.0 + BETA) / self.window;
+        self.window = self.window.max(self.reno_window);
     }
 }

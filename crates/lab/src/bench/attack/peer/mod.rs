@@ -179,7 +179,8 @@ pub fn topic(name: &str, type_name: &str, type_hash: &str) -> OfferedTopic {
 /// Returns an acknowledgement of those numbers without delay.
 pub fn ack(link: u8, ranges: Vec<(u64, u64)>) -> Ack {
     let none = tautline_proto::Duration::ZERO;
-    Ack { link, delay: none, waited: none, least_waited: none, ranges }
+    let ecn = tautline_proto::EcnCounts::default();
+    Ack { link, delay: none, waited: none, least_waited: none, ecn, ranges }
 }
 
 /// Returns the header of a data frame.
