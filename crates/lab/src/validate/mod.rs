@@ -162,9 +162,16 @@ pub enum Subject {
         /// Run only this controller.
         #[arg(long, value_parser = ["auto"])]
         only: Option<String>,
+        /// Which links are drawn.
+        #[arg(long, value_enum, default_value_t)]
+        family: unknown::Family,
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
+        /// Also write the summary into explanation/unknown-links.md, and explanation/unknown-links.png
+        /// and measured/unknown.json below this folder.
+        #[arg(long, value_name = "FOLDER", conflicts_with_all = ["only", "family"])]
+        docs: Option<PathBuf>,
     },
     /// Measure the speed of virtual time; needs a release build.
     Speed {
@@ -211,12 +218,16 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Constants { json, docs } => constants::run(*json, docs.as_deref()),
         Subject::Cost { json } => cost::run(*json),
-        Subject::Unknown { seeds, first, only, json } => unknown::run(&unknown::Options {
-            seeds: *seeds,
-            first: *first,
-            json: *json,
-            only: only.clone(),
-        }),
+        Subject::Unknown { seeds, first, only, family, json, docs } => {
+            unknown::run(&unknown::Options {
+                seeds: *seeds,
+                first: *first,
+                json: *json,
+                only: only.clone(),
+                family: *family,
+                docs: docs.clone(),
+            })
+        }
         Subject::Traces { traces, generated, first, json, docs } => traces::run(&traces::Options {
             folder: traces,
             seeds: *first..*first + *generated,
