@@ -78,6 +78,8 @@ validate: build
 	@target/release/tautline-lab validate links --docs docs
 	-@target/release/tautline-lab validate losses
 	@target/release/tautline-lab validate rates --docs docs
+	-@target/release/tautline-lab validate traces
+	-@target/release/tautline-lab validate unknown --seeds 180 --docs docs
 	-@target/release/tautline-lab validate plans --expect docs/measured/plans.json
 
 # The studies drive real programs: nothing else should run. Without targets reached, the next one still runs.

@@ -25,7 +25,7 @@ pub use config::{
 pub use medium::{Frame, Medium, Outcome, Output, QueueFull, RadioStats};
 pub use outage::Outage;
 pub use phy::Rate;
-pub use trace::Trace;
+pub use trace::{OPPORTUNITY_BYTES, Trace};
 pub use wifi::Category;
 
 /// Nanoseconds since the medium's start.

@@ -33,7 +33,7 @@ impl Trace {
     }
 
     /// The time of an opportunity, by its number from 0.
-    pub(crate) fn at(&self, number: u64) -> Nanos {
+    pub fn at(&self, number: u64) -> Nanos {
         let count = self.at_ms.len() as u64;
         let within = Nanos::from(self.at_ms[(number % count) as usize]) * MS;
         (number / count).saturating_mul(self.period()).saturating_add(within)

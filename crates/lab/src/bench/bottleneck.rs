@@ -6,7 +6,7 @@ use super::comparison::trial::Transport;
 use crate::rig::clock::monotonic_ns;
 use crate::rig::docs_page;
 use crate::rig::output::Output;
-use crate::rig::processes::{make_folder, run as run_command};
+use crate::rig::processes::{make_folder, read_packed};
 use crate::rig::progress::Progress;
 use crate::rig::stats::{delay, median};
 use crate::rig::table::{self, Column, left, or_dash, right};
@@ -24,7 +24,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// Name on the command line, of the data and of the table in its page.
@@ -319,8 +318,7 @@ impl Cell {
         let name = trace.file_name().and_then(|it| it.to_str()).context("--trace: no file name")?;
         let name = name.trim_end_matches(".gz");
         let unpacked = folder.join(format!("{name}.trace"));
-        let program = if trace.extension().is_some_and(|it| it == "gz") { "zcat" } else { "cat" };
-        std::fs::write(&unpacked, run_command(Command::new(program).arg(trace))?)?;
+        std::fs::write(&unpacked, read_packed(trace)?)?;
         let text = format!(
             "about: A recorded link beyond a router\nsource: {name}\nduration: 1s\nnetworks:\n  \
                fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB }} }}\n  \

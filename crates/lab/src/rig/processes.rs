@@ -264,6 +264,12 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Returns the text of a file, which may be compressed (.gz).
+pub fn read_packed(file: &Path) -> Result<String> {
+    let program = if file.extension().is_some_and(|it| it == "gz") { "zcat" } else { "cat" };
+    run(Command::new(program).arg(file))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

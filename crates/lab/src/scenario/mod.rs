@@ -15,7 +15,7 @@ mod tests;
 mod value;
 
 use std::path::{Path, PathBuf};
-use tautline_medium::{Interference, Motion, Nanos, Outage, PipeConfig, WifiConfig};
+use tautline_medium::{Interference, Motion, Nanos, Outage, PipeConfig, Trace, WifiConfig};
 use tautline_node::config::{self, ConfigError, Problem, yaml};
 use tautline_proto::{DeliveryOrder, LinkPolicy};
 
@@ -264,6 +264,12 @@ pub fn named(name: &str) -> Result<Scenario, ConfigError> {
 /// Parses a scenario that this program makes.
 pub fn made(name: &str, text: &str) -> anyhow::Result<Scenario> {
     parse(name, text, Path::new(".")).map_err(|problems| anyhow::anyhow!("{problems:?} in\n{text}"))
+}
+
+/// Parses a recorded capacity, as a pipe's `trace` has it.
+pub fn recording(text: &str) -> anyhow::Result<Trace> {
+    check::opportunities(text)
+        .map_err(|it| anyhow::anyhow!("found {}; allowed: {}", it.found, it.allowed))
 }
 
 /// As [`load`], for virtual time: keys that only real time supports are problems.

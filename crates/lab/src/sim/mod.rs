@@ -11,6 +11,7 @@ pub mod swarm;
 pub mod team;
 mod world;
 
+pub use build::WARM_UP;
 pub use control_loop::Quality;
 pub use net::Repeated;
 
@@ -21,7 +22,6 @@ use crate::rig::progress::Progress;
 use crate::rig::stats::{Arrival, Samples};
 use crate::scenario::{Over, Scenario, Station};
 use anyhow::Result;
-use build::WARM_UP;
 use flows::{Flow, FlowPlan};
 use std::collections::BTreeMap;
 use std::process::ExitCode;

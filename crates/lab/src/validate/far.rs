@@ -11,16 +11,29 @@ pub const LASER_BYTES: u64 = 1000;
 /// Rate of a laser's messages.
 pub const LASER_MBPS: f64 = 0.4;
 
+/// The pipe between robot and router.
+pub const FAST: &str = "rate: 1Gbps, queue: 10MB, delay: 10us";
+
 /// Returns a scenario's text up to its flows: a robot, a router and a base, with a fast link
-/// between robot and router, and the pipe `slow` (its keys) between router and base.
+/// between robot and router, and the pipe `slow` (its keys without delay) between router and base.
 pub fn scenario(seconds: u64, slow: &str, flows: &str) -> String {
+    path(seconds, &format!("{slow}, delay: 1ms"), flows)
+}
+
+/// As [`scenario`], with all keys of the pipe `slow`.
+pub fn path(seconds: u64, slow: &str, flows: &str) -> String {
+    hops(seconds, [FAST, slow], flows)
+}
+
+/// As [`path`], with all keys of both pipes.
+pub fn hops(seconds: u64, [fast, slow]: [&str; 2], flows: &str) -> String {
     format!(
         "about: A bottleneck beyond a router\n\
          source: made up\n\
          duration: {seconds}s\n\
          networks:\n  \
-           fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n  \
-           slow: {{ pipe: {{ {slow}, delay: 1ms }} }}\n\
+           fast: {{ pipe: {{ {fast} }} }}\n  \
+           slow: {{ pipe: {{ {slow} }} }}\n\
          stations:\n  \
            robot: {{ networks: [fast] }}\n  \
            router: {{ networks: [fast, slow] }}\n  \

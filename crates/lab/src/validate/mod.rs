@@ -13,6 +13,7 @@ mod rates;
 mod relays;
 mod speed;
 mod tcp;
+mod traces;
 mod unknown;
 
 use anyhow::Result;
@@ -127,6 +128,27 @@ pub enum Subject {
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
+    /// Compare the rate controllers on recorded and generated cellular links with a sender that knows
+    /// the capacity in advance; exit code 3 if `auto` misses a target.
+    Traces {
+        /// Folder of recorded links in the format of mahimahi, which may be compressed (.gz).
+        #[arg(long, value_name = "FOLDER", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"))]
+        traces: PathBuf,
+        /// Number of generated links.
+        #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(0..=1000))]
+        generated: u64,
+        /// Seed of the first generated link; the next ones follow. Seeds below 10000 are for tuning,
+        /// others judge once.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
+        first: u64,
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+        /// Also write the table into explanation/unknown-links.md, and explanation/traces.png,
+        /// measured/traces.json and measured/traces.csv below this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
+    },
     /// Compare the rate controllers on links that are drawn from seeds; exit code 3 if `auto` carries
     /// less than half of what another one does.
     Unknown {
@@ -140,9 +162,16 @@ pub enum Subject {
         /// Run only this controller.
         #[arg(long, value_parser = ["auto"])]
         only: Option<String>,
+        /// Which links are drawn.
+        #[arg(long, value_enum, default_value_t)]
+        family: unknown::Family,
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
+        /// Also write the summary into explanation/unknown-links.md, and explanation/unknown-links.png
+        /// and measured/unknown.json below this folder.
+        #[arg(long, value_name = "FOLDER", conflicts_with_all = ["only", "family"])]
+        docs: Option<PathBuf>,
     },
     /// Measure the speed of virtual time; needs a release build.
     Speed {
@@ -166,6 +195,7 @@ impl Subject {
                 | Self::Rates { .. }
                 | Self::Relays { .. }
                 | Self::Speed { .. }
+                | Self::Traces { .. }
                 | Self::Unknown { .. }
         )
     }
@@ -188,11 +218,21 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Constants { json, docs } => constants::run(*json, docs.as_deref()),
         Subject::Cost { json } => cost::run(*json),
-        Subject::Unknown { seeds, first, only, json } => unknown::run(&unknown::Options {
-            seeds: *seeds,
-            first: *first,
+        Subject::Unknown { seeds, first, only, family, json, docs } => {
+            unknown::run(&unknown::Options {
+                seeds: *seeds,
+                first: *first,
+                json: *json,
+                only: only.clone(),
+                family: *family,
+                docs: docs.clone(),
+            })
+        }
+        Subject::Traces { traces, generated, first, json, docs } => traces::run(&traces::Options {
+            folder: traces,
+            seeds: *first..*first + *generated,
             json: *json,
-            only: only.clone(),
+            docs: docs.as_deref(),
         }),
         Subject::Speed { json } => speed::run(*json),
         Subject::Tcp { runs, json, docs } => tcp::run(*runs, *json, docs.as_deref()),

@@ -13,7 +13,7 @@ pub fn read(file: &Path) -> Result<Trace, Wrong> {
 }
 
 /// Parses a trace; skips empty lines and lines that begin with `#`.
-fn opportunities(text: &str) -> Result<Trace, Wrong> {
+pub fn opportunities(text: &str) -> Result<Trace, Wrong> {
     let mut found: Vec<u32> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();

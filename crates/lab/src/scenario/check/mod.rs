@@ -9,6 +9,8 @@ mod stations;
 mod trace;
 mod traffic;
 
+pub use capacity::opportunities;
+
 pub use routes::{common_network, common_networks, path};
 
 use super::file::{File, default};

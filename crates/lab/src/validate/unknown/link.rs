@@ -10,6 +10,8 @@ use std::fmt::Write;
 pub const SECONDS: u64 = 20;
 /// Bytes of a full packet.
 const PACKET: u64 = 1500;
+/// IP, UDP and our own headers of a packet.
+const HEADER_BYTES: u64 = 75;
 
 /// What a link does beyond carrying packets at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -33,6 +35,16 @@ pub enum Kind {
     Steps,
     /// Its rate wanders.
     Walk,
+    /// Paths: a first hop of another rate, with its own queue.
+    TwoHops,
+    /// Half duplex, with bulk in both directions.
+    BothWays,
+    /// 0.2 to 0.5 Mbps.
+    VerySlow,
+    /// 100 to 300 Mbps.
+    Fast,
+    /// A delay of 150 to 600 ms.
+    LongDelay,
 }
 
 const KINDS: [Kind; 9] = [
@@ -47,6 +59,19 @@ const KINDS: [Kind; 9] = [
     Kind::Walk,
 ];
 
+/// Which links are drawn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Family {
+    /// One link with a property of its own: policers, losses, jitter, changing rates.
+    #[default]
+    Links,
+    /// Two hops, bulk in both directions, very slow and fast links, long delays.
+    Paths,
+}
+
+const PATH_KINDS: [Kind; 5] =
+    [Kind::TwoHops, Kind::BothWays, Kind::VerySlow, Kind::Fast, Kind::LongDelay];
+
 /// A link and its load.
 #[derive(Debug, Clone, Serialize)]
 pub struct Link {
@@ -56,6 +81,8 @@ pub struct Link {
     pub mbps: f64,
     /// The keys of its pipe.
     pub pipe: String,
+    /// The keys of the pipe before it.
+    first_hop: String,
     /// Its rates in Mbps, each from a time in milliseconds.
     rates: Vec<(u64, f64)>,
     /// Bulk offered, as a fraction of the rate.
@@ -70,9 +97,68 @@ fn log_uniform(random: &mut Rng, least: f64, most: f64) -> f64 {
     (least.ln() + random.f64() * (most / least).ln()).exp()
 }
 
+/// Bytes of a message of bulk: a tenth of a second of the link.
+fn bulk_bytes(mbps: f64) -> u64 {
+    ((mbps * 1e6 / 8.0 * 0.1) as u64).clamp(4000, 65_536)
+}
+
 impl Link {
     /// Draws the link of a seed. Successive seeds have successive kinds.
-    pub fn draw(seed: u64) -> Self {
+    pub fn draw(family: Family, seed: u64) -> Self {
+        match family {
+            Family::Links => Self::draw_link(seed),
+            Family::Paths => Self::draw_path(seed),
+        }
+    }
+
+    fn draw_path(seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let kind = PATH_KINDS[(seed % PATH_KINDS.len() as u64) as usize];
+        let [least, most] = match kind {
+            Kind::VerySlow => [0.2, 0.5],
+            Kind::Fast => [100.0, 300.0],
+            _ => [0.5, 100.0],
+        };
+        let mbps = log_uniform(&mut random, least, most);
+        let delay_us = match kind {
+            Kind::LongDelay => log_uniform(&mut random, 150_000.0, 600_000.0),
+            _ => log_uniform(&mut random, 300.0, 150_000.0),
+        };
+        let first_mbps = mbps * log_uniform(&mut random, 0.5, 4.0);
+        let mut hop = |mbps: f64, delay_us: f64| {
+            let queue_s = log_uniform(&mut random, 0.02, 1.0);
+            let queue = (queue_s * mbps * 1e6 / 8.0).max(5.0 * PACKET as f64) as u64;
+            format!(
+                "rate: {}bps, queue: {queue}, delay: {}us",
+                (mbps * 1e6) as u64,
+                delay_us as u64
+            )
+        };
+        let mut pipe = hop(mbps, delay_us);
+        let (mut first_hop, mut narrowest) = (far::FAST.to_owned(), mbps);
+        match kind {
+            Kind::TwoHops => {
+                first_hop = hop(first_mbps, 300.0);
+                narrowest = mbps.min(first_mbps);
+            }
+            Kind::BothWays => pipe += ", duplex: half",
+            _ => {}
+        }
+        let load = if random.bool() { 1.2 } else { 0.2 + 0.6 * random.f64() };
+        Self {
+            seed,
+            kind,
+            mbps: narrowest,
+            pipe,
+            first_hop,
+            rates: vec![(0, narrowest)],
+            load,
+            bulk_bytes: bulk_bytes(narrowest),
+            loss: 0.0,
+        }
+    }
+
+    fn draw_link(seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
         let kind = KINDS[(seed % KINDS.len() as u64) as usize];
         let mbps = match kind {
@@ -85,7 +171,6 @@ impl Link {
         let mut extra = String::new();
         let mut loss = 0.0;
         match kind {
-            Kind::Plain | Kind::Steps | Kind::Walk => {}
             Kind::Policer => {
                 queue = PACKET * random.u64(2..=7);
                 let _ = write!(extra, ", burst: {}", log_uniform(&mut random, 8e3, 1e5) as u64);
@@ -112,6 +197,8 @@ impl Link {
                 let share = log_uniform(&mut random, 0.001, 0.2);
                 let _ = write!(extra, ", duplicate: {share:.4}");
             }
+            // The others have rates that change, or nothing.
+            _ => {}
         }
         if kind != Kind::Policer && random.f64() < 0.2 {
             extra += ", duplex: half";
@@ -122,14 +209,16 @@ impl Link {
         let mean = rates.iter().map(|(_, mbps)| mbps).sum::<f64>() / rates.len() as f64;
         // Half of the links have more bulk than they can carry.
         let load = if random.bool() { 1.2 } else { 0.2 + 0.6 * random.f64() };
-        let bulk_bytes = ((mbps * 1e6 / 8.0 * 0.1) as u64).clamp(4000, 65_536);
-        Self { seed, kind, mbps: mean, pipe, rates, load, bulk_bytes, loss }
+        let (bulk_bytes, first_hop) = (bulk_bytes(mbps), far::FAST.to_owned());
+        Self { seed, kind, mbps: mean, pipe, first_hop, rates, load, bulk_bytes, loss }
     }
 
     /// Bytes of bulk that the link can carry from a time in milliseconds on, alongside the laser, or
     /// that are offered if those are fewer.
     pub fn fitting_bytes(&self, from_ms: u64) -> f64 {
-        let laser_mbps = self.laser_bytes() as f64 * 8.0 * 50.0 / 1e6;
+        // On a very slow link, the headers of small messages matter.
+        let headers = if self.kind == Kind::VerySlow { HEADER_BYTES } else { 0 };
+        let laser_mbps = (self.laser_bytes() + headers) as f64 * 8.0 * 50.0 / 1e6;
         let ends = self.rates[1..].iter().map(|(at_ms, _)| *at_ms).chain([SECONDS * 1000]);
         let spans = self.rates.iter().zip(ends).map(|((begin, mbps), end)| {
             let carried = mbps * PAYLOAD_SHARE * (1.0 - self.loss) - laser_mbps;
@@ -148,7 +237,11 @@ impl Link {
     /// The scenario with this load, under a controller.
     pub fn scenario(&self, controller: &str) -> String {
         let Self { pipe, load, bulk_bytes, mbps, .. } = self;
-        let every_us = (*bulk_bytes as f64 * 8.0 / (mbps * load)) as u64;
+        let ways: &[_] = match self.kind {
+            Kind::BothWays => &[("bulk", "robot", "base"), ("back", "base", "robot")],
+            _ => &[("bulk", "robot", "base")],
+        };
+        let every_us = (*bulk_bytes as f64 * 8.0 * ways.len() as f64 / (mbps * load)) as u64;
         let laser_bytes = self.laser_bytes();
         let rate = match controller {
             "fixed" => format!("{}bps", (mbps * 1e6) as u64),
@@ -160,22 +253,17 @@ impl Link {
         });
         let events: String = events.collect();
         let events = if events.is_empty() { events } else { format!("events:\n{events}") };
-        format!(
-            "about: A link drawn from seed {seed}\n\
-             source: made up\n\
-             duration: {SECONDS}s\n\
-             networks:\n  \
-               fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n  \
-               slow: {{ pipe: {{ {pipe} }} }}\n\
-             stations:\n  \
-               robot: {{ networks: [fast] }}\n  \
-               router: {{ networks: [fast, slow] }}\n  \
-               base: {{ networks: [slow] }}\n\
-             routes:\n  - [robot, router, base]\n\
-             flows:\n  - {{ name: laser, from: robot, to: base, size: {laser_bytes}, every: 20ms, priority: 200, keep_last: 100 }}\n  - {{ name: bulk, from: robot, to: base, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: 5ms }}\n\
-             {events}tautline: {{ rate: {rate} }}\n",
-            seed = self.seed,
-        )
+        let mut flows = format!(
+            "  - {{ name: laser, from: robot, to: base, size: {laser_bytes}, every: 20ms, priority: 200, keep_last: 100 }}\n"
+        );
+        for (name, from, to) in ways {
+            let _ = writeln!(
+                flows,
+                "  - {{ name: {name}, from: {from}, to: {to}, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: 5ms }}"
+            );
+        }
+        far::hops(SECONDS, [&self.first_hop, pipe], &flows)
+            + &format!("{events}tautline: {{ rate: {rate} }}\n")
     }
 }
 

@@ -8,15 +8,19 @@ mod rivals;
 use crate::rig::parallel;
 use crate::rig::progress::Progress;
 use crate::rig::stats;
-use crate::rig::table::{self, left, right};
+use crate::rig::table::{self, Column, left, right};
+use crate::rig::{docs_page, plot};
 use crate::rivals::NAMES;
 use crate::scenario;
 use crate::sim;
 use crate::validate::far;
-use anyhow::Result;
+use anyhow::{Context, Result};
+pub use link::Family;
 use link::{Kind, Link, SECONDS};
 use rivals::Summary;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::rate::Tuning;
@@ -41,6 +45,9 @@ pub struct Options {
     pub json: bool,
     /// Only this controller, without a comparison.
     pub only: Option<String>,
+    pub family: Family,
+    /// Folder of the documentation to be updated.
+    pub docs: Option<PathBuf>,
 }
 
 /// Figures of a controller on a link.
@@ -72,16 +79,18 @@ struct Measured {
 
 /// Plays the link of a seed with other constants of `auto`.
 pub(super) fn play_auto(seed: u64, tuning: Tuning) -> Result<Run> {
-    play(&Link::draw(seed), "auto", tuning)
+    play(&Link::draw(Family::Links, seed), "auto", tuning)
 }
 
 fn play(link: &Link, controller: &'static str, tuning: Tuning) -> Result<Run> {
     let mut scenario = scenario::made("unknown", &link.scenario(controller))?;
     scenario.tautline.tuning = tuning;
     let flows = sim::samples(&scenario, link.seed)?;
-    let (laser, bulk) = (far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
+    let laser = far::flow(&flows, "laser")?;
     let end = SECONDS * 1_000_000_000;
-    let arrived = (bulk.arrived(NEW_NS..end) as u64 * link.bulk_bytes) as f64;
+    let bulk = flows.iter().filter(|(name, _)| name != "laser");
+    let bulk: usize = bulk.map(|(_, samples)| samples.arrived(NEW_NS..end)).sum();
+    let arrived = (bulk as u64 * link.bulk_bytes) as f64;
     let fits = link.fitting_bytes(NEW_NS / 1_000_000).max(1.0);
     let mut delays = laser.delays(NEW_NS..end);
     let mean = delays.iter().sum::<f64>() / delays.len().max(1) as f64;
@@ -105,18 +114,32 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let stage = |seed| (format!("link {seed}"), EXPECTED * controllers.len() as u32);
     let progress = Progress::new(seeds.clone().map(stage).collect());
     let cells = parallel::run(&progress, seeds.collect(), |seed| {
-        let (link, tuning) = (Link::draw(seed), Tuning::default());
+        let (link, tuning) = (Link::draw(options.family, seed), Tuning::default());
         let runs = controllers.iter().map(|it| play(&link, it, tuning)).collect::<Result<_>>()?;
         Ok(Cell { link, runs })
     })?;
     progress.finish();
     let collapses = cells.iter().filter(|cell| cell.ratio() < COLLAPSE).count();
     let rivals = Summary::new(&cells);
+    if let Some(docs) = &options.docs {
+        let summary = rivals.as_ref().context("--docs needs all controllers")?;
+        write_docs(docs, &cells, summary)?;
+    }
     let text = text(&cells) + &rivals.as_ref().map(Summary::text).unwrap_or_default();
     super::conclude(&Measured { cells, rivals }, options.json, &text, collapses == 0)
 }
 
 impl Cell {
+    /// The figures as one line of the documentation's data.
+    fn line(&self) -> Value {
+        let figures = |run: &Run| {
+            let round = |figure: f64| (figure * 10.0).round() / 10.0;
+            (run.controller.to_owned(), json!([round(run.bulk_percent), round(run.laser_p99_ms)]))
+        };
+        let runs: Map<String, Value> = self.runs.iter().map(figures).collect();
+        json!({ "seed": self.link.seed, "kind": self.link.kind, "bulk_percent_and_p99_ms": runs })
+    }
+
     fn auto(&self) -> &Run {
         &self.runs[0]
     }
@@ -150,7 +173,7 @@ fn spread(mut all: Vec<f64>) -> [f64; 3] {
     [all[0], all[all.len() / 2], all[all.len() - 1]]
 }
 
-fn text(cells: &[Cell]) -> String {
+fn rows(cells: &[Cell]) -> Vec<Row> {
     let mut kinds: Vec<Kind> = cells.iter().map(|cell| cell.link.kind).collect();
     kinds.sort();
     kinds.dedup();
@@ -166,20 +189,35 @@ fn text(cells: &[Cell]) -> String {
             lost: lost.fold(0.0, f64::max),
         }
     };
-    let rows: Vec<Row> = kinds.into_iter().map(row).collect();
-    let summary = table::text(
-        &rows,
-        &[
-            left("kind", 12, |row: &Row| format!("{:?}", row.kind)),
-            right("links", 5, |row| row.cells.to_string()),
-            right("collapses", 9, |row| row.collapses.to_string()),
-            right("bulk: least", 12, |row| format!("{:.0} %", row.bulk[0])),
-            right("median", 8, |row| format!("{:.0} %", row.bulk[1])),
-            right("laser p99", 10, |row| format!("{:.1} ms", row.p99[1])),
-            right("worst", 10, |row| format!("{:.0} ms", row.p99[2])),
-            right("worst loss", 10, |row| format!("{:.1} %", row.lost)),
-        ],
-    );
+    kinds.into_iter().map(row).collect()
+}
+
+fn columns() -> [Column<Row>; 8] {
+    [
+        left("kind", 12, |row: &Row| format!("{:?}", row.kind)),
+        right("links", 5, |row| row.cells.to_string()),
+        right("collapses", 9, |row| row.collapses.to_string()),
+        right("bulk: least", 12, |row| format!("{:.0} %", row.bulk[0])),
+        right("median", 8, |row| format!("{:.0} %", row.bulk[1])),
+        right("laser p99", 10, |row| format!("{:.1} ms", row.p99[1])),
+        right("worst", 10, |row| format!("{:.0} ms", row.p99[2])),
+        right("worst loss", 10, |row| format!("{:.1} %", row.lost)),
+    ]
+}
+
+/// Writes the summary into the page, the figures of each link into the data, and the picture.
+fn write_docs(docs: &Path, cells: &[Cell], summary: &Summary) -> Result<()> {
+    let page = table::markdown(&rows(cells), &columns()) + "\n" + &summary.markdown();
+    docs_page::fill(docs, "unknown-links", &[("unknown", page)])?;
+    let data = docs.join("measured/unknown.json");
+    let lines: Vec<String> = cells.iter().map(|cell| cell.line().to_string()).collect();
+    std::fs::write(&data, format!("[\n{}\n]\n", lines.join(",\n")))
+        .with_context(|| format!("cannot write {}", data.display()))?;
+    plot::draw("unknown.py", &[data, docs.join("explanation/unknown-links.png")])
+}
+
+fn text(cells: &[Cell]) -> String {
+    let summary = table::text(&rows(cells), &columns());
     let mut worst: Vec<&Cell> = cells.iter().collect();
     worst.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
     let line = |cell: &&Cell| {

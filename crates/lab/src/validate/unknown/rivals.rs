@@ -3,7 +3,7 @@
 
 use super::{COLLAPSE, Cell, Run};
 use crate::rig::stats;
-use crate::rig::table::{self, left, right};
+use crate::rig::table::{self, Column, left, right};
 use serde::Serialize;
 
 /// Bulk that is less by this part is no worse.
@@ -113,36 +113,47 @@ impl Summary {
     }
 
     pub(super) fn text(&self) -> String {
-        let rows = table::text(
-            &self.rows,
-            &[
-                left("controller", 13, |row: &Row| row.controller.into()),
-                right("bulk", 7, |row| format!("{:.1} %", row.bulk_mean)),
-                right("least", 6, |row| format!("{:.0} %", row.bulk_least)),
-                right("p99: median", 11, |row| format!("{:.1} ms", row.p99_median)),
-                right("mean", 9, |row| format!("{:.1} ms", row.p99_mean)),
-                right("lost", 6, |row| format!("{:.1} %", row.lost_mean)),
-                right("collapses", 9, |row| row.collapses.to_string()),
-                right("auto no worse", 13, |row| row.auto_no_worse.to_string()),
-                right("no worse than auto", 18, |row| row.no_worse.to_string()),
-            ],
-        );
+        table::text(&self.rows, &columns()) + "\n" + &self.sentences().join("\n") + "\n"
+    }
+
+    /// The same as a part of a page.
+    pub(super) fn markdown(&self) -> String {
+        table::markdown(&self.rows, &columns()) + "\n" + &self.sentences().join("\n- ") + "\n"
+    }
+
+    fn sentences(&self) -> [String; 5] {
         let worst =
             self.worst.iter().map(|it| format!("{:.2} ({} {})", it.ratio, it.seed, it.rival));
-        format!(
-            "{rows}\nauto on {} links, against every rival:\n\
-             bulk no worse: {:.1} %; bulk and p99 no worse: {:.1} %; the same, with p99 compared at equal bulk: {:.1} %\n\
-             p99 over that of the best rival at equal bulk: median {:.2}, worst {}\n\
-             collapses: {}\n",
-            self.links,
-            100.0 * self.bulk_no_worse,
-            100.0 * self.both_no_worse,
-            100.0 * self.no_worse_at_equal_bulk,
-            self.median_ratio,
-            worst.collect::<Vec<_>>().join(", "),
-            self.collapses,
-        )
+        [
+            format!("auto on {} links, against every rival:\n", self.links),
+            format!("bulk no worse: {:.1} %", 100.0 * self.bulk_no_worse),
+            format!(
+                "bulk and p99 no worse: {:.1} %; the same, with p99 compared at equal bulk: {:.1} %",
+                100.0 * self.both_no_worse,
+                100.0 * self.no_worse_at_equal_bulk
+            ),
+            format!(
+                "p99 over that of the best rival at equal bulk: median {:.2}, worst {}",
+                self.median_ratio,
+                worst.collect::<Vec<_>>().join(", ")
+            ),
+            format!("collapses: {}", self.collapses),
+        ]
     }
+}
+
+fn columns() -> [Column<Row>; 9] {
+    [
+        left("controller", 13, |row: &Row| row.controller.into()),
+        right("bulk", 7, |row| format!("{:.1} %", row.bulk_mean)),
+        right("least", 6, |row| format!("{:.0} %", row.bulk_least)),
+        right("p99: median", 11, |row| format!("{:.1} ms", row.p99_median)),
+        right("mean", 9, |row| format!("{:.1} ms", row.p99_mean)),
+        right("lost", 6, |row| format!("{:.1} %", row.lost_mean)),
+        right("collapses", 9, |row| row.collapses.to_string()),
+        right("auto no worse", 13, |row| row.auto_no_worse.to_string()),
+        right("no worse than auto", 18, |row| row.no_worse.to_string()),
+    ]
 }
 
 fn row(cells: &[Cell], index: usize) -> Row {
