@@ -483,7 +483,16 @@ const LINKS: &[Metric<LinkReport>] = &[
         "Packets acknowledged by the peer",
         Counter(|l| l.acked_packets),
     ),
-    Metric("tautline_link_lost_packets", "Packets that count as lost", Counter(|l| l.lost_packets)),
+    Metric(
+        "tautline_link_lost_packets",
+        "Packets that were declared lost",
+        Counter(|l| l.lost_packets),
+    ),
+    Metric(
+        "tautline_link_late_packets",
+        "Packets that were declared lost and arrived after all",
+        Counter(|l| l.late_packets),
+    ),
     Metric(
         "tautline_link_marked_packets",
         "Packets that the path marked for congestion (ECN)",

@@ -262,7 +262,7 @@ impl Interval {
     fn link(&self, before: Option<&LinkReport>, now: &LinkReport) -> LinkRates {
         let grown = |count: fn(&LinkReport) -> u64| grown(before.map(count), count(now));
         let bps = |count: fn(&LinkReport) -> u64| self.bps(before.map(count), count(now));
-        let lost = grown(|l| l.lost_packets);
+        let lost = grown(|l| l.lost_packets).saturating_sub(grown(|l| l.late_packets));
         LinkRates {
             peer: now.peer.clone(),
             name: now.name.clone(),

@@ -188,6 +188,7 @@ impl Reporter {
             sent_packets: stats.sent_packets,
             acked_packets: stats.acked_packets,
             lost_packets: stats.lost_packets,
+            late_packets: stats.spurious_losses,
             ecn: view.ecn.as_str().into(),
             marked_packets: stats.marked_packets,
             sent_bytes: stats.sent_bytes,

@@ -352,8 +352,11 @@ pub struct LinkReport {
     pub sent_packets: u64,
     /// Packets that the peer has acknowledged.
     pub acked_packets: u64,
-    /// Packets that count as lost.
+    /// Packets that were declared lost.
     pub lost_packets: u64,
+    /// Those of them that arrived after all.
+    #[serde(default)]
+    pub late_packets: u64,
     /// Whether packets are ECN-capable: `testing`, `on`, or `off` if the path does not carry ECN.
     #[serde(default)]
     pub ecn: String,

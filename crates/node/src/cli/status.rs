@@ -290,8 +290,9 @@ fn planned(it: &PlanReport) -> [String; 6] {
 }
 
 fn link(link: &LinkReport) -> [String; 13] {
-    let outcomes = link.acked_packets + link.lost_packets;
-    let loss = (outcomes > 0).then(|| link.lost_packets as f64 / outcomes as f64);
+    let lost = link.lost_packets.saturating_sub(link.late_packets);
+    let outcomes = link.acked_packets + lost;
+    let loss = (outcomes > 0).then(|| lost as f64 / outcomes as f64);
     [
         link.peer.clone(),
         if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
