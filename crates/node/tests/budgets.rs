@@ -115,7 +115,7 @@ fn heartbeats_count_and_what_is_used_survives_the_daemon() {
         .arg(place.path("robot.yaml"))
         .output();
     let checked = String::from_utf8(checked.unwrap().stdout).unwrap();
-    for words in ["heartbeats alone use about 83MB/1d", ", budget 2kB/1d"] {
+    for words in ["heartbeats alone use about 86MB/1d", ", budget 2kB/1d"] {
         assert!(checked.contains(words), "{words}: {checked}");
     }
     for words in ["Budgets of links", "lte", "/2.00kB", &after.period_ends, "used up"] {

@@ -301,7 +301,7 @@ fn a_budget_makes_a_link_metered_and_odd_ones_are_explained() {
     let report = warnings(&file("5GB/30d", "{}"));
     assert!(report.contains("peers.b.links: every link has a budget, and no topic"), "{report}");
     let report = warnings(&file("2GB/30d", "{ over_budget: true }"));
-    let words = "peers.b.links[0].budget: heartbeats alone use about 2489MB/30d, more than";
+    let words = "peers.b.links[0].budget: heartbeats alone use about 2554MB/30d, more than";
     assert!(report.contains(words), "{report}");
     let with_wifi = |budget: &str| {
         file(budget, "{}").replace("links: [", "links: [{ name: wifi, address: b1 }, ")

@@ -606,7 +606,7 @@ impl Endpoint {
     /// since the loss is not caused by congestion.
     pub(crate) fn mark_all_lost(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
-        let outcome = link.sent_packets.mark_all_lost();
+        let outcome = link.lose_all();
         link.stats.lost_packets += outcome.lost_packets;
         let (peer, number) = (link.peer, link.number);
         let outbox = &mut self.peers[peer].outbox;

@@ -121,7 +121,7 @@ impl Uncounted {
     fn add(&mut self, outcome: &Outcome) {
         self.lost += outcome.lost_packets;
         self.loss_rows += outcome.loss_rows;
-        self.losses_undone += outcome.losses_undone + outcome.overdue_undone;
+        self.losses_undone += outcome.losses_undone;
         self.marked += outcome.marked_packets;
     }
 }
@@ -332,11 +332,21 @@ impl Link {
             self.redundancies.on_outcome(acked, lost, loss_rows);
             self.redundancies.on_undone(undone);
         }
-        // On a path with a long round trip, what a timer finds would end the controller's start at the
-        // rate of the first few messages.
-        if !(fills_queue && by_timer) {
+        // Overdue packets are no losses of the path: the link or the path back may be interrupted. On a
+        // path with a long round trip, what a timer finds would end the controller's start at the rate
+        // of the first few messages.
+        if !(outcome.overdue || fills_queue && by_timer) {
             self.uncounted.add(outcome);
         }
+    }
+
+    /// Declares all outstanding packets lost: the link was interrupted.
+    pub(crate) fn lose_all(&mut self) -> Outcome {
+        self.uncounted = Uncounted::default();
+        if let Some(controller) = &mut self.controller {
+            controller.on_interruption();
+        }
+        self.sent_packets.mark_all_lost()
     }
 
     /// Updates the one-way delay from an acknowledgement, if its packet had the peer's clock `time`.

@@ -89,6 +89,8 @@ pub trait Controller: std::fmt::Debug + Send {
     fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
     /// A new session began, whose packet numbers begin again.
     fn on_new_session(&mut self) {}
+    /// The link was interrupted: the time and the losses since the last report are not the path's.
+    fn on_interruption(&mut self) {}
     /// The peer acknowledged packets.
     fn on_report(&mut self, _now: Instant, _report: &Report) {}
     /// Whether to request an early report, with `in_flight` bytes.

@@ -48,18 +48,11 @@ enum Fate {
     Outstanding,
     /// Acknowledged, or not ack-eliciting.
     Acked,
-    Lost(Cause),
-}
-
-/// Why a packet was declared lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// A later packet was acknowledged.
-    Overtaken,
-    /// Its acknowledgement is overdue: the path back may have lost it.
-    Overdue,
-    /// The link went down.
-    LinkDown,
+    /// `counted`: a later packet showed the loss. If instead nothing was acknowledged, the link or
+    /// the path back may be interrupted.
+    Lost {
+        counted: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -101,9 +94,8 @@ pub(crate) struct Outcome {
     pub(crate) loss_rows: u64,
     /// Packets that arrived although they had been declared lost.
     pub(crate) spurious_losses: u64,
-    /// Those of them that others had overtaken, and those that had been overdue.
+    /// Those of them whose loss a later packet had shown.
     pub(crate) losses_undone: u64,
-    pub(crate) overdue_undone: u64,
     /// Packets that the path marked, by the counts of the acknowledgement (ECN).
     pub(crate) marked_packets: u64,
     /// The packet with the largest number, if it is newly acknowledged.
@@ -409,10 +401,9 @@ impl SentPackets {
                 self.outstanding[packet.class as usize] -= 1;
                 self.outstanding_bytes -= packet.ip_bytes;
             }
-            Fate::Lost(cause) => {
+            Fate::Lost { counted } => {
                 outcome.spurious_losses += 1;
-                outcome.losses_undone += u64::from(cause == Cause::Overtaken);
-                outcome.overdue_undone += u64::from(cause == Cause::Overdue);
+                outcome.losses_undone += u64::from(counted);
                 if !overtaken {
                     self.reorder.on_late_ack(rtt);
                 }
@@ -453,7 +444,7 @@ impl SentPackets {
         if outcome.lost_packets == 0 {
             for index in 0..self.packets.len() {
                 if self.overdue_at(&self.packets[index]).is_some_and(|at| at <= now) {
-                    self.lose(index, Cause::Overdue, &mut outcome);
+                    self.lose(index, false, &mut outcome);
                 }
             }
             if outcome.lost_packets > 0 {
@@ -470,7 +461,7 @@ impl SentPackets {
         let mut outcome = Outcome::default();
         for index in 0..self.packets.len() {
             if self.packets[index].fate == Fate::Outstanding {
-                self.lose(index, Cause::LinkDown, &mut outcome);
+                self.lose(index, false, &mut outcome);
             }
         }
         outcome
@@ -524,19 +515,20 @@ impl SentPackets {
             }
             let overtaken = largest.built >= packet.built + self.reorder.get();
             if overtaken || now >= self.reorder_end(packet) {
-                self.lose(index, Cause::Overtaken, outcome);
+                self.lose(index, true, outcome);
             }
         }
     }
 
-    fn lose(&mut self, index: usize, cause: Cause, outcome: &mut Outcome) {
-        let is_lost = |packet: &SentPacket| matches!(packet.fate, Fate::Lost(_));
+    /// Declares a packet lost. `counted`: see [`Fate::Lost`].
+    fn lose(&mut self, index: usize, counted: bool, outcome: &mut Outcome) {
+        let is_lost = |packet: &SentPacket| matches!(packet.fate, Fate::Lost { .. });
         let continues = index > 0 && is_lost(&self.packets[index - 1]);
         outcome.loss_rows += u64::from(!continues);
         let next_number = self.next_number();
         let packet = &mut self.packets[index];
         self.ecn.on_lost(self.first + index as u64, packet.ecn, next_number);
-        packet.fate = Fate::Lost(cause);
+        packet.fate = Fate::Lost { counted };
         self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;
         outcome.lost_packets += 1;
@@ -548,7 +540,7 @@ impl SentPackets {
         while let Some(front) = self.packets.front() {
             let settled = match front.fate {
                 Fate::Acked => true,
-                Fate::Lost(_) => now.since(front.built) > LOST_MEMORY,
+                Fate::Lost { .. } => now.since(front.built) > LOST_MEMORY,
                 Fate::Outstanding => false,
             };
             // The newest packet stays, so that `next_number` never repeats.
@@ -637,13 +629,13 @@ mod tests {
     }
 
     #[test]
-    fn undone_losses_are_told_apart_by_their_cause() {
+    fn only_losses_that_a_later_packet_showed_are_undone() {
         let mut sent = sent_packets(4);
         sent.acknowledge(Instant(10 * MS), &ack(&[(3, 3), (1, 1)])).unwrap();
         let at = sent.timer().unwrap();
         assert_eq!(ids(&sent.on_timer(at).lost), [4]);
         let late = sent.acknowledge(at, &ack(&[(1, 4)])).unwrap();
-        assert_eq!((late.losses_undone, late.overdue_undone), (1, 1));
+        assert_eq!((late.spurious_losses, late.losses_undone), (2, 1));
     }
 
     #[test]

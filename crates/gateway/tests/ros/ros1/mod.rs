@@ -448,7 +448,8 @@ fn a_master_that_died_and_came_back_finds_everything_registered_again() {
     assert!(gateway.status().connected);
     assert_eq!(gateway.status().trouble, "");
     flow(&mut agent, "with a master that does not know the publisher");
-    assert_eq!(agent.connections("/again/x"), 1, "the connection was kept");
+    // On a busy machine, rospy may still count one that the gateway has replaced.
+    wait_for("one connection", || (agent.connections("/again/x") == 1).then_some(()));
     witness.subscribe("/again_in/y", STRING);
     wait_for("a subscriber by the new master", || {
         gateway.publish("/again_in/y", 0, string_message("new"));

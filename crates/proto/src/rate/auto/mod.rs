@@ -576,6 +576,10 @@ impl Controller for Auto {
         self.is_starting() && in_flight + FULL_PACKET > self.window()
     }
 
+    fn on_interruption(&mut self) {
+        self.measurement = None;
+    }
+
     fn on_new_session(&mut self) {
         self.sent_bytes = 0;
         self.measurement = None;

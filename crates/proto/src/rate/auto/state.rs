@@ -233,7 +233,9 @@ impl View<'_> {
         let Self { auto, capacity, .. } = self;
         let dropped = *capacity < auto.tuning.sudden_drop * auto.estimate
             && (self.is_steady() || self.queue_grows());
-        let gain = if dropped { 1.0 } else { auto.tuning.follow_gain };
+        // Where capacity comes in turns, what was queued in a pause shows what the path carries after it.
+        let returned = !self.is_steady() && *capacity > auto.estimate;
+        let gain = if dropped || returned { 1.0 } else { auto.tuning.follow_gain };
         // Packets that arrive faster than they were sent had been queued, or others made room for them.
         let most = auto.estimate.max(auto.pacing_rate());
         let most = if self.is_steady() { most } else { f64::INFINITY };
