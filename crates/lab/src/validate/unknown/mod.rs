@@ -231,3 +231,24 @@ fn text(cells: &[Cell]) -> String {
     let worst: String = worst.iter().take(WORST).map(line).collect();
     format!("{summary}\nWorst links:\n{worst}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Repeats a few links: the data must match the code.
+    #[test]
+    fn the_data_in_docs_is_of_this_code() {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured/unknown.json");
+        let data: Vec<Value> =
+            serde_json::from_str(&std::fs::read_to_string(data).unwrap()).unwrap();
+        for kept in data.iter().take(3) {
+            let link = Link::draw(Family::Links, kept["seed"].as_u64().unwrap());
+            let auto = play(&link, "auto", Tuning::default()).unwrap();
+            let now = Cell { link, runs: vec![auto] }.line();
+            let figures = |line: &Value| line["bulk_percent_and_p99_ms"]["auto"].clone();
+            let command = "tautline-lab validate unknown --seeds 180 --docs docs";
+            assert_eq!(figures(&now), figures(kept), "{}: {command}", kept["seed"]);
+        }
+    }
+}
