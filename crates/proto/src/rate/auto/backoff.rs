@@ -28,7 +28,8 @@ impl Backoff {
 
     /// It showed something else than before: as after a first failure.
     pub(super) fn restart(&mut self, now: Instant, tuning: &Tuning) {
-        *self = Self { next: now + tuning.min_rest(), rest: Duration::ZERO };
+        self.rest = Duration::ZERO;
+        self.postpone(now, tuning);
     }
 
     /// It showed nothing either way.

@@ -37,8 +37,8 @@ struct Burst {
     packets: u32,
     /// The application had more to send.
     exhausted: bool,
-    /// Packets of the link acknowledged, lost and marked since the burst began, and the sum and the minimum of
-    /// the queueing delays.
+    /// Packets of the link acknowledged, lost and marked since the burst began, and the sum and the
+    /// minimum of the queueing delays.
     acked: u64,
     lost: u64,
     marked: u64,

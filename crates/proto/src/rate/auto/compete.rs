@@ -7,6 +7,8 @@ use crate::time::{Duration, Instant};
 
 /// RFC 9438, section 4.1, in packets per cubed second.
 const C: f64 = 0.4;
+/// Bits of a full packet.
+const PACKET_BITS: f64 = 8.0 * FULL_PACKET as f64;
 /// The longest round trip decreases by one part in this many with each sample.
 const LONGEST_DECAY: u32 = 256;
 /// The rate is at most this many times the one at which packets arrive.
@@ -40,7 +42,7 @@ impl Compete {
         least: Duration,
         tuning: &Tuning,
     ) -> Self {
-        let window = rate * rtt.as_secs_f64() / (8.0 * FULL_PACKET as f64);
+        let window = rate * rtt.as_secs_f64() / PACKET_BITS;
         Self {
             window,
             max: window / tuning.backoff,
@@ -95,10 +97,9 @@ impl Compete {
         let passed = now.since(self.grown).as_secs_f64() / rtt;
         self.grown = now;
         let most = self.window * (1.0 + passed / 2.0);
-        let packet = 8.0 * FULL_PACKET as f64;
         let window = cubic.min(most).max(self.window + reno * passed);
-        self.window = window.min(MOST * arrived * rtt / packet).max(2.0);
-        self.window * packet / rtt
+        self.window = window.min(MOST * arrived * rtt / PACKET_BITS).max(2.0);
+        self.window * PACKET_BITS / rtt
     }
 }
 

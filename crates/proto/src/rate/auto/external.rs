@@ -29,6 +29,8 @@ const MARKING_DELAY: Duration = MIN_DELAY;
 /// Two observations of an excess delay are this far apart: a single one may be a scheduling delay.
 const EXCESS_SPACING: Duration = Duration::from_millis(100);
 const EXCESS_MEMORY: Duration = Duration::from_secs(2);
+/// Time between drains alongside a download, whose queue takes up to a second to measure.
+const DOWNLOAD_CHECK: Duration = Duration::from_secs(5);
 /// The longest pause of a drain, and pauses after which it ends without a result.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSES: u32 = 4;
@@ -173,9 +175,6 @@ impl External {
     }
 }
 
-/// Time between drains alongside a download, whose queue takes up to a second to measure.
-const DOWNLOAD_CHECK: Duration = Duration::from_secs(5);
-
 /// A pause in sending, and the delay measured after it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Drain {
@@ -211,10 +210,10 @@ impl Drain {
         drain_time: Duration,
         feedback_time: Duration,
         competes: Option<Compete>,
+        marked: bool,
     ) -> Self {
         let until = now + (drain_time + feedback_time).min(MAX_PAUSE);
         let (begun, last_own, pauses, seconds, packets) = (now, now, 1, 0.0, 0.0);
-        let marked = false;
         Self { begun, until, last_own, pauses, feedback_time, seconds, packets, competes, marked }
     }
 
@@ -265,7 +264,7 @@ mod tests {
     /// Drains for 30 ms, and takes a report every 10 ms of a packet that was sent 10 ms before, with
     /// the delay that `delay` gives for the time of sending.
     fn drain(last_own_ms: u64, delay: Duration) -> (Vec<u64>, Option<Duration>) {
-        let mut drain = Drain::begin(at(0), ms(10), ms(20), None);
+        let mut drain = Drain::begin(at(0), ms(10), ms(20), None, false);
         let mut pauses = Vec::new();
         for now in (10..).step_by(10) {
             let sent = if now <= last_own_ms { at(0).before(ms(1)) } else { at(now - 10) };
@@ -288,7 +287,7 @@ mod tests {
         let (pauses, delay) = drain(40, ms(7));
         assert_eq!((pauses.len(), delay), (1, Some(ms(7))));
         // Each pause ends before the last of our packets is reported.
-        let mut drain = Drain::begin(at(0), ms(10), ms(20), None);
+        let mut drain = Drain::begin(at(0), ms(10), ms(20), None, false);
         let results: Vec<Drained> = (1..100)
             .filter_map(|n| {
                 drain.on_report(at(n * 50), ms(7), 1, at(0).before(ms(1)));

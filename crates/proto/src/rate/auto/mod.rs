@@ -245,7 +245,7 @@ impl Auto {
         }
         // One or two messages between pauses of the application do not fill the path.
         let fills = self.is_starting()
-            || matches!(self.state, State::Compete(_))
+            || self.state.competes().is_some()
             || sample.never_empty
             || sample.delivery_rate > self.pacing_rate() / 2.0;
         let limited = std::mem::take(&mut self.held_back) && fills;
@@ -259,7 +259,7 @@ impl Auto {
         }
         let marked = self.marks.on_sample(now, sample, self.feedback_time());
         let is_marking = self.marks.are_recent(now);
-        self.external.set_marking(is_marking, matches!(self.state, State::Compete(_)));
+        self.external.set_marking(is_marking, self.state.competes().is_some());
         let excess = self.losses.excess(&self.tuning);
         let delivered = excess.map_or(1.0, |excess| self.losses.delivered(excess.value()));
         let capacity = (sample.delivery_rate * delivered).min(MAX_RATE);
@@ -384,20 +384,15 @@ impl Auto {
                 self.state = State::Probe(probe);
             }
             Verdict::Drain { time } => {
-                let competes = match self.state {
-                    State::Compete(compete) => Some(compete),
-                    _ => None,
-                };
-                let mut drain = Drain::begin(now, time, self.feedback_time(), competes);
-                drain.marked = self.marks.are_recent(now);
+                let (competes, marked) = (self.state.competes(), self.marks.are_recent(now));
+                let drain = Drain::begin(now, time, self.feedback_time(), competes, marked);
                 self.state = State::Drain(drain);
                 self.pause_until(drain.until);
             }
             Verdict::Compete { arrived, rtt } => {
-                let mut compete = match self.state {
-                    State::Compete(compete) => compete,
-                    _ => Compete::begin(now, arrived, rtt, self.feedback.min_rtt(), &self.tuning),
-                };
+                let least = self.feedback.min_rtt();
+                let begin = || Compete::begin(now, arrived, rtt, least, &self.tuning);
+                let mut compete = self.state.competes().unwrap_or_else(begin);
                 self.estimate = compete.grow(now, arrived, rtt, &self.tuning);
                 self.state = State::Compete(compete);
             }
@@ -439,11 +434,10 @@ impl Auto {
                 let delay = delay.map(|it| it.saturating_sub(own));
                 self.external.set_marking(drain.marked, drain.competes.is_some());
                 self.external.on_drained(now, delay, &self.tuning);
-                if !self.external.may_be_download(&self.tuning) {
-                    self.apply(now, Verdict::Track { estimate: self.estimate });
-                } else if let Some(compete) = drain.competes {
+                let is_download = self.external.may_be_download(&self.tuning);
+                if let Some(compete) = drain.competes.filter(|_| is_download) {
                     self.state = State::Compete(compete);
-                } else if drain.marked {
+                } else if drain.marked && is_download {
                     self.apply(now, Verdict::Compete { arrived: self.estimate, rtt: report.rtt });
                 } else {
                     self.apply(now, Verdict::Track { estimate: self.estimate });
@@ -480,7 +474,7 @@ impl Auto {
         let is_news = is_queue && report.queueing_delay > self.delay_at_pause * 2;
         let is_expected = draining && !is_news || !is_queue && report.queueing_delay <= expected;
         // Others keep their queue however long this sender pauses.
-        if is_expected || matches!(self.state, State::Compete(_)) {
+        if is_expected || self.state.competes().is_some() {
             return;
         }
         self.delay_at_pause = report.queueing_delay;

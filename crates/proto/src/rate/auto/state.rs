@@ -202,6 +202,14 @@ pub(super) fn decide(view: &View<'_>) -> Verdict {
 }
 
 impl State {
+    /// The window, in Compete.
+    pub(super) fn competes(&self) -> Option<Compete> {
+        match self {
+            Self::Compete(compete) => Some(*compete),
+            _ => None,
+        }
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Startup { .. } => "Startup",
@@ -319,8 +327,9 @@ impl View<'_> {
     fn download_may_have_ended(&self) -> bool {
         let auto = self.auto;
         let least = auto.external.download_delay(&auto.tuning);
-        let State::Compete(compete) = auto.state else { return false };
-        let stands = compete.is_nearly_full() && compete.delay(auto.feedback.rtt()) > least;
+        let stands = auto.state.competes().is_some_and(|compete| {
+            compete.is_nearly_full() && compete.delay(auto.feedback.rtt()) > least
+        });
         stands && auto.external.may_have_ended(self.now)
     }
 
