@@ -120,6 +120,9 @@ struct Times {
 const MAX_RATE: f64 = 1e10;
 /// A queue grows where packets arrive at less than this part of the rate at which they were sent.
 const GROWING: f64 = 0.9;
+/// A report that the sender asks for arrives after a round trip and this time: that of the next packets, and
+/// of a late timer.
+const ASKED_REPORT: Duration = Duration::from_millis(20);
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
 /// After losses of a full queue, or marks, the rate goes this much below the one at which packets arrived.
 const BELOW_LOSS: f64 = 0.97;
@@ -207,9 +210,25 @@ impl Auto {
         self.feedback.max_time() + self.external.delay()
     }
 
+    /// Whether the capacity varies all the time by itself, as that of a cell that serves its modems in
+    /// turns. Where packets are lost, rates vary for other reasons.
+    fn capacity_varies(&self) -> bool {
+        self.noise.is_lasting() && !self.losses.is_lossy()
+    }
+
+    /// The time for which packets may be outstanding. Where capacity varies, the window asks for a report
+    /// as it closes, and keeps short what is queued in a pause of the path.
+    fn window_time(&self) -> Duration {
+        let usual = self.feedback_time();
+        if !self.capacity_varies() {
+            return usual;
+        }
+        usual.min(self.feedback.min_rtt() + self.external.delay() + ASKED_REPORT)
+    }
+
     /// Limit of outstanding bytes: the bytes sent until their report arrives, and two packets.
     fn window(&self) -> usize {
-        let time = self.feedback_time().as_secs_f64();
+        let time = self.window_time().as_secs_f64();
         let window = (self.pacing_rate() * time / 8.0) as usize + 2 * FULL_PACKET;
         match self.state {
             State::Startup { window: max, .. } => window.min(max),
@@ -408,7 +427,11 @@ impl Auto {
             self.spare_rounds = MAX_SPARE_ROUNDS;
         }
         let max = max.min(self.limit.max_rate(now, self.estimate));
-        let more = (self.tuning.first_growth * f64::from(1 << self.spare_rounds)).min(1.0);
+        // A step that is smaller than the difference between two samples shows nothing.
+        let is_noisy = self.noise.get() > self.tuning.rate_noise && !self.losses.is_lossy();
+        let is_visible = is_empty && is_noisy;
+        let least = if is_visible { self.noise.get() } else { 0.0 };
+        let more = (self.tuning.first_growth * f64::from(1 << self.spare_rounds)).clamp(least, 1.0);
         self.estimate = self.estimate.max((self.estimate * (1.0 + more)).min(max));
         let spare = is_empty && self.estimate < max;
         self.spare_rounds = if spare { (self.spare_rounds + 1).min(MAX_SPARE_ROUNDS) } else { 0 };
@@ -482,7 +505,8 @@ impl Auto {
         // less either.
         let rate = slower.unwrap_or(self.pacing_rate()).max(self.tuning.min_rate);
         if let Some(rate) = slower.filter(|_| packets >= MIN_RATE_PACKETS) {
-            self.apply(now, Verdict::Follow { rate, gain: 1.0, is_unusual: true });
+            let gain = if self.capacity_varies() { self.tuning.follow_gain } else { 1.0 };
+            self.apply(now, Verdict::Follow { rate, gain, is_unusual: true });
             self.missing_bytes = 0.0;
         }
         let drain_time = serialization_time(report.outstanding_bytes, rate as u64);
@@ -567,7 +591,8 @@ impl Controller for Auto {
     }
 
     fn wants_report(&self, in_flight: usize) -> bool {
-        self.is_starting() && in_flight + FULL_PACKET > self.window()
+        let asks = self.is_starting() || self.capacity_varies();
+        asks && in_flight + FULL_PACKET > self.window()
     }
 
     fn on_interruption(&mut self) {

@@ -133,6 +133,11 @@ pub(super) fn delay_with_room(sample: &Sample, before: f64, tuning: &Tuning) -> 
 
 /// Samples over which the noise of the delivery rate is averaged, about.
 const NOISE_SAMPLES: f64 = 16.0;
+/// Delivery rates that differ by this part from sample to sample, in this share of recent samples, vary
+/// by themselves: a path that became slower once shows two or three such samples, and a cell that serves
+/// its modems in turns shows them all the time.
+const DIFFERENT: f64 = 0.1;
+const VARYING_SHARE: f64 = 0.4;
 
 /// By how much delivery rates differ from sample to sample, as a fraction of the estimate. At the
 /// bottleneck of a path without jitter, they are all the same.
@@ -140,6 +145,8 @@ const NOISE_SAMPLES: f64 = 16.0;
 pub(super) struct RateNoise {
     last: f64,
     average: f64,
+    /// The share of recent samples that differ from the one before.
+    different: f64,
 }
 
 impl RateNoise {
@@ -147,12 +154,19 @@ impl RateNoise {
         let last = std::mem::replace(&mut self.last, delivered);
         if last > 0.0 {
             let difference = (delivered - last).abs() / last.max(delivered);
+            let is_different = f64::from(u8::from(difference > DIFFERENT));
+            self.different += (is_different - self.different) / NOISE_SAMPLES;
             self.average += (difference - self.average) / NOISE_SAMPLES;
         }
     }
 
     pub(super) fn get(&self) -> f64 {
         self.average
+    }
+
+    /// Whether the capacity varies all the time, and has not only changed.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.different > VARYING_SHARE
     }
 }
 
@@ -215,6 +229,16 @@ mod tests {
         assert_eq!(shown(&sample(10e6, 10e6, true), 9e6), None, "hardly more was sent");
         assert_eq!(shown(&sample(10e6, 8e6, true), 5e6), None, "a queue grows");
         assert_eq!(shown(&sample(10e6, 10e6, false), 5e6), None, "a packet was not delayed");
+    }
+
+    #[test]
+    fn a_path_that_changed_once_does_not_vary() {
+        let mut noise = RateNoise::default();
+        (0..50).for_each(|_| noise.add(1.0));
+        [0.1, 0.6, 0.9, 1.0, 1.0, 1.0].into_iter().for_each(|rate| noise.add(rate));
+        assert!(!noise.is_lasting() && noise.get() > 0.05);
+        (0..50).for_each(|n| noise.add(if n % 3 == 0 { 0.2 } else { 1.1 }));
+        assert!(noise.is_lasting());
     }
 
     #[test]

@@ -233,6 +233,11 @@ impl View<'_> {
         self.sample.delivery_rate < GROWING * self.sample.send_rate
     }
 
+    /// Whether packets arrive faster than they were sent: they had been queued.
+    fn queue_shrinks(&self) -> bool {
+        self.sample.send_rate < GROWING * self.sample.delivery_rate
+    }
+
     fn track(&self) -> Verdict {
         Verdict::Track { estimate: self.auto.estimate }
     }
@@ -243,7 +248,9 @@ impl View<'_> {
             && (self.is_steady() || self.queue_grows());
         // Where capacity comes in turns, what was queued in a pause shows what the path carries after it.
         let returned = !self.is_steady() && *capacity > auto.estimate;
-        let gain = if dropped || returned { 1.0 } else { auto.tuning.follow_gain };
+        // A pause of a varying path is soon over, and the window bounds what is queued meanwhile.
+        let changed = dropped && !auto.capacity_varies();
+        let gain = if changed || returned { 1.0 } else { auto.tuning.follow_gain };
         // Packets that arrive faster than they were sent had been queued, or others made room for them.
         let most = auto.estimate.max(auto.pacing_rate());
         let most = if self.is_steady() { most } else { f64::INFINITY };
@@ -344,7 +351,8 @@ impl View<'_> {
     fn delay_persists(&self) -> bool {
         let Self { auto, sample, now, .. } = self;
         let (delay, time) = (auto.lasting_delay(sample), auto.feedback_time());
-        !self.queue_grows() && auto.external.persists(*now, delay, time)
+        let stands = !self.queue_grows() && !self.queue_shrinks();
+        stands && auto.external.persists(*now, delay, time)
     }
 
     fn may_probe(&self) -> bool {
