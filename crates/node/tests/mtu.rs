@@ -8,6 +8,7 @@ mod running;
 use running::enclosure::Enclosure;
 use running::node::Running;
 use running::{Place, wait_for};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tautline_gateway::{Event, Qos, Topic};
 
@@ -70,18 +71,16 @@ add rule inet road reports icmp type destination-unreachable drop
 add rule inet road reports icmpv6 type packet-too-big drop";
 
 /// `robot -left- near -middle- far -right- base`
-struct World {
+struct Network {
     near: Enclosure,
     far: Enclosure,
-    robot: Running,
-    base: Running,
-    // Networks outlive their users.
-    ends: [Enclosure; 2],
+    left: Enclosure,
+    right: Enclosure,
 }
 
-impl World {
+impl Network {
     /// All interfaces have the MTU `outer`, but those between the routers `middle`.
-    fn new(ip: Ip, outer: usize, middle: usize, way: Way) -> Self {
+    fn new(outer: usize, middle: usize, way: Way) -> Self {
         let place = Place::new();
         let hosts = place.path("hosts");
         std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
@@ -118,18 +117,52 @@ impl World {
             nft(&near, "add chain ip nat out { type nat hook postrouting priority srcnat; }");
             nft(&near, "add rule ip nat out oifname middle masquerade");
         }
-        set_middle(&near, &far, middle);
-        let (robot, base) = start(ip, way, [&left, &right]);
-        let world = Self { near, far, robot, base, ends: [left, right] };
+        let network = Self { near, far, left, right };
+        network.set_middle(middle);
+        network
+    }
+
+    fn set_middle(&self, mtu: usize) {
+        for router in [&self.near, &self.far] {
+            router.ip(&format!("link set middle mtu {mtu}"));
+        }
+    }
+
+    /// No router saw a fragment, except one of a long ping.
+    fn check(&self) {
+        for (router, name) in [(&self.near, "near"), (&self.far, "far")] {
+            assert_eq!(counted(router, "fragments"), 0, "{name}");
+            assert!(counted(router, "passed") > 0, "{name}");
+        }
+        for (ip, bytes) in [(Ip::V4, "9500"), (Ip::V6, "9500")] {
+            let (before, target) = (counted(&self.near, "fragments"), ip.host(81, 2));
+            let ping = ["-c", "1", "-W", "1", "-s", bytes, &target];
+            self.left.command("ping").args(ping).output().unwrap();
+            assert!(counted(&self.near, "fragments") > before, "{ip:?}: fragments are counted");
+        }
+    }
+}
+
+/// Two nodes on a network.
+struct World {
+    robot: Running,
+    base: Running,
+    // Networks outlive their users.
+    network: Network,
+}
+
+impl World {
+    fn new(ip: Ip, outer: usize, middle: usize, way: Way) -> Self {
+        let network = Network::new(outer, middle, way);
+        let [file, file_of_base] = files(ip, way);
+        let robot = Running::start_in(Some(&network.left), "robot", &file);
+        let base = Running::start_in(Some(&network.right), "base", &file_of_base);
+        let world = Self { robot, base, network };
         let topics = [(&world.robot, SCAN), (&world.robot, IMAGE), (&world.base, IMAGE_BACK)];
         for (node, topic) in topics {
             offer(node, topic);
         }
         world
-    }
-
-    fn set_middle(&self, mtu: usize) {
-        set_middle(&self.near, &self.far, mtu);
     }
 
     /// Publishes until [`ARRIVALS`] scans and images have arrived; returns the time that took.
@@ -160,12 +193,9 @@ impl World {
         });
     }
 
-    /// Ends the nodes. No router saw a fragment, or any report of a router.
+    /// Ends the nodes.
     fn stop(self) {
-        for (router, name) in [(&self.near, "near"), (&self.far, "far")] {
-            assert_eq!(counted(router, "fragments"), 0, "{name}");
-            assert!(counted(router, "passed") > 0, "{name}");
-        }
+        self.network.check();
         self.robot.stop();
         self.base.stop();
     }
@@ -176,13 +206,8 @@ fn add_ipv6(enclosure: &Enclosure, cable: &str, network: u8, host: u8) {
     enclosure.ip(&format!("-6 addr add {address}/64 dev {cable} nodad"));
 }
 
-fn set_middle(near: &Enclosure, far: &Enclosure, mtu: usize) {
-    for router in [near, far] {
-        router.ip(&format!("link set middle mtu {mtu}"));
-    }
-}
-
-fn start(ip: Ip, way: Way, [left, right]: [&Enclosure; 2]) -> (Running, Running) {
+/// The files of robot and base.
+fn files(ip: Ip, way: Way) -> [String; 2] {
     let file = |peer: &str, keys: &str| {
         let topics = [SCAN, IMAGE, IMAGE_BACK].map(|topic| format!("{topic}: {{}}")).join(", ");
         format!(
@@ -190,18 +215,12 @@ fn start(ip: Ip, way: Way, [left, right]: [&Enclosure; 2]) -> (Running, Running)
              topics: {{ {topics} }}"
         )
     };
-    let address = |network| format!("address: \"[{}]:18470\"", ip.host(network, 1));
-    let address = |network| match ip {
-        Ip::V4 => address(network).replace(['[', ']'], ""),
-        Ip::V6 => address(network),
-    };
+    let address = |network| format!("address: \"{}\"", ip.host(network, 1));
     let back = match way {
         Way::Direct => address(81),
         Way::Nat(keys) => keys.to_owned(),
     };
-    let robot = Running::start_in(Some(left), "robot", &file("base", &address(83)));
-    let base = Running::start_in(Some(right), "base", &file("robot", &back));
-    (robot, base)
+    [file("base", &address(83)), file("robot", &back)]
 }
 
 /// Advertises a topic whose definition fills several packets, and waits for a subscriber.
@@ -246,6 +265,32 @@ fn a_small_path_that_reports_nothing_carries_everything_from_the_start() {
 }
 
 #[test]
+fn the_program_reports_the_mtu_of_each_path() {
+    let network = Network::new(1500, 1280, Way::Direct);
+    let place = Place::new();
+    let [file, file_of_base] = files(Ip::V4, Way::Direct);
+    let daemons = [
+        place.start_as("robot", "robot", &file, Some(&network.left)),
+        place.start_as("base", "base", &file_of_base, Some(&network.right)),
+    ];
+    for daemon in &daemons {
+        let status = |options: &[&str]| {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_tautline"));
+            program.args(["status", "--control"]).arg(&daemon.control).args(options);
+            String::from_utf8(program.output().unwrap().stdout).unwrap()
+        };
+        wait_for("the MTU", || {
+            let status: serde_json::Value = serde_json::from_str(&status(&["--json"])).ok()?;
+            let link = &status["links"][0];
+            (link["mtu"] == 1280 && link["mtu_known_by"] == "probed").then_some(())
+        });
+        let table = status(&[]);
+        assert!(table.contains("1280 probed"), "{table}");
+    }
+    network.check();
+}
+
+#[test]
 fn the_least_mtu_of_ipv4_is_enough() {
     let begun = Instant::now();
     let world = World::new(Ip::V4, 1500, 576, Way::Direct);
@@ -261,7 +306,7 @@ fn a_path_that_becomes_smaller_without_a_report_goes_on() {
         let world = World::new(ip, 1500, 1500, Way::Direct);
         world.until_they_arrive();
         world.until_known(1500, "interface");
-        world.set_middle(1280);
+        world.network.set_middle(1280);
         println!("{ip:?} 1500 -> 1280: {:?}", world.until_they_arrive());
         world.until_known(1280, "black hole");
         for node in [&world.robot, &world.base] {
@@ -304,10 +349,10 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
 fn an_interface_whose_mtu_falls_loses_nothing_for_ever() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
     world.until_known(1500, "interface");
-    world.ends[0].ip("link set left mtu 1300");
+    world.network.left.ip("link set left mtu 1300");
     println!("interface 1500 -> 1300: {:?}", world.until_they_arrive());
     world.until_known_at(&world.robot, 1300, "interface");
-    world.ends[0].ip("link set left mtu 1500");
+    world.network.left.ip("link set left mtu 1500");
     world.until_known_at(&world.robot, 1500, "interface");
     world.stop();
 }

@@ -54,6 +54,8 @@ pub struct Pipe {
     pub cut: bool,
     /// Longer datagrams are lost, as on a path of a smaller MTU.
     pub longest: usize,
+    /// The kernel refuses longer datagrams.
+    pub interface: usize,
     /// Packets with messages are lost if this is the highest priority in them.
     pub lost_priority: Option<u8>,
     /// The queue that drains at `rate_bps` is far away: our own kernel holds no packets.
@@ -73,6 +75,7 @@ impl Pipe {
             reorder_by: 5 * MS,
             cut: false,
             longest: DATAGRAM,
+            interface: DATAGRAM,
             lost_priority: None,
             is_far: false,
             ecn: Some,
@@ -389,6 +392,11 @@ impl Net {
         let Transmit { link, remote: to, datagram, class, ecn, priority, .. } = transmit;
         let ip_bytes = datagram.len() + IP_UDP;
         let state = &mut self.nodes[node];
+        if let Some(link) = link.filter(|_| datagram.len() > state.pipe.interface) {
+            state.endpoint.handle_refused(self.now, link, datagram.len());
+            let in_flight = state.in_flight.get(&(link, class)).copied().unwrap_or(0);
+            return state.endpoint.handle_in_flight(self.now, link, class, in_flight);
+        }
         let stuck = state.stuck.contains(&to);
         if let Some(link) = link {
             let in_flight = state.in_flight.entry((link, class)).or_default();
