@@ -21,8 +21,10 @@ impl Endpoint {
             if !link.carries_data() || is_quiet || !self.may_report(id) {
                 continue;
             }
+            let peer = link.peer;
             if let Some(ip_bytes) = self.links[id].sent_packets.mtu.due_probe(now)
                 && !self.is_spared(now, id)
+                && self.peers[peer].mtu_probes.take(now)
             {
                 return self.probe(now, id, ip_bytes);
             }
