@@ -265,6 +265,7 @@ impl Link {
         }
         if self.alternate_remote.is_some() {
             std::mem::swap(&mut self.remote, &mut self.alternate_remote);
+            self.sent_packets.mtu.restart();
         }
     }
 
@@ -284,6 +285,7 @@ impl Link {
             let configured = self.config.remote.map(Place::Udp);
             self.alternate_remote = configured.filter(|it| *it != remote).or(self.alternate_remote);
             (self.remote, self.beacon_remote) = (Some(remote), Some(remote));
+            self.sent_packets.mtu.restart();
         }
     }
 
