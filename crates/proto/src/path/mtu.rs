@@ -40,7 +40,7 @@ pub enum MtuState {
     Full,
     /// Larger probes do not arrive.
     Probed,
-    /// Larger packets did arrive, and do not any more.
+    /// Larger packets did arrive, or were the first ones, and do not arrive any more.
     BlackHole,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct PathMtu {
     /// A size that is tried before the likely ones.
     first: Option<usize>,
     probe: Option<Probe>,
-    /// Probes of the present size that were lost.
+    /// Probes of the next size that were lost.
     lost_probes: u8,
     /// When the search begins again after its end.
     search_at: Option<Instant>,
@@ -195,8 +195,12 @@ impl PathMtu {
         if self.search_at.is_some_and(|at| at <= now) {
             self.search();
         }
-        let is_free = self.probe.is_none() && self.search_at.is_none();
-        self.next_size().filter(|_| is_free)
+        let next = self.next_size().filter(|_| self.probe.is_none() && self.search_at.is_none());
+        if next.is_none() && self.probe.is_none() {
+            // A message confirmed the last size to try.
+            self.conclude(now);
+        }
+        next
     }
 
     /// When a search begins again.
@@ -270,7 +274,8 @@ impl PathMtu {
 
     /// Ends the search if nothing is left to try.
     fn conclude(&mut self, now: Instant) {
-        if self.next_size().is_none() && self.size < self.limit {
+        let is_over = self.next_size().is_none() && self.search_at.is_none();
+        if is_over && self.size < self.limit {
             self.search_at = Some(now + SEARCH_AGAIN);
         }
     }
@@ -308,7 +313,7 @@ impl PathMtu {
             Some(it) if is_large => {
                 it.size = it.size.min(size);
                 if number >= it.next_round {
-                    (it.rounds, it.next_round) = (it.rounds + 1, next);
+                    (it.rounds, it.next_round) = (it.rounds.saturating_add(1), next);
                 }
             }
             // Small packets are lost as well.
@@ -541,6 +546,33 @@ mod tests {
             path.mtu.on_lost(number, number + 1, 1500);
         }
         assert_eq!(path.mtu.size, 1500);
+    }
+
+    #[test]
+    fn a_peer_that_acknowledges_only_what_came_before_is_in_an_outage_for_ever() {
+        let mut path = Path::new(1500, 1500);
+        path.probe();
+        for number in 10..1000 {
+            path.mtu.on_lost(number, number + 1, 1500);
+            path.mtu.on_acked(9, 100);
+        }
+        assert_eq!(path.mtu.size, 1500);
+    }
+
+    #[test]
+    fn a_message_that_confirms_the_last_size_ends_the_search() {
+        let mut path = Path::new(1500, 1228);
+        while let Some(size) = path.mtu.due_probe(path.now).filter(|size| *size > BASE) {
+            path.mtu.on_probe_sent(path.number, size);
+            path.mtu.on_probe_lost(path.now);
+        }
+        assert_eq!(path.found(), (BASE, MtuState::Searching));
+        path.send(BASE);
+        assert_eq!(path.mtu.due_probe(path.now), None);
+        assert_eq!(path.found(), (BASE, MtuState::Probed));
+        let again = path.mtu.next_search();
+        path.now = path.now + Duration::from_secs(1);
+        assert_eq!((path.mtu.due_probe(path.now), path.mtu.next_search()), (None, again));
     }
 
     #[test]
