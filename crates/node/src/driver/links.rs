@@ -393,8 +393,7 @@ impl Driver {
                 if let Err(error) = send(socket, transmit) {
                     tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
                     if udp::is_too_large(&error) {
-                        let datagram_bytes = transmit.datagram.len();
-                        self.topics.endpoint.handle_refused(now, id, datagram_bytes);
+                        self.topics.endpoint.handle_refused(now, id, &transmit.datagram);
                     }
                 }
                 socket.in_flight()

@@ -9,7 +9,7 @@ use crate::ids::LinkId;
 use crate::path::mtu::BlackHole;
 use crate::time::Instant;
 use crate::wire::frame::put_padded_ping;
-use crate::wire::packet::SessionHeader;
+use crate::wire::packet::{Packet, SessionHeader, full_number};
 
 impl Endpoint {
     /// A probe of the MTU of a path, after all that is more urgent. A link on which nothing else would
@@ -52,13 +52,14 @@ impl Endpoint {
         link.ping_now |= link.up && link.sent_packets.mtu.probe().is_some();
     }
 
-    /// The kernel refused the last datagram of [`Endpoint::poll_transmit`], of `datagram_bytes` on
-    /// `link`, because its interface sends none of this size (EMSGSIZE). Its messages are sent again
-    /// in smaller packets.
-    pub fn handle_refused(&mut self, now: Instant, link: LinkId, datagram_bytes: usize) {
+    /// The kernel refused a datagram of [`Endpoint::poll_transmit`] on `link`, because its interface
+    /// sends none of this size (EMSGSIZE). Its messages are sent again in smaller packets.
+    pub fn handle_refused(&mut self, now: Instant, link: LinkId, datagram: &[u8]) {
+        let Ok(Packet::Session(header, _)) = Packet::parse(datagram) else { return };
         let state = &mut self.links[link];
-        let ip_bytes = datagram_bytes + state.config.header_bytes;
-        let pieces = state.sent_packets.refuse_last(now, ip_bytes);
+        let ip_bytes = datagram.len() + state.config.header_bytes;
+        let number = full_number(header.number, state.sent_packets.next_number());
+        let pieces = state.sent_packets.refuse(now, number, ip_bytes);
         let peer = state.peer;
         for piece in &pieces {
             self.peers[peer].outbox.unsent(piece);

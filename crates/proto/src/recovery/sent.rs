@@ -503,19 +503,20 @@ impl SentPackets {
         outcome
     }
 
-    /// The kernel did not send the last packet, which has this size, because it is too large. Returns
-    /// its pieces, whose repair is due.
-    pub(crate) fn refuse_last(&mut self, now: Instant, ip_bytes: usize) -> Vec<Piece> {
+    /// The kernel did not send a packet, because it is too large. Returns its pieces, whose repair is
+    /// due.
+    pub(crate) fn refuse(&mut self, now: Instant, number: u64, ip_bytes: usize) -> Vec<Piece> {
         self.mtu.on_refused(now, ip_bytes);
-        let Some(last) = self.packets.back_mut().filter(|it| it.ip_bytes == ip_bytes) else {
+        let index = number.checked_sub(self.first).map(|index| index as usize);
+        let Some(packet) = index.and_then(|index| self.packets.get_mut(index)) else {
             return Vec::new();
         };
-        if last.fate == Fate::Outstanding {
-            last.fate = Fate::Acked;
-            self.outstanding[last.class as usize] -= 1;
-            self.outstanding_bytes -= ip_bytes;
+        if packet.fate == Fate::Outstanding {
+            packet.fate = Fate::Acked;
+            self.outstanding[packet.class as usize] -= 1;
+            self.outstanding_bytes -= packet.ip_bytes;
         }
-        std::mem::take(&mut last.pieces)
+        std::mem::take(&mut packet.pieces)
     }
 
     /// When to call [`Self::on_timer`].

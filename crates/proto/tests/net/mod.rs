@@ -393,7 +393,7 @@ impl Net {
         let ip_bytes = datagram.len() + IP_UDP;
         let state = &mut self.nodes[node];
         if let Some(link) = link.filter(|_| datagram.len() > state.pipe.interface) {
-            state.endpoint.handle_refused(self.now, link, datagram.len());
+            state.endpoint.handle_refused(self.now, link, &datagram);
             let in_flight = state.in_flight.get(&(link, class)).copied().unwrap_or(0);
             return state.endpoint.handle_in_flight(self.now, link, class, in_flight);
         }
