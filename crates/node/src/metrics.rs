@@ -552,7 +552,17 @@ const LINKS: &[Metric<LinkReport>] = &[
         "IP bytes of the budget that are used in the current period",
         Gauge(|l| Some(l.budget.as_ref()?.used_bytes as f64)),
     ),
-    Metric("tautline_link_mtu_bytes", "Maximum datagram payload", Level(|l| l.mtu)),
+    Metric("tautline_link_mtu_bytes", "Largest IP packet that the path carries", Level(|l| l.mtu)),
+    Metric(
+        "tautline_link_black_hole",
+        "1 if larger packets used to arrive and do not any more",
+        Level(|l| u64::from(l.mtu_known_by == "black hole")),
+    ),
+    Metric(
+        "tautline_link_mtu_searching",
+        "1 while probes look for a larger MTU",
+        Level(|l| u64::from(l.mtu_known_by == "searching")),
+    ),
 ];
 
 fn direction(direction: Direction) -> &'static str {

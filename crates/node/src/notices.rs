@@ -137,6 +137,7 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
         | Notice::NotRelayed { name }
         | Notice::UnknownEnd { name }
         | Notice::RelayLoop { name }
+        | Notice::BlackHole { name, .. }
         | Notice::TooLarge { peer: name, .. } => Cause::Peer(name.clone()),
     }
 }
@@ -195,6 +196,12 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
         Notice::RelayLoop { name } => format!(
             "packets for other nodes return through '{name}' repeatedly: the relays in the files \
              (via:) form a loop"
+        ),
+        Notice::BlackHole { name, to, lost, passes } => format!(
+            "IP packets of {lost} bytes to '{name}' at {to} do not arrive, and packets of {passes} \
+             bytes do: a router, tunnel or firewall on the path drops larger ones without a report; \
+             '{here}' sends packets of at most {passes} bytes there and tries larger ones every ten \
+             minutes"
         ),
         Notice::TooLarge { peer, topic, found, allowed } => format!(
             "{topic}: a message of {found} bytes from '{peer}' is larger than the {allowed} \

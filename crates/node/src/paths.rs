@@ -2,7 +2,7 @@
 //! Paths to peers: name resolution and routes, checked periodically on threads of their own,
 //! because both may block and both may change.
 
-use crate::config::{LinkConfig, MAX_DEFAULT_MTU};
+use crate::config::{LinkConfig, MAX_MTU};
 use crate::node::{Inlet, Input};
 use crate::{sys, udp};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -37,8 +37,10 @@ pub(crate) struct Path {
     pub(crate) interface: String,
     /// The interface's index; an interface that returns under its old name has another one.
     pub(crate) index: u32,
-    /// Largest IP packet, in bytes.
+    /// Largest IP packet that the interface or the configuration allows, in bytes.
     pub(crate) mtu: usize,
+    /// Whether that is the configured size.
+    pub(crate) mtu_is_configured: bool,
 }
 
 /// Finds the current path of packets to `remote`.
@@ -59,10 +61,12 @@ pub(crate) fn route(
         Some(name) => name.to_owned(),
         None => interface_of(local, zone(remote))?,
     };
-    let route_mtu = sys::path_mtu(probe.as_fd(), remote.is_ipv6())?;
-    let mtu = route_mtu.min(mtu.unwrap_or(MAX_DEFAULT_MTU).into());
+    // That of the route follows ICMP, which anybody can forge.
+    let interface_mtu = sys::interface_mtu(probe.as_fd(), &interface)?.min(MAX_MTU.into());
+    let configured = mtu.map(usize::from).filter(|mtu| *mtu < interface_mtu);
+    let (mtu, mtu_is_configured) = (configured.unwrap_or(interface_mtu), configured.is_some());
     let index = rustix::net::netdevice::name_to_index(&probe, &interface)?;
-    Ok(Path { remote, local, interface, index, mtu })
+    Ok(Path { remote, local, interface, index, mtu, mtu_is_configured })
 }
 
 /// Returns the index of the interface of a link-local address (`fe80::1%wlan0`).
@@ -278,9 +282,10 @@ mod tests {
     #[test]
     fn the_way_to_this_machine_is_the_loopback_interface() {
         let path = route("127.0.0.1:18470".parse().unwrap(), None, None).unwrap();
-        assert_eq!((path.interface.as_str(), path.mtu), ("lo", usize::from(MAX_DEFAULT_MTU)));
+        assert_eq!((path.interface.as_str(), path.mtu), ("lo", usize::from(MAX_MTU)));
+        assert!(!path.mtu_is_configured);
         let path = route("127.0.0.1:18470".parse().unwrap(), Some("lo"), Some(700)).unwrap();
-        assert_eq!(path.mtu, 700);
+        assert_eq!((path.mtu, path.mtu_is_configured), (700, true));
     }
 
     fn watch(host: &str) -> Watch {

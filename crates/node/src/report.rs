@@ -11,14 +11,14 @@ use crate::status::{
     UncheckedReport, WaitingReport,
 };
 use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Unchecked, Waiting};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops};
 use tautline_proto::{
-    ClockView, Endpoint, Instant, LinkId, LinkUse, LinkView, PeerId, Place, RadioId,
+    ClockView, Endpoint, Instant, LinkId, LinkUse, LinkView, MtuState, PeerId, Place, RadioId,
 };
 
 /// Kind of the gateway of a node without middleware.
@@ -31,6 +31,8 @@ pub(crate) struct Reporter {
     is_secure: bool,
     listen: String,
     radio_names: BTreeMap<RadioId, String>,
+    /// Links whose largest packet the file limits, and not their interface.
+    limited_mtus: BTreeSet<LinkId>,
     budgets: BudgetReports,
     plan: Vec<PlanReport>,
 }
@@ -57,6 +59,7 @@ impl Reporter {
             is_secure: config.security != Security::None,
             listen: listen.to_string(),
             radio_names: BTreeMap::new(),
+            limited_mtus: BTreeSet::new(),
             budgets: BudgetReports::new(),
             plan: Vec::new(),
         }
@@ -65,6 +68,15 @@ impl Reporter {
     /// Sets the state of the links' budgets.
     pub(crate) fn set_budgets(&mut self, budgets: BudgetReports) {
         self.budgets = budgets;
+    }
+
+    /// Sets whether the file limits the size of a link's packets more than the interface does.
+    pub(crate) fn limit_mtu(&mut self, link: LinkId, by_file: bool) {
+        if by_file {
+            self.limited_mtus.insert(link);
+        } else {
+            self.limited_mtus.remove(&link);
+        }
     }
 
     /// Sets the comparison with what the file plans.
@@ -183,7 +195,16 @@ impl Reporter {
             up: view.up,
             available_bps: view.available_bps.filter(|_| view.up),
             paced_by: view.signal.into(),
-            mtu: view.datagram_bytes as u64,
+            mtu: view.mtu as u64,
+            mtu_known_by: match view.mtu_state {
+                _ if matches!(view.remote, Some(Place::Relay { .. })) => "relay",
+                MtuState::Searching => "searching",
+                MtuState::Full if self.limited_mtus.contains(&id) => "configured",
+                MtuState::Full => "interface",
+                MtuState::Probed => "probed",
+                MtuState::BlackHole => "black hole",
+            }
+            .into(),
             rtt_ms: view.rtt.map(millis),
             sent_packets: stats.sent_packets,
             acked_packets: stats.acked_packets,

@@ -344,8 +344,13 @@ pub struct LinkReport {
     /// The signal that held packets back last: that of the radio (`back-pressure`, `rate`,
     /// `relay`), or `reports` of the peer if the bottleneck is further away.
     pub paced_by: String,
-    /// Largest datagram payload.
+    /// Largest IP packet in bytes that the path is known to carry; through a relay, the largest packet.
     pub mtu: u64,
+    /// How it is known: `searching` (probes look for a larger one), `interface` or `configured` (all that
+    /// these allow passes), `probed` (larger ones do not arrive), `black hole` (larger ones used to
+    /// arrive), or `relay`.
+    #[serde(default)]
+    pub mtu_known_by: String,
     /// Smoothed round-trip time in milliseconds.
     pub rtt_ms: Option<f64>,
     /// Packets sent.

@@ -36,11 +36,20 @@ pub(crate) fn report_traffic_classes(socket: BorrowedFd<'_>, ipv6: bool) -> io::
 }
 
 fn switch_on(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
-    let on: libc::c_int = 1;
+    set_option(socket, level, name, 1)
+}
+
+fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel reads one int.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), len) };
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len)
+    };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -107,37 +116,47 @@ fn since_1970(time: libc::timespec) -> Option<Duration> {
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// Returns the MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).
-pub(crate) fn path_mtu(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<usize> {
-    let (level, name) =
-        if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
-    let mut mtu: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, one int.
-    let result = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &raw mut len)
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(usize::try_from(mtu).unwrap_or(0))
-}
-
-/// Whether an interface is up, supports multicast and is no loopback; `socket` can be any socket
-/// (SIOCGIFFLAGS, `man 7 netdevice`).
-pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Result<bool> {
-    let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: 0 };
+/// Asks the kernel about an interface; `socket` can be any socket (`man 7 netdevice`).
+fn ask_interface(
+    socket: BorrowedFd<'_>,
+    interface: &str,
+    question: libc::Ioctl,
+) -> io::Result<libc::__c_anonymous_ifr_ifru> {
+    let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 };
     let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
     // The last byte stays zero.
     let name = request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1);
     name.zip(interface.bytes()).for_each(|(to, byte)| *to = byte as libc::c_char);
-    // SAFETY: the kernel reads one ifreq and writes its flags.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: the kernel reads one ifreq and writes its answer.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(request.ifr_ifru) }
+}
+
+/// Returns the MTU of an interface, in bytes (SIOCGIFMTU).
+pub(crate) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
+    let answer = ask_interface(socket, interface, libc::SIOCGIFMTU)?;
     // SAFETY: the call has written this member.
-    let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+    Ok(usize::try_from(unsafe { answer.ifru_mtu }).unwrap_or(0))
+}
+
+/// Makes the kernel send packets up to the interface's MTU with "don't fragment", and refuse larger ones
+/// (EMSGSIZE), whatever ICMP reports (IP_MTU_DISCOVER, `man 7 ip`; IPV6_MTU_DISCOVER). A socket of IPv6
+/// that sends IPv4 as well needs both.
+pub(crate) fn never_fragment(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
+    if ipv6 {
+        let probe = libc::IPV6_PMTUDISC_PROBE;
+        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, probe)?;
+        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
+    }
+    set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+}
+
+/// Whether an interface is up, supports multicast and is no loopback; `socket` can be any socket
+/// (SIOCGIFFLAGS).
+pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Result<bool> {
+    let answer = ask_interface(socket, interface, libc::SIOCGIFFLAGS)?;
+    // SAFETY: the call has written this member.
+    let flags = libc::c_int::from(unsafe { answer.ifru_flags });
     let wanted = libc::IFF_UP | libc::IFF_MULTICAST;
     Ok(flags & (wanted | libc::IFF_LOOPBACK) == wanted)
 }

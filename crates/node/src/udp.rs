@@ -30,6 +30,11 @@ const MAX_WAITED: Duration = Duration::from_millis(10);
 /// Largest UDP payload.
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
 
+/// Whether the kernel refused a datagram because the interface sends none of its size.
+pub(crate) fn is_too_large(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
+}
+
 fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
     if local.is_ipv6() {
@@ -49,6 +54,7 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<So
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
+    sys::never_fragment(socket.as_fd(), local.is_ipv6())?;
     // Best effort: without it, datagrams seem to arrive when they are read.
     let _ = sys::stamp_arrivals(socket.as_fd());
     // Best effort: without it, every datagram counts as one without ECN.
@@ -168,8 +174,10 @@ impl LinkSocket {
         }
         let before = self.charged()?;
         match self.socket.send(datagram) {
-            // The error is of an earlier packet that was refused; this one was not sent yet.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            // ICMP reported the error of an earlier packet; this one was not sent yet.
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionRefused || is_too_large(&error) =>
+            {
                 self.socket.send(datagram)?;
             }
             result => drop(result?),

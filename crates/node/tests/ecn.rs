@@ -91,6 +91,11 @@ impl World {
     }
 }
 
+/// Packets that did not arrive: on a busy machine, some acknowledgements are late.
+fn lost(link: &LinkReport) -> u64 {
+    link.lost_packets - link.late_packets
+}
+
 fn nft(inside: &Enclosure, command: &str) {
     let done = inside.command("nft").args(command.split(' ')).output().expect("nft");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -106,11 +111,11 @@ fn a_policer_that_marks_loses_nothing_and_its_rate_is_kept() {
         let before = world.link();
         let rate = world.publish(Duration::from_secs(10));
         let after = world.link();
-        (rate, after.lost_packets - before.lost_packets, after)
+        (rate, lost(&after) - lost(&before), after)
     });
     println!("{measured:#?}");
-    let [(_, lost, dropped), (rate, lost_of_marked, marked)] = &measured;
-    assert!(*lost > 0 && dropped.marked_packets == 0, "{lost}");
+    let [(_, lost_of_dropped, dropped), (rate, lost_of_marked, marked)] = &measured;
+    assert!(*lost_of_dropped > 0 && dropped.marked_packets == 0, "{lost_of_dropped}");
     assert_eq!((marked.ecn.as_str(), *lost_of_marked), ("on", 0));
     assert!(marked.marked_packets > 0);
     assert!((0.8 * RATE..1.02 * RATE).contains(rate), "{rate}");

@@ -158,7 +158,7 @@ fn a_message_is_striped_over_links_of_different_mtus_and_survives_the_loss_of_ei
     let nodes = world.start(&two_links(2, ""), &two_links(1, ""), &lines);
     let robot = &nodes[0];
     wait_for_links(robot, &["wifi", "lte"]);
-    assert_eq!(["wifi", "lte"].map(|it| link(robot, it).mtu), [1472, 672]);
+    assert_eq!(["wifi", "lte"].map(|it| link(robot, it).mtu), [1500, 700]);
     robot.offer(IMAGE);
     let both = publish_and_wait(robot, IMAGE, 10, 100_000);
     let [first, second] = ["wifi", "lte"].map(|it| carried(&both, it));

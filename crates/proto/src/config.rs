@@ -107,13 +107,21 @@ impl Default for RadioConfig {
 pub struct LinkConfig {
     /// The peer's address; `None` until the peer initiates a handshake.
     pub remote: Option<SocketAddr>,
-    /// Largest datagram payload, in bytes.
+    /// Largest datagram payload that the interface sends, in bytes. Probes find out whether the path
+    /// carries it.
     pub datagram_bytes: usize,
     /// Bytes that IP and UDP add to each datagram.
     pub header_bytes: usize,
     /// It costs money: it carries messages only while no other link can, unless their topic names
     /// it.
     pub metered: bool,
+}
+
+impl LinkConfig {
+    /// Largest IP packet that the interface sends, in bytes.
+    pub(crate) fn ip_bytes(&self) -> usize {
+        self.datagram_bytes + self.header_bytes
+    }
 }
 
 /// Configuration of a channel to one peer.

@@ -81,6 +81,7 @@ pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};
 pub use ids::{ChannelId, LinkId, PeerId, RadioId};
+pub use path::mtu::MtuState;
 pub use path::policy::{LinkPolicy, LinkSet, LinkUse, SWITCH_MARGIN};
 pub use time::{Duration, Instant};
 pub use wire::control::{DeliveryOrder, OfferedQos, OfferedTopic, Role};

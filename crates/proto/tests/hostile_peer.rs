@@ -47,6 +47,8 @@ impl Liar {
             metered: false,
         };
         net.nodes[node].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
+        // Packets to another liar leave the kernel.
+        net.run(10 * MS);
         let mut liar =
             Self { name, node, from, peer, session: 0, sealer: None, packet: 0, control: 0 };
         assert!(liar.call(net, 1), "the handshake succeeds");

@@ -12,10 +12,11 @@ use tautline_proto::{ChannelConfig, ChannelId, PeerId};
 const P: PeerId = PeerId(0);
 const MAP_BYTES: usize = 4_000_000;
 const MAP: u32 = 1;
+const MAP_PRIORITY: u8 = 10;
 
 /// A latched map: its last message is kept, and it has no lifespan.
 fn map_channel() -> ChannelConfig {
-    let mut map = topic("/map", 10);
+    let mut map = topic("/map", MAP_PRIORITY);
     map.keep_last = 1;
     channel(map)
 }
@@ -173,7 +174,7 @@ fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
     let scan = net.open(0, P, channel(topic("/scan", 200)));
     let map = net.open(0, P, map_channel());
     // The peer acknowledges all but the fragments of the map.
-    net.nodes[0].pipe.longest = 1200;
+    net.nodes[0].pipe.lost_priority = Some(MAP_PRIORITY);
     net.send(0, P, map, payload(MAP, MAP_BYTES));
     let mut repairs = Vec::new();
     for n in 0..6000 {

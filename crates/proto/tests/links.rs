@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use tautline_proto::{
     Arrival, ChannelConfig, ChannelId, Config, DeliveryOrder, Duration, Endpoint, Event,
     HEARTBEAT_BYTES_PER_SECOND, Instant, LinkConfig, LinkId, LinkPolicy, LinkUse,
-    METERED_HEARTBEAT_BYTES_PER_SECOND, Message, OfferedTopic, PeerId, RadioConfig, RadioId,
-    SecretKey,
+    METERED_HEARTBEAT_BYTES_PER_SECOND, Message, MtuState, OfferedTopic, PeerId, RadioConfig,
+    RadioId, SecretKey,
 };
 
 const PEER: PeerId = PeerId(0);
@@ -375,6 +375,17 @@ fn an_idle_metered_link_uses_the_documented_bytes() {
         assert!(error <= 2 + documented / 20, "{ends:?}: {per_second} of {documented}");
         assert_eq!(joined.downs, []);
     }
+}
+
+#[test]
+fn an_idle_metered_link_is_not_probed_for_its_mtu() {
+    let mut joined = metered_at([true, true]);
+    let known = |joined: &Joined, link| joined.nodes[0].link(link).mtu_state;
+    assert_eq!(known(&joined, LinkId(0)), MtuState::Full);
+    assert_eq!(known(&joined, LTE), MtuState::Searching);
+    joined.cut[0] = true;
+    joined.run(2000);
+    assert_eq!(known(&joined, LTE), MtuState::Full, "it may carry messages now");
 }
 
 #[test]

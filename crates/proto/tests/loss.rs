@@ -7,7 +7,7 @@ use net::*;
 use std::collections::HashSet;
 use std::time::Duration;
 use tautline_proto::stats::DropReason;
-use tautline_proto::{ChannelConfig, Config, Event, OfferedTopic, PeerId};
+use tautline_proto::{ChannelConfig, Config, Event, MIN_DATAGRAM, OfferedTopic, PeerId};
 
 const P: PeerId = PeerId(0);
 
@@ -263,7 +263,8 @@ fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
 #[test]
 fn repairs_of_a_definition_become_rare_while_none_arrives() {
     let mut net = Net::pair(5, &Pipe::of(6_000_000));
-    net.nodes[0].pipe.longest = 1000;
+    // Not even packets of the least size pass.
+    net.nodes[0].pipe.longest = MIN_DATAGRAM - 10;
     let mut config = channel(topic("/scan", 200));
     config.topic.type_name = "unknown/Type".into();
     config.definition = "x".repeat(60_000).into();
@@ -272,7 +273,10 @@ fn repairs_of_a_definition_become_rare_while_none_arrives() {
     let before = net.nodes[0].sent.len();
     net.run(MS * 1000);
     let full = |net: &Net| {
-        net.nodes[0].sent[before..].iter().filter(|it| it.datagram.len() > 1000).count()
+        net.nodes[0].sent[before..]
+            .iter()
+            .filter(|it| it.datagram.len() >= MIN_DATAGRAM - 10)
+            .count()
     };
     let repairs = full(&net);
     assert!((1..50).contains(&repairs), "{repairs} repairs on a link for 500 packets");

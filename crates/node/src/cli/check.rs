@@ -12,8 +12,8 @@ use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::kind::pacing_word;
 use tautline_node::config::{
-    self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU,
-    PeerConfig, Ros2Config, Security, Surroundings, WatchdogConfig,
+    self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_MTU, PeerConfig,
+    Ros2Config, Security, Surroundings, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
 use tautline_proto::{Marking, PublicKey, Rate};
@@ -247,7 +247,8 @@ fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
     let mut rows: Vec<_> = peer.links.iter().map(link_row).collect();
     rows.extend(peer.via.iter().map(|via| other(format!("via {via}"))));
     if peer.is_caller() {
-        rows.push(other("it initiates the handshake".into()));
+        let [name, _, interface, _, names] = other(String::new());
+        rows.push([name, "it initiates the handshake".into(), interface, mtu(peer.mtu), names]);
     }
     (rows[0][0], rows[0][4]) = (peer.name.clone(), names(peer));
     rows
@@ -255,14 +256,17 @@ fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
 
 fn link_row(link: &LinkConfig) -> [String; 5] {
     let interface = link.interface.clone().unwrap_or("any".into());
-    let default_mtu = || format!("of the interface, at most {MAX_DEFAULT_MTU} bytes");
-    let mtu = link.mtu.map_or_else(default_mtu, |mtu| format!("{mtu} bytes"));
     let metered = match link.budget {
         Some(budget) => format!(", budget {budget}"),
         None if link.metered => ", metered".into(),
         None => String::new(),
     };
-    [String::new(), address(link) + &metered, interface, mtu, String::new()]
+    [String::new(), address(link) + &metered, interface, mtu(link.mtu), String::new()]
+}
+
+fn mtu(configured: Option<u16>) -> String {
+    let default = || format!("of the interface, at most {MAX_MTU} bytes");
+    configured.map_or_else(default, |mtu| format!("at most {mtu} bytes"))
 }
 
 fn address(link: &LinkConfig) -> String {
@@ -463,6 +467,7 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
     json!({
         "name": peer.name,
         "links": links,
+        "mtu": peer.mtu,
         "prefix": peer.names.prefix,
         "remap": peer.names.remap,
         "accept": accept,

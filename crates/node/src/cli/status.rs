@@ -77,8 +77,8 @@ pub fn in_words(status: &Status) -> String {
     let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
     section(&mut text, "Radios", header, status.radios.iter().map(radio));
     let header = [
-        "PEER", "LINK", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "CAN SEND", "PACED BY",
-        "SENT", "RECEIVED", "REPAIRS", "TWICE",
+        "PEER", "LINK", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "MTU", "CAN SEND",
+        "PACED BY", "SENT", "RECEIVED", "REPAIRS", "TWICE",
     ];
     section(&mut text, "Links", header, status.links.iter().map(link));
     text.push_str(&budgets(&status.links));
@@ -289,7 +289,7 @@ fn planned(it: &PlanReport) -> [String; 6] {
     ]
 }
 
-fn link(link: &LinkReport) -> [String; 13] {
+fn link(link: &LinkReport) -> [String; 14] {
     let lost = link.lost_packets.saturating_sub(link.late_packets);
     let outcomes = link.acked_packets + lost;
     let loss = (outcomes > 0).then(|| lost as f64 / outcomes as f64);
@@ -301,6 +301,7 @@ fn link(link: &LinkReport) -> [String; 13] {
         link_state(link.up, link.stalled, link.silent).into(),
         milliseconds(link.rtt_ms),
         percent(loss),
+        mtu(link),
         whole_bit_rate(link.available_bps),
         link.paced_by.clone(),
         bytes(link.sent_bytes as f64),
@@ -308,4 +309,13 @@ fn link(link: &LinkReport) -> [String; 13] {
         bytes(link.repair_bytes as f64),
         short(link.duplicate_packets as f64),
     ]
+}
+
+/// Formats the MTU of the path; with a word if it is not what the interface or the file allows.
+fn mtu(link: &LinkReport) -> String {
+    match link.mtu_known_by.as_str() {
+        _ if !link.up => UNKNOWN.into(),
+        "interface" | "configured" | "relay" | "" => link.mtu.to_string(),
+        known_by => format!("{} {known_by}", link.mtu),
+    }
 }

@@ -259,6 +259,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
     Some(PeerConfig {
         name: named.text.clone(),
         key,
+        mtu: section.number("mtu").filter(|_| links.is_empty()),
         links,
         names: names(section),
         via: section.all("via"),

@@ -202,9 +202,12 @@ impl Findings {
         for peer in file.named("peers") {
             let given = |key| peer.section.single(key).is_some();
             let has_links = !peer.section.sections("links").is_empty();
+            let is_caller = !has_links && peer.section.list("via").is_empty();
             for key in ["address", "interface", "mtu"].into_iter().filter(|key| given(key)) {
                 let (found, allowed) = match (has_links, given("address")) {
                     (true, _) => ("together with 'links'", "in each of the links, or no 'links'"),
+                    // The address from which the peer initiates the handshake has a path as well.
+                    (false, false) if key == "mtu" && is_caller => continue,
                     (false, false) => ("without 'address'", "together with 'address'"),
                     (false, true) => continue,
                 };

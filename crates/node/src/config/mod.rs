@@ -328,6 +328,8 @@ pub struct PeerConfig {
     pub key: PublicKey,
     /// Paths to the peer. If empty, the peer initiates the handshake, or relays lead to it.
     pub links: Vec<LinkConfig>,
+    /// Largest IP packet to a peer that initiates the handshake; `None` as in [`LinkConfig`].
+    pub mtu: Option<u16>,
     /// Relays that lead to the peer.
     pub via: Vec<String>,
     /// Whether this node relays the peer's packets.
@@ -377,7 +379,7 @@ pub struct LinkConfig {
     pub port: u16,
     /// Outgoing interface; `None` leaves the choice to the routing table.
     pub interface: Option<String>,
-    /// IP packet size; `None` means the interface's MTU, at most [`MAX_DEFAULT_MTU`].
+    /// Largest IP packet; `None` means the interface's MTU, at most [`MAX_MTU`].
     pub mtu: Option<u16>,
     /// Whether it costs money.
     pub metered: bool,
@@ -385,8 +387,8 @@ pub struct LinkConfig {
     pub budget: Option<Budget>,
 }
 
-/// Default packet size for interfaces with a larger MTU (loopback).
-pub const MAX_DEFAULT_MTU: u16 = 1500;
+/// Largest IP packet on interfaces with a larger MTU (loopback), in bytes: a usual jumbo frame.
+pub const MAX_MTU: u16 = 9000;
 
 /// Limits and budgets.
 #[derive(Debug, Clone, PartialEq)]

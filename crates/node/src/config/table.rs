@@ -285,9 +285,9 @@ const INTERFACE: Setting = key("interface", Kind::Interface, Absent("by the rout
     .doc("Interface that sends the packets.");
 
 const MTU: Setting =
-    key("mtu", Kind::Whole(256, 9000), Absent("the MTU of the interface, at most 1500"))
+    key("mtu", Kind::Whole(256, 9000), Absent("the MTU of the interface, at most 9000"))
         .example("1400")
-        .doc("Maximum size of an IP packet in bytes.");
+        .doc("Upper limit of the size of an IP packet in bytes. The daemon finds out what the path carries below this limit; see [links](../how-to/links.md#packet-size).");
 
 const LINKS: &[Setting] = &[
     key("address", Kind::Endpoint, Required).example("10.0.0.3").doc(ADDRESS),

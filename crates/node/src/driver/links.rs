@@ -86,6 +86,12 @@ impl Link {
         self.socket_of(transmit.class).map_or(Ok(()), |socket| send(socket, transmit))
     }
 
+    /// Finds the current path to the address from which the peer initiated the handshake.
+    fn route(&self, remote: SocketAddr) -> io::Result<Path> {
+        let mtu = self.entry.as_ref().and_then(FileEntry::mtu_back);
+        paths::route(remote, self.device.as_deref(), mtu)
+    }
+
     fn socket_of(&mut self, class: Class) -> Option<&mut LinkSocket> {
         self.sockets.iter_mut().find(|it| it.class == class).map(|it| &mut it.socket)
     }
@@ -267,6 +273,11 @@ impl Driver {
             let text = format!("{} by {}: {error}", path.remote, path.interface);
             return self.link_notice(index, &text);
         }
+        self.use_path(index, path);
+    }
+
+    fn use_path(&mut self, index: usize, path: Path) {
+        self.reporter.limit_mtu(self.links[index].id, path.mtu_is_configured);
         self.links[index].path = Some(path);
         self.connect(index);
     }
@@ -312,8 +323,7 @@ impl Driver {
         for index in 0..self.links.len() {
             let link = &self.links[index];
             let Some(path) = link.path.clone().filter(|_| link.follows_initiator) else { continue };
-            let found = paths::route(path.remote, link.device.as_deref(), None);
-            if found.is_ok_and(|now| (now.local, now.index) != (path.local, path.index)) {
+            if link.route(path.remote).is_ok_and(|now| now != path) {
                 self.links[index].path = None;
                 self.follow_initiator(index, path.remote);
                 let (now, id) = (self.now(), self.links[index].id);
@@ -331,7 +341,7 @@ impl Driver {
         }
         (link.path, link.sockets) = (None, Vec::new());
         let id = link.id;
-        let found = paths::route(remote, link.device.as_deref(), None);
+        let found = link.route(remote);
         let fits = found.map_err(|error| error.to_string()).and_then(|path| {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
@@ -340,10 +350,7 @@ impl Driver {
             set.map(|()| path).map_err(|error| error.to_string())
         });
         match fits {
-            Ok(path) => {
-                self.links[index].path = Some(path);
-                self.connect(index);
-            }
+            Ok(path) => self.use_path(index, path),
             Err(error) => {
                 self.link_notice(index, &format!("{remote}: no route to this address: {error}"));
             }
@@ -385,6 +392,9 @@ impl Driver {
             Some(socket) => {
                 if let Err(error) = send(socket, transmit) {
                     tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
+                    if udp::is_too_large(&error) {
+                        self.topics.endpoint.handle_refused(now, id, &transmit.datagram);
+                    }
                 }
                 socket.in_flight()
             }

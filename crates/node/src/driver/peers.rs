@@ -17,12 +17,20 @@ pub(super) enum FileEntry {
     /// A link with an address.
     To(config::LinkConfig),
     /// A link to the address from which the peer initiates the handshake.
-    Back,
+    Back {
+        /// Largest IP packet, if the file limits it.
+        mtu: Option<u16>,
+    },
     /// A link through a relay.
     Via(PeerId),
 }
 
 impl FileEntry {
+    /// The largest IP packet of a link without an address, if the file limits it.
+    pub(super) fn mtu_back(&self) -> Option<u16> {
+        if let Self::Back { mtu } = self { *mtu } else { None }
+    }
+
     /// Whether the link costs money.
     pub(super) fn is_metered(&self) -> bool {
         matches!(self, Self::To(config) if config.metered)
@@ -123,7 +131,7 @@ impl Driver {
     fn entries(&self, peer: &PeerConfig) -> Vec<FileEntry> {
         let mut entries: Vec<FileEntry> = peer.links.iter().cloned().map(FileEntry::To).collect();
         if peer.is_caller() {
-            entries.push(FileEntry::Back);
+            entries.push(FileEntry::Back { mtu: peer.mtu });
         }
         // The file has been checked: all relays exist.
         let endpoint = &self.topics.endpoint;
@@ -179,7 +187,7 @@ impl Driver {
         let id = match entry {
             FileEntry::Via(hop) => self.topics.endpoint.add_relayed_link(now, peer, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
-            FileEntry::To(_) | FileEntry::Back => {
+            FileEntry::To(_) | FileEntry::Back { .. } => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let metered = entry.is_metered();
                 let link =
@@ -192,7 +200,7 @@ impl Driver {
             self.next_watch += 1;
             (link.watch, link.device) = (Some(self.next_watch), config.interface.clone());
         }
-        link.follows_initiator = *entry == FileEntry::Back;
+        link.follows_initiator = matches!(entry, FileEntry::Back { .. });
         let index = id.0 as usize;
         if index == self.links.len() {
             self.links.push(link);

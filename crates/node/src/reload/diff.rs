@@ -292,6 +292,7 @@ fn peer_keys(peer: &PeerConfig) -> Described {
     vec![
         ("name", peer.name.clone()),
         ("links", list(peer.links.iter().map(link))),
+        ("mtu", or_none(peer.mtu)),
         ("via", list(peer.via.clone())),
         ("relay", peer.relay.to_string()),
         ("prefix", if names.prefix.is_empty() { "none".into() } else { names.prefix.clone() }),

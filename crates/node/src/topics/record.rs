@@ -57,6 +57,7 @@ impl Topics {
             Notice::NotRelayed { .. }
             | Notice::UnknownEnd { .. }
             | Notice::RelayLoop { .. }
+            | Notice::BlackHole { .. }
             | Notice::TooLarge { .. } => return,
         };
         let event = Event::HandshakeRefused {

@@ -248,6 +248,17 @@ pub enum Notice {
         /// The name of the neighbour that sent them.
         name: String,
     },
+    /// Large packets on a link do not arrive, and smaller ones do.
+    BlackHole {
+        /// The name of the peer.
+        name: String,
+        /// The address to which the link leads.
+        to: Place,
+        /// The size of IP packets that do not arrive, in bytes.
+        lost: usize,
+        /// The size that passes.
+        passes: usize,
+    },
     /// A message was larger than this node allows.
     TooLarge {
         /// The name of its sender.

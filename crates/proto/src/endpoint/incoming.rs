@@ -161,6 +161,7 @@ impl Endpoint {
                 Timer::Path(link) => self.on_path_timer(link),
                 Timer::Rekey(peer) => self.on_rekey_timer(now, peer),
                 Timer::Ping(link) => self.links[link].ping_now = true,
+                Timer::Probe(link) => self.on_probe_timer(link),
                 Timer::Silent(link) => self.on_silent_timer(now, link),
                 Timer::Loss(link) => {
                     let outcome = self.links[link].sent_packets.on_timer(now);
@@ -408,6 +409,7 @@ impl Endpoint {
         }
         let link = &mut self.links[id];
         link.up = true;
+        link.sent_packets.mtu.on_up();
         link.confirm_address();
         link.last_eliciting = now;
         let peer = link.peer;
@@ -556,6 +558,7 @@ impl Endpoint {
                 link.count_losses(&outcome, false);
                 link.report_to_controller(now, clock, ack, &outcome);
                 self.apply_outcome(now, id, outcome);
+                self.follow_path_mtu(id);
                 self.report_available_rate(now, id);
             }
             Err(()) => self.refused.add(RefusedPacket::Malformed),

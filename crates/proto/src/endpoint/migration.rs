@@ -139,7 +139,7 @@ impl Endpoint {
         if moved {
             // Packets in flight to the old address will hardly arrive.
             self.mark_all_lost(now, id);
-            self.links[id].sent_packets.test_ecn();
+            self.links[id].forget_path();
             self.emit(Event::LinkMoved { link: id, to: remote });
         }
     }

@@ -10,6 +10,7 @@ mod headroom;
 mod heartbeat;
 pub(crate) mod incoming;
 mod migration;
+mod mtu;
 pub(crate) mod peer;
 pub(crate) mod relay;
 pub(crate) mod removal;
@@ -90,6 +91,7 @@ pub(crate) enum Timer {
     Ping(LinkId),
     Silent(LinkId),
     Loss(LinkId),
+    Probe(LinkId),
     Stall(LinkId),
     Ack(PeerId, u8),
     Expiry(PeerId),
@@ -257,10 +259,10 @@ impl Endpoint {
         // An unchanged configured address is older than one from which the peer sent.
         if self.links[id].config.remote != config.remote {
             self.links[id].remote = config.remote.map(Place::Udp);
-            self.links[id].sent_packets.test_ecn();
+            self.links[id].forget_path();
             self.forget_learned_address(id);
         }
-        self.links[id].config = config;
+        self.links[id].set_config(config);
         self.announce_move(now, id);
         Ok(())
     }
@@ -276,7 +278,7 @@ impl Endpoint {
     }
 
     /// Changes the radio by which a link reaches an address that it learned from the peer, and the
-    /// size of its datagrams.
+    /// largest size of its datagrams.
     pub fn set_link_route(
         &mut self,
         id: LinkId,
@@ -287,7 +289,7 @@ impl Endpoint {
         check_datagram(datagram_bytes)?;
         self.set_link_radio(id, radio);
         let link = &mut self.links[id];
-        (link.config.datagram_bytes, link.config.header_bytes) = (datagram_bytes, header_bytes);
+        link.set_config(LinkConfig { datagram_bytes, header_bytes, ..link.config.clone() });
         Ok(())
     }
 
@@ -296,6 +298,7 @@ impl Endpoint {
         let link = &mut self.links[id];
         if std::mem::replace(&mut link.radio, radio) != radio {
             self.set_controller(id);
+            self.links[id].sent_packets.mtu.restart();
         }
     }
 
@@ -561,9 +564,9 @@ impl Endpoint {
     }
 
     /// State of a link.
-    pub fn link(&self, link: LinkId) -> LinkView<'_> {
-        let (available_bps, signal) = self.available_rate(self.clock_now, link);
-        let link = &self.links[link];
+    pub fn link(&self, id: LinkId) -> LinkView<'_> {
+        let (available_bps, signal) = self.available_rate(self.clock_now, id);
+        let link = &self.links[id];
         LinkView {
             peer: link.peer,
             number: link.number,
@@ -574,7 +577,8 @@ impl Endpoint {
             stalled: link.stalled,
             metered: link.config.metered,
             spent: link.is_spent(),
-            datagram_bytes: link.config.datagram_bytes,
+            mtu: self.datagram_bytes(id) + link.config.header_bytes,
+            mtu_state: link.sent_packets.mtu.state(),
             loss: link.loss,
             rtt: link.sent_packets.rtt().smoothed(),
             rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),

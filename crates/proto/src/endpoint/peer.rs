@@ -57,6 +57,8 @@ pub(crate) struct Peer {
     pub(crate) control_first: Bucket,
     /// Limit of challenges of the peer that are echoed.
     pub(crate) echoes: Bucket,
+    /// Limit of probes of path MTUs to the peer.
+    pub(crate) mtu_probes: Bucket,
 }
 
 impl Peer {
@@ -90,6 +92,7 @@ impl Peer {
             control: Bucket::new(limits::CONTROL_MESSAGES),
             control_first: Bucket::new(limits::CONTROL_FIRST),
             echoes: Bucket::new(limits::ECHOES),
+            mtu_probes: Bucket::new(limits::MTU_PROBES),
         }
     }
 

@@ -164,8 +164,8 @@ impl Endpoint {
     /// Largest datagram of a link; through a relay, one that fits a packet to the relay.
     pub(crate) fn datagram_bytes(&self, id: LinkId) -> usize {
         let link = &self.links[id];
-        let Some(hop) = link.via else { return link.config.datagram_bytes };
-        let direct = self.direct_links(hop).map(|link| link.config.datagram_bytes);
+        let Some(hop) = link.via else { return link.sent_packets.mtu.datagram_bytes() };
+        let direct = self.direct_links(hop).map(|link| link.sent_packets.mtu.datagram_bytes());
         direct.min().unwrap_or(MIN_DATAGRAM).saturating_sub(HOP_BYTES).max(MIN_DATAGRAM)
     }
 }

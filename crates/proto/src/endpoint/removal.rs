@@ -114,6 +114,7 @@ impl Endpoint {
         let timers = [Timer::Reconnect, Timer::Path, Timer::Ping, Timer::Silent, Timer::Loss];
         timers.into_iter().for_each(|timer| self.timers.set(timer(id), None));
         self.timers.set(Timer::Stall(id), None);
+        self.timers.set(Timer::Probe(id), None);
         let link = &mut self.links[id];
         let (peer, radio, relayed) = (link.peer, link.radio, link.via.is_some());
         let config = LinkConfig { remote: None, ..link.config.clone() };

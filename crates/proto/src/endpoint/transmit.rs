@@ -79,7 +79,8 @@ impl Endpoint {
                 .or_else(|| self.poll_challenge(now))
                 .or_else(|| self.poll_reports(now))
                 .or_else(|| self.poll_backlog_report(now))
-                .or_else(|| self.poll_data(now));
+                .or_else(|| self.poll_data(now))
+                .or_else(|| self.poll_probe(now));
             // A packet handed to a relay is in the queue for it, and may be sent at once.
             if transmit.is_some() || !std::mem::take(&mut self.relay_pending) {
                 return transmit;
@@ -244,7 +245,7 @@ impl Endpoint {
     }
 
     /// Starts a packet with header and clock.
-    fn start_header(&self, now: Instant, id: LinkId) -> Option<PacketBuilder> {
+    pub(crate) fn start_header(&self, now: Instant, id: LinkId) -> Option<PacketBuilder> {
         let link = &self.links[id];
         let keys = self.peers[link.peer].session.keys()?;
         let number = link.sent_packets.next_number();
@@ -408,7 +409,7 @@ impl Endpoint {
     }
 
     /// The class of a packet whose messages have at most this priority; `None` without messages.
-    fn class(&self, link: LinkId, priority: Option<u8>) -> Class {
+    pub(crate) fn class(&self, link: LinkId, priority: Option<u8>) -> Class {
         let radio = self.links[link].radio;
         self.radios[radio].class(priority)
     }

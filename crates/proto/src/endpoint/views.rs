@@ -6,6 +6,7 @@ use crate::clock::ClockView;
 use crate::crypto::keys::PublicKey;
 use crate::ecn::EcnUse;
 use crate::ids::{PeerId, RadioId};
+use crate::path::mtu::MtuState;
 use crate::stats::LinkStats;
 use crate::time::Duration;
 
@@ -49,8 +50,11 @@ pub struct LinkView<'a> {
     pub metered: bool,
     /// Whether its [allowance](crate::Endpoint::set_allowance) is used up.
     pub spent: bool,
-    /// Largest datagram payload.
-    pub datagram_bytes: usize,
+    /// Largest IP packet that the path is known to carry, in bytes; through a relay, the largest
+    /// packet.
+    pub mtu: usize,
+    /// How it is known; without meaning on a link through a relay.
+    pub mtu_state: MtuState,
     /// Fraction of its packets that are lost, smoothed over 64 packets.
     pub loss: f64,
     /// Smoothed round trip time.

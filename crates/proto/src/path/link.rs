@@ -7,6 +7,7 @@ use crate::config::LinkConfig;
 use crate::ids::{PeerId, RadioId};
 use crate::path::headroom::Headroom;
 use crate::path::interleaving::Interleaving;
+use crate::path::mtu::PathMtu;
 use crate::path::redundancy::Redundancies;
 use crate::path::relay_window::RelayWindow;
 use crate::rate::{Controller, Report};
@@ -143,6 +144,8 @@ struct RecentPriority {
 
 impl Link {
     pub(crate) fn new(peer: PeerId, radio: RadioId, number: u8, config: LinkConfig) -> Self {
+        let mut sent_packets = SentPackets::new();
+        sent_packets.mtu = PathMtu::new(config.ip_bytes(), config.header_bytes);
         Self {
             peer,
             removed: false,
@@ -153,7 +156,7 @@ impl Link {
             relay_window: RelayWindow::default(),
             config,
             number,
-            sent_packets: SentPackets::new(),
+            sent_packets,
             up: false,
             silent: false,
             last_received: None,
@@ -184,8 +187,22 @@ impl Link {
 
     /// A link that takes the number of a removed link and continues its packet numbers.
     pub(crate) fn successor(before: &Self, radio: RadioId, config: LinkConfig) -> Self {
-        let sent_packets = before.sent_packets.successor(false);
-        Self { sent_packets, ..Self::new(before.peer, radio, before.number, config) }
+        let link = Self::new(before.peer, radio, before.number, config);
+        let mut sent_packets = before.sent_packets.successor(false);
+        sent_packets.mtu = link.sent_packets.mtu;
+        Self { sent_packets, ..link }
+    }
+
+    /// Changes the configuration; a larger packet size is examined, a smaller one applies at once.
+    pub(crate) fn set_config(&mut self, config: LinkConfig) {
+        self.sent_packets.mtu.set_limit(config.ip_bytes(), config.header_bytes);
+        self.config = config;
+    }
+
+    /// Forgets what packets showed about the path, which is another now.
+    pub(crate) fn forget_path(&mut self) {
+        self.sent_packets.test_ecn();
+        self.sent_packets.mtu.restart();
     }
 
     pub(crate) fn carries_data(&self) -> bool {
@@ -248,6 +265,7 @@ impl Link {
         }
         if self.alternate_remote.is_some() {
             std::mem::swap(&mut self.remote, &mut self.alternate_remote);
+            self.sent_packets.mtu.restart();
         }
     }
 
@@ -267,6 +285,7 @@ impl Link {
             let configured = self.config.remote.map(Place::Udp);
             self.alternate_remote = configured.filter(|it| *it != remote).or(self.alternate_remote);
             (self.remote, self.beacon_remote) = (Some(remote), Some(remote));
+            self.sent_packets.mtu.restart();
         }
     }
 
@@ -276,8 +295,11 @@ impl Link {
             controller.on_new_session();
         }
         self.uncounted = Uncounted::default();
+        let mut mtu = self.sent_packets.mtu;
+        mtu.on_new_session();
         self.sent_packets =
             if self.via.is_some() { SentPackets::relayed() } else { SentPackets::new() };
+        self.sent_packets.mtu = mtu;
         self.up = false;
         self.silent = false;
         self.ping_now = false;

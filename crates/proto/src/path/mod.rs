@@ -5,6 +5,7 @@
 pub(crate) mod headroom;
 pub(crate) mod interleaving;
 pub(crate) mod link;
+pub(crate) mod mtu;
 pub(crate) mod policy;
 pub(crate) mod radio;
 pub(crate) mod redundancy;

@@ -10,6 +10,7 @@
 use crate::class::{CLASSES, Class};
 use crate::delivery::Piece;
 use crate::ecn::Ecn;
+use crate::path::mtu::PathMtu;
 use crate::rate::PAUSE;
 use crate::recovery::ecn::EcnPath;
 use crate::recovery::reorder::ReorderWindow;
@@ -201,6 +202,9 @@ pub(crate) struct SentPackets {
     /// losses: only an overdue acknowledgement shows a loss.
     relayed: bool,
     pub(crate) ecn: EcnPath,
+    pub(crate) mtu: PathMtu,
+    /// When the last probe of the MTU was built.
+    probe_built: Instant,
 }
 
 impl SentPackets {
@@ -220,6 +224,8 @@ impl SentPackets {
             ack_soon_delay: ACK_SOON_DELAY,
             relayed: false,
             ecn: EcnPath::default(),
+            mtu: PathMtu::default(),
+            probe_built: Instant::default(),
         }
     }
 
@@ -384,8 +390,34 @@ impl SentPackets {
         }
         outcome.marked_packets = self.ecn.on_counts(now, largest, ack.ecn);
         self.find_losses(now, &mut outcome);
+        self.judge_probe(now, ack);
         self.forget_settled(now);
         Ok(outcome)
+    }
+
+    /// Records a probe of the path's MTU, whose outcome concerns [`PathMtu`] alone. Returns when its
+    /// acknowledgement is overdue.
+    pub(crate) fn record_probe(&mut self, now: Instant, class: Class, ip_bytes: usize) -> Instant {
+        self.probe_built = now;
+        self.mtu.on_probe_sent(self.next_number(), ip_bytes);
+        self.record(now, class, Vec::new(), AckRequest::None, ip_bytes, Ecn::NotCapable);
+        now + self.overdue_after(true)
+    }
+
+    /// Whether the probe arrived or was lost. Only a later packet that arrived shows a loss: in an
+    /// outage, nothing arrives.
+    fn judge_probe(&mut self, now: Instant, ack: &Ack) {
+        let Some(number) = self.mtu.probe() else { return };
+        let newest = self.largest_acked[Class::Voice as usize];
+        let window = self.reorder.get();
+        let is_overtaken = newest.number > number
+            && (newest.built >= self.probe_built + window
+                || now >= self.probe_built + self.rtt.or_initial() + window);
+        if ack.ranges.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
+            self.mtu.on_probe_acked(now);
+        } else if is_overtaken {
+            self.mtu.on_probe_lost(now);
+        }
     }
 
     fn ack_one(&mut self, number: u64, ack: &AckContext, outcome: &mut Outcome) {
@@ -415,6 +447,7 @@ impl SentPackets {
             self.reorder.on_late(lateness, rtt);
         }
         self.ecn.on_acked(number, packet.ecn);
+        self.mtu.on_acked(number, packet.ip_bytes);
         outcome.acked_packets += 1;
         let sent = packet.driver_sent.min(now);
         let since_sent = now.since(sent);
@@ -459,12 +492,31 @@ impl SentPackets {
     /// Declares all outstanding packets lost, as when the link went down.
     pub(crate) fn mark_all_lost(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
+        let mut mtu = self.mtu;
+        mtu.on_interruption();
         for index in 0..self.packets.len() {
             if self.packets[index].fate == Fate::Outstanding {
                 self.lose(index, false, &mut outcome);
             }
         }
+        self.mtu = mtu;
         outcome
+    }
+
+    /// The kernel did not send a packet, because it is too large. Returns its pieces, whose repair is
+    /// due.
+    pub(crate) fn refuse(&mut self, now: Instant, number: u64, ip_bytes: usize) -> Vec<Piece> {
+        self.mtu.on_refused(now, ip_bytes);
+        let index = number.checked_sub(self.first).map(|index| index as usize);
+        let Some(packet) = index.and_then(|index| self.packets.get_mut(index)) else {
+            return Vec::new();
+        };
+        if packet.fate == Fate::Outstanding {
+            packet.fate = Fate::Acked;
+            self.outstanding[packet.class as usize] -= 1;
+            self.outstanding_bytes -= packet.ip_bytes;
+        }
+        std::mem::take(&mut packet.pieces)
     }
 
     /// When to call [`Self::on_timer`].
@@ -493,11 +545,15 @@ impl SentPackets {
         if packet.fate != Fate::Outstanding {
             return None;
         }
-        let ack_delay = if packet.ack_soon { self.ack_soon_delay } else { self.ack_delay };
+        Some(packet.driver_sent + self.overdue_after(packet.ack_soon) * (1 << self.backoff))
+    }
+
+    /// Time from the sending of a packet until its acknowledgement is overdue.
+    fn overdue_after(&self, ack_soon: bool) -> Duration {
+        let ack_delay = if ack_soon { self.ack_soon_delay } else { self.ack_delay };
         let least = if self.relayed { RELAY_GRANULARITY } else { GRANULARITY };
         let allowance = (self.rtt.variation * 4).max(least) + self.reorder.get();
-        let wait = self.rtt.or_initial() + allowance + ack_delay;
-        Some(packet.driver_sent + wait * (1 << self.backoff))
+        self.rtt.or_initial() + allowance + ack_delay
     }
 
     fn find_losses(&mut self, now: Instant, outcome: &mut Outcome) {
@@ -527,7 +583,9 @@ impl SentPackets {
         outcome.loss_rows += u64::from(!continues);
         let next_number = self.next_number();
         let packet = &mut self.packets[index];
-        self.ecn.on_lost(self.first + index as u64, packet.ecn, next_number);
+        let number = self.first + index as u64;
+        self.ecn.on_lost(number, packet.ecn, next_number);
+        self.mtu.on_lost(number, next_number, packet.ip_bytes);
         packet.fate = Fate::Lost { counted };
         self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;

@@ -52,8 +52,12 @@ pub struct Pipe {
     pub reorder_by: Duration,
     /// Packets are lost while this is set.
     pub cut: bool,
-    /// Longer datagrams are lost, as in collisions of hidden stations.
+    /// Longer datagrams are lost, as on a path of a smaller MTU.
     pub longest: usize,
+    /// The kernel refuses longer datagrams.
+    pub interface: usize,
+    /// Packets with messages are lost if this is the highest priority in them.
+    pub lost_priority: Option<u8>,
     /// The queue that drains at `rate_bps` is far away: our own kernel holds no packets.
     pub is_far: bool,
     /// The ECN field with which a packet arrives; `None` if it is lost.
@@ -71,6 +75,8 @@ impl Pipe {
             reorder_by: 5 * MS,
             cut: false,
             longest: DATAGRAM,
+            interface: DATAGRAM,
+            lost_priority: None,
             is_far: false,
             ecn: Some,
         }
@@ -383,9 +389,14 @@ impl Net {
 
     fn transmit(&mut self, node: usize, transmit: Transmit) {
         self.nodes[node].sent.push(transmit.clone());
-        let Transmit { link, remote: to, datagram, class, ecn, .. } = transmit;
+        let Transmit { link, remote: to, datagram, class, ecn, priority, .. } = transmit;
         let ip_bytes = datagram.len() + IP_UDP;
         let state = &mut self.nodes[node];
+        if let Some(link) = link.filter(|_| datagram.len() > state.pipe.interface) {
+            state.endpoint.handle_refused(self.now, link, &datagram);
+            let in_flight = state.in_flight.get(&(link, class)).copied().unwrap_or(0);
+            return state.endpoint.handle_in_flight(self.now, link, class, in_flight);
+        }
         let stuck = state.stuck.contains(&to);
         if let Some(link) = link {
             let in_flight = state.in_flight.entry((link, class)).or_default();
@@ -406,7 +417,9 @@ impl Net {
             self.plan(departs, Happening::Departed { node, link, class, bytes: ip_bytes });
         }
         let target = self.nodes.iter().position(|n| n.address == to);
-        let lost = pipe.cut || datagram.len() > pipe.longest || self.rng.chance(pipe.loss);
+        let is_unwanted = priority.is_some() && priority == pipe.lost_priority;
+        let is_dropped = is_unwanted || datagram.len() > pipe.longest;
+        let lost = pipe.cut || is_dropped || self.rng.chance(pipe.loss);
         let arrives = target.filter(|_| !lost).zip((pipe.ecn)(ecn));
         let Some((target, ecn)) = arrives else { return };
         let copies = 1 + usize::from(self.rng.chance(pipe.duplicate));

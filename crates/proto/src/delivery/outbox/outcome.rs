@@ -148,11 +148,26 @@ impl Outbox {
                 return false;
             }
         }
+        self.send_again(piece)
+    }
+
+    /// Marks a piece for repair; returns whether it is repaired.
+    fn send_again(&mut self, piece: &Piece) -> bool {
         let inserted = self.change(piece.message, |message| message.repair(piece.range.clone()));
         if inserted == Some(false) {
             self.drop_message(piece.message, DropReason::Lost);
         }
         inserted.unwrap_or(false)
+    }
+
+    /// The kernel did not send a piece: it is sent again free of charge, also on a channel without
+    /// repair, unless parity replaces it.
+    pub(crate) fn unsent(&mut self, piece: &Piece) {
+        for piece in &self.blocks.lost(piece) {
+            if self.send_again(piece) {
+                self.refund(piece);
+            }
+        }
     }
 
     /// A link is down: the copies of messages on it end.
