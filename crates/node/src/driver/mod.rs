@@ -26,7 +26,7 @@ use crate::recent::Recent;
 use crate::report::{Refused, Reporter};
 use crate::status::Status;
 use crate::topics::{Order, Topics};
-use crate::udp::{self, MAX_DATAGRAM};
+use crate::udp::{self, Inbox, Reporting};
 use beacons::Beacons;
 pub(crate) use budgets::BudgetReports;
 use budgets::Budgets;
@@ -37,7 +37,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
 use silence::Silence;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -90,7 +90,8 @@ pub(crate) struct Driver {
     diagnostics: Option<Diagnostics>,
     news: News,
     poll: OwnedFd,
-    listen: UdpSocket,
+    /// Receives from any address; this includes strangers.
+    listen: Reporting,
     address: SocketAddr,
     listen_readable: bool,
     links: Vec<Link>,
@@ -115,7 +116,7 @@ pub(crate) struct Driver {
     /// Whether more packets may leave than were sent.
     unsent: bool,
     waiting: Arc<Waiting>,
-    buffer: Vec<u8>,
+    inbox: Inbox,
     ready: Vec<epoll::Event>,
     drain_until: Option<Instant>,
     /// Time of day at the start of [`Clock`], in microseconds since 1970, as last measured.
@@ -169,9 +170,10 @@ impl Driver {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
         let listen = udp::listen(config.listen)
             .map_err(|error| RunError::Listen { address: config.listen, error })?;
-        let address = listen.local_addr().unwrap_or(config.listen);
+        let address = listen.socket().local_addr().unwrap_or(config.listen);
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        for (fd, tag) in [(listen.as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)] {
+        for (fd, tag) in [(listen.socket().as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)]
+        {
             epoll::add(&poll, fd, epoll::EventData::new_u64(tag), edge).map_err(system("epoll"))?;
         }
         let endpoint = Endpoint::new(protocol_config(config)?, Box::new(keys::random))?;
@@ -179,7 +181,7 @@ impl Driver {
             clock: Clock::start(),
             config: config.clone(),
             selection,
-            beacons: Beacons::new(config, &listen),
+            beacons: Beacons::new(config, listen.socket()),
             topics: Topics::new(config, endpoint),
             reporter: Reporter::new(config, address),
             recent: Recent::default(),
@@ -204,7 +206,7 @@ impl Driver {
             more_events: false,
             unsent: false,
             waiting,
-            buffer: vec![0; MAX_DATAGRAM],
+            inbox: Inbox::new(),
             ready: Vec::with_capacity(MAX_READY),
             drain_until: None,
             wall_origin_us: None,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Inputs of an endpoint: received datagrams and timeouts.
 
-use crate::address::Place;
+use crate::address::{Place, ReturnPath};
 use crate::class::Class;
 use crate::delivery::fec::receiver::Recovered;
 use crate::delivery::inbox::{PARTIAL_CHECK, Taken, Transit};
@@ -22,7 +22,7 @@ use crate::wire::frame::{Ack, Frame};
 use crate::wire::packet::{Packet, SessionHeader, full_number};
 use crate::wire::{VERSION, WireError};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Interval at which messages that wait for repair budget are examined.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
@@ -38,6 +38,8 @@ pub struct Arrival {
     pub waited: Duration,
     /// The ECN field of its IP packet.
     pub ecn: Ecn,
+    /// The local address to which it was sent, if known.
+    pub local: Option<IpAddr>,
 }
 
 /// Where a packet came from.
@@ -45,11 +47,19 @@ pub struct Arrival {
 pub(crate) struct Origin {
     pub(crate) radio: RadioId,
     pub(crate) from: Place,
+    /// The local address at which it arrived, if known.
+    pub(crate) local: Option<IpAddr>,
     /// When it came, which is before it is handled.
     pub(crate) arrived: Instant,
     pub(crate) ecn: Ecn,
     /// The age of a relayed packet, by its RELAY frame.
     pub(crate) relayed_age: Option<Duration>,
+}
+
+impl Origin {
+    fn return_path(&self) -> ReturnPath {
+        ReturnPath { radio: self.radio, remote: self.from, local: self.local }
+    }
 }
 
 /// A session packet that decrypted.
@@ -86,9 +96,9 @@ impl Endpoint {
         from: SocketAddr,
         bytes: &[u8],
     ) -> Option<PeerId> {
-        let Arrival { waited, ecn } = arrival;
+        let Arrival { waited, ecn, local } = arrival;
         let arrived = now.before(waited);
-        let origin = Origin { radio, from: from.into(), arrived, ecn, relayed_age: None };
+        let origin = Origin { radio, from: from.into(), local, arrived, ecn, relayed_age: None };
         self.receive(now, origin, bytes);
         self.authenticated_peer.take()
     }
@@ -106,8 +116,8 @@ impl Endpoint {
                 self.scratch = scratch;
                 result
             }
-            Ok(Packet::Initiation(it)) => self.handle_initiation(now, radio, from, &it),
-            Ok(Packet::Response(it)) => self.handle_response(now, radio, from, &it),
+            Ok(Packet::Initiation(it)) => self.handle_initiation(now, origin.return_path(), &it),
+            Ok(Packet::Response(it)) => self.handle_response(now, origin.return_path(), &it),
             Ok(Packet::CookieReply(cookie)) => self.handle_cookie_reply(now, from, &cookie),
             Ok(Packet::Beacon(beacon)) => self.handle_beacon(now, radio, from, &beacon),
             Ok(Packet::OtherVersion(theirs)) => {
@@ -195,7 +205,7 @@ impl Endpoint {
         header: &SessionHeader,
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
-        let Origin { radio, from, arrived, relayed_age, ecn } = origin;
+        let Origin { radio, from, local, arrived, relayed_age, ecn } = origin;
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
         let state = &self.peers[peer];
         let (keys, key_origin) =
@@ -242,6 +252,9 @@ impl Endpoint {
         let link = self.attribute(now, peer, origin, &packet)?;
         self.record_received((now, arrived, ecn), peer, link, &packet, &frames);
         if self.links[link].remote == Some(from) {
+            if number >= expected {
+                self.links[link].source.on_packet(now, from, local);
+            }
             self.mark_received(now, link, datagram_len);
         }
         let comparison = &mut self.peers[peer].clock;
@@ -264,7 +277,7 @@ impl Endpoint {
                     self.peers[peer].said_goodbye = false;
                     return Ok(());
                 }
-                Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
+                Frame::Challenge(token) => self.echo(now, link, origin.return_path(), *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
                     let (wall, Some(clock)) = (self.wall(now), clock) else { continue };
@@ -342,7 +355,7 @@ impl Endpoint {
         let link = last.or_else(|| self.link_towards(peer, radio, from));
         let link = link.ok_or(RefusedPacket::UnknownSession)?;
         if packet.number >= packet.expected {
-            self.challenge(now, link, radio, from);
+            self.challenge(now, link, origin.return_path());
         }
         Ok(link)
     }

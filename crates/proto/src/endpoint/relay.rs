@@ -391,7 +391,7 @@ impl Endpoint {
         let Some(to) = header.to.filter(|to| *to != self.short_name) else {
             let from = Place::Relay { hop, end: from };
             let (ecn, relayed_age) = (Ecn::NotCapable, Some(message.age));
-            let origin = Origin { radio, from, arrived: now, ecn, relayed_age };
+            let origin = Origin { radio, from, local: None, arrived: now, ecn, relayed_age };
             self.receive(now, origin, packet);
             return Ok(());
         };
