@@ -3,7 +3,8 @@
 //! pointer to a live local of the type that the kernel writes or reads.
 #![allow(unsafe_code)]
 
-use std::io;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Returns the bytes that the kernel has charged to a socket for packets not yet sent, its own
@@ -16,6 +17,17 @@ pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     Ok(usize::try_from(charged).unwrap_or(0))
+}
+
+/// Sends the packets in one call. All have the length of the first, except that the last may be shorter:
+/// the kernel or the network card cuts them (UDP_SEGMENT, `man 7 udp`).
+pub(crate) fn send(socket: BorrowedFd<'_>, packets: &[&[u8]]) -> io::Result<()> {
+    let parts: Vec<IoSlice<'_>> = packets.iter().map(|packet| IoSlice::new(packet)).collect();
+    let length = packets.first().map_or(0, |packet| packet.len() as u16);
+    let segments = [ControlMessage::UdpGsoSegments(&length)];
+    let control = if packets.len() > 1 { &segments[..] } else { &[] };
+    sendmsg::<()>(socket.as_raw_fd(), &parts, control, MsgFlags::empty(), None)?;
+    Ok(())
 }
 
 /// Returns the MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).

@@ -8,6 +8,7 @@ mod inbox;
 use crate::paths::Path;
 use crate::sys;
 pub(crate) use inbox::{Datagram, Inbox};
+use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::UdpSocketState;
 use rustix::event::epoll;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -17,8 +18,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use tautline_proto::Ecn;
 
-/// Receive buffer requested from the kernel: one second at 8 Mbps, for a delay of the daemon.
-const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
+/// Receive buffer requested from the kernel: 16 ms at 2 Gbps, for a delay of the daemon.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Packets remembered beyond those that the kernel seems to hold, in case a charge was misjudged.
 const REMEMBERED: usize = 8;
@@ -53,6 +54,23 @@ impl Reporting {
 
     pub(crate) fn socket(&self) -> &UdpSocket {
         &self.socket
+    }
+
+    /// Prepares the socket for datagrams of which the local address is known. With it, the reports on
+    /// joined datagrams exceed the 96 bytes that quinn-udp 0.6 has for them, and the ECN field is lost.
+    fn expect_trains(&self) -> io::Result<()> {
+        if self.socket.local_addr()?.is_ipv6() {
+            setsockopt(&self.socket, sockopt::Ipv6RecvPacketInfo, &false)?;
+        } else {
+            setsockopt(&self.socket, sockopt::Ipv4PacketInfo, &false)?;
+        }
+        Ok(())
+    }
+
+    /// Prepares the socket for datagrams of which the local address is reported, each on its own.
+    fn expect_single_datagrams(&self) {
+        // A kernel without this option joins none.
+        let _ = setsockopt(&self.socket, sockopt::UdpGroSegment, &false);
     }
 
     /// Sends a datagram from an address of this machine, which the kernel selects if none is given.
@@ -106,7 +124,9 @@ pub(crate) fn listen(local: SocketAddr) -> io::Result<Reporting> {
     alone.bind(&local.into())?;
     let port = alone.local_addr()?.as_socket().map_or(local.port(), |a| a.port());
     drop(alone);
-    open(SocketAddr::new(local.ip(), port), only_v6, None)
+    let socket = open(SocketAddr::new(local.ip(), port), only_v6, None)?;
+    socket.expect_single_datagrams();
+    Ok(socket)
 }
 
 /// Returns an address in its usual form: IPv4 mapped into IPv6 becomes IPv4.
@@ -132,8 +152,12 @@ pub(crate) struct LinkSocket {
     /// The ECN field of its packets.
     ecn: Ecn,
     /// The last packets sent, oldest first.
-    sent: VecDeque<SentPacket>,
+    sent: VecDeque<Sent>,
+    /// The kernel's charge when it was last read.
+    charged: usize,
     charges: Charges,
+    /// Whether one call may send several packets (UDP_SEGMENT).
+    takes_trains: bool,
 }
 
 /// Returns a socket's address. A link-local one belongs to the interface of the path.
@@ -146,11 +170,22 @@ fn in_zone(address: IpAddr, port: u16, path: &Path) -> SocketAddr {
     }
 }
 
+/// Packets that were sent by one system call.
 #[derive(Debug)]
-struct SentPacket {
+struct Sent {
     /// The kernel's charge, in bytes.
     charge: usize,
     ip_bytes: usize,
+    packets: usize,
+}
+
+impl Sent {
+    /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
+    /// whole packets.
+    fn held(&self, charged: usize) -> usize {
+        let packets = (charged * self.packets).div_ceil(self.charge.max(1)).min(self.packets);
+        self.ip_bytes * packets / self.packets.max(1)
+    }
 }
 
 impl LinkSocket {
@@ -171,12 +206,13 @@ impl LinkSocket {
         let address = if bound { node.ip() } else { source.unwrap_or(any) };
         let local = in_zone(address, node.port(), &path);
         let socket = open(local, true, device)?;
+        socket.expect_trains()?;
         let ecn = Ecn::NotCapable;
         mark(socket.socket().into(), local.is_ipv6(), dscp, ecn)?;
         socket.socket().connect(path.remote)?;
         let local = socket.socket().local_addr()?.ip();
-        let charges = Charges::new();
-        Ok(Self { socket, path, local, dscp, ecn, sent: VecDeque::new(), charges })
+        let (sent, charged, charges, takes_trains) = (VecDeque::new(), 0, Charges::new(), true);
+        Ok(Self { socket, path, local, dscp, ecn, sent, charged, charges, takes_trains })
     }
 
     pub(crate) fn register(&self, poll: &OwnedFd, tag: u64) -> io::Result<()> {
@@ -185,25 +221,54 @@ impl LinkSocket {
         Ok(epoll::add(poll, self.socket.socket(), data, events)?)
     }
 
-    /// Sends a datagram, and notes the kernel's charge for it.
-    pub(crate) fn send(&mut self, datagram: &[u8], ip_bytes: usize, ecn: Ecn) -> io::Result<()> {
+    /// Sends packets of one length, the last of which may be shorter, and notes the kernel's charge for
+    /// them. `header_bytes` are those of IP and UDP of each. Returns the IP bytes that the kernel holds
+    /// now.
+    pub(crate) fn send(
+        &mut self,
+        packets: &[&[u8]],
+        header_bytes: usize,
+        ecn: Ecn,
+    ) -> io::Result<usize> {
         if ecn != self.ecn {
             // Best effort: the peer's counts show a packet without the field.
             let _ = mark(self.socket.socket().into(), self.path.remote.is_ipv6(), self.dscp, ecn);
             self.ecn = ecn;
         }
-        let before = self.charged()?;
-        match self.socket.socket().send(datagram) {
+        // Nobody else sends by this socket: what was empty is empty.
+        let before = if self.charged == 0 { 0 } else { self.read_charged()? };
+        let sent = self.depart(packets);
+        self.charged = self.read_charged()?;
+        sent?;
+        let bytes = packets.iter().map(|it| it.len()).sum::<usize>();
+        let charge = self.charges.learn(bytes, self.charged.saturating_sub(before));
+        let ip_bytes = bytes + packets.len() * header_bytes;
+        self.sent.push_back(Sent { charge, ip_bytes, packets: packets.len() });
+        Ok(self.held())
+    }
+
+    fn depart(&mut self, packets: &[&[u8]]) -> io::Result<()> {
+        if packets.len() > 1 && self.takes_trains {
+            match self.send_message(packets) {
+                // The device cannot checksum segments, or the kernel cuts none of this length.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                    self.takes_trains = false;
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
+                result => return result,
+            }
+        }
+        packets.iter().try_for_each(|packet| self.send_message(&[packet]))
+    }
+
+    fn send_message(&self, packets: &[&[u8]]) -> io::Result<()> {
+        match sys::send(self.socket.socket().as_fd(), packets) {
             // The error is of an earlier packet that was refused; this one was not sent yet.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                self.socket.socket().send(datagram)?;
+                sys::send(self.socket.socket().as_fd(), packets)
             }
-            result => drop(result?),
+            result => result,
         }
-        let after = self.charged()?;
-        let charge = self.charges.learn(datagram.len(), after.saturating_sub(before));
-        self.sent.push_back(SentPacket { charge, ip_bytes });
-        Ok(())
     }
 
     /// Receives datagrams of the link.
@@ -211,33 +276,38 @@ impl LinkSocket {
         inbox.receive(&self.socket)
     }
 
-    fn charged(&self) -> io::Result<usize> {
+    fn read_charged(&self) -> io::Result<usize> {
         sys::charged_bytes(self.socket.socket().as_fd())
     }
 
-    /// Returns the IP bytes that the kernel holds now: the newest packets that make up its charge.
-    /// The count starts from the newest each time, so no error outlives its packet.
+    /// Returns the IP bytes that the kernel holds now.
     pub(crate) fn in_flight(&mut self) -> usize {
         if self.sent.is_empty() {
             return 0;
         }
-        let charged = self.charged().unwrap_or(0);
-        let (mut covered, mut ip_bytes, mut packets) = (0, 0, 0);
-        for packet in self.sent.iter().rev() {
-            if covered + CHARGE_TOLERANCE >= charged {
+        self.charged = self.read_charged().unwrap_or(0);
+        self.held()
+    }
+
+    /// The newest packets that make up the kernel's charge. The count starts from the newest each time, so
+    /// no error outlives its packet.
+    fn held(&mut self) -> usize {
+        let (mut covered, mut ip_bytes, mut calls) = (0, 0, 0);
+        for sent in self.sent.iter().rev() {
+            if covered + CHARGE_TOLERANCE >= self.charged {
                 break;
             }
-            covered += packet.charge;
-            ip_bytes += packet.ip_bytes;
-            packets += 1;
+            ip_bytes += sent.held(self.charged - covered);
+            covered += sent.charge;
+            calls += 1;
         }
-        let remembered = if packets == 0 { 0 } else { packets + REMEMBERED };
+        let remembered = if calls == 0 { 0 } else { calls + REMEMBERED };
         self.sent.drain(..self.sent.len().saturating_sub(remembered));
         ip_bytes
     }
 }
 
-/// The kernel's charge for a packet, by its length. A packet that is sent while another is charged
+/// The kernel's charge for the packets of one call, by their length. A packet that is sent while another is charged
 /// makes the other's charge look smaller, never larger, so the largest seen is right.
 #[derive(Debug)]
 struct Charges(Vec<usize>);
@@ -250,7 +320,7 @@ impl Charges {
         Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
     }
 
-    /// Returns the charge for a packet of `len` bytes, now seen to be at least `seen`.
+    /// Returns the charge for `len` bytes, now seen to be at least `seen`.
     fn learn(&mut self, len: usize, seen: usize) -> usize {
         let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };
         *known = (*known).max(seen).max(len);
@@ -292,7 +362,7 @@ mod tests {
         let remote = far.local_addr().unwrap();
         let path = crate::paths::route(remote, None, None).unwrap();
         let mut link = LinkSocket::connect(path, (node, None), None, 0).unwrap();
-        link.send(b"hello", 33, Ecn::NotCapable).unwrap();
+        link.send(&[b"hello"], 28, Ecn::NotCapable).unwrap();
         let mut buffer = [0; 16];
         let (len, from) = far.recv_from(&mut buffer).unwrap();
         assert_eq!((&buffer[..len], from.port()), (&b"hello"[..], node.port()));
@@ -309,7 +379,7 @@ mod tests {
         let mut link =
             LinkSocket::connect(path, (open.socket().local_addr().unwrap(), None), None, 0)
                 .unwrap();
-        link.send(b"hello", 33, Ecn::NotCapable).unwrap();
+        link.send(&[b"hello"], 28, Ecn::NotCapable).unwrap();
         let mut buffer = [0; 16];
         let (_, from) = far.recv_from(&mut buffer).unwrap();
         let after = |sleep| {
@@ -367,7 +437,7 @@ for _ in range(4):
         let mut answers = 0;
         for index in 0..sockets.len() {
             let ecn = if index % 2 == 1 { Ecn::Capable } else { Ecn::NotCapable };
-            sockets[index].send(b"hello", 33, ecn).unwrap();
+            sockets[index].send(&[b"hello"], 28, ecn).unwrap();
             got.push(next() as u8);
             let deadline = Instant::now() + Duration::from_secs(20);
             while answers <= index && Instant::now() < deadline {
@@ -396,7 +466,7 @@ for _ in range(4):
             let node = open.socket().local_addr().unwrap();
             let mut link = LinkSocket::connect(path, (node, None), None, 46).unwrap();
             let mut buffer = [0; 16];
-            link.send(b"hello", 33, Ecn::Capable).unwrap();
+            link.send(&[b"hello"], 28, Ecn::Capable).unwrap();
             let (_, from) = far.recv_from(&mut buffer).unwrap();
             let is_ipv6 = far.local_addr().unwrap().is_ipv6();
             for field in [Ecn::Marked, Ecn::NotCapable, Ecn::Capable, Ecn::Capable1] {
@@ -414,6 +484,76 @@ for _ in range(4):
                 assert_eq!(datagram.from, stranger.local_addr().unwrap());
                 assert_eq!(datagram.arrival.ecn, field, "{family}");
             }
+        }
+    }
+
+    #[test]
+    fn a_train_arrives_as_datagrams_of_their_lengths_with_their_marks() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let nodes = [(); 2].map(|()| listen(address.parse().unwrap()).unwrap());
+            let nodes = nodes.map(|node| node.socket().local_addr().unwrap());
+            let connect = |from: usize| {
+                let path = crate::paths::route(nodes[1 - from], None, None).unwrap();
+                LinkSocket::connect(path, (nodes[from], None), None, 46).unwrap()
+            };
+            let [mut link, far] = [0, 1].map(connect);
+            let datagrams: Vec<Vec<u8>> =
+                (0..44).map(|n| vec![n; if n == 43 { 9 } else { 1400 }]).collect();
+            let packets: Vec<&[u8]> = datagrams.iter().map(|it| &it[..]).collect();
+            link.send(&packets, 28, Ecn::Capable).unwrap();
+            let (mut inbox, mut arrived) = (Inbox::new(), Vec::new());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while arrived.len() < packets.len() && Instant::now() < deadline {
+                let _ = far.receive(&mut inbox);
+                while let Some(datagram) = inbox.take() {
+                    assert_eq!(datagram.from, nodes[0]);
+                    assert_eq!(datagram.arrival.ecn, Ecn::Capable, "{address}");
+                    arrived.push(inbox.bytes(&datagram).to_vec());
+                }
+            }
+            assert_eq!(arrived, datagrams, "{address}");
+        }
+    }
+
+    #[test]
+    fn the_next_call_receives_less_after_a_slow_one_and_more_while_datagrams_wait() {
+        let limit = Duration::from_micros(200);
+        let open = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = open.socket().local_addr().unwrap();
+        for _ in 0..100 {
+            far.send_to(b"hello", to).unwrap();
+        }
+        let mut inbox = Inbox::new();
+        let mut received = |took| {
+            inbox.receive(&open).unwrap();
+            inbox.adapt(took, limit);
+            std::iter::from_fn(|| inbox.take()).count()
+        };
+        let counts = [2, 2, 2, 2, 1, 1, 1].map(|took| received(limit * took));
+        assert_eq!(counts, [16, 8, 4, 2, 2, 4, 8]);
+    }
+
+    #[test]
+    fn what_is_left_of_a_train_counts_by_whole_packets() {
+        let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
+        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
+        assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
+    }
+
+    #[test]
+    fn the_listening_socket_reports_address_and_marks() {
+        for (address, peer) in
+            [("[::]:0", "127.0.0.1"), ("[::]:0", "::1"), ("0.0.0.0:0", "127.0.0.1")]
+        {
+            let open = listen(address.parse().unwrap()).unwrap();
+            let ip: IpAddr = peer.parse().unwrap();
+            let port = open.socket().local_addr().unwrap().port();
+            let far = UdpSocket::bind(SocketAddr::new(ip, 0)).unwrap();
+            mark((&far).into(), ip.is_ipv6(), 46, Ecn::Marked).unwrap();
+            far.send_to(b"hello", SocketAddr::new(ip, port)).unwrap();
+            let (_, datagram) = receive(&open);
+            assert_eq!((datagram.arrival.local, datagram.arrival.ecn), (Some(ip), Ecn::Marked));
         }
     }
 

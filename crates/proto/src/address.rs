@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Addresses of packets: UDP addresses, and nodes behind a relay.
 
-use crate::ids::{PeerId, RadioId};
+use crate::ids::PeerId;
 use crate::wire::relay::ShortName;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -51,15 +51,6 @@ impl Place {
         }
         bytes
     }
-}
-
-/// How an answer returns to the sender of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ReturnPath {
-    pub(crate) radio: RadioId,
-    pub(crate) remote: Place,
-    /// The local address at which the packet arrived, if known.
-    pub(crate) local: Option<IpAddr>,
 }
 
 impl From<SocketAddr> for Place {

@@ -12,7 +12,7 @@ use rustix::event::epoll;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tautline_proto::{Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
+use tautline_proto::{Class, LinkConfig, LinkId, Marking, RadioId, Transmit};
 
 /// Time after which the next socket is read, even after few datagrams: the effects of one packet
 /// may take hundreds of microseconds.
@@ -82,7 +82,8 @@ impl Link {
 
     /// Sends a packet that the protocol no longer counts.
     pub(super) fn send_last(&mut self, transmit: &Transmit) -> io::Result<()> {
-        self.socket_of(transmit.class).map_or(Ok(()), |socket| send(socket, transmit))
+        let packets = std::slice::from_ref(transmit);
+        self.socket_of(transmit.class).map_or(Ok(()), |socket| send(socket, packets).map(drop))
     }
 
     fn socket_of(&mut self, class: Class) -> Option<&mut LinkSocket> {
@@ -90,9 +91,11 @@ impl Link {
     }
 }
 
-fn send(socket: &mut LinkSocket, transmit: &Transmit) -> io::Result<()> {
-    let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
-    socket.send(&transmit.datagram, ip_bytes, transmit.ecn)
+/// Sends packets of one link; returns the IP bytes in the kernel.
+fn send(socket: &mut LinkSocket, packets: &[Transmit]) -> io::Result<usize> {
+    let Some(first) = packets.first() else { return Ok(socket.in_flight()) };
+    let datagrams: Vec<&[u8]> = packets.iter().map(|it| &it.datagram[..]).collect();
+    socket.send(&datagrams, header_bytes(first.remote), first.ecn)
 }
 
 /// Returns the bytes that IP and UDP add to a datagram.
@@ -153,7 +156,8 @@ impl Driver {
         let radio = self.radio(&interface);
         let begun = self.now();
         let mut inbox = std::mem::take(&mut self.inbox);
-        while self.links[index].sockets[place].readable && self.now().since(begun) <= READ_TIME {
+        let mut now = begun;
+        while self.links[index].sockets[place].readable && now.since(begun) <= READ_TIME {
             let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
             match socket.receive(&mut inbox) {
                 Ok(()) => *readable = !inbox.is_socket_empty,
@@ -161,9 +165,13 @@ impl Driver {
                 // This is an ICMP error of an earlier packet; reading it cleared it.
                 Err(_) => {}
             }
-            while let Some(datagram) = inbox.take() {
+            let local = Some(socket.local);
+            while let Some(mut datagram) = inbox.take() {
+                datagram.arrival.local = local;
                 self.handle_datagram(radio, from, &inbox, &datagram);
             }
+            let received = std::mem::replace(&mut now, self.now());
+            inbox.adapt(now.since(received), READ_TIME);
         }
         self.inbox = inbox;
     }
@@ -387,38 +395,52 @@ impl Driver {
         for _ in 0..TRANSMIT_BATCH {
             let now = self.now();
             let Some(transmit) = self.topics.endpoint.poll_transmit(now) else {
+                // What leaves may make room for more.
+                if self.send_train() {
+                    continue;
+                }
                 self.unsent = false;
                 return;
             };
-            match transmit.link {
-                Some(id) => self.send_on(now, id, &transmit),
-                None => self.send_unlinked(&transmit),
+            if !self.train.takes(&transmit) {
+                self.send_train();
             }
+            self.train.push(transmit);
         }
+        self.send_train();
         self.unsent = true;
     }
 
-    fn send_on(&mut self, now: Instant, id: LinkId, transmit: &Transmit) {
+    /// Sends the packets that were built; returns whether more may leave now.
+    fn send_train(&mut self) -> bool {
+        let packets = self.train.depart();
+        let Some(first) = packets.first() else { return false };
+        match first.link {
+            Some(id) => self.send_on(id, first, &packets),
+            None => packets.iter().for_each(|it| self.send_unlinked(it)),
+        }
+        true
+    }
+
+    fn send_on(&mut self, id: LinkId, first: &Transmit, packets: &[Transmit]) {
         let index = id.0 as usize;
-        self.follow_addresses(index, transmit.remote);
-        let class = transmit.class;
+        self.follow_addresses(index, first.remote);
+        let class = first.class;
         // A reply to a packet at another address, which need not be the peer's.
-        let is_elsewhere = transmit.local.is_some() && transmit.local != self.links[index].source;
+        let is_elsewhere = first.local.is_some() && first.local != self.links[index].source;
         let in_flight = match self.links[index].socket_of(class) {
-            Some(socket) if is_elsewhere && transmit.local != Some(socket.local) => {
+            Some(socket) if is_elsewhere && first.local != Some(socket.local) => {
                 let in_flight = socket.in_flight();
-                self.send_unlinked(transmit);
+                packets.iter().for_each(|it| self.send_unlinked(it));
                 in_flight
             }
-            Some(socket) => {
-                if let Err(error) = send(socket, transmit) {
-                    tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
-                }
+            Some(socket) => send(socket, packets).unwrap_or_else(|error| {
+                tracing::debug!(%error, remote = %first.remote, "a packet was not sent");
                 socket.in_flight()
-            }
+            }),
             None => 0,
         };
-        self.topics.endpoint.handle_in_flight(now, id, class, in_flight);
+        self.topics.endpoint.handle_in_flight(self.clock.now(), id, class, in_flight);
     }
 
     /// Sends a reply, which is not worth a second attempt.

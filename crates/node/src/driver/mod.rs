@@ -11,6 +11,7 @@ mod planned;
 mod realtime;
 mod reload;
 mod silence;
+mod train;
 mod usage;
 
 use crate::audit::{Audit, Recorder};
@@ -45,6 +46,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Event as LocalEvent, Gateway};
 use tautline_proto::{Endpoint, Instant, PublicKey, RadioId, SecretKey};
+use train::Train;
 use usage::Usage;
 
 const TAG_LISTEN: u64 = 0;
@@ -117,6 +119,8 @@ pub(crate) struct Driver {
     unsent: bool,
     waiting: Arc<Waiting>,
     inbox: Inbox,
+    /// Packets that leave next.
+    train: Train,
     ready: Vec<epoll::Event>,
     drain_until: Option<Instant>,
     /// Time of day at the start of [`Clock`], in microseconds since 1970, as last measured.
@@ -207,6 +211,7 @@ impl Driver {
             unsent: false,
             waiting,
             inbox: Inbox::new(),
+            train: Train::default(),
             ready: Vec::with_capacity(MAX_READY),
             drain_until: None,
             wall_origin_us: None,

@@ -13,9 +13,6 @@ use tautline_proto::{Arrival, Ecn};
 const MAX_BUFFERS: usize = 16;
 /// With two buffers, the call that receives the last datagram shows that it is the last.
 const MIN_BUFFERS: usize = 2;
-/// Bytes that one call should receive at most. A row of datagrams that the kernel has joined can be as
-/// long, and takes about as long to handle as the loop may spend on one socket.
-const CALL_BYTES: usize = MAX_DATAGRAM;
 
 /// Longest time in the socket that does not count as delay of the path: the daemon was not scheduled.
 /// A datagram that waits for longer shows that the daemon does not keep up, and its sender has to slow
@@ -61,9 +58,18 @@ impl Inbox {
         let buffers = &mut buffers[..self.offered];
         self.used = from.options.recv((&from.socket).into(), buffers, &mut self.filled)?;
         self.is_socket_empty = self.used < self.offered;
-        let longest = self.filled[..self.used].iter().map(|it| it.len).max().unwrap_or(0);
-        self.offered = (CALL_BYTES / longest.max(1)).clamp(MIN_BUFFERS, MAX_BUFFERS);
         Ok(())
+    }
+
+    /// Adapts the number of buffers after the datagrams of the last call took this time, which should not
+    /// exceed `limit`: the effects of one packet may take hundreds of microseconds, and what was received
+    /// cannot be left in the socket.
+    pub(crate) fn adapt(&mut self, took: Duration, limit: Duration) {
+        if took > limit {
+            self.offered = (self.offered / 2).max(MIN_BUFFERS);
+        } else if !self.is_socket_empty {
+            self.offered = (self.offered * 2).min(MAX_BUFFERS);
+        }
     }
 
     /// Takes the next of the received datagrams.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handshakes: initiations, responses and cookie replies, sent and received.
 
-use crate::address::{Place, ReturnPath};
+use crate::address::Place;
 use crate::config::METERED_HEARTBEAT;
 use crate::crypto::cookies::Admission;
 use crate::crypto::noise::ReceivedInitiation;
 use crate::ecn::Ecn;
+use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Inputs of an endpoint: received datagrams and timeouts.
 
-use crate::address::{Place, ReturnPath};
+use crate::address::Place;
 use crate::class::Class;
 use crate::delivery::fec::receiver::Recovered;
 use crate::delivery::inbox::{PARTIAL_CHECK, Taken, Transit};
 use crate::delivery::outbox::LossCertainty;
 use crate::ecn::Ecn;
+use crate::endpoint::arrival::{Arrival, Origin};
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
@@ -22,45 +23,13 @@ use crate::wire::frame::{Ack, Frame};
 use crate::wire::packet::{Packet, SessionHeader, full_number};
 use crate::wire::{VERSION, WireError};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Interval at which messages that wait for repair budget are examined.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
 
 /// PARITY frames of one packet that are read.
 const MAX_PARITIES: usize = 4;
-
-/// How a datagram arrived.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Arrival {
-    /// Time for which it has waited here. It is no part of the queueing delays and round trips that its
-    /// sender learns.
-    pub waited: Duration,
-    /// The ECN field of its IP packet.
-    pub ecn: Ecn,
-    /// The local address to which it was sent, if known.
-    pub local: Option<IpAddr>,
-}
-
-/// Where a packet came from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
-    pub(crate) radio: RadioId,
-    pub(crate) from: Place,
-    /// The local address at which it arrived, if known.
-    pub(crate) local: Option<IpAddr>,
-    /// When it came, which is before it is handled.
-    pub(crate) arrived: Instant,
-    pub(crate) ecn: Ecn,
-    /// The age of a relayed packet, by its RELAY frame.
-    pub(crate) relayed_age: Option<Duration>,
-}
-
-impl Origin {
-    fn return_path(&self) -> ReturnPath {
-        ReturnPath { radio: self.radio, remote: self.from, local: self.local }
-    }
-}
 
 /// A session packet that decrypted.
 #[derive(Debug, Clone, Copy)]
@@ -659,8 +628,9 @@ fn parse_frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {
 /// Timers.
 impl Endpoint {
     pub(crate) fn arm_link(&mut self, id: LinkId) {
+        let lost_at = self.links[id].sent_packets.timer();
+        self.timers.set(Timer::Loss(id), lost_at);
         let link = &self.links[id];
-        self.timers.set(Timer::Loss(id), link.sent_packets.timer());
         self.timers.set(Timer::Stall(id), link.stall_at(self.has_other_link(id)));
         let ping_at = link.last_eliciting + self.ping_interval(self.clock_now, id);
         let ping_at = Some(ping_at).filter(|_| link.up);

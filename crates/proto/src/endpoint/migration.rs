@@ -2,7 +2,8 @@
 //! Address changes of a peer. A packet from a new address starts a path validation, and the address
 //! is used once the peer has shown that it receives there (RFC 9000, section 8.2).
 
-use crate::address::{Place, ReturnPath};
+use crate::address::Place;
+use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::events::Event;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};

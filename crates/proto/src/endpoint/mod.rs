@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of one node. The crate's documentation has the contract.
 
+pub(crate) mod arrival;
 mod assign;
 mod control;
 pub(crate) mod discovery;
@@ -17,7 +18,7 @@ pub(crate) mod timer;
 mod transmit;
 pub(crate) mod views;
 
-use crate::address::{Place, ReturnPath};
+use crate::address::Place;
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::config::{
@@ -28,6 +29,7 @@ use crate::crypto::keys::{KEY, PublicKey};
 use crate::delivery::definitions::Definitions;
 use crate::delivery::outbox::{Flow, Message, RELAY};
 use crate::ecn::Ecn;
+use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::discovery::Beacons;
 use crate::endpoint::events::{Event, Events};
 use crate::endpoint::peer::Peer;
