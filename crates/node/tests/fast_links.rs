@@ -110,6 +110,23 @@ fn saturate(world: &World, bytes: usize, depth: usize) {
     );
 }
 
+/// Publishes at this interval; prints the median delay and the processor time of both nodes.
+fn publish_rarely(world: &World, bytes: usize, interval: Duration) {
+    const SPAN: Duration = Duration::from_secs(5);
+    let count = SPAN.div_duration_f64(interval) as usize;
+    let (begun, cpu) = (Instant::now(), processor_time());
+    let delays = (0..count).map(|number| {
+        let at = begun + interval * number as u32;
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        if bytes > 0 { world.carry(bytes) } else { Duration::ZERO }
+    });
+    let mut delays: Vec<Duration> = delays.collect();
+    delays.sort();
+    let cpu = (processor_time() - cpu).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let (median, percent) = (delays[count / 2], cpu * 100.0);
+    println!("{bytes} bytes each {interval:?}: median {median:?}, {percent:.2} % of one processor");
+}
+
 /// Prints figures: `cargo test --release -p tautline-node --test fast_links -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
@@ -123,6 +140,10 @@ fn delay_and_cost() {
         delays.sort();
         let [median, p95] = [count / 2, count * 95 / 100].map(|index| delays[index]);
         println!("{bytes} bytes: median {median:?}, p95 {p95:?}");
+    }
+    // Nothing; 6 Mbps; large messages with pauses.
+    for (bytes, millis) in [(0, 100), (10_000, 13), (1_000_000, 100), (4_000_000, 250)] {
+        publish_rarely(&world, bytes, Duration::from_millis(millis));
     }
     saturate(&world, 64_000, 32);
     saturate(&world, 1_000_000, 4);
