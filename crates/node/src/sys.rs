@@ -3,11 +3,9 @@
 //! pointer to a live local of the type that the kernel writes or reads.
 #![allow(unsafe_code)]
 
-use socket2::{SockAddr, SockAddrStorage};
-use std::io;
-use std::net::SocketAddr;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
 
 /// Returns the bytes that the kernel has charged to a socket for packets not yet sent, its own
 /// bookkeeping included (SIOCOUTQ, `man 7 socket`).
@@ -21,22 +19,15 @@ pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(charged).unwrap_or(0))
 }
 
-/// Makes the kernel note when each datagram arrives (SO_TIMESTAMPNS, `man 7 socket`).
-pub(crate) fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
-    switch_on(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)
-}
-
-/// Makes the kernel report the traffic class of each datagram (IP_RECVTOS, `man 7 ip`; IPV6_RECVTCLASS,
-/// RFC 3542, section 6.5). A socket of IPv6 that receives IPv4 as well needs both.
-pub(crate) fn report_traffic_classes(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
-    if ipv6 {
-        switch_on(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
-    }
-    switch_on(socket, libc::IPPROTO_IP, libc::IP_RECVTOS)
-}
-
-fn switch_on(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
-    set_option(socket, level, name, 1)
+/// Sends the packets in one call. All have the length of the first, except that the last may be shorter:
+/// the kernel or the network card cuts them (UDP_SEGMENT, `man 7 udp`).
+pub(crate) fn send(socket: BorrowedFd<'_>, packets: &[&[u8]]) -> io::Result<()> {
+    let parts: Vec<IoSlice<'_>> = packets.iter().map(|packet| IoSlice::new(packet)).collect();
+    let length = packets.first().map_or(0, |packet| packet.len() as u16);
+    let segments = [ControlMessage::UdpGsoSegments(&length)];
+    let control = if packets.len() > 1 { &segments[..] } else { &[] };
+    sendmsg::<()>(socket.as_raw_fd(), &parts, control, MsgFlags::empty(), None)?;
+    Ok(())
 }
 
 fn set_option(
@@ -51,69 +42,6 @@ fn set_option(
         libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len)
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Space for the control messages of a datagram, their headers included: a time and a traffic class.
-const CONTROL_BYTES: usize = 128;
-
-/// Control messages begin at the alignment of their header.
-#[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
-
-/// A received datagram.
-#[derive(Debug)]
-pub(crate) struct Received {
-    pub(crate) len: usize,
-    pub(crate) from: Option<SocketAddr>,
-    /// The time of its arrival since 1970, after [`stamp_arrivals`].
-    pub(crate) arrived: Option<Duration>,
-    /// Its TOS or traffic class, after [`report_traffic_classes`].
-    pub(crate) traffic_class: Option<u8>,
-}
-
-/// Receives a datagram.
-pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
-    let mut control = Control([0; CONTROL_BYTES]);
-    let mut from = SockAddrStorage::zeroed();
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: all-zero is a valid msghdr; it has padding on some platforms.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_name = (&raw mut from).cast();
-    header.msg_namelen = from.size_of();
-    header.msg_iov = &raw mut part;
-    header.msg_iovlen = 1;
-    header.msg_control = (&raw mut control).cast();
-    header.msg_controllen = CONTROL_BYTES as _;
-    // SAFETY: the kernel writes at most the lengths given, into live memory.
-    let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
-    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has written an address of this length.
-    let from = unsafe { SockAddr::new(from, header.msg_namelen) }.as_socket();
-    let (mut arrived, mut traffic_class) = (None, None);
-    // SAFETY: the kernel has set the length of the control messages, and each has data of its type.
-    unsafe {
-        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
-        while !message.is_null() {
-            let data = libc::CMSG_DATA(message);
-            match ((*message).cmsg_level, (*message).cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                    arrived = since_1970(data.cast::<libc::timespec>().read_unaligned());
-                }
-                // One byte.
-                (libc::IPPROTO_IP, libc::IP_TOS) => traffic_class = Some(data.read()),
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    traffic_class = Some(data.cast::<libc::c_int>().read_unaligned() as u8);
-                }
-                _ => {}
-            }
-            message = libc::CMSG_NXTHDR(&raw const header, message);
-        }
-    }
-    Ok(Received { len, from, arrived, traffic_class })
-}
-
-fn since_1970(time: libc::timespec) -> Option<Duration> {
-    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
 /// Asks the kernel about an interface; `socket` can be any socket (`man 7 netdevice`).

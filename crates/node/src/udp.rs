@@ -3,32 +3,40 @@
 //! that the kernel charges unsent packets to their own link: one per class of packets, since the
 //! backlog of one class in the radio is independent of another's.
 
+mod inbox;
+
 use crate::paths::Path;
 use crate::sys;
+pub(crate) use inbox::{Datagram, Inbox};
+use nix::sys::socket::{setsockopt, sockopt};
+use quinn_udp::UdpSocketState;
 use rustix::event::epoll;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
-use tautline_proto::{Arrival, Ecn};
+use tautline_proto::Ecn;
 
-/// Receive buffer requested from the kernel: one second at 8 Mbps, for a delay of the daemon.
-const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
+/// Receive buffer requested from the kernel: 16 ms at 2 Gbps, for a delay of the daemon.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Packets remembered beyond those that the kernel seems to hold, in case a charge was misjudged.
 const REMEMBERED: usize = 8;
 /// Tolerance of a charge, in bytes: less than the kernel's charge for the smallest packet.
 const CHARGE_TOLERANCE: usize = 256;
 
-/// Longest time in the socket that does not count as delay of the path: the daemon was not scheduled.
-/// A datagram that waits for longer shows that the daemon does not keep up, and its sender has to slow
-/// down as it does for any other queue.
-const MAX_WAITED: Duration = Duration::from_millis(10);
-
 /// Largest UDP payload.
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
+
+/// The kernel sent only the first packets of a call.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct NotSent {
+    /// Packets that it sent.
+    pub(crate) sent: usize,
+    pub(crate) error: io::Error,
+}
 
 /// Whether the kernel refused a datagram because the interface sends none of its size.
 pub(crate) fn is_too_large(error: &io::Error) -> bool {
@@ -43,32 +51,75 @@ fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Socket> {
+/// A socket that reports how each datagram arrived.
+#[derive(Debug)]
+pub(crate) struct Reporting {
+    socket: UdpSocket,
+    options: UdpSocketState,
+}
+
+impl Reporting {
+    fn new(socket: Socket) -> io::Result<Self> {
+        // The time of arrival, the local address and the traffic class are reported; datagrams that
+        // came in a row are read in one call.
+        let options = UdpSocketState::new((&socket).into())?;
+        Ok(Self { socket: socket.into(), options })
+    }
+
+    pub(crate) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// Prepares the socket for datagrams of which the local address is known. With it, the reports on
+    /// joined datagrams exceed the 96 bytes that quinn-udp 0.6 has for them, and the ECN field is lost.
+    fn expect_trains(&self) -> io::Result<()> {
+        if self.socket.local_addr()?.is_ipv6() {
+            setsockopt(&self.socket, sockopt::Ipv6RecvPacketInfo, &false)?;
+        } else {
+            setsockopt(&self.socket, sockopt::Ipv4PacketInfo, &false)?;
+        }
+        Ok(())
+    }
+
+    /// Prepares the socket for datagrams of which the local address is reported, each on its own.
+    fn expect_single_datagrams(&self) {
+        // A kernel without this option joins none.
+        let _ = setsockopt(&self.socket, sockopt::UdpGroSegment, &false);
+    }
+
+    /// Sends a datagram from an address of this machine, which the kernel selects if none is given.
+    pub(crate) fn send(
+        &self,
+        contents: &[u8],
+        local: Option<IpAddr>,
+        destination: SocketAddr,
+    ) -> io::Result<()> {
+        let send = |src_ip| {
+            let (ecn, segment_size) = (None, None);
+            let transmit = quinn_udp::Transmit { destination, ecn, contents, segment_size, src_ip };
+            self.options.try_send((&self.socket).into(), &transmit)
+        };
+        match send(local) {
+            // The machine no longer has the address.
+            Err(_) if local.is_some() => send(None),
+            result => result,
+        }
+    }
+}
+
+fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Reporting> {
     let socket = unbound(local, only_v6)?;
     // Each link has a socket of its own on the same port. SO_REUSEADDR is not used: with it any
     // local user could have a socket there, too.
     socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
     // Best effort: the kernel limits it to net.core.rmem_max.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
     sys::never_fragment(socket.as_fd(), local.is_ipv6())?;
-    // Best effort: without it, datagrams seem to arrive when they are read.
-    let _ = sys::stamp_arrivals(socket.as_fd());
-    // Best effort: without it, every datagram counts as one without ECN.
-    let _ = sys::report_traffic_classes(socket.as_fd(), local.is_ipv6());
     socket.bind(&local.into())?;
-    Ok(socket)
-}
-
-/// Returns the time since a datagram's arrival, by the clock that stamped it. A clock that was set
-/// meanwhile gives a wrong value, which [`MAX_WAITED`] bounds.
-fn waited(arrived: Duration) -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
-    now.saturating_sub(arrived).min(MAX_WAITED)
+    Reporting::new(socket)
 }
 
 /// Sets the DSCP of a socket's packets, the upper six bits (RFC 2474), and their ECN field (RFC 3168).
@@ -80,29 +131,17 @@ fn mark(socket: SockRef<'_>, is_ipv6: bool, dscp: u8, ecn: Ecn) -> io::Result<()
     }
 }
 
-fn ecn(received: &sys::Received) -> Ecn {
-    received.traffic_class.map_or(Ecn::NotCapable, Ecn::from_bits)
-}
-
-/// Receives a datagram from any address; returns its length, its sender, and how it arrived.
-pub(crate) fn receive_from(
-    socket: &UdpSocket,
-    buffer: &mut [u8],
-) -> io::Result<(usize, SocketAddr, Arrival)> {
-    let received = sys::receive(socket.as_fd(), buffer)?;
-    let from = received.from.ok_or(io::ErrorKind::InvalidData)?;
-    Ok((received.len, canonical(from), Arrival { ecn: ecn(&received), ..Arrival::default() }))
-}
-
 /// Returns the socket that receives from any address; `[::]` takes IPv4 as well.
-pub(crate) fn listen(local: SocketAddr) -> io::Result<UdpSocket> {
+pub(crate) fn listen(local: SocketAddr) -> io::Result<Reporting> {
     let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
     // Another daemon on the port must be an error, although our links' sockets share the port.
     let alone = unbound(local, only_v6)?;
     alone.bind(&local.into())?;
     let port = alone.local_addr()?.as_socket().map_or(local.port(), |a| a.port());
     drop(alone);
-    Ok(open(SocketAddr::new(local.ip(), port), only_v6, None)?.into())
+    let socket = open(SocketAddr::new(local.ip(), port), only_v6, None)?;
+    socket.expect_single_datagrams();
+    Ok(socket)
 }
 
 /// Returns an address in its usual form: IPv4 mapped into IPv6 becomes IPv4.
@@ -120,28 +159,56 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 /// does not promise which.
 #[derive(Debug)]
 pub(crate) struct LinkSocket {
-    socket: UdpSocket,
+    socket: Reporting,
     pub(crate) path: Path,
+    /// Source address of its packets.
+    pub(crate) local: IpAddr,
     dscp: u8,
     /// The ECN field of its packets.
     ecn: Ecn,
     /// The last packets sent, oldest first.
-    sent: VecDeque<SentPacket>,
+    sent: VecDeque<Sent>,
+    /// The kernel's charge when it was last read.
+    charged: usize,
     charges: Charges,
+    /// Whether one call may send several packets (UDP_SEGMENT).
+    takes_trains: bool,
 }
 
+/// Returns a socket's address. A link-local one belongs to the interface of the path.
+fn in_zone(address: IpAddr, port: u16, path: &Path) -> SocketAddr {
+    match address {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            SocketAddrV6::new(v6, port, 0, path.index).into()
+        }
+        _ => SocketAddr::new(address, port),
+    }
+}
+
+/// Packets that were sent by one system call.
 #[derive(Debug)]
-struct SentPacket {
+struct Sent {
     /// The kernel's charge, in bytes.
     charge: usize,
     ip_bytes: usize,
+    packets: usize,
+}
+
+impl Sent {
+    /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
+    /// whole packets.
+    fn held(&self, charged: usize) -> usize {
+        let packets = (charged * self.packets).div_ceil(self.charge.max(1)).min(self.packets);
+        self.ip_bytes * packets / self.packets.max(1)
+    }
 }
 
 impl LinkSocket {
-    /// Connects to `path` from the node's address and port; packets carry `dscp`, 0 to 63.
+    /// Connects to `path` from the node's port, and from the node's address if it has one, otherwise
+    /// from `source`. Packets carry `dscp`, 0 to 63.
     pub(crate) fn connect(
         path: Path,
-        node: SocketAddr,
+        (node, source): (SocketAddr, Option<IpAddr>),
         device: Option<&str>,
         dscp: u8,
     ) -> io::Result<Self> {
@@ -150,78 +217,119 @@ impl LinkSocket {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let bound = !node.ip().is_unspecified() && node.is_ipv4() == path.remote.is_ipv4();
-        let local = SocketAddr::new(if bound { node.ip() } else { any }, node.port());
+        let source = source.filter(|it| it.is_ipv4() == path.remote.is_ipv4());
+        let address = if bound { node.ip() } else { source.unwrap_or(any) };
+        let local = in_zone(address, node.port(), &path);
         let socket = open(local, true, device)?;
+        socket.expect_trains()?;
         let ecn = Ecn::NotCapable;
-        mark((&socket).into(), local.is_ipv6(), dscp, ecn)?;
-        socket.connect(&path.remote.into())?;
-        let (socket, charges) = (socket.into(), Charges::new());
-        Ok(Self { socket, path, dscp, ecn, sent: VecDeque::new(), charges })
+        mark(socket.socket().into(), local.is_ipv6(), dscp, ecn)?;
+        socket.socket().connect(path.remote)?;
+        let local = socket.socket().local_addr()?.ip();
+        let (sent, charged, charges, takes_trains) = (VecDeque::new(), 0, Charges::new(), true);
+        Ok(Self { socket, path, local, dscp, ecn, sent, charged, charges, takes_trains })
     }
 
     pub(crate) fn register(&self, poll: &OwnedFd, tag: u64) -> io::Result<()> {
         let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(tag);
-        Ok(epoll::add(poll, &self.socket, data, events)?)
+        Ok(epoll::add(poll, self.socket.socket(), data, events)?)
     }
 
-    /// Sends a datagram, and notes the kernel's charge for it.
-    pub(crate) fn send(&mut self, datagram: &[u8], ip_bytes: usize, ecn: Ecn) -> io::Result<()> {
+    /// Sends packets of one length, the last of which may be shorter, and notes the kernel's charge for
+    /// them. `header_bytes` are those of IP and UDP of each. Returns the IP bytes that the kernel holds
+    /// now.
+    pub(crate) fn send(
+        &mut self,
+        packets: &[&[u8]],
+        header_bytes: usize,
+        ecn: Ecn,
+    ) -> Result<usize, NotSent> {
         if ecn != self.ecn {
             // Best effort: the peer's counts show a packet without the field.
-            let _ = mark((&self.socket).into(), self.path.remote.is_ipv6(), self.dscp, ecn);
+            let _ = mark(self.socket.socket().into(), self.path.remote.is_ipv6(), self.dscp, ecn);
             self.ecn = ecn;
         }
-        let before = self.charged()?;
-        match self.socket.send(datagram) {
+        // Nobody else sends by this socket: what was empty is empty.
+        let before = if self.charged == 0 { Ok(0) } else { self.read_charged() };
+        let before = before.map_err(|error| NotSent { sent: 0, error })?;
+        let result = self.depart(packets);
+        let sent = result.as_ref().map_or_else(|it| it.sent, |()| packets.len());
+        self.charged = self.read_charged().map_err(|error| NotSent { sent, error })?;
+        if sent > 0 {
+            let bytes = packets[..sent].iter().map(|it| it.len()).sum::<usize>();
+            let charge = self.charges.learn(bytes, self.charged.saturating_sub(before));
+            let ip_bytes = bytes + sent * header_bytes;
+            self.sent.push_back(Sent { charge, ip_bytes, packets: sent });
+        }
+        result.map(|()| self.held())
+    }
+
+    fn depart(&mut self, packets: &[&[u8]]) -> Result<(), NotSent> {
+        if packets.len() > 1 && self.takes_trains {
+            match self.send_message(packets) {
+                // The device cannot checksum segments, or the kernel cuts none of this length.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                    self.takes_trains = false;
+                }
+                Err(error) if is_too_large(&error) => {}
+                result => return result.map_err(|error| NotSent { sent: 0, error }),
+            }
+        }
+        packets.iter().enumerate().try_for_each(|(sent, packet)| {
+            self.send_message(&[packet]).map_err(|error| NotSent { sent, error })
+        })
+    }
+
+    fn send_message(&self, packets: &[&[u8]]) -> io::Result<()> {
+        match sys::send(self.socket.socket().as_fd(), packets) {
             // ICMP reported the error of an earlier packet; this one was not sent yet.
             Err(error)
                 if error.kind() == io::ErrorKind::ConnectionRefused || is_too_large(&error) =>
             {
-                self.socket.send(datagram)?;
+                sys::send(self.socket.socket().as_fd(), packets)
             }
-            result => drop(result?),
+            result => result,
         }
-        let after = self.charged()?;
-        let charge = self.charges.learn(datagram.len(), after.saturating_sub(before));
-        self.sent.push_back(SentPacket { charge, ip_bytes });
-        Ok(())
     }
 
-    /// Receives a datagram; returns its length, and how it arrived.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Arrival)> {
-        let received = sys::receive(self.socket.as_fd(), buffer)?;
-        let waited = received.arrived.map_or(Duration::ZERO, waited);
-        Ok((received.len, Arrival { waited, ecn: ecn(&received) }))
+    /// Receives datagrams of the link.
+    pub(crate) fn receive(&self, inbox: &mut Inbox) -> io::Result<()> {
+        inbox.receive(&self.socket)
     }
 
-    fn charged(&self) -> io::Result<usize> {
-        sys::charged_bytes(self.socket.as_fd())
+    fn read_charged(&self) -> io::Result<usize> {
+        sys::charged_bytes(self.socket.socket().as_fd())
     }
 
-    /// Returns the IP bytes that the kernel holds now: the newest packets that make up its charge.
-    /// The count starts from the newest each time, so no error outlives its packet.
+    /// Returns the IP bytes that the kernel holds now.
     pub(crate) fn in_flight(&mut self) -> usize {
         if self.sent.is_empty() {
             return 0;
         }
-        let charged = self.charged().unwrap_or(0);
-        let (mut covered, mut ip_bytes, mut packets) = (0, 0, 0);
-        for packet in self.sent.iter().rev() {
-            if covered + CHARGE_TOLERANCE >= charged {
+        self.charged = self.read_charged().unwrap_or(0);
+        self.held()
+    }
+
+    /// The newest packets that make up the kernel's charge. The count starts from the newest each time, so
+    /// no error outlives its packet.
+    fn held(&mut self) -> usize {
+        let (mut covered, mut ip_bytes, mut calls) = (0, 0, 0);
+        for sent in self.sent.iter().rev() {
+            if covered + CHARGE_TOLERANCE >= self.charged {
                 break;
             }
-            covered += packet.charge;
-            ip_bytes += packet.ip_bytes;
-            packets += 1;
+            ip_bytes += sent.held(self.charged - covered);
+            covered += sent.charge;
+            calls += 1;
         }
-        let remembered = if packets == 0 { 0 } else { packets + REMEMBERED };
+        let remembered = if calls == 0 { 0 } else { calls + REMEMBERED };
         self.sent.drain(..self.sent.len().saturating_sub(remembered));
         ip_bytes
     }
 }
 
-/// The kernel's charge for a packet, by its length. A packet that is sent while another is charged
+/// The kernel's charge for the packets of one call, by their length. A packet that is sent while another is charged
 /// makes the other's charge look smaller, never larger, so the largest seen is right.
 #[derive(Debug)]
 struct Charges(Vec<usize>);
@@ -234,7 +342,7 @@ impl Charges {
         Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
     }
 
-    /// Returns the charge for a packet of `len` bytes, now seen to be at least `seen`.
+    /// Returns the charge for `len` bytes, now seen to be at least `seen`.
     fn learn(&mut self, len: usize, seen: usize) -> usize {
         let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };
         *known = (*known).max(seen).max(len);
@@ -244,25 +352,44 @@ impl Charges {
 
 #[cfg(test)]
 mod tests {
+    use super::inbox::MAX_WAITED;
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
+
+    /// Receives a datagram; `None` if there is none.
+    fn try_receive(socket: &Reporting) -> Option<(Vec<u8>, Datagram)> {
+        let mut inbox = Inbox::new();
+        inbox.receive(socket).ok()?;
+        let datagram = inbox.take()?;
+        Some((inbox.bytes(&datagram).to_vec(), datagram))
+    }
+
+    fn receive(socket: &Reporting) -> (Vec<u8>, Datagram) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            match try_receive(socket) {
+                Some(received) => return received,
+                None => assert!(Instant::now() < deadline, "nothing arrives"),
+            }
+        }
+    }
 
     #[test]
     fn links_share_the_port_and_get_their_own_packets() {
         let open = listen("[::]:0".parse().unwrap()).unwrap();
-        let node = open.local_addr().unwrap();
+        let node = open.socket().local_addr().unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let remote = far.local_addr().unwrap();
         let path = crate::paths::route(remote, None, None).unwrap();
-        let mut link = LinkSocket::connect(path, node, None, 0).unwrap();
-        link.send(b"hello", 33, Ecn::NotCapable).unwrap();
+        let mut link = LinkSocket::connect(path, (node, None), None, 0).unwrap();
+        link.send(&[b"hello"], 28, Ecn::NotCapable).unwrap();
         let mut buffer = [0; 16];
         let (len, from) = far.recv_from(&mut buffer).unwrap();
         assert_eq!((&buffer[..len], from.port()), (&b"hello"[..], node.port()));
         far.send_to(b"back", from).unwrap();
-        assert_eq!(link.receive(&mut buffer).unwrap().0, 4);
+        assert_eq!(receive(&link.socket).0, b"back");
         assert_eq!(link.in_flight(), 0, "loopback holds nothing back");
     }
 
@@ -271,16 +398,18 @@ mod tests {
         let open = listen("[::]:0".parse().unwrap()).unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let path = crate::paths::route(far.local_addr().unwrap(), None, None).unwrap();
-        let mut link = LinkSocket::connect(path, open.local_addr().unwrap(), None, 0).unwrap();
-        link.send(b"hello", 33, Ecn::NotCapable).unwrap();
+        let mut link =
+            LinkSocket::connect(path, (open.socket().local_addr().unwrap(), None), None, 0)
+                .unwrap();
+        link.send(&[b"hello"], 28, Ecn::NotCapable).unwrap();
         let mut buffer = [0; 16];
         let (_, from) = far.recv_from(&mut buffer).unwrap();
-        let mut after = |sleep| {
+        let after = |sleep| {
             far.send_to(b"back", from).unwrap();
             std::thread::sleep(sleep);
-            let (len, arrival) = link.receive(&mut buffer).unwrap();
-            assert_eq!(len, 4);
-            arrival.waited
+            let (bytes, datagram) = receive(&link.socket);
+            assert_eq!(bytes, b"back");
+            datagram.arrival.waited
         };
         // The kernel begins to stamp some time after the first socket asks for it; until then it
         // stamps what is read.
@@ -323,19 +452,19 @@ for _ in range(4):
             if family == "4" { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
         let path = crate::paths::route(SocketAddr::new(loopback, next()), None, None).unwrap();
         let open = listen("[::]:0".parse().unwrap()).unwrap();
-        let node = open.local_addr().unwrap();
-        let connect = |dscp| LinkSocket::connect(path.clone(), node, None, dscp).unwrap();
+        let node = open.socket().local_addr().unwrap();
+        let connect = |dscp| LinkSocket::connect(path.clone(), (node, None), None, dscp).unwrap();
         let mut sockets = dscp.map(connect);
         let mut got = Vec::new();
         let mut answers = 0;
         for index in 0..sockets.len() {
             let ecn = if index % 2 == 1 { Ecn::Capable } else { Ecn::NotCapable };
-            sockets[index].send(b"hello", 33, ecn).unwrap();
+            sockets[index].send(&[b"hello"], 28, ecn).unwrap();
             got.push(next() as u8);
             let deadline = Instant::now() + Duration::from_secs(20);
             while answers <= index && Instant::now() < deadline {
-                let came = |socket: &LinkSocket| socket.receive(&mut [0; 16]).is_ok();
-                answers += sockets.iter().filter(|socket| came(socket)).count();
+                let came = |link: &&LinkSocket| try_receive(&link.socket).is_some();
+                answers += sockets.iter().filter(came).count();
             }
         }
         assert_eq!(answers, 4);
@@ -354,45 +483,109 @@ for _ in range(4):
     fn the_ecn_field_of_each_datagram_is_read() {
         for (family, far) in [("4", "127.0.0.1:0"), ("6", "[::1]:0")] {
             let open = listen("[::]:0".parse().unwrap()).unwrap();
-            open.set_nonblocking(false).unwrap();
-            open.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let far = UdpSocket::bind(far).unwrap();
             let path = crate::paths::route(far.local_addr().unwrap(), None, None).unwrap();
-            let node = open.local_addr().unwrap();
-            let mut link = LinkSocket::connect(path, node, None, 46).unwrap();
+            let node = open.socket().local_addr().unwrap();
+            let mut link = LinkSocket::connect(path, (node, None), None, 46).unwrap();
             let mut buffer = [0; 16];
-            link.send(b"hello", 33, Ecn::Capable).unwrap();
+            link.send(&[b"hello"], 28, Ecn::Capable).unwrap();
             let (_, from) = far.recv_from(&mut buffer).unwrap();
             let is_ipv6 = far.local_addr().unwrap().is_ipv6();
             for field in [Ecn::Marked, Ecn::NotCapable, Ecn::Capable, Ecn::Capable1] {
                 mark((&far).into(), is_ipv6, 8, field).unwrap();
                 far.send_to(b"back", from).unwrap();
-                let deadline = Instant::now() + Duration::from_secs(20);
-                let mut received = || link.receive(&mut buffer).ok();
-                let arrival = loop {
-                    match received() {
-                        Some((4, arrival)) => break arrival,
-                        _ => assert!(Instant::now() < deadline, "{family}"),
-                    }
-                };
-                assert_eq!(arrival.ecn, field, "{family}");
+                let (bytes, datagram) = receive(&link.socket);
+                assert_eq!((&bytes[..], datagram.arrival.ecn), (&b"back"[..], field), "{family}");
                 // Nothing is connected to this address: the open socket gets it.
                 let stranger = UdpSocket::bind(SocketAddr::new(far.local_addr().unwrap().ip(), 0));
                 let stranger = stranger.unwrap();
                 mark((&stranger).into(), is_ipv6, 8, field).unwrap();
                 stranger.send_to(b"hello", from).unwrap();
-                let (len, sender, arrival) = receive_from(&open, &mut buffer).unwrap();
-                assert_eq!((len, sender), (5, stranger.local_addr().unwrap()));
-                assert_eq!(arrival.ecn, field, "{family}");
+                let (bytes, datagram) = receive(&open);
+                assert_eq!(bytes, b"hello");
+                assert_eq!(datagram.from, stranger.local_addr().unwrap());
+                assert_eq!(datagram.arrival.ecn, field, "{family}");
             }
+        }
+    }
+
+    #[test]
+    fn a_train_arrives_as_datagrams_of_their_lengths_with_their_marks() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let nodes = [(); 2].map(|()| listen(address.parse().unwrap()).unwrap());
+            let nodes = nodes.map(|node| node.socket().local_addr().unwrap());
+            let connect = |from: usize| {
+                let path = crate::paths::route(nodes[1 - from], None, None).unwrap();
+                LinkSocket::connect(path, (nodes[from], None), None, 46).unwrap()
+            };
+            let [mut link, far] = [0, 1].map(connect);
+            let datagrams: Vec<Vec<u8>> =
+                (0..44).map(|n| vec![n; if n == 43 { 9 } else { 1400 }]).collect();
+            let packets: Vec<&[u8]> = datagrams.iter().map(|it| &it[..]).collect();
+            link.send(&packets, 28, Ecn::Capable).unwrap();
+            let (mut inbox, mut arrived) = (Inbox::new(), Vec::new());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while arrived.len() < packets.len() && Instant::now() < deadline {
+                let _ = far.receive(&mut inbox);
+                while let Some(datagram) = inbox.take() {
+                    assert_eq!(datagram.from, nodes[0]);
+                    assert_eq!(datagram.arrival.ecn, Ecn::Capable, "{address}");
+                    arrived.push(inbox.bytes(&datagram).to_vec());
+                }
+            }
+            assert_eq!(arrived, datagrams, "{address}");
+        }
+    }
+
+    #[test]
+    fn the_next_call_receives_less_after_a_slow_one_and_more_while_datagrams_wait() {
+        let limit = Duration::from_micros(200);
+        let open = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = open.socket().local_addr().unwrap();
+        for _ in 0..100 {
+            far.send_to(b"hello", to).unwrap();
+        }
+        let mut inbox = Inbox::new();
+        let mut received = |took| {
+            inbox.receive(&open).unwrap();
+            inbox.adapt(took, limit);
+            std::iter::from_fn(|| inbox.take()).count()
+        };
+        let counts = [2, 2, 2, 2, 1, 1, 1].map(|took| received(limit * took));
+        assert_eq!(counts, [16, 8, 4, 2, 2, 4, 8]);
+    }
+
+    #[test]
+    fn what_is_left_of_a_train_counts_by_whole_packets() {
+        let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
+        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
+        assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
+    }
+
+    #[test]
+    fn the_listening_socket_reports_address_and_marks() {
+        for (address, peer) in
+            [("[::]:0", "127.0.0.1"), ("[::]:0", "::1"), ("0.0.0.0:0", "127.0.0.1")]
+        {
+            let open = listen(address.parse().unwrap()).unwrap();
+            let ip: IpAddr = peer.parse().unwrap();
+            let port = open.socket().local_addr().unwrap().port();
+            let far = UdpSocket::bind(SocketAddr::new(ip, 0)).unwrap();
+            mark((&far).into(), ip.is_ipv6(), 46, Ecn::Marked).unwrap();
+            far.send_to(b"hello", SocketAddr::new(ip, port)).unwrap();
+            let (_, datagram) = receive(&open);
+            assert_eq!((datagram.arrival.local, datagram.arrival.ecn), (Some(ip), Ecn::Marked));
         }
     }
 
     #[test]
     fn a_second_daemon_on_the_port_is_an_error() {
         let first = listen("[::]:0".parse().unwrap()).unwrap();
-        let address =
-            SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), first.local_addr().unwrap().port());
+        let address = SocketAddr::new(
+            Ipv6Addr::UNSPECIFIED.into(),
+            first.socket().local_addr().unwrap().port(),
+        );
         assert!(listen(address).is_err());
     }
 

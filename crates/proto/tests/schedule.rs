@@ -44,6 +44,34 @@ fn a_small_urgent_message_waits_for_two_packets_at_most() {
     net.check_conservation(0, P, &[laser, image]);
 }
 
+/// A caller may build packets until there are no more, and then hand all of them to the kernel.
+#[test]
+fn packets_in_a_row_stay_within_the_budget_before_the_kernel_reports_any() {
+    for (rate_bps, packets) in [(MBPS_6, 1..=1), (480_000_000, 10..=44)] {
+        let mut net = Net::pair(1, &Pipe::of(rate_bps));
+        let image = net.open(0, P, channel(topic("/image", 10)));
+        for round in 0..40 {
+            net.send(0, P, image, payload(round, 100_000));
+            net.run(200 * MS);
+        }
+        let now = net.now;
+        let message = Message {
+            payload: payload(40, 500_000).into(),
+            published: now,
+            source: 0,
+            encoded: false,
+            lifespan: None,
+        };
+        let endpoint = &mut net.nodes[0].endpoint;
+        endpoint.send(now, P, image, message).unwrap();
+        let budget = endpoint.radio(RadioId(0)).in_flight_limit_bytes;
+        let row: Vec<Transmit> = std::iter::from_fn(|| endpoint.poll_transmit(now)).collect();
+        let bytes: usize = row.iter().map(|it| it.datagram.len() + 28).sum();
+        assert!(bytes <= budget, "{bytes} of {budget} at {rate_bps}");
+        assert!(packets.contains(&row.len()), "{} packets at {rate_bps}", row.len());
+    }
+}
+
 /// Classes of the packets with messages that a node has sent after the first `before` packets.
 fn classes(net: &Net, node: usize, before: usize) -> Vec<(Class, u8)> {
     let sent = net.nodes[node].sent[before..].iter();

@@ -172,7 +172,7 @@ impl Driver {
     }
 
     fn send_beacons(&mut self, beacons: &mut Beacons) -> io::Result<()> {
-        let places = beacons.places(&self.listen, self.address.ip())?;
+        let places = beacons.places(self.listen.socket(), self.address.ip())?;
         // A socket that is bound to a unicast address receives no packets to a group.
         if self.address.ip().is_unspecified() {
             self.follow_groups(&mut beacons.joined, &places);
@@ -180,8 +180,9 @@ impl Driver {
         let beacon = if beacons.sends { self.topics.endpoint.beacon() } else { None };
         let Some(beacon) = beacon else { return Ok(()) };
         for place in &places {
-            let group = place.aim(&self.listen, self.address.port());
-            let sent = group.and_then(|group| self.listen.send_to(&beacon, self.mapped(group)));
+            let group = place.aim(self.listen.socket(), self.address.port());
+            let sent =
+                group.and_then(|group| self.listen.socket().send_to(&beacon, self.mapped(group)));
             if let Err(error) = sent {
                 tracing::debug!(%error, ?place, "a beacon was not sent");
             }
@@ -191,10 +192,10 @@ impl Driver {
 
     fn follow_groups(&mut self, joined: &mut BTreeSet<Group>, places: &BTreeSet<Place>) {
         let wanted: BTreeSet<Group> = places.iter().map(Place::group).collect();
-        joined.difference(&wanted).for_each(|gone| gone.leave(&self.listen));
+        joined.difference(&wanted).for_each(|gone| gone.leave(self.listen.socket()));
         joined.retain(|group| wanted.contains(group));
         for &group in wanted.difference(&joined.clone()) {
-            if let Err(error) = group.join(&self.listen) {
+            if let Err(error) = group.join(self.listen.socket()) {
                 let family = if group.is_v6 { "IPv6" } else { "IPv4" };
                 let (now, index) = (self.now(), group.interface);
                 let text = format!("no beacons over {family} on interface {index}: {error}");

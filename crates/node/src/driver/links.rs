@@ -7,20 +7,16 @@ use super::usage::Admission;
 use crate::config::Budget;
 use crate::limits::TIME_SHARE;
 use crate::paths::{self, Path};
-use crate::udp::{self, LinkSocket};
+use crate::udp::{self, Datagram, Inbox, LinkSocket, NotSent};
 use rustix::event::epoll;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tautline_proto::{Arrival, Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
+use tautline_proto::{Class, LinkConfig, LinkId, Marking, RadioId, Transmit};
 
-/// Maximum number of datagrams read from one socket before the next socket.
-const READ_BATCH: usize = 64;
 /// Time after which the next socket is read, even after few datagrams: the effects of one packet
 /// may take hundreds of microseconds.
 const READ_TIME: Duration = Duration::from_micros(200);
-/// Maximum number of datagrams read from the listening socket, which is open to strangers.
-const LISTEN_BATCH: usize = 16;
 /// Maximum number of packets sent before inputs are checked again, if the kernel takes all of them
 /// immediately.
 const TRANSMIT_BATCH: usize = 64;
@@ -39,6 +35,8 @@ pub(super) struct Link {
     /// One socket for each marked class; empty while they cannot be opened.
     pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
+    /// Source address of its packets, if the peer's packets have shown which.
+    pub(super) source: Option<IpAddr>,
     pub(super) device: Option<String>,
     /// Whether the link has no configured address and leads to the address from which the peer
     /// initiated the handshake.
@@ -62,6 +60,7 @@ impl Link {
             watch: None,
             sockets: Vec::new(),
             path: None,
+            source: None,
             device: None,
             follows_initiator: false,
             counted_bytes: 0,
@@ -83,7 +82,9 @@ impl Link {
 
     /// Sends a packet that the protocol no longer counts.
     pub(super) fn send_last(&mut self, transmit: &Transmit) -> io::Result<()> {
-        self.socket_of(transmit.class).map_or(Ok(()), |socket| send(socket, transmit))
+        let packets = std::slice::from_ref(transmit);
+        self.socket_of(transmit.class)
+            .map_or(Ok(()), |socket| send(socket, packets).map(drop).map_err(|it| it.error))
     }
 
     /// Finds the current path to the address from which the peer initiated the handshake.
@@ -97,9 +98,11 @@ impl Link {
     }
 }
 
-fn send(socket: &mut LinkSocket, transmit: &Transmit) -> io::Result<()> {
-    let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
-    socket.send(&transmit.datagram, ip_bytes, transmit.ecn)
+/// Sends packets of one link; returns the IP bytes in the kernel.
+fn send(socket: &mut LinkSocket, packets: &[Transmit]) -> Result<usize, NotSent> {
+    let Some(first) = packets.first() else { return Ok(socket.in_flight()) };
+    let datagrams: Vec<&[u8]> = packets.iter().map(|it| &it.datagram[..]).collect();
+    socket.send(&datagrams, header_bytes(first.remote), first.ecn)
 }
 
 /// Returns the bytes that IP and UDP add to a datagram.
@@ -159,43 +162,52 @@ impl Driver {
         let (from, interface) = (path.remote, path.interface.clone());
         let radio = self.radio(&interface);
         let begun = self.now();
-        for _ in 0..READ_BATCH {
-            if self.now().since(begun) > READ_TIME {
-                return;
-            }
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let mut now = begun;
+        while self.links[index].sockets[place].readable && now.since(begun) <= READ_TIME {
             let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
-            match socket.receive(&mut self.buffer) {
-                Ok((len, arrival)) => self.handle_datagram(radio, from, len, arrival),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    *readable = false;
-                    return;
-                }
+            match socket.receive(&mut inbox) {
+                Ok(()) => *readable = !inbox.is_socket_empty,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => *readable = false,
                 // This is an ICMP error of an earlier packet; reading it cleared it.
                 Err(_) => {}
             }
+            let local = Some(socket.local);
+            while let Some(mut datagram) = inbox.take() {
+                datagram.arrival.local = local;
+                self.handle_datagram(radio, from, &inbox, &datagram);
+            }
+            let received = std::mem::replace(&mut now, self.now());
+            inbox.adapt(now.since(received), READ_TIME);
         }
+        self.inbox = inbox;
     }
 
     fn read_listen(&mut self) {
-        for _ in 0..LISTEN_BATCH {
-            match udp::receive_from(&self.listen, &mut self.buffer) {
-                Ok((len, from, arrival)) => {
-                    let radio = self.radio_towards(from, len);
-                    self.handle_datagram(radio, from, len, arrival);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.listen_readable = false;
-                    return;
-                }
-                Err(_) => {}
-            }
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let received = inbox.receive(&self.listen);
+        let is_empty = match received {
+            Ok(()) => inbox.is_socket_empty,
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        };
+        self.listen_readable = !is_empty;
+        while let Some(datagram) = inbox.take() {
+            let radio = self.radio_towards(datagram.from, inbox.bytes(&datagram));
+            self.handle_datagram(radio, datagram.from, &inbox, &datagram);
         }
+        self.inbox = inbox;
     }
 
-    /// Handles the datagram in the first `len` bytes of the buffer, unless its sender has used up its share of the loop's time.
-    fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize, arrival: Arrival) {
+    /// Handles a datagram unless its sender has used up its share of the loop's time.
+    fn handle_datagram(
+        &mut self,
+        radio: RadioId,
+        from: SocketAddr,
+        inbox: &Inbox,
+        datagram: &Datagram,
+    ) {
         let now = self.clock.now();
-        let datagram = &self.buffer[..len];
+        let (arrival, datagram) = (datagram.arrival, inbox.bytes(datagram));
         let endpoint = &mut self.topics.endpoint;
         let claimed = endpoint.claimed_sender(datagram);
         match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
@@ -221,10 +233,9 @@ impl Driver {
         }
     }
 
-    /// Returns the radio by which responses to `from`, the source of the first `len` bytes of the
-    /// buffer, leave. Packets that anybody can forge cause no lookup: under flood the lookups alone
+    /// Returns the radio by which responses to `from`, the source of a datagram, leave. Packets that anybody can forge cause no lookup: under flood the lookups alone
     /// would delay the loop for a hundredth of its time.
-    fn radio_towards(&mut self, from: SocketAddr, len: usize) -> RadioId {
+    fn radio_towards(&mut self, from: SocketAddr, datagram: &[u8]) -> RadioId {
         let endpoint = &self.topics.endpoint;
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
@@ -233,7 +244,7 @@ impl Driver {
         if let Some(&radio) = self.strangers.get(&from.ip()) {
             return radio;
         }
-        let matters = endpoint.bears_our_number(&self.buffer[..len]);
+        let matters = endpoint.bears_our_number(datagram);
         if !matters || self.strangers.len() == MAX_STRANGERS {
             return self.unknown_radio;
         }
@@ -287,14 +298,23 @@ impl Driver {
         let Some(path) = link.path.clone() else { return };
         let text = format!("{} by {}", path.remote, path.interface);
         link.sockets.clear();
-        let open = |(place, (class, dscp))| {
-            let device = link.device.as_deref();
-            let socket = LinkSocket::connect(path.clone(), self.address, device, dscp)?;
-            socket.register(&self.poll, tag(index, place))?;
-            Ok(ClassSocket { class, socket, readable: true })
+        link.source = self.topics.endpoint.local_address(link.id);
+        let open = |source| {
+            let open = |(place, (class, dscp))| {
+                let (local, device) = ((self.address, source), link.device.as_deref());
+                let socket = LinkSocket::connect(path.clone(), local, device, dscp)?;
+                socket.register(&self.poll, tag(index, place))?;
+                Ok(ClassSocket { class, socket, readable: true })
+            };
+            let marks = marks(self.config.marking.as_ref()).into_iter().enumerate();
+            marks.map(open).collect::<io::Result<_>>()
         };
-        let marks = marks(self.config.marking.as_ref()).into_iter().enumerate();
-        match marks.map(open).collect::<io::Result<_>>() {
+        let opened = match open(link.source) {
+            // The machine no longer has the address.
+            Err(_) if link.source.is_some() => open(None),
+            result => result,
+        };
+        match opened {
             Ok(sockets) => link.sockets = sockets,
             Err(error) => {
                 self.link_notice(index, &format!("{text}: cannot open a socket: {error}"));
@@ -329,6 +349,17 @@ impl Driver {
                 let (now, id) = (self.now(), self.links[index].id);
                 self.topics.endpoint.announce_move(now, id);
             }
+        }
+    }
+
+    /// Connects a link to the address to which the protocol sends, from the address at which the peer's
+    /// packets arrive.
+    fn follow_addresses(&mut self, index: usize, remote: SocketAddr) {
+        self.follow_initiator(index, remote);
+        let link = &self.links[index];
+        let source = self.topics.endpoint.local_address(link.id);
+        if source.is_some() && source != link.source {
+            self.connect(index);
         }
     }
 
@@ -372,35 +403,70 @@ impl Driver {
         for _ in 0..TRANSMIT_BATCH {
             let now = self.now();
             let Some(transmit) = self.topics.endpoint.poll_transmit(now) else {
+                // What leaves may make room for more.
+                if self.send_train() {
+                    continue;
+                }
                 self.unsent = false;
                 return;
             };
-            match transmit.link {
-                Some(id) => self.send_on(now, id, &transmit),
-                // A response to a stranger is not worth a second attempt.
-                None => drop(self.listen.send_to(&transmit.datagram, self.mapped(transmit.remote))),
+            if !self.train.takes(&transmit) {
+                self.send_train();
             }
+            self.train.push(transmit);
         }
+        self.send_train();
         self.unsent = true;
     }
 
-    fn send_on(&mut self, now: Instant, id: LinkId, transmit: &Transmit) {
+    /// Sends the packets that were built; returns whether more may leave now.
+    fn send_train(&mut self) -> bool {
+        let packets = self.train.depart();
+        let Some(first) = packets.first() else { return false };
+        match first.link {
+            Some(id) => self.send_on(id, first, &packets),
+            None => packets.iter().for_each(|it| self.send_unlinked(it)),
+        }
+        true
+    }
+
+    fn send_on(&mut self, id: LinkId, first: &Transmit, packets: &[Transmit]) {
         let index = id.0 as usize;
-        self.follow_initiator(index, transmit.remote);
-        let class = transmit.class;
+        self.follow_addresses(index, first.remote);
+        let class = first.class;
+        // A reply to a packet at another address, which need not be the peer's.
+        let is_elsewhere = first.local.is_some() && first.local != self.links[index].source;
         let in_flight = match self.links[index].socket_of(class) {
-            Some(socket) => {
-                if let Err(error) = send(socket, transmit) {
-                    tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
-                    if udp::is_too_large(&error) {
-                        self.topics.endpoint.handle_refused(now, id, &transmit.datagram);
-                    }
-                }
-                socket.in_flight()
+            Some(socket) if is_elsewhere && first.local != Some(socket.local) => {
+                let in_flight = socket.in_flight();
+                packets.iter().for_each(|it| self.send_unlinked(it));
+                in_flight
             }
+            Some(socket) => match send(socket, packets) {
+                Ok(in_flight) => in_flight,
+                Err(NotSent { sent, error }) => {
+                    tracing::debug!(%error, remote = %first.remote, "a packet was not sent");
+                    if udp::is_too_large(&error) {
+                        let now = self.clock.now();
+                        let refuse = |it: &Transmit| {
+                            self.topics.endpoint.handle_refused(now, id, &it.datagram)
+                        };
+                        packets[sent..].iter().for_each(refuse);
+                    }
+                    socket.in_flight()
+                }
+            },
             None => 0,
         };
-        self.topics.endpoint.handle_in_flight(now, id, class, in_flight);
+        self.topics.endpoint.handle_in_flight(self.clock.now(), id, class, in_flight);
+    }
+
+    /// Sends a reply, which is not worth a second attempt.
+    fn send_unlinked(&self, transmit: &Transmit) {
+        let Transmit { datagram, local, remote, .. } = transmit;
+        if let Err(error) = self.listen.send(datagram, *local, self.mapped(*remote)) {
+            tracing::debug!(%error, %remote, "a reply was not sent");
+        }
     }
 
     /// Converts an address for the listening socket.

@@ -11,6 +11,7 @@ mod planned;
 mod realtime;
 mod reload;
 mod silence;
+mod train;
 mod usage;
 
 use crate::audit::{Audit, Recorder};
@@ -26,7 +27,7 @@ use crate::recent::Recent;
 use crate::report::{Refused, Reporter};
 use crate::status::Status;
 use crate::topics::{Order, Topics};
-use crate::udp::{self, MAX_DATAGRAM};
+use crate::udp::{self, Inbox, Reporting};
 use beacons::Beacons;
 pub(crate) use budgets::BudgetReports;
 use budgets::Budgets;
@@ -37,7 +38,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
 use silence::Silence;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -45,6 +46,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Event as LocalEvent, Gateway};
 use tautline_proto::{Endpoint, Instant, PublicKey, RadioId, SecretKey};
+use train::Train;
 use usage::Usage;
 
 const TAG_LISTEN: u64 = 0;
@@ -90,7 +92,8 @@ pub(crate) struct Driver {
     diagnostics: Option<Diagnostics>,
     news: News,
     poll: OwnedFd,
-    listen: UdpSocket,
+    /// Receives from any address; this includes strangers.
+    listen: Reporting,
     address: SocketAddr,
     listen_readable: bool,
     links: Vec<Link>,
@@ -115,7 +118,9 @@ pub(crate) struct Driver {
     /// Whether more packets may leave than were sent.
     unsent: bool,
     waiting: Arc<Waiting>,
-    buffer: Vec<u8>,
+    inbox: Inbox,
+    /// Packets that leave next.
+    train: Train,
     ready: Vec<epoll::Event>,
     drain_until: Option<Instant>,
     /// Time of day at the start of [`Clock`], in microseconds since 1970, as last measured.
@@ -169,9 +174,10 @@ impl Driver {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
         let listen = udp::listen(config.listen)
             .map_err(|error| RunError::Listen { address: config.listen, error })?;
-        let address = listen.local_addr().unwrap_or(config.listen);
+        let address = listen.socket().local_addr().unwrap_or(config.listen);
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        for (fd, tag) in [(listen.as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)] {
+        for (fd, tag) in [(listen.socket().as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)]
+        {
             epoll::add(&poll, fd, epoll::EventData::new_u64(tag), edge).map_err(system("epoll"))?;
         }
         let endpoint = Endpoint::new(protocol_config(config)?, Box::new(keys::random))?;
@@ -179,7 +185,7 @@ impl Driver {
             clock: Clock::start(),
             config: config.clone(),
             selection,
-            beacons: Beacons::new(config, &listen),
+            beacons: Beacons::new(config, listen.socket()),
             topics: Topics::new(config, endpoint),
             reporter: Reporter::new(config, address),
             recent: Recent::default(),
@@ -204,7 +210,8 @@ impl Driver {
             more_events: false,
             unsent: false,
             waiting,
-            buffer: vec![0; MAX_DATAGRAM],
+            inbox: Inbox::new(),
+            train: Train::default(),
             ready: Vec::with_capacity(MAX_READY),
             drain_until: None,
             wall_origin_us: None,

@@ -81,9 +81,9 @@ impl Driver {
 
     fn follow_beacons(&mut self, new: &Config) {
         let before = self.beacons.take();
-        self.beacons = Beacons::new(new, &self.listen);
+        self.beacons = Beacons::new(new, self.listen.socket());
         if let Some(before) = before {
-            before.hand_over(self.beacons.as_mut(), &self.listen);
+            before.hand_over(self.beacons.as_mut(), self.listen.socket());
         }
     }
 

@@ -6,7 +6,7 @@ use super::wait_for;
 use bytes::Bytes;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
@@ -15,13 +15,23 @@ use tautline_node::control::Inspect;
 use tautline_node::status::{Direction, Status, TopicReport};
 use tautline_node::{Handle, Node, RunError, Settings};
 
-/// Subscribes to all topics of peers.
-struct Listener(Arc<dyn Events>);
+/// Subscribes to all topics of peers, and counts what arrives.
+struct Listener {
+    events: Arc<dyn Events>,
+    arrivals: Sender<(Instant, usize)>,
+}
 
 impl Gateway for Listener {
     fn handle(&self, command: Command) {
-        if let Command::Advertise { topic } = command {
-            self.0.emit(Event::Wanted { topic: topic.name, wanted: true });
+        match command {
+            Command::Advertise { topic } => {
+                self.events.emit(Event::Wanted { topic: topic.name, wanted: true });
+            }
+            Command::Publish { payload, .. } => {
+                // Few tests read them.
+                let _ = self.arrivals.send((Instant::now(), payload.len()));
+            }
+            _ => {}
         }
     }
 
@@ -36,6 +46,7 @@ impl Gateway for Listener {
 pub struct Running {
     pub handle: Handle,
     pub events: Arc<dyn Events>,
+    arrivals: Receiver<(Instant, usize)>,
     thread: JoinHandle<Result<(), RunError>>,
 }
 
@@ -51,6 +62,7 @@ impl Running {
         let file = format!("name: {name}\nsecurity: none\nros1: false\n{lines}\n");
         let config = config::parse(&file, &Surroundings::default()).unwrap().config;
         let (sender, started) = sync_channel(1);
+        let (arrived, arrivals) = channel();
         // A node cannot change its thread.
         let thread = std::thread::spawn(move || {
             // The node's own threads begin in the network of this one.
@@ -59,11 +71,11 @@ impl Running {
             }
             let node = Node::new(config).unwrap();
             sender.send((node.handle(), node.events())).unwrap();
-            let gateway = Box::new(Listener(node.events()));
+            let gateway = Box::new(Listener { events: node.events(), arrivals: arrived });
             node.run(gateway, &Settings::default())
         });
         let (handle, events) = started.recv().unwrap();
-        Self { handle, events, thread }
+        Self { handle, events, arrivals, thread }
     }
 
     /// The node's report.
@@ -87,7 +99,7 @@ impl Running {
         self.events.emit(Event::Offered(Topic {
             name: topic.into(),
             type_name: "sensor_msgs/Image".into(),
-            type_hash: "060021388200f6f0f447d0fcd9c64743".into(),
+            type_hash: "f43a8e1b362b75baa741461b46adc7e0".into(),
             definition: "uint8[] data".into(),
             qos: Qos::default(),
         }));
@@ -96,13 +108,28 @@ impl Running {
 
     /// Publishes a message of so many bytes.
     pub fn publish(&self, topic: &str, bytes: usize) {
+        self.emit(topic, vec![7; bytes]);
+    }
+
+    /// Publishes a message that has its type: so many bytes behind their number.
+    pub fn publish_data(&self, topic: &str, bytes: usize) {
+        let data = [&(bytes as u32).to_le_bytes()[..], &vec![7; bytes]].concat();
+        self.emit(topic, data);
+    }
+
+    fn emit(&self, topic: &str, payload: Vec<u8>) {
         self.events.emit(Event::Message {
             topic: topic.into(),
             source: Source::here(0),
-            payload: Bytes::from(vec![7; bytes]),
+            payload: Bytes::from(payload),
             origin: tautline_gateway::Origin::default(),
             received: Instant::now(),
         });
+    }
+
+    /// Waits for the next message that is published here; returns its time and length.
+    pub fn next_arrival(&self) -> (Instant, usize) {
+        self.arrivals.recv_timeout(super::DEADLINE).expect("a message")
     }
 
     /// Stops the node as SIGTERM stops the daemon.

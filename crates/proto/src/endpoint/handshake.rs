@@ -6,6 +6,7 @@ use crate::config::METERED_HEARTBEAT;
 use crate::crypto::cookies::Admission;
 use crate::crypto::noise::ReceivedInitiation;
 use crate::ecn::Ecn;
+use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
@@ -114,24 +115,31 @@ impl Endpoint {
         }
     }
 
-    /// Queues a reply to the address from which its cause came.
-    pub(crate) fn reply(&mut self, radio: RadioId, remote: Place, datagram: Option<Vec<u8>>) {
+    /// Queues a reply, which goes to the address from which its cause came.
+    pub(crate) fn reply(&mut self, to: ReturnPath, datagram: Option<Vec<u8>>) {
         if let Some(datagram) = datagram.filter(|_| self.replies.len() < MAX_REPLIES) {
             // The newest reply replaces an older one, whose state is outdated.
-            self.replies.retain(|(by, to, _)| (*by, *to) != (radio, remote));
-            self.replies.push_back((radio, remote, datagram));
+            let address = |it: &ReturnPath| (it.radio, it.remote);
+            self.replies.retain(|(other, _)| address(other) != address(&to));
+            self.replies.push_back((to, datagram));
         }
     }
 
     pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<Transmit> {
-        let open = |radio: RadioId, place: Place| {
-            self.link_of_reply(radio, place).is_none_or(|id| !self.links[id].has_pending_report())
+        let open = |to: &ReturnPath| {
+            let link = self.link_of_reply(to.radio, to.remote);
+            link.is_none_or(|id| !self.links[id].has_pending_report())
         };
-        let index = self.replies.iter().position(|(radio, place, _)| open(*radio, *place))?;
-        let (radio, place, datagram) = self.replies.remove(index)?;
-        match (self.link_of_reply(radio, place), place) {
-            (Some(id), _) => self.sent(now, id, datagram, None, Ecn::NotCapable),
-            (None, Place::Udp(remote)) => Some(Transmit::unlinked(radio, remote, datagram)),
+        let index = self.replies.iter().position(|(to, _)| open(to))?;
+        let (ReturnPath { radio, remote, local }, datagram) = self.replies.remove(index)?;
+        match (self.link_of_reply(radio, remote), remote) {
+            (Some(id), _) => {
+                let transmit = self.sent(now, id, datagram, None, Ecn::NotCapable)?;
+                Some(Transmit { local: local.or(transmit.local), ..transmit })
+            }
+            (None, Place::Udp(remote)) => {
+                Some(Transmit::unlinked(radio, (local, remote), datagram))
+            }
             (None, Place::Relay { .. }) => None,
         }
     }
@@ -151,10 +159,10 @@ impl Endpoint {
     pub(crate) fn handle_initiation(
         &mut self,
         now: Instant,
-        radio: RadioId,
-        from: Place,
+        origin: ReturnPath,
         initiation: &Initiation<'_>,
     ) -> Result<(), RefusedPacket> {
+        let from = origin.remote;
         match self.check_initiation(now, from, initiation) {
             Admission::Admit => {}
             Admission::BadMac => {
@@ -163,14 +171,14 @@ impl Endpoint {
             }
             Admission::Flood => return Err(RefusedPacket::Flood),
             Admission::NeedsCookie(reply) => {
-                self.reply(radio, from, Some(reply));
+                self.reply(origin, Some(reply));
                 return Err(RefusedPacket::Flood);
             }
         }
         let repeated =
             self.peers.iter_mut().find_map(|p| p.session.repeat_response(initiation, from));
         if repeated.is_some() {
-            self.reply(radio, from, repeated);
+            self.reply(origin, repeated);
             return Ok(());
         }
         let drawn = self.draw_key();
@@ -200,7 +208,7 @@ impl Endpoint {
             state.refuse(received, initiation, session, verdict)
         };
         self.release_numbers(peer);
-        self.reply(radio, from, response);
+        self.reply(origin, response);
         if verdict == Verdict::Welcome { Ok(()) } else { Err(RefusedPacket::WrongKey) }
     }
 
@@ -251,10 +259,10 @@ impl Endpoint {
     pub(crate) fn handle_response(
         &mut self,
         now: Instant,
-        radio: RadioId,
-        from: Place,
+        origin: ReturnPath,
         response: &Response<'_>,
     ) -> Result<(), RefusedPacket> {
+        let ReturnPath { radio, remote: from, .. } = origin;
         let known = self.by_session.get(&response.your_session).copied();
         let peer = known.ok_or(RefusedPacket::UnknownSession)?;
         if !self.cookie_checker.has_valid_mac1(response) {
@@ -278,7 +286,7 @@ impl Endpoint {
                     self.mark_received(now, link, 0);
                 } else {
                     // A response may be recorded and replayed from another address.
-                    self.challenge(now, link, radio, from);
+                    self.challenge(now, link, origin);
                 }
                 // The responder sends under these keys after the first packet under them.
                 self.links[link].ping_now = true;

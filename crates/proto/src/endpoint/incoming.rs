@@ -7,6 +7,7 @@ use crate::delivery::fec::receiver::Recovered;
 use crate::delivery::inbox::{PARTIAL_CHECK, Taken, Transit};
 use crate::delivery::outbox::LossCertainty;
 use crate::ecn::Ecn;
+use crate::endpoint::arrival::{Arrival, Origin};
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
@@ -29,28 +30,6 @@ const REPAIR_POLL: Duration = Duration::from_millis(20);
 
 /// PARITY frames of one packet that are read.
 const MAX_PARITIES: usize = 4;
-
-/// How a datagram arrived.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Arrival {
-    /// Time for which it has waited here. It is no part of the queueing delays and round trips that its
-    /// sender learns.
-    pub waited: Duration,
-    /// The ECN field of its IP packet.
-    pub ecn: Ecn,
-}
-
-/// Where a packet came from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
-    pub(crate) radio: RadioId,
-    pub(crate) from: Place,
-    /// When it came, which is before it is handled.
-    pub(crate) arrived: Instant,
-    pub(crate) ecn: Ecn,
-    /// The age of a relayed packet, by its RELAY frame.
-    pub(crate) relayed_age: Option<Duration>,
-}
 
 /// A session packet that decrypted.
 #[derive(Debug, Clone, Copy)]
@@ -86,9 +65,9 @@ impl Endpoint {
         from: SocketAddr,
         bytes: &[u8],
     ) -> Option<PeerId> {
-        let Arrival { waited, ecn } = arrival;
+        let Arrival { waited, ecn, local } = arrival;
         let arrived = now.before(waited);
-        let origin = Origin { radio, from: from.into(), arrived, ecn, relayed_age: None };
+        let origin = Origin { radio, from: from.into(), local, arrived, ecn, relayed_age: None };
         self.receive(now, origin, bytes);
         self.authenticated_peer.take()
     }
@@ -106,8 +85,8 @@ impl Endpoint {
                 self.scratch = scratch;
                 result
             }
-            Ok(Packet::Initiation(it)) => self.handle_initiation(now, radio, from, &it),
-            Ok(Packet::Response(it)) => self.handle_response(now, radio, from, &it),
+            Ok(Packet::Initiation(it)) => self.handle_initiation(now, origin.return_path(), &it),
+            Ok(Packet::Response(it)) => self.handle_response(now, origin.return_path(), &it),
             Ok(Packet::CookieReply(cookie)) => self.handle_cookie_reply(now, from, &cookie),
             Ok(Packet::Beacon(beacon)) => self.handle_beacon(now, radio, from, &beacon),
             Ok(Packet::OtherVersion(theirs)) => {
@@ -196,7 +175,7 @@ impl Endpoint {
         header: &SessionHeader,
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
-        let Origin { radio, from, arrived, relayed_age, ecn } = origin;
+        let Origin { radio, from, local, arrived, relayed_age, ecn } = origin;
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
         let state = &self.peers[peer];
         let (keys, key_origin) =
@@ -243,6 +222,9 @@ impl Endpoint {
         let link = self.attribute(now, peer, origin, &packet)?;
         self.record_received((now, arrived, ecn), peer, link, &packet, &frames);
         if self.links[link].remote == Some(from) {
+            if number >= expected {
+                self.links[link].source.on_packet(now, from, local);
+            }
             self.mark_received(now, link, datagram_len);
         }
         let comparison = &mut self.peers[peer].clock;
@@ -265,7 +247,7 @@ impl Endpoint {
                     self.peers[peer].said_goodbye = false;
                     return Ok(());
                 }
-                Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
+                Frame::Challenge(token) => self.echo(now, link, origin.return_path(), *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
                     let (wall, Some(clock)) = (self.wall(now), clock) else { continue };
@@ -343,7 +325,7 @@ impl Endpoint {
         let link = last.or_else(|| self.link_towards(peer, radio, from));
         let link = link.ok_or(RefusedPacket::UnknownSession)?;
         if packet.number >= packet.expected {
-            self.challenge(now, link, radio, from);
+            self.challenge(now, link, origin.return_path());
         }
         Ok(link)
     }
@@ -649,8 +631,9 @@ fn parse_frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {
 /// Timers.
 impl Endpoint {
     pub(crate) fn arm_link(&mut self, id: LinkId) {
+        let lost_at = self.links[id].sent_packets.timer();
+        self.timers.set(Timer::Loss(id), lost_at);
         let link = &self.links[id];
-        self.timers.set(Timer::Loss(id), link.sent_packets.timer());
         self.timers.set(Timer::Stall(id), link.stall_at(self.has_other_link(id)));
         let ping_at = link.last_eliciting + self.ping_interval(self.clock_now, id);
         let ping_at = Some(ping_at).filter(|_| link.up);

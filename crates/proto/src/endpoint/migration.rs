@@ -3,6 +3,7 @@
 //! is used once the peer has shown that it receives there (RFC 9000, section 8.2).
 
 use crate::address::Place;
+use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::events::Event;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
@@ -44,7 +45,8 @@ impl Endpoint {
     }
 
     /// Validates an address from which packets of a link come and to which no link leads.
-    pub(crate) fn challenge(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
+    pub(crate) fn challenge(&mut self, now: Instant, id: LinkId, to: ReturnPath) {
+        let ReturnPath { radio, remote, local } = to;
         // Only the configuration determines which relays lead to a peer.
         let Place::Udp(remote) = remote else { return };
         let known = self.links[id].candidate.as_ref();
@@ -52,7 +54,7 @@ impl Endpoint {
             return;
         }
         let token = self.draw_token();
-        let candidate = Candidate { radio, remote, token, challenges: 0, due: true };
+        let candidate = Candidate { radio, remote, token, challenges: 0, due: true, local };
         self.links[id].candidate = Some(candidate);
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
     }
@@ -82,27 +84,20 @@ impl Endpoint {
         let candidate = self.links[id].candidate.as_mut()?;
         candidate.due = false;
         candidate.challenges += 1;
-        let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
+        let Candidate { radio, remote, local, token, .. } = *candidate;
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
         let datagram = self.single_frame_packet(now, id, |out| put_challenge(token, out))?;
-        Some(Transmit::unlinked(radio, remote, datagram))
+        Some(Transmit::unlinked(radio, (local, remote), datagram))
     }
 
     /// Echoes a challenge to the address from which it came.
-    pub(crate) fn echo(
-        &mut self,
-        now: Instant,
-        id: LinkId,
-        radio: RadioId,
-        from: Place,
-        token: u64,
-    ) {
+    pub(crate) fn echo(&mut self, now: Instant, id: LinkId, to: ReturnPath, token: u64) {
         let peer = self.links[id].peer;
         if !self.peers[peer].echoes.take(now) {
             return self.refused.add(RefusedPacket::Bound);
         }
         let datagram = self.single_frame_packet(now, id, |out| put_echo(token, out));
-        self.reply(radio, from, datagram);
+        self.reply(to, datagram);
     }
 
     /// Handles an echo: if its token and address match a challenge, the link moves there.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of one node. The crate's documentation has the contract.
 
+pub(crate) mod arrival;
 mod assign;
 mod control;
 pub(crate) mod discovery;
@@ -29,6 +30,7 @@ use crate::crypto::keys::{KEY, PublicKey};
 use crate::delivery::definitions::Definitions;
 use crate::delivery::outbox::{Flow, Message, RELAY};
 use crate::ecn::Ecn;
+use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::discovery::Beacons;
 use crate::endpoint::events::{Event, Events};
 use crate::endpoint::peer::Peer;
@@ -47,7 +49,7 @@ use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, OfferedTopic};
 use crate::wire::packet::{Initiation, MAX_NAME};
 use crate::wire::relay::ShortName;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Limit of definitions of the application's own topics that are remembered, in bytes.
 const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
@@ -61,6 +63,9 @@ pub struct Transmit {
     pub link: Option<LinkId>,
     /// The address to which it goes.
     pub remote: SocketAddr,
+    /// The local address from which it leaves: firewalls on the path pass answers from no other. `None`
+    /// leaves the choice to the caller.
+    pub local: Option<IpAddr>,
     /// The payload of the datagram.
     pub datagram: Vec<u8>,
     /// Highest priority of its messages; `None` without messages, where the radio's budget does not
@@ -76,9 +81,14 @@ pub struct Transmit {
 
 impl Transmit {
     /// A datagram to an address to which no link leads. It has the class of unmarked packets.
-    pub(crate) fn unlinked(radio: RadioId, remote: SocketAddr, datagram: Vec<u8>) -> Self {
-        let (link, priority, class, dscp) = (None, None, Class::BestEffort, 0);
-        Self { radio, link, remote, datagram, priority, class, dscp, ecn: Ecn::NotCapable }
+    pub(crate) fn unlinked(
+        radio: RadioId,
+        (local, remote): (Option<IpAddr>, SocketAddr),
+        datagram: Vec<u8>,
+    ) -> Self {
+        let (class, ecn) = (Class::BestEffort, Ecn::NotCapable);
+        let (link, priority) = (None, None);
+        Self { radio, link, remote, local, datagram, priority, class, dscp: 0, ecn }
     }
 }
 
@@ -122,7 +132,7 @@ pub struct Endpoint {
     pub(crate) beacons: Beacons,
     pub(crate) timers: TimerTable<Timer>,
     /// Responses, cookie replies and echoes, with the addresses to which they go.
-    pub(crate) replies: VecDeque<(RadioId, Place, Vec<u8>)>,
+    pub(crate) replies: VecDeque<(ReturnPath, Vec<u8>)>,
     /// A packet was handed to a relay since the last poll.
     pub(crate) relay_pending: bool,
     /// Number of the states for which [forecasts](crate::path::select::Forecasts) were made.
@@ -297,9 +307,17 @@ impl Endpoint {
     pub(crate) fn set_link_radio(&mut self, id: LinkId, radio: RadioId) {
         let link = &mut self.links[id];
         if std::mem::replace(&mut link.radio, radio) != radio {
+            self.links[id].source.forget();
             self.set_controller(id);
             self.links[id].sent_packets.mtu.restart();
         }
+    }
+
+    /// Returns the local address at which packets arrive from the address to which a link leads, if they
+    /// have shown it.
+    pub fn local_address(&self, id: LinkId) -> Option<IpAddr> {
+        let link = &self.links[id];
+        link.source.address(link.remote)
     }
 
     /// Sets the controller of a link, as its radio is configured.

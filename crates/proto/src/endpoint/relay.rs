@@ -13,8 +13,8 @@ use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::delivery::inbox::Received;
 use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket, Urgency};
 use crate::ecn::Ecn;
+use crate::endpoint::arrival::Origin;
 use crate::endpoint::events::Notice;
-use crate::endpoint::incoming::Origin;
 use crate::endpoint::transmit::ReportKind;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::error::SetupError;
@@ -391,7 +391,7 @@ impl Endpoint {
         let Some(to) = header.to.filter(|to| *to != self.short_name) else {
             let from = Place::Relay { hop, end: from };
             let (ecn, relayed_age) = (Ecn::NotCapable, Some(message.age));
-            let origin = Origin { radio, from, arrived: now, ecn, relayed_age };
+            let origin = Origin { radio, from, local: None, arrived: now, ecn, relayed_age };
             self.receive(now, origin, packet);
             return Ok(());
         };

@@ -115,7 +115,8 @@ impl Endpoint {
         match place {
             Place::Udp(remote) => {
                 let (link, dscp) = (Some(id), self.radios[radio].dscp(class));
-                Some(Transmit { radio, link, remote, datagram, priority, class, dscp, ecn })
+                let local = self.local_address(id);
+                Some(Transmit { radio, link, remote, local, datagram, priority, class, dscp, ecn })
             }
             Place::Relay { hop, end } => {
                 self.hand_to_relay(now, id, (hop, end), datagram, urgency);

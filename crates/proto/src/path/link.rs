@@ -10,12 +10,13 @@ use crate::path::interleaving::Interleaving;
 use crate::path::mtu::PathMtu;
 use crate::path::redundancy::Redundancies;
 use crate::path::relay_window::RelayWindow;
+use crate::path::source::Source;
 use crate::rate::{Controller, Report};
 use crate::recovery::sent::{Outcome, SentPackets};
 use crate::stats::LinkStats;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::Ack;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Least time without a packet before a link is down: three heartbeats.
 const TIMEOUT_MIN: Duration = Duration::from_millis(750);
@@ -46,6 +47,8 @@ pub(crate) struct Candidate {
     pub(crate) token: u64,
     pub(crate) challenges: u8,
     pub(crate) due: bool,
+    /// The local address at which the packets arrive.
+    pub(crate) local: Option<IpAddr>,
 }
 
 #[derive(Debug)]
@@ -78,6 +81,7 @@ pub(crate) struct Link {
     pub(crate) ping_now: bool,
     /// The last packet without messages, while it is in the kernel.
     report: Option<PendingReport>,
+    pub(crate) source: Source,
     /// Another address from which the peer's packets come, before its validation.
     pub(crate) candidate: Option<Candidate>,
     /// The former or the configured address, tried in turn with `remote`.
@@ -166,6 +170,7 @@ impl Link {
             initiate_now: false,
             ping_now: false,
             report: None,
+            source: Source::default(),
             candidate: None,
             alternate_remote: None,
             beacon_remote: None,

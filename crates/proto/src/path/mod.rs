@@ -11,3 +11,4 @@ pub(crate) mod radio;
 pub(crate) mod redundancy;
 pub(crate) mod relay_window;
 pub(crate) mod select;
+pub(crate) mod source;

@@ -186,6 +186,8 @@ pub(crate) struct SentPackets {
     packets: VecDeque<SentPacket>,
     /// Outstanding packets by class.
     outstanding: [usize; CLASSES],
+    /// No outstanding packet of the class has a lower number.
+    settled_before: [u64; CLASSES],
     outstanding_bytes: usize,
     sent_bytes: u64,
     in_kernel: [InKernel; CLASSES],
@@ -213,6 +215,7 @@ impl SentPackets {
             first: 1,
             packets: VecDeque::new(),
             outstanding: [0; CLASSES],
+            settled_before: [1; CLASSES],
             outstanding_bytes: 0,
             sent_bytes: 0,
             in_kernel: [InKernel { first: 1, bytes: 0 }; CLASSES],
@@ -240,7 +243,7 @@ impl SentPackets {
         let in_kernel = [InKernel { first, bytes: 0 }; CLASSES];
         let mut ecn = self.ecn;
         ecn.test(first);
-        Self { first, in_kernel, relayed, ecn, ..Self::new() }
+        Self { first, settled_before: [first; CLASSES], in_kernel, relayed, ecn, ..Self::new() }
     }
 
     /// IP bytes of the packets whose outcome is unknown.
@@ -520,16 +523,26 @@ impl SentPackets {
     }
 
     /// When to call [`Self::on_timer`].
-    pub(crate) fn timer(&self) -> Option<Instant> {
+    pub(crate) fn timer(&mut self) -> Option<Instant> {
         Class::ALL.into_iter().filter_map(|class| self.timer_of(class)).min()
     }
 
-    fn timer_of(&self, class: Class) -> Option<Instant> {
+    /// The index of the oldest packet of a class whose outcome is unknown. The search continues where the
+    /// last one ended: no packet becomes outstanding again.
+    fn oldest_outstanding(&mut self, class: Class) -> Option<usize> {
         if self.outstanding[class as usize] == 0 {
             return None;
         }
         let is_due = |p: &SentPacket| p.class == class && p.fate == Fate::Outstanding;
-        let oldest = self.packets.iter().position(is_due)?;
+        let settled_before = &mut self.settled_before[class as usize];
+        let begin = settled_before.saturating_sub(self.first) as usize;
+        let index = begin + self.packets.range(begin..).position(is_due)?;
+        *settled_before = self.first + index as u64;
+        Some(index)
+    }
+
+    fn timer_of(&mut self, class: Class) -> Option<Instant> {
+        let oldest = self.oldest_outstanding(class)?;
         let packet = &self.packets[oldest];
         let is_overtaken = !self.relayed
             && self.first + (oldest as u64) < self.largest_acked[class as usize].number;
@@ -563,7 +576,9 @@ impl SentPackets {
         // The entry of the highest class covers all classes.
         let newest = self.largest_acked[Class::Voice as usize].number;
         let before_newest = newest.saturating_sub(self.first) as usize;
-        for index in 0..before_newest.min(self.packets.len()) {
+        let outstanding = Class::ALL.into_iter().filter_map(|it| self.oldest_outstanding(it));
+        let oldest = outstanding.min().unwrap_or(before_newest);
+        for index in oldest..before_newest.min(self.packets.len()) {
             let packet = &self.packets[index];
             let largest = self.largest_acked[packet.class as usize];
             if packet.fate != Fate::Outstanding || self.first + index as u64 >= largest.number {
@@ -647,6 +662,31 @@ mod tests {
             sent.on_in_flight(Instant(n * MS), BE, 0);
         }
         sent
+    }
+
+    #[test]
+    fn the_timer_follows_the_oldest_outstanding_packet_of_each_class() {
+        let mut sent = SentPackets::new();
+        let classes = [Class::Voice, BE, BE, BE, Class::Voice, BE];
+        for (n, class) in (1..).zip(classes) {
+            sent.record(Instant(n * MS), class, piece(n), ELICITING, 100, Ecn::NotCapable);
+            sent.on_in_flight(Instant(n * MS), class, 0);
+        }
+        let oldest = |sent: &mut SentPackets| {
+            [Class::Voice, BE].map(|class| {
+                let index = sent.oldest_outstanding(class)?;
+                Some(sent.first + index as u64)
+            })
+        };
+        assert_eq!(oldest(&mut sent), [Some(1), Some(2)]);
+        // Number 2 is lost and stays in the table; number 1 is forgotten.
+        let outcome = sent.acknowledge(Instant(10 * MS), &ack(&[(3, 4), (1, 1)])).unwrap();
+        assert_eq!((ids(&outcome.lost), sent.first), (vec![2], 2));
+        assert_eq!(oldest(&mut sent), [Some(5), Some(6)]);
+        sent.acknowledge(Instant(11 * MS), &ack(&[(5, 6)])).unwrap();
+        assert_eq!((oldest(&mut sent), sent.timer()), ([None, None], None));
+        sent.record(Instant(12 * MS), BE, piece(7), ELICITING, 100, Ecn::NotCapable);
+        assert_eq!(oldest(&mut sent), [None, Some(7)]);
     }
 
     #[test]

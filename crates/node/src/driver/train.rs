@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets that leave in one system call.
+//!
+//! The protocol counts each packet as in flight when it builds it. Hence a train is never longer than what
+//! the controllers allow at that moment, and a packet that they hold back ends it.
+
+use std::mem::take;
+use tautline_proto::Transmit;
+
+/// Most packets of a train: Linux before 6.9 takes no more segments (UDP_MAX_SEGMENTS).
+const MAX_PACKETS: usize = 64;
+/// Most bytes: the kernel builds one IP packet of 65 535 bytes first.
+const MAX_BYTES: usize = 65_000;
+
+/// Packets of one link and class, in the order in which they leave. All have the length of the first, except
+/// that the last may be shorter.
+#[derive(Debug, Default)]
+pub(super) struct Train {
+    packets: Vec<Transmit>,
+    bytes: usize,
+    is_complete: bool,
+}
+
+impl Train {
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Whether `next` can leave with the packets so far.
+    pub(super) fn takes(&self, next: &Transmit) -> bool {
+        let Some(first) = self.packets.first() else { return true };
+        let route = |it: &Transmit| (it.link, it.remote, it.local, it.class, it.ecn);
+        let has_room =
+            self.packets.len() < MAX_PACKETS && self.bytes + next.datagram.len() <= MAX_BYTES;
+        let fits = next.datagram.len() <= first.datagram.len();
+        !self.is_complete && has_room && fits && next.link.is_some() && route(first) == route(next)
+    }
+
+    pub(super) fn push(&mut self, next: Transmit) {
+        let first = self.packets.first().map_or(next.datagram.len(), |it| it.datagram.len());
+        self.is_complete = next.datagram.len() < first;
+        self.bytes += next.datagram.len();
+        self.packets.push(next);
+    }
+
+    /// Takes the packets; the next train begins.
+    pub(super) fn depart(&mut self) -> Vec<Transmit> {
+        take(self).packets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_proto::{Class, Ecn, LinkId, RadioId};
+
+    fn packet(bytes: usize) -> Transmit {
+        Transmit {
+            radio: RadioId(0),
+            link: Some(LinkId(0)),
+            remote: ([10, 0, 0, 2], 18470).into(),
+            local: None,
+            datagram: vec![0; bytes],
+            priority: Some(20),
+            class: Class::BestEffort,
+            dscp: 0,
+            ecn: Ecn::Capable,
+        }
+    }
+
+    fn train(lengths: &[usize]) -> Train {
+        let mut train = Train::default();
+        for &bytes in lengths {
+            assert!(train.takes(&packet(bytes)), "{bytes} of {lengths:?}");
+            train.push(packet(bytes));
+        }
+        train
+    }
+
+    #[test]
+    fn a_train_has_packets_of_one_length_and_a_shorter_one_ends_it() {
+        assert!(!train(&[1000, 1000]).takes(&packet(1001)));
+        assert!(!train(&[1000, 1000, 999]).takes(&packet(999)));
+        assert_eq!(train(&[1000, 1000, 999]).depart().len(), 3);
+        let mut next = train(&[1000, 999]);
+        next.depart();
+        assert!(next.is_empty() && next.takes(&packet(2000)));
+    }
+
+    #[test]
+    fn packets_on_another_path_or_with_other_marks_leave_alone() {
+        let other: [fn(&mut Transmit); 5] = [
+            |it| it.link = Some(LinkId(1)),
+            |it| it.remote.set_port(1),
+            |it| it.local = Some([10, 0, 0, 1].into()),
+            |it| it.class = Class::Voice,
+            |it| it.ecn = Ecn::NotCapable,
+        ];
+        for change in other {
+            let mut next = packet(1000);
+            change(&mut next);
+            assert!(!train(&[1000]).takes(&next), "{next:?}");
+        }
+        let strangers = Transmit { link: None, ..packet(1000) };
+        let mut alone = Train::default();
+        alone.push(strangers.clone());
+        assert!(!alone.takes(&strangers), "the listening socket sends each to its address");
+    }
+
+    #[test]
+    fn the_kernels_limits_are_kept() {
+        assert!(!train(&[100; MAX_PACKETS]).takes(&packet(100)));
+        assert!(!train(&[1472; 44]).takes(&packet(1472)));
+    }
+}

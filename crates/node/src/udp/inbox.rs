@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Datagrams that one system call has received.
+
+use super::{MAX_DATAGRAM, Reporting, canonical};
+use quinn_udp::RecvMeta;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+use tautline_proto::{Arrival, Ecn};
+
+/// Limit of buffers that one system call fills.
+const MAX_BUFFERS: usize = 16;
+/// With two buffers, the call that receives the last datagram shows that it is the last.
+const MIN_BUFFERS: usize = 2;
+
+/// Longest time in the socket that does not count as delay of the path: the daemon was not scheduled.
+/// A datagram that waits for longer shows that the daemon does not keep up, and its sender has to slow
+/// down as it does for any other queue.
+pub(super) const MAX_WAITED: Duration = Duration::from_millis(10);
+
+/// Buffers for received datagrams. The default has none, and receives nothing.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// One buffer after the other, each of [`MAX_DATAGRAM`] bytes.
+    bytes: Vec<u8>,
+    filled: [RecvMeta; MAX_BUFFERS],
+    /// Number of buffers with datagrams.
+    used: usize,
+    /// Number of buffers for the next call.
+    offered: usize,
+    /// Whether the socket had no more datagrams than those of the last call.
+    pub(crate) is_socket_empty: bool,
+    /// The next datagram: its buffer, and its offset there.
+    next: (usize, usize),
+}
+
+/// A received datagram.
+#[derive(Debug, Clone)]
+pub(crate) struct Datagram {
+    place: Range<usize>,
+    pub(crate) from: SocketAddr,
+    pub(crate) arrival: Arrival,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        let bytes = vec![0; MAX_BUFFERS * MAX_DATAGRAM];
+        Self { bytes, offered: MAX_BUFFERS, ..Self::default() }
+    }
+
+    /// Receives the next datagrams of a socket, in place of those before.
+    pub(crate) fn receive(&mut self, from: &Reporting) -> io::Result<()> {
+        (self.used, self.next) = (0, (0, 0));
+        let mut parts = self.bytes.chunks_exact_mut(MAX_DATAGRAM);
+        let mut buffers: [IoSliceMut<'_>; MAX_BUFFERS] =
+            std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
+        let buffers = &mut buffers[..self.offered];
+        self.used = from.options.recv((&from.socket).into(), buffers, &mut self.filled)?;
+        self.is_socket_empty = self.used < self.offered;
+        Ok(())
+    }
+
+    /// Adapts the number of buffers after the datagrams of the last call took this time, which should not
+    /// exceed `limit`: the effects of one packet may take hundreds of microseconds, and what was received
+    /// cannot be left in the socket.
+    pub(crate) fn adapt(&mut self, took: Duration, limit: Duration) {
+        if took > limit {
+            self.offered = (self.offered / 2).max(MIN_BUFFERS);
+        } else if !self.is_socket_empty {
+            self.offered = (self.offered * 2).min(MAX_BUFFERS);
+        }
+    }
+
+    /// Takes the next of the received datagrams.
+    pub(crate) fn take(&mut self) -> Option<Datagram> {
+        let (buffer, offset) = self.next;
+        let meta = self.filled[..self.used].get(buffer)?;
+        let end = (offset + meta.stride.max(1)).min(meta.len);
+        self.next = if end == meta.len { (buffer + 1, 0) } else { (buffer, end) };
+        let start = buffer * MAX_DATAGRAM;
+        let arrival = Arrival {
+            waited: meta.timestamp.map_or(Duration::ZERO, waited),
+            local: meta.dst_ip.map(|it| it.to_canonical()).filter(is_unicast),
+            ecn: meta.ecn.map_or(Ecn::NotCapable, |it| Ecn::from_bits(it as u8)),
+        };
+        let place = start + offset..start + end;
+        Some(Datagram { place, from: canonical(meta.addr), arrival })
+    }
+
+    /// The bytes of a datagram of the last call.
+    pub(crate) fn bytes(&self, datagram: &Datagram) -> &[u8] {
+        &self.bytes[datagram.place.clone()]
+    }
+}
+
+/// Whether packets can leave from an address.
+fn is_unicast(address: &IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !address.is_multicast() && !is_broadcast
+}
+
+/// Returns the time since a datagram's arrival, by the clock that stamped it. A clock that was set
+/// meanwhile gives a wrong value, which [`MAX_WAITED`] bounds.
+fn waited(arrived: Duration) -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+    now.saturating_sub(arrived).min(MAX_WAITED)
+}

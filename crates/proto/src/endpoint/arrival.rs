@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a packet came from, and how its answer returns.
+
+use crate::address::Place;
+use crate::ecn::Ecn;
+use crate::ids::RadioId;
+use crate::time::{Duration, Instant};
+use std::net::IpAddr;
+
+/// How a datagram arrived.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrival {
+    /// Time for which it has waited here. It is no part of the queueing delays and round trips that its
+    /// sender learns.
+    pub waited: Duration,
+    /// The ECN field of its IP packet.
+    pub ecn: Ecn,
+    /// The local address to which it was sent, if known.
+    pub local: Option<IpAddr>,
+}
+
+/// Where a packet came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) radio: RadioId,
+    pub(crate) from: Place,
+    /// The local address at which it arrived, if known.
+    pub(crate) local: Option<IpAddr>,
+    /// When it came, which is before it is handled.
+    pub(crate) arrived: Instant,
+    pub(crate) ecn: Ecn,
+    /// The age of a relayed packet, by its RELAY frame.
+    pub(crate) relayed_age: Option<Duration>,
+}
+
+impl Origin {
+    pub(crate) fn return_path(&self) -> ReturnPath {
+        ReturnPath { radio: self.radio, remote: self.from, local: self.local }
+    }
+}
+
+/// How an answer returns to the sender of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReturnPath {
+    pub(crate) radio: RadioId,
+    pub(crate) remote: Place,
+    /// The local address at which the packet arrived, if known.
+    pub(crate) local: Option<IpAddr>,
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The local address from which a link sends: the one at which the peer's packets arrive. Firewalls
+//! and address translators on the path pass answers from no other.
+
+use crate::address::Place;
+use crate::time::{Duration, Instant};
+use std::net::IpAddr;
+
+/// Time without a packet at the current local address after which a packet at another one changes it.
+/// A peer that uses two of our addresses at once would change it with each packet.
+const HOLD: Duration = Duration::from_secs(1);
+
+/// The local address of a link.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    /// The peer's address, and ours at which packets from there arrive.
+    found: Option<(Place, IpAddr)>,
+    heard: Instant,
+}
+
+impl Source {
+    /// The address from which packets to `remote` leave; `None` if no packet has shown it.
+    pub(crate) fn address(&self, remote: Option<Place>) -> Option<IpAddr> {
+        self.found.filter(|(theirs, _)| Some(*theirs) == remote).map(|(_, ours)| ours)
+    }
+
+    /// A packet from `remote` arrived at `local`. Its number was higher than all earlier ones: a packet
+    /// that is replayed or late shows nothing.
+    pub(crate) fn on_packet(&mut self, now: Instant, remote: Place, local: Option<IpAddr>) {
+        let Some(local) = local else { return };
+        let known = self.address(Some(remote));
+        let is_held = known.is_some() && now.since(self.heard) < HOLD;
+        if !is_held || known == Some(local) {
+            (self.found, self.heard) = (Some((remote, local)), now);
+        }
+    }
+
+    /// Our packets leave by another interface.
+    pub(crate) fn forget(&mut self) {
+        self.found = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::default() + Duration::from_millis(millis)
+    }
+
+    fn ours(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn theirs(last: u8) -> Place {
+        Place::Udp(([10, 0, 1, last], 18470).into())
+    }
+
+    #[test]
+    fn the_address_at_which_packets_arrive_is_used() {
+        let mut source = Source::default();
+        source.on_packet(at(0), theirs(1), None);
+        assert_eq!(source.address(Some(theirs(1))), None);
+        source.on_packet(at(1), theirs(1), ours(2));
+        assert_eq!(source.address(Some(theirs(1))), ours(2));
+        source.on_packet(at(1001), theirs(1), ours(3));
+        assert_eq!(source.address(Some(theirs(1))), ours(3));
+        assert_eq!([source.address(Some(theirs(2))), source.address(None)], [None; 2]);
+        source.on_packet(at(1002), theirs(2), ours(2));
+        assert_eq!(source.address(Some(theirs(2))), ours(2), "the peer has moved");
+    }
+
+    #[test]
+    fn packets_at_two_addresses_in_turn_do_not_change_it() {
+        let mut source = Source::default();
+        for n in 0..100 {
+            source.on_packet(at(n * 500), theirs(1), ours(2));
+            source.on_packet(at(n * 500 + 250), theirs(1), ours(3));
+            assert_eq!(source.address(Some(theirs(1))), ours(2));
+        }
+    }
+}
