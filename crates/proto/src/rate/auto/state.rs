@@ -125,9 +125,12 @@ pub(super) const RULES: &[Rule] = &[
     }),
     rule("Startup", "packets are marked", "cut to what goes unmarked", |v| v.answer_marks()),
     rule("Startup", "more is lost than the baseline", "dip", |v| v.dip()),
-    rule("Startup", "the controller limited the rate", "double rate and window", |v| {
-        v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity })
-    }),
+    rule(
+        "Startup",
+        "the controller limited the rate",
+        "double the window, and send twice what arrives",
+        |v| v.limited.then_some(Verdict::Double { rate: 2.0 * v.capacity }),
+    ),
     rule("Dip", "fewer packets were lost", "cut to what arrived", |v| match v.ended {
         Some(Ended::Dip(Shown::Congestion { arrived })) => {
             Some(Verdict::Cut { rate: BELOW_LOSS * arrived })
@@ -160,7 +163,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("Track", "the delay stays although the rate fell", "drain", |v| {
         v.delay_persists().then(|| v.drain())
     }),
-    rule("Track", "the delay of others was measured long ago", "drain", |v| {
+    rule("Track", "an external delay is due to be measured, and rates are steady", "drain", |v| {
         (v.limited && v.is_steady() && v.auto.external.is_old(v.now)).then(|| v.drain())
     }),
     rule("Track", "packets are marked, behind a delay", "drain", |v| {
@@ -169,14 +172,17 @@ pub(super) const RULES: &[Rule] = &[
         (v.marked.is_some() && is_delayed).then(|| v.drain())
     }),
     rule("Track", "packets are marked", "cut to what goes unmarked", |v| v.answer_marks()),
-    rule("Track", "rates vary, and a delay limits the estimate", "probe", |v| {
-        v.may_probe().then_some(Verdict::Probe)
-    }),
+    rule(
+        "Track",
+        "rates are noisy, a delay limits the estimate, and a probe is due",
+        "probe",
+        |v| v.may_probe().then_some(Verdict::Probe),
+    ),
     rule("Track", "every packet was queued", "follow the delivery rate", |v| {
         v.sample.never_empty.then(|| v.follow())
     }),
     rule("Track", "more is lost than the baseline", "dip", |v| v.dip()),
-    rule("Track", "the queue is at its target", "hold", |v| {
+    rule("Track", "the queue is above its target", "hold", |v| {
         (v.queue() > 1.0).then_some(Verdict::Hold)
     }),
     rule("Track", "the controller limited the rate for a round", "grow", |v| {
