@@ -258,7 +258,8 @@ impl LinkSocket {
         self.charged = self.read_charged().map_err(|error| NotSent { sent, error })?;
         if sent > 0 {
             let bytes = packets[..sent].iter().map(|it| it.len()).sum::<usize>();
-            let charge = self.charges.learn(bytes, self.charged.saturating_sub(before));
+            let charge =
+                self.charges.learn(bytes, self.charged.saturating_sub(before), before == 0);
             let ip_bytes = bytes + sent * header_bytes;
             self.sent.push_back(Sent { charge, ip_bytes, packets: sent });
         }
@@ -270,15 +271,26 @@ impl LinkSocket {
             match self.send_message(packets) {
                 // The device cannot checksum segments, or the kernel cuts none of this length.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                    self.depart_singly(packets)?;
                     self.takes_trains = false;
+                    return Ok(());
                 }
                 Err(error) if is_too_large(&error) => {}
                 result => return result.map_err(|error| NotSent { sent: 0, error }),
             }
         }
+        self.depart_singly(packets)
+    }
+
+    fn depart_singly(&self, packets: &[&[u8]]) -> Result<(), NotSent> {
         packets.iter().enumerate().try_for_each(|(sent, packet)| {
             self.send_message(&[packet]).map_err(|error| NotSent { sent, error })
         })
+    }
+
+    /// The present MTU of the interface, in bytes.
+    pub(crate) fn interface_mtu(&self) -> io::Result<usize> {
+        sys::interface_mtu(self.socket.socket().as_fd(), &self.path.interface)
     }
 
     fn send_message(&self, packets: &[&[u8]]) -> io::Result<()> {
@@ -329,23 +341,27 @@ impl LinkSocket {
     }
 }
 
-/// The kernel's charge for the packets of one call, by their length. A packet that is sent while another is charged
-/// makes the other's charge look smaller, never larger, so the largest seen is right.
+/// The kernel's charge for the packets of one call, by their length. A packet that is sent while another is
+/// charged makes the other's charge look smaller, so the largest seen is right; but if the kernel cuts an
+/// earlier train meanwhile, that one's charge grows.
 #[derive(Debug)]
 struct Charges(Vec<usize>);
 
 impl Charges {
     /// Width of a class of lengths that count as equal.
     const STEP: usize = 64;
+    /// Most bytes that the kernel charges for a packet in addition to twice its length.
+    const OVERHEAD: usize = 2048;
 
     fn new() -> Self {
         Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
     }
 
-    /// Returns the charge for `len` bytes, now seen to be at least `seen`.
-    fn learn(&mut self, len: usize, seen: usize) -> usize {
+    /// Returns the charge for `len` bytes, for which `seen` were charged now; `alone` if nothing else was.
+    fn learn(&mut self, len: usize, seen: usize, alone: bool) -> usize {
+        let is_credible = alone || seen <= 2 * len + Self::OVERHEAD;
         let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };
-        *known = (*known).max(seen).max(len);
+        *known = (*known).max(len).max(if is_credible { seen } else { 0 });
         *known
     }
 }
@@ -592,9 +608,12 @@ for _ in range(4):
     #[test]
     fn a_charge_seen_too_low_is_corrected_by_the_next() {
         let mut charges = Charges::new();
-        assert_eq!(charges.learn(1472, 0), 1472, "another packet left meanwhile");
-        assert_eq!(charges.learn(1472, 2304), 2304);
-        assert_eq!(charges.learn(1472, 0), 2304);
-        assert_eq!(charges.learn(100, 768), 768);
+        assert_eq!(charges.learn(1472, 0, false), 1472, "another packet left meanwhile");
+        assert_eq!(charges.learn(1472, 2304, false), 2304);
+        assert_eq!(charges.learn(1472, 0, false), 2304);
+        assert_eq!(charges.learn(100, 768, false), 768);
+        let cut_meanwhile = charges.learn(100, 40_000, false);
+        assert_eq!(cut_meanwhile, 768, "the kernel cut a train that was charged before");
+        assert_eq!(charges.learn(60_000, 150_000, true), 150_000);
     }
 }

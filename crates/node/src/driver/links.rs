@@ -356,9 +356,15 @@ impl Driver {
     /// packets arrive.
     fn follow_addresses(&mut self, index: usize, remote: SocketAddr) {
         self.follow_initiator(index, remote);
-        let link = &self.links[index];
+        let link = &mut self.links[index];
         let source = self.topics.endpoint.local_address(link.id);
-        if source.is_some() && source != link.source {
+        if source == link.source {
+            return;
+        }
+        // Sockets that have the address already keep what they received.
+        if source.is_some() && link.sockets.iter().all(|it| Some(it.socket.local) == source) {
+            link.source = source;
+        } else {
             self.connect(index);
         }
     }
@@ -404,33 +410,39 @@ impl Driver {
             let now = self.now();
             let Some(transmit) = self.topics.endpoint.poll_transmit(now) else {
                 // What leaves may make room for more.
-                if self.send_train() {
+                if self.send_train(None) {
                     continue;
                 }
                 self.unsent = false;
                 return;
             };
             if !self.train.takes(&transmit) {
-                self.send_train();
+                self.send_train(Some(&transmit));
             }
             self.train.push(transmit);
         }
-        self.send_train();
+        self.send_train(None);
         self.unsent = true;
     }
 
-    /// Sends the packets that were built; returns whether more may leave now.
-    fn send_train(&mut self) -> bool {
+    /// Sends the packets that were built; returns whether more may leave now. `next` was built after
+    /// them.
+    fn send_train(&mut self, next: Option<&Transmit>) -> bool {
         let packets = self.train.depart();
         let Some(first) = packets.first() else { return false };
         match first.link {
-            Some(id) => self.send_on(id, first, &packets),
+            Some(id) => {
+                // The protocol counts the next packet as in flight already.
+                let next = next.filter(|it| it.link == first.link && it.class == first.class);
+                let next_bytes = next.map_or(0, |it| it.datagram.len() + header_bytes(it.remote));
+                self.send_on(id, first, &packets, next_bytes);
+            }
             None => packets.iter().for_each(|it| self.send_unlinked(it)),
         }
         true
     }
 
-    fn send_on(&mut self, id: LinkId, first: &Transmit, packets: &[Transmit]) {
+    fn send_on(&mut self, id: LinkId, first: &Transmit, packets: &[Transmit], next_bytes: usize) {
         let index = id.0 as usize;
         self.follow_addresses(index, first.remote);
         let class = first.class;
@@ -446,18 +458,23 @@ impl Driver {
                 Ok(in_flight) => in_flight,
                 Err(NotSent { sent, error }) => {
                     tracing::debug!(%error, remote = %first.remote, "a packet was not sent");
-                    if udp::is_too_large(&error) {
+                    // Anybody can forge the ICMP message that has this effect on the next packet; only
+                    // the interface itself is believed.
+                    if udp::is_too_large(&error)
+                        && let Ok(mtu) = socket.interface_mtu()
+                    {
                         let now = self.clock.now();
-                        let refuse = |it: &Transmit| {
-                            self.topics.endpoint.handle_refused(now, id, &it.datagram)
-                        };
-                        packets[sent..].iter().for_each(refuse);
+                        let most = mtu.saturating_sub(header_bytes(first.remote));
+                        for it in packets[sent..].iter().filter(|it| it.datagram.len() > most) {
+                            self.topics.endpoint.handle_refused(now, id, &it.datagram);
+                        }
                     }
                     socket.in_flight()
                 }
             },
             None => 0,
         };
+        let in_flight = in_flight + next_bytes;
         self.topics.endpoint.handle_in_flight(self.clock.now(), id, class, in_flight);
     }
 

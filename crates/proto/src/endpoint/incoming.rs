@@ -410,6 +410,8 @@ impl Endpoint {
         }
         link.silent = false;
         link.headroom.forget();
+        // The machine may have lost the address from which the link sends.
+        link.source.forget();
         self.mark_all_lost(now, id);
         self.links[id].sent_packets.test_ecn();
         self.timers.set(Timer::Ping(id), None);

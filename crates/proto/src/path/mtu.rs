@@ -345,16 +345,17 @@ impl PathMtu {
         steps.into_iter().find(|step| *step < size)
     }
 
-    /// Our own interface does not send a packet of this size.
-    pub(crate) fn on_refused(&mut self, now: Instant, size: usize) {
+    /// Our own interface does not send a packet of this size. Returns whether smaller ones follow.
+    pub(crate) fn on_refused(&mut self, now: Instant, size: usize) -> bool {
         if size <= self.size {
-            let Some(smaller) = self.step_below(size) else { return };
+            let Some(smaller) = self.step_below(size) else { return false };
             (self.size, self.is_confirmed) = (smaller, false);
             (self.search_at, self.suspicion) = (None, None);
         }
         self.probe = self.probe.filter(|probe| probe.size < size);
         self.fail(size);
         self.conclude(now);
+        true
     }
 }
 
@@ -668,7 +669,7 @@ mod tests {
         path.passes = 1400;
         path.probe();
         assert_eq!(path.found(), (1400, MtuState::Probed));
-        path.mtu.on_refused(path.now, MIN_DATAGRAM);
+        assert!(!path.mtu.on_refused(path.now, MIN_DATAGRAM), "nothing smaller is built");
         assert_eq!(path.mtu.size, 1400, "handshakes and reports are never larger");
     }
 

@@ -35,7 +35,7 @@ impl Source {
         }
     }
 
-    /// Our packets leave by another interface.
+    /// Our packets leave by another interface, or nothing arrives any more.
     pub(crate) fn forget(&mut self) {
         self.found = None;
     }

@@ -509,7 +509,10 @@ impl SentPackets {
     /// The kernel did not send a packet, because it is too large. Returns its pieces, whose repair is
     /// due.
     pub(crate) fn refuse(&mut self, now: Instant, number: u64, ip_bytes: usize) -> Vec<Piece> {
-        self.mtu.on_refused(now, ip_bytes);
+        // Without a smaller size, the packet would be built again at once; it counts as lost later.
+        if !self.mtu.on_refused(now, ip_bytes) {
+            return Vec::new();
+        }
         let index = number.checked_sub(self.first).map(|index| index as usize);
         let Some(packet) = index.and_then(|index| self.packets.get_mut(index)) else {
             return Vec::new();
