@@ -8,7 +8,8 @@ mod running;
 use running::enclosure::Enclosure;
 use running::node::Running;
 use running::{Place, wait_for};
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tautline_gateway::{Event, Qos, Topic};
 
@@ -354,5 +355,54 @@ fn an_interface_whose_mtu_falls_loses_nothing_for_ever() {
     world.until_known_at(&world.robot, 1300, "interface");
     world.network.left.ip("link set left mtu 1500");
     world.until_known_at(&world.robot, 1500, "interface");
+    world.stop();
+}
+
+/// Forges ICMP "fragmentation needed" about packets from the robot to the base, as anybody can who knows
+/// the addresses, until it is killed. Its first line says that it has begun.
+const FORGER: &str = r#"
+import socket, struct
+def checksum(data):
+    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
+    total = (total >> 16) + (total & 0xFFFF)
+    return ~(total + (total >> 16)) & 0xFFFF
+robot, base = (socket.inet_aton(a) for a in ("10.81.0.1", "10.83.0.1"))
+inner = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1500, 1, 0x4000, 64, 17, 0, robot, base)
+inner += struct.pack("!HHHH", 18470, 18470, 1480, 0)
+packet = struct.pack("!BBHHH", 3, 4, 0, 0, 68) + inner
+packet = packet[:2] + struct.pack("!H", checksum(packet)) + packet[4:]
+forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+forger.sendto(packet, ("10.81.0.1", 0))
+print("begun", flush=True)
+while True:
+    forger.sendto(packet, ("10.81.0.1", 0))
+"#;
+
+/// So many that the second attempt of a packet meets a report, too.
+const FORGERS: usize = 4;
+
+#[test]
+fn a_flood_of_forged_reports_makes_no_packet_smaller() {
+    let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
+    world.until_they_arrive();
+    world.until_known(1500, "interface");
+    let mut forgers = [(); FORGERS].map(|()| {
+        let mut forger = world.network.left.command("/usr/bin/python3");
+        forger.args(["-c", FORGER]).stdout(Stdio::piped()).spawn().unwrap()
+    });
+    for forger in &mut forgers {
+        let mut line = String::new();
+        BufReader::new(forger.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "begun\n");
+    }
+    for _ in 0..5 {
+        println!("alongside forged reports: {:?}", world.until_they_arrive());
+        assert_eq!(world.robot.status().links[0].mtu, 1500);
+    }
+    for mut forger in forgers {
+        assert!(forger.try_wait().unwrap().is_none(), "it still forges");
+        forger.kill().unwrap();
+        forger.wait().unwrap();
+    }
     world.stop();
 }
