@@ -18,7 +18,7 @@ impl FileId {
     }
 }
 
-/// Raises the soft limit to the hard one. Each link has four sockets and each connection of ROS 1
+/// Raises the soft limit to the hard one. Each link has up to five sockets and each connection of ROS 1
 /// one. The usual soft limit, 1024, is for programs that use select(2), which nothing here does.
 pub(crate) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -141,7 +141,7 @@ impl Driver {
             return None;
         };
         let view = self.topics.endpoint.link(link.id);
-        let total = view.stats.sent_bytes + view.stats.received_bytes;
+        let total = view.stats.sent_bytes + view.stats.received_bytes + link.port.copied_bytes;
         let bytes = total.saturating_sub(link.counted_bytes);
         link.counted_bytes = total;
         let peer = self.topics.endpoint.peer(view.peer).name.to_owned();

@@ -3,6 +3,7 @@
 
 use super::Driver;
 use super::peers::FileEntry;
+use super::ports::SourcePort;
 use super::usage::Admission;
 use crate::config::Budget;
 use crate::limits::TIME_SHARE;
@@ -25,6 +26,8 @@ const TRANSMIT_BATCH: usize = 64;
 const MAX_STRANGERS: usize = 32;
 pub(super) const HEADER_V4: usize = 28;
 const HEADER_V6: usize = 48;
+/// Maximum number of sockets of a link: one for each class, and that of a trial.
+const MAX_SOCKETS: usize = Class::ALL.len() + 1;
 
 pub(super) struct Link {
     pub(super) id: LinkId,
@@ -32,11 +35,12 @@ pub(super) struct Link {
     pub(super) entry: Option<FileEntry>,
     /// Number under which the link's path is watched.
     pub(super) watch: Option<u64>,
-    /// One socket for each marked class; empty while they cannot be opened.
+    /// One socket for each marked class, then that of a trial; empty while they cannot be opened.
     pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
     /// Source address of its packets, if the peer's packets have shown which.
     pub(super) source: Option<IpAddr>,
+    pub(super) port: SourcePort,
     pub(super) device: Option<String>,
     /// Whether the link has no configured address and leads to the address from which the peer
     /// initiated the handshake.
@@ -46,10 +50,12 @@ pub(super) struct Link {
 }
 
 pub(super) struct ClassSocket {
-    class: Class,
-    socket: LinkSocket,
+    pub(super) class: Class,
+    pub(super) socket: LinkSocket,
     /// Whether the socket may hold more datagrams than were read.
-    readable: bool,
+    pub(super) readable: bool,
+    /// Whether it tries another source port, and sends only copies.
+    pub(super) is_trial: bool,
 }
 
 impl Link {
@@ -61,6 +67,7 @@ impl Link {
             sockets: Vec::new(),
             path: None,
             source: None,
+            port: SourcePort::default(),
             device: None,
             follows_initiator: false,
             counted_bytes: 0,
@@ -94,7 +101,8 @@ impl Link {
     }
 
     fn socket_of(&mut self, class: Class) -> Option<&mut LinkSocket> {
-        self.sockets.iter_mut().find(|it| it.class == class).map(|it| &mut it.socket)
+        let mut own = self.sockets.iter_mut().filter(|it| !it.is_trial);
+        own.find(|it| it.class == class).map(|it| &mut it.socket)
     }
 }
 
@@ -106,17 +114,17 @@ fn send(socket: &mut LinkSocket, packets: &[Transmit]) -> Result<usize, NotSent>
 }
 
 /// Returns the bytes that IP and UDP add to a datagram.
-fn header_bytes(remote: SocketAddr) -> usize {
+pub(super) fn header_bytes(remote: SocketAddr) -> usize {
     if remote.is_ipv6() { HEADER_V6 } else { HEADER_V4 }
 }
 
 /// Returns the epoll tag of a link's socket: the link's number and the socket's index in the link.
-fn tag(link: usize, place: usize) -> u64 {
-    super::TAG_LINKS + (link * Class::ALL.len() + place) as u64
+pub(super) fn tag(link: usize, place: usize) -> u64 {
+    super::TAG_LINKS + (link * MAX_SOCKETS + place) as u64
 }
 
 /// Returns the classes with sockets of their own, and their DSCPs.
-fn marks(marking: Option<&Marking>) -> Vec<(Class, u8)> {
+pub(super) fn marks(marking: Option<&Marking>) -> Vec<(Class, u8)> {
     match marking {
         Some(marking) => Class::ALL.map(|class| (class, marking.dscp(class))).to_vec(),
         None => vec![(Class::BestEffort, 0)],
@@ -128,11 +136,14 @@ impl Driver {
     /// Handles an epoll event; `number` is the [`tag`] without its offset.
     pub(super) fn link_ready(&mut self, number: usize, flags: epoll::EventFlags) {
         let now = self.now();
-        let (index, place) = (number / Class::ALL.len(), number % Class::ALL.len());
+        let (index, place) = (number / MAX_SOCKETS, number % MAX_SOCKETS);
         let Some(link) = self.links.get_mut(index) else { return };
         let Some(of_class) = link.sockets.get_mut(place) else { return };
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
         of_class.readable |= flags.intersects(epoll::EventFlags::IN | failed);
+        if of_class.is_trial {
+            return;
+        }
         let in_flight = of_class.socket.in_flight();
         self.topics.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
     }
@@ -161,6 +172,8 @@ impl Driver {
         let path = &self.links[index].sockets[place].socket.path;
         let (from, interface) = (path.remote, path.interface.clone());
         let radio = self.radio(&interface);
+        let was_heard = self.is_heard(index);
+        let mut is_answered = false;
         let begun = self.now();
         let mut inbox = std::mem::take(&mut self.inbox);
         let mut now = begun;
@@ -175,12 +188,16 @@ impl Driver {
             let local = Some(socket.local);
             while let Some(mut datagram) = inbox.take() {
                 datagram.arrival.local = local;
-                self.handle_datagram(radio, from, &inbox, &datagram);
+                is_answered |= self.handle_datagram(radio, from, &inbox, &datagram);
             }
             let received = std::mem::replace(&mut now, self.now());
             inbox.adapt(now.since(received), READ_TIME);
         }
         self.inbox = inbox;
+        let is_answered = is_answered || self.is_heard(index);
+        if self.links[index].sockets[place].is_trial && !was_heard && is_answered {
+            self.adopt_trial(index);
+        }
     }
 
     fn read_listen(&mut self) {
@@ -198,29 +215,30 @@ impl Driver {
         self.inbox = inbox;
     }
 
-    /// Handles a datagram unless its sender has used up its share of the loop's time.
+    /// Handles a datagram unless its sender has used up its share of the loop's time. Returns whether it
+    /// is a packet of a session.
     fn handle_datagram(
         &mut self,
         radio: RadioId,
         from: SocketAddr,
         inbox: &Inbox,
         datagram: &Datagram,
-    ) {
+    ) -> bool {
         let now = self.clock.now();
         let (arrival, datagram) = (datagram.arrival, inbox.bytes(datagram));
         let endpoint = &mut self.topics.endpoint;
         let claimed = endpoint.claimed_sender(datagram);
         match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
             Admission::Granted => {
-                if let Some(peer) =
-                    endpoint.handle_received_packet(now, arrival, radio, from, datagram)
-                {
+                let sender = endpoint.handle_received_packet(now, arrival, radio, from, datagram);
+                if let Some(peer) = sender {
                     self.usage.charge(now, self.clock.now(), peer);
                 }
+                return sender.is_some();
             }
             Admission::Denied { is_first: false } => {}
             Admission::Denied { is_first: true } => {
-                let Some(peer) = claimed else { return };
+                let Some(peer) = claimed else { return false };
                 let text = format!(
                     "packets of '{}' take more than {:.0} % of the data plane's time at '{}'; the excess is \
                      dropped",
@@ -231,6 +249,7 @@ impl Driver {
                 self.topics.peer_notice(now, peer, &text);
             }
         }
+        false
     }
 
     /// Returns the radio by which responses to `from`, the source of a datagram, leave. Packets that anybody can forge cause no lookup: under flood the lookups alone
@@ -299,12 +318,13 @@ impl Driver {
         let text = format!("{} by {}", path.remote, path.interface);
         link.sockets.clear();
         link.source = self.topics.endpoint.local_address(link.id);
+        let node = SocketAddr::new(self.address.ip(), link.port.or_node(self.address.port()));
         let open = |source| {
             let open = |(place, (class, dscp))| {
-                let (local, device) = ((self.address, source), link.device.as_deref());
+                let (local, device) = ((node, source), link.device.as_deref());
                 let socket = LinkSocket::connect(path.clone(), local, device, dscp)?;
                 socket.register(&self.poll, tag(index, place))?;
-                Ok(ClassSocket { class, socket, readable: true })
+                Ok(ClassSocket { class, socket, readable: true, is_trial: false })
             };
             let marks = marks(self.config.marking.as_ref()).into_iter().enumerate();
             marks.map(open).collect::<io::Result<_>>()
@@ -315,7 +335,10 @@ impl Driver {
             result => result,
         };
         match opened {
-            Ok(sockets) => link.sockets = sockets,
+            Ok(sockets) => {
+                link.sockets = sockets;
+                self.open_trial(index);
+            }
             Err(error) => {
                 self.link_notice(index, &format!("{text}: cannot open a socket: {error}"));
             }
@@ -475,6 +498,7 @@ impl Driver {
             None => 0,
         };
         let in_flight = in_flight + next_bytes;
+        self.copy_to_trial(index, packets);
         self.topics.endpoint.handle_in_flight(self.clock.now(), id, class, in_flight);
     }
 

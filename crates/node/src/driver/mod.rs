@@ -8,6 +8,7 @@ mod links;
 mod news;
 mod peers;
 mod planned;
+mod ports;
 mod realtime;
 mod reload;
 mod silence;
@@ -322,6 +323,7 @@ impl Driver {
                 next_sweep = now + SWEEP_EVERY;
                 self.topics.sweep(now);
                 self.sweep_links();
+                self.sweep_ports(now);
                 self.check_silence(now);
                 self.check_clocks();
                 self.check_budgets(now);
