@@ -439,7 +439,8 @@ impl Driver {
                 self.unsent = false;
                 return;
             };
-            if !self.train.takes(&transmit) {
+            let rate_bps = transmit.link.and_then(|id| self.topics.endpoint.pacing_rate(id));
+            if !self.train.takes(&transmit, rate_bps) {
                 self.send_train(Some(&transmit));
             }
             self.train.push(transmit);

@@ -11,6 +11,9 @@ use tautline_proto::Transmit;
 const MAX_PACKETS: usize = 64;
 /// Most bytes: the kernel builds one IP packet of 65 535 bytes first.
 const MAX_BYTES: usize = 65_000;
+/// A train is at most what the link sends within this time. A queue or policer on this machine takes or
+/// drops a train as one packet, and a slow link gains nothing from trains.
+const MAX_TIME_MS: u64 = 1;
 
 /// Packets of one link and class, in the order in which they leave. All have the length of the first, except
 /// that the last may be shorter.
@@ -27,12 +30,14 @@ impl Train {
         self.packets.is_empty()
     }
 
-    /// Whether `next` can leave with the packets so far.
-    pub(super) fn takes(&self, next: &Transmit) -> bool {
+    /// Whether `next` can leave with the packets so far, at the pacing rate of its link, if that has one.
+    pub(super) fn takes(&self, next: &Transmit, rate_bps: Option<u64>) -> bool {
         let Some(first) = self.packets.first() else { return true };
         let route = |it: &Transmit| (it.link, it.remote, it.local, it.class, it.ecn);
+        let paced = rate_bps.map_or(u64::MAX, |bps| bps / 8000 * MAX_TIME_MS);
+        let max_bytes = MAX_BYTES.min(usize::try_from(paced).unwrap_or(MAX_BYTES));
         let has_room =
-            self.packets.len() < MAX_PACKETS && self.bytes + next.datagram.len() <= MAX_BYTES;
+            self.packets.len() < MAX_PACKETS && self.bytes + next.datagram.len() <= max_bytes;
         let fits = next.datagram.len() <= first.datagram.len();
         !self.is_complete && has_room && fits && next.link.is_some() && route(first) == route(next)
     }
@@ -72,7 +77,7 @@ mod tests {
     fn train(lengths: &[usize]) -> Train {
         let mut train = Train::default();
         for &bytes in lengths {
-            assert!(train.takes(&packet(bytes)), "{bytes} of {lengths:?}");
+            assert!(train.takes(&packet(bytes), None), "{bytes} of {lengths:?}");
             train.push(packet(bytes));
         }
         train
@@ -80,12 +85,12 @@ mod tests {
 
     #[test]
     fn a_train_has_packets_of_one_length_and_a_shorter_one_ends_it() {
-        assert!(!train(&[1000, 1000]).takes(&packet(1001)));
-        assert!(!train(&[1000, 1000, 999]).takes(&packet(999)));
+        assert!(!train(&[1000, 1000]).takes(&packet(1001), None));
+        assert!(!train(&[1000, 1000, 999]).takes(&packet(999), None));
         assert_eq!(train(&[1000, 1000, 999]).depart().len(), 3);
         let mut next = train(&[1000, 999]);
         next.depart();
-        assert!(next.is_empty() && next.takes(&packet(2000)));
+        assert!(next.is_empty() && next.takes(&packet(2000), None));
     }
 
     #[test]
@@ -100,17 +105,26 @@ mod tests {
         for change in other {
             let mut next = packet(1000);
             change(&mut next);
-            assert!(!train(&[1000]).takes(&next), "{next:?}");
+            assert!(!train(&[1000]).takes(&next, None), "{next:?}");
         }
         let strangers = Transmit { link: None, ..packet(1000) };
         let mut alone = Train::default();
         alone.push(strangers.clone());
-        assert!(!alone.takes(&strangers), "the listening socket sends each to its address");
+        assert!(!alone.takes(&strangers, None), "the listening socket sends each to its address");
+    }
+
+    #[test]
+    fn on_a_slow_link_each_packet_leaves_alone() {
+        let rate = |mbps: u64| Some(mbps * 1_000_000);
+        assert!(!train(&[1472]).takes(&packet(1472), rate(10)));
+        assert!(train(&[1472]).takes(&packet(1472), rate(24)));
+        assert!(!train(&[1472; 8]).takes(&packet(1472), rate(100)));
+        assert!(train(&[1472; 43]).takes(&packet(1472), rate(1000)));
     }
 
     #[test]
     fn the_kernels_limits_are_kept() {
-        assert!(!train(&[100; MAX_PACKETS]).takes(&packet(100)));
-        assert!(!train(&[1472; 44]).takes(&packet(1472)));
+        assert!(!train(&[100; MAX_PACKETS]).takes(&packet(100), None));
+        assert!(!train(&[1472; 44]).takes(&packet(1472), None));
     }
 }

@@ -313,6 +313,12 @@ impl Endpoint {
         }
     }
 
+    /// Returns the rate at which a link's own controller paces its packets, in bits per second of IP packets;
+    /// `None` if it has none.
+    pub fn pacing_rate(&self, id: LinkId) -> Option<u64> {
+        self.links[id].controller.as_ref()?.rate_bps()
+    }
+
     /// Returns the local address at which packets arrive from the address to which a link leads, if they
     /// have shown it.
     pub fn local_address(&self, id: LinkId) -> Option<IpAddr> {
