@@ -30,20 +30,6 @@ pub(crate) fn send(socket: BorrowedFd<'_>, packets: &[&[u8]]) -> io::Result<()> 
     Ok(())
 }
 
-fn set_option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel reads one int.
-    let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 /// Asks the kernel about an interface; `socket` can be any socket (`man 7 netdevice`).
 fn ask_interface(
     socket: BorrowedFd<'_>,
@@ -65,18 +51,6 @@ pub(crate) fn interface_mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Resu
     let answer = ask_interface(socket, interface, libc::SIOCGIFMTU)?;
     // SAFETY: the call has written this member.
     Ok(usize::try_from(unsafe { answer.ifru_mtu }).unwrap_or(0))
-}
-
-/// Makes the kernel send packets up to the interface's MTU with "don't fragment", and refuse larger ones
-/// (EMSGSIZE), whatever ICMP reports (IP_MTU_DISCOVER, `man 7 ip`; IPV6_MTU_DISCOVER). A socket of IPv6
-/// that sends IPv4 as well needs both.
-pub(crate) fn never_fragment(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
-    if ipv6 {
-        let probe = libc::IPV6_PMTUDISC_PROBE;
-        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, probe)?;
-        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
-    }
-    set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
 }
 
 /// Whether an interface is up, supports multicast and is no loopback; `socket` can be any socket

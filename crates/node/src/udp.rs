@@ -30,8 +30,7 @@ const CHARGE_TOLERANCE: usize = 256;
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
 
 /// The kernel sent only the first packets of a call.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
+#[derive(Debug)]
 pub(crate) struct NotSent {
     /// Packets that it sent.
     pub(crate) sent: usize,
@@ -61,7 +60,8 @@ pub(crate) struct Reporting {
 impl Reporting {
     fn new(socket: Socket) -> io::Result<Self> {
         // The time of arrival, the local address and the traffic class are reported; datagrams that
-        // came in a row are read in one call.
+        // came in a row are read in one call. Packets up to the interface's MTU leave with "don't
+        // fragment", and larger ones are refused (EMSGSIZE), whatever ICMP reports (IP_PMTUDISC_PROBE).
         let options = UdpSocketState::new((&socket).into())?;
         Ok(Self { socket: socket.into(), options })
     }
@@ -117,7 +117,6 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Re
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
-    sys::never_fragment(socket.as_fd(), local.is_ipv6())?;
     socket.bind(&local.into())?;
     Reporting::new(socket)
 }

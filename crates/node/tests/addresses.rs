@@ -39,17 +39,11 @@ fn address(base: &Enclosure, neighbour: &Enclosure) {
     base.ip("addr add fd77::12/64 dev wire nodad preferred_lft 0");
 }
 
-fn hosts(place: &Place) -> std::path::PathBuf {
-    let hosts = place.path("hosts");
-    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
-    hosts
-}
-
 impl World {
     /// The robot's own firewall passes answers only.
     fn with_firewall() -> Self {
         let place = Place::new();
-        let hosts: &Path = &hosts(&place);
+        let hosts: &Path = &place.hosts();
         let robot = Enclosure::new(hosts);
         let base = robot.neighbour(hosts);
         robot.join(&base);
@@ -109,7 +103,7 @@ fn a_configured_peer_is_answered_from_there_as_well() {
 #[test]
 fn answers_pass_an_address_translator() {
     let place = Place::new();
-    let hosts: &Path = &hosts(&place);
+    let hosts: &Path = &place.hosts();
     let router = Enclosure::new(hosts);
     let (robot, base) = (router.neighbour(hosts), router.neighbour(hosts));
     router.join(&base);

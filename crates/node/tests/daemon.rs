@@ -354,8 +354,7 @@ fn a_port_in_use_is_a_clear_error() {
 /// Two daemons without a network get an interface twice and lose it twice.
 fn meet_over_an_interface_that_comes_and_goes(to_base: &str, to_robot: &str) {
     let place = Place::new();
-    let hosts = place.path("hosts");
-    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let hosts = place.hosts();
     let robot_side = Enclosure::new(&hosts);
     let base_side = robot_side.neighbour(&hosts);
     let (robot, base) = (lines("[::]:18470", to_base), lines("[::]:18470", to_robot));
@@ -396,8 +395,7 @@ fn link_local_addresses_lead_to_their_interface_also_when_it_returns() {
 #[test]
 fn a_peer_whose_name_does_not_resolve_yet_is_met_when_it_does() {
     let place = Place::new();
-    let hosts = place.path("hosts");
-    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let hosts = place.hosts();
     let inside = Enclosure::new(&hosts);
     let robot = lines("127.0.0.1:18470", "base: \"base.test:18471\"");
     let base = lines("127.0.0.1:18471", "robot: 127.0.0.1");

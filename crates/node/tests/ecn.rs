@@ -31,8 +31,7 @@ impl World {
     /// `rules` are those of the router for packets from the robot.
     fn new(rules: &[&str]) -> Self {
         let place = Place::new();
-        let hosts = place.path("hosts");
-        std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+        let hosts = place.hosts();
         let router = Enclosure::new(&hosts);
         let ends = [router.neighbour(&hosts), router.neighbour(&hosts)];
         for (end, cable, network) in [(&ends[0], "left", 77), (&ends[1], "right", 78)] {

@@ -34,8 +34,7 @@ impl Drop for Launched {
 #[test]
 fn a_daemon_in_a_launch_file_has_the_name_that_the_launch_file_gives() {
     let place = Place::new();
-    let hosts = place.path("hosts");
-    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let hosts = place.hosts();
     let robot = Enclosure::new(&hosts);
     let lines = "listen: \"127.0.0.1:18470\"\nros1: { host: 127.0.0.1 }";
     let file = place.write("robot", "robot", lines).display().to_string();

@@ -83,8 +83,7 @@ impl Network {
     /// All interfaces have the MTU `outer`, but those between the routers `middle`.
     fn new(outer: usize, middle: usize, way: Way) -> Self {
         let place = Place::new();
-        let hosts = place.path("hosts");
-        std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+        let hosts = place.hosts();
         let near = Enclosure::new(&hosts);
         let [far, left, right] = [(); 3].map(|()| near.neighbour(&hosts));
         left.join_by(&near, "left", 81);

@@ -24,8 +24,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let place = Place::new();
-        let hosts = place.path("hosts");
-        std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+        let hosts = place.hosts();
         let robot = Enclosure::new(&hosts);
         let base = robot.neighbour(&hosts);
         Self { place, robot, base }

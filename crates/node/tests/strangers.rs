@@ -48,8 +48,7 @@ impl World {
     /// Starts a robot whose file has this ROS 1 section.
     fn new(ros1: &str) -> Self {
         let place = Place::new();
-        let hosts = place.path("hosts");
-        std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+        let hosts = place.hosts();
         let robot = Enclosure::new(&hosts);
         let stranger = robot.neighbour(&hosts);
         robot.join(&stranger);

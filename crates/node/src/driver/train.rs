@@ -11,9 +11,9 @@ use tautline_proto::Transmit;
 const MAX_PACKETS: usize = 64;
 /// Most bytes: the kernel builds one IP packet of 65 535 bytes first.
 const MAX_BYTES: usize = 65_000;
-/// A train is at most what the link sends within this time. A queue or policer on this machine takes or
-/// drops a train as one packet, and a slow link gains nothing from trains.
-const MAX_TIME_MS: u64 = 1;
+/// A train is at most what the link sends within 1 ms. A queue or policer on this machine takes or drops a
+/// train as one packet, and a slow link gains nothing from trains.
+const MAX_TRAINS_PER_SECOND: u64 = 1000;
 
 /// Packets of one link and class, in the order in which they leave. All have the length of the first, except
 /// that the last may be shorter.
@@ -34,8 +34,8 @@ impl Train {
     pub(super) fn takes(&self, next: &Transmit, rate_bps: Option<u64>) -> bool {
         let Some(first) = self.packets.first() else { return true };
         let route = |it: &Transmit| (it.link, it.remote, it.local, it.class, it.ecn);
-        let paced = rate_bps.map_or(u64::MAX, |bps| bps / 8000 * MAX_TIME_MS);
-        let max_bytes = MAX_BYTES.min(usize::try_from(paced).unwrap_or(MAX_BYTES));
+        let paced = rate_bps.map_or(u64::MAX, |bps| bps / 8 / MAX_TRAINS_PER_SECOND);
+        let max_bytes = paced.min(MAX_BYTES as u64) as usize;
         let has_room =
             self.packets.len() < MAX_PACKETS && self.bytes + next.datagram.len() <= max_bytes;
         let fits = next.datagram.len() <= first.datagram.len();

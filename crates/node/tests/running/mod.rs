@@ -57,6 +57,13 @@ impl Place {
         self.0.path().join(file)
     }
 
+    /// Writes what replaces /etc/hosts in an enclosure.
+    pub fn hosts(&self) -> PathBuf {
+        let hosts = self.path("hosts");
+        std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+        hosts
+    }
+
     /// Starts node `name`; `lines` are the rest of its file.
     pub fn start(&self, name: &str, lines: &str) -> Daemon {
         self.start_as(name, name, lines, None)

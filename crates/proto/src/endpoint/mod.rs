@@ -605,7 +605,7 @@ impl Endpoint {
             mtu_state: link.sent_packets.mtu.state(),
             loss: link.loss,
             rtt: link.sent_packets.rtt().smoothed(),
-            rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),
+            rate_bps: self.pacing_rate(id),
             available_bps,
             signal,
             ecn: link.sent_packets.ecn.state(),

@@ -480,6 +480,7 @@ impl SentPackets {
         if outcome.lost_packets == 0 {
             for index in 0..self.packets.len() {
                 if self.overdue_at(&self.packets[index]).is_some_and(|at| at <= now) {
+                    self.suspect_black_hole(index);
                     self.lose(index, false, &mut outcome);
                 }
             }
@@ -495,14 +496,12 @@ impl SentPackets {
     /// Declares all outstanding packets lost, as when the link went down.
     pub(crate) fn mark_all_lost(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut mtu = self.mtu;
-        mtu.on_interruption();
+        self.mtu.on_interruption();
         for index in 0..self.packets.len() {
             if self.packets[index].fate == Fate::Outstanding {
                 self.lose(index, false, &mut outcome);
             }
         }
-        self.mtu = mtu;
         outcome
     }
 
@@ -589,9 +588,16 @@ impl SentPackets {
             }
             let overtaken = largest.built >= packet.built + self.reorder.get();
             if overtaken || now >= self.reorder_end(packet) {
+                self.suspect_black_hole(index);
                 self.lose(index, true, outcome);
             }
         }
+    }
+
+    /// A packet is lost that the path, and no interruption, may have dropped for its size.
+    fn suspect_black_hole(&mut self, index: usize) {
+        let number = self.first + index as u64;
+        self.mtu.on_lost(number, self.next_number(), self.packets[index].ip_bytes);
     }
 
     /// Declares a packet lost. `counted`: see [`Fate::Lost`].
@@ -601,9 +607,7 @@ impl SentPackets {
         outcome.loss_rows += u64::from(!continues);
         let next_number = self.next_number();
         let packet = &mut self.packets[index];
-        let number = self.first + index as u64;
-        self.ecn.on_lost(number, packet.ecn, next_number);
-        self.mtu.on_lost(number, next_number, packet.ip_bytes);
+        self.ecn.on_lost(self.first + index as u64, packet.ecn, next_number);
         packet.fate = Fate::Lost { counted };
         self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;

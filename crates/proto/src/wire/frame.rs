@@ -363,9 +363,7 @@ pub fn put_padded_ping(bytes: usize, out: &mut Vec<u8>) {
     // Type and a length of two bytes, which covers bodies from 128 to 16383 bytes.
     let body = bytes.saturating_sub(3);
     debug_assert!((128..1 << 14).contains(&body), "{bytes}");
-    out.push(TYPE_PING);
-    put_varint(out, body as u64);
-    out.resize(out.len() + body, 0);
+    put_frame(TYPE_PING, &vec![0; body], out);
 }
 
 /// Appends a GOODBYE, which ends the session.

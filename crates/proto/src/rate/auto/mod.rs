@@ -210,6 +210,17 @@ impl Auto {
         self.feedback.max_time() + self.external.delay()
     }
 
+    /// Whether delivery rates differ from sample to sample: the path has jitter.
+    fn is_noisy(&self) -> bool {
+        self.noise.get() > self.tuning.rate_noise
+    }
+
+    /// The weight of a delivery rate far below the estimate. A pause of a varying path is soon over, and the
+    /// window bounds what is queued meanwhile; otherwise the path has changed.
+    fn drop_gain(&self) -> f64 {
+        if self.capacity_varies() { self.tuning.follow_gain } else { 1.0 }
+    }
+
     /// Whether the capacity varies all the time by itself, as that of a cell that serves its modems in
     /// turns. Where packets are lost, rates vary for other reasons.
     fn capacity_varies(&self) -> bool {
@@ -428,9 +439,8 @@ impl Auto {
         }
         let max = max.min(self.limit.max_rate(now, self.estimate));
         // A step that is smaller than the difference between two samples shows nothing.
-        let is_noisy = self.noise.get() > self.tuning.rate_noise && !self.losses.is_lossy();
-        let is_visible = is_empty && is_noisy;
-        let least = if is_visible { self.noise.get() } else { 0.0 };
+        let is_hidden = is_empty && self.is_noisy() && !self.losses.is_lossy();
+        let least = if is_hidden { self.noise.get() } else { 0.0 };
         let more = (self.tuning.first_growth * f64::from(1 << self.spare_rounds)).clamp(least, 1.0);
         self.estimate = self.estimate.max((self.estimate * (1.0 + more)).min(max));
         let spare = is_empty && self.estimate < max;
@@ -505,7 +515,7 @@ impl Auto {
         // less either.
         let rate = slower.unwrap_or(self.pacing_rate()).max(self.tuning.min_rate);
         if let Some(rate) = slower.filter(|_| packets >= MIN_RATE_PACKETS) {
-            let gain = if self.capacity_varies() { self.tuning.follow_gain } else { 1.0 };
+            let gain = self.drop_gain();
             self.apply(now, Verdict::Follow { rate, gain, is_unusual: true });
             self.missing_bytes = 0.0;
         }
@@ -653,7 +663,7 @@ impl Controller for Auto {
     }
 
     fn is_steady(&self) -> bool {
-        !self.is_starting() && self.noise.get() <= self.tuning.rate_noise
+        !self.is_starting() && !self.is_noisy()
     }
 
     fn set_interleaving(&mut self, is_on: bool) {

@@ -254,9 +254,8 @@ impl View<'_> {
             && (self.is_steady() || self.queue_grows());
         // Where capacity comes in turns, what was queued in a pause shows what the path carries after it.
         let returned = !self.is_steady() && *capacity > auto.estimate;
-        // A pause of a varying path is soon over, and the window bounds what is queued meanwhile.
-        let changed = dropped && !auto.capacity_varies();
-        let gain = if changed || returned { 1.0 } else { auto.tuning.follow_gain };
+        let usual = if dropped { auto.drop_gain() } else { auto.tuning.follow_gain };
+        let gain = if returned { 1.0 } else { usual };
         // Packets that arrive faster than they were sent had been queued, or others made room for them.
         let most = auto.estimate.max(auto.pacing_rate());
         let most = if self.is_steady() { most } else { f64::INFINITY };
@@ -311,7 +310,7 @@ impl View<'_> {
 
     /// Whether the delivery rate varies little: the path has no jitter.
     fn is_steady(&self) -> bool {
-        self.auto.noise.get() <= self.auto.tuning.rate_noise
+        !self.auto.is_noisy()
     }
 
     fn round_passed(&self) -> bool {
