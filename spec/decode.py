@@ -10,6 +10,7 @@ peer.py makes a node of it that real ones can meet.
 import argparse
 import hashlib
 import hmac
+import ipaddress
 import json
 import math
 import pathlib
@@ -29,6 +30,7 @@ DEFINITION_BYTES = 1 << 20
 ACK_RUNS = 32
 MAX_CHANNEL = 2**63 - 1
 MAX_BLOCK = 128
+MAX_CANDIDATES = 8
 
 
 class Refused(ValueError):
@@ -368,7 +370,9 @@ def parse_frames(data):
         body = Reader(reader.bytes(length))
         parse = {1: parse_data, 2: parse_ack, 3: lambda _: "ping", 4: lambda _: "goodbye",
                  5: lambda it: {"challenge": str(it.number(8))}, 6: lambda it: {"echo": str(it.number(8))},
-                 7: parse_clock, 8: parse_relay, 9: parse_held, 10: parse_parity}.get(kind, lambda _: {"unknown": kind})
+                 7: parse_clock, 8: parse_relay, 9: parse_held, 10: parse_parity,
+                 11: lambda it: {"observe": parse_address(it)}, 12: lambda it: {"observed": parse_address(it)},
+                 13: parse_candidates}.get(kind, lambda _: {"unknown": kind})
         frames.append(parse(body))
     return frames
 
@@ -475,6 +479,31 @@ def parse_held(body):
     return {"held": {"to": receiver, "bytes": held, "from": body.bytes(3).hex() if body.data else None}}
 
 
+def parse_address(body):
+    ip, port = ipaddress.IPv6Address(body.bytes(16)), body.number(2)
+    return f"{ip.ipv4_mapped}:{port}" if ip.ipv4_mapped else f"[{ip}]:{port}"
+
+
+def parse_candidates(body):
+    flags, addresses = body.u8(), []
+    while body.data:
+        check(len(addresses) < MAX_CANDIDATES, "candidates")
+        addresses.append(parse_address(body))
+    check(addresses, "candidates")
+    return {"candidates": {"answer": bool(flags & 1), "addresses": addresses}}
+
+
+def emit_address(text):
+    host, port = text.rsplit(":", 1)
+    ip = ipaddress.ip_address(host.strip("[]"))
+    mapped = b"\0" * 10 + b"\xff\xff" if ip.version == 4 else b""
+    return mapped + ip.packed + struct.pack("<H", int(port))
+
+
+def emit_candidates(it):
+    return bytes([it["answer"]]) + b"".join(map(emit_address, it["addresses"]))
+
+
 def emit_frames(frames):
     return b"".join(emit_frame(frame) for frame in frames)
 
@@ -482,9 +511,10 @@ def emit_frames(frames):
 def emit_frame(frame):
     name, it = (frame, None) if isinstance(frame, str) else next(iter(frame.items()))
     kind = ["data", "ack", "ping", "goodbye", "challenge", "echo", "clock", "relay", "held",
-            "parity"].index(name) + 1
+            "parity", "observe", "observed", "candidates"].index(name) + 1
     body = {"data": emit_message, "ack": emit_ack, "clock": emit_clock, "relay": emit_relay, "parity": emit_parity,
             "challenge": emit_token, "echo": emit_token,
+            "observe": emit_address, "observed": emit_address, "candidates": emit_candidates,
             "held": lambda it: bytes.fromhex(it["to"]) + varint(it["bytes"]) + bytes.fromhex(it["from"] or "")}.get(name, lambda _: b"")(it)
     return bytes([kind]) + varint(len(body)) + body
 

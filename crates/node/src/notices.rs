@@ -138,6 +138,7 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
         | Notice::UnknownEnd { name }
         | Notice::RelayLoop { name }
         | Notice::BlackHole { name, .. }
+        | Notice::NoDirectPath { name }
         | Notice::TooLarge { peer: name, .. } => Cause::Peer(name.clone()),
     }
 }
@@ -203,11 +204,22 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
              '{here}' sends packets of at most {passes} bytes there and tries larger ones every ten \
              minutes"
         ),
+        Notice::NoDirectPath { name } => no_direct_path(name),
         Notice::TooLarge { peer, topic, found, allowed } => format!(
             "{topic}: a message of {found} bytes from '{peer}' is larger than the {allowed} \
              bytes that '{here}' allows (limits.max_message)"
         ),
     }
+}
+
+/// Returns the notice that only relays lead to a peer, which a direct path makes untrue.
+pub(crate) fn no_direct_path(name: &str) -> String {
+    format!(
+        "no direct path to '{name}' was found, so that its packets continue through the relay: the \
+         address translators (NAT) of both ends give each destination another port, or a firewall \
+         drops the packets; forward UDP port 18470 at one end and name its address, or set \
+         peers.{name}.direct to false to stop the search"
+    )
 }
 
 fn other_key_of(name: &str, key: &PublicKey) -> String {

@@ -48,6 +48,30 @@ pub(crate) struct Refused {
     pub(crate) over_time: u64,
 }
 
+/// Whether a link is that of a direct path which has not been found, beside a relay.
+fn is_unfound(endpoint: &Endpoint, id: LinkId) -> bool {
+    let view = endpoint.link(id);
+    let is_relayed = |other: LinkId| {
+        let other = endpoint.link(other);
+        other.peer == view.peer && matches!(other.remote, Some(Place::Relay { .. }))
+    };
+    view.remote.is_none() && endpoint.links().any(is_relayed)
+}
+
+/// Returns what lies between the ends of a link, in words.
+fn path(view: &LinkView<'_>) -> &'static str {
+    if matches!(view.remote, Some(Place::Relay { .. })) {
+        return "relay";
+    }
+    match (view.is_translated, view.is_peer_translated) {
+        (Some(true), Some(true)) => "NAT both",
+        (Some(true), _) => "NAT here",
+        (_, Some(true)) => "NAT there",
+        (Some(false), Some(false)) => "direct",
+        _ => "",
+    }
+}
+
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
@@ -173,7 +197,9 @@ impl Reporter {
 
     /// Returns all links, in the protocol's order.
     pub(crate) fn links(&self, topics: &Topics) -> Vec<LinkReport> {
-        topics.endpoint.links().map(|id| self.link(topics, id)).collect()
+        let endpoint = &topics.endpoint;
+        let is_shown = |id: &LinkId| !is_unfound(endpoint, *id);
+        endpoint.links().filter(is_shown).map(|id| self.link(topics, id)).collect()
     }
 
     fn link(&self, topics: &Topics, id: LinkId) -> LinkReport {
@@ -192,6 +218,7 @@ impl Reporter {
                 Some(Place::Udp(remote)) => remote.to_string(),
                 None => String::new(),
             },
+            path: path(&view).into(),
             up: view.up,
             available_bps: view.available_bps.filter(|_| view.up),
             paced_by: view.signal.into(),

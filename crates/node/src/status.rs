@@ -336,6 +336,10 @@ pub struct LinkReport {
     pub radio: String,
     /// Remote address, empty while unknown.
     pub remote: String,
+    /// What lies between the two ends: `direct`, an address translator (`NAT here`, `NAT there`, `NAT both`),
+    /// or `relay`; empty while unknown.
+    #[serde(default)]
+    pub path: String,
     /// Whether packets arrive.
     pub up: bool,
     /// Rate that the link can send now, in bits per second of IP packets, shared with the other

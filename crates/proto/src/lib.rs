@@ -77,6 +77,7 @@ pub use endpoint::arrival::Arrival;
 pub use endpoint::events::{Event, Notice};
 pub use endpoint::relay::Rights;
 pub use endpoint::removal::RemovedPeer;
+pub use endpoint::rendezvous::DirectPath;
 pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};

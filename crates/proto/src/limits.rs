@@ -80,6 +80,9 @@ limits! {
     pub const NEW_SESSIONS: Allowance = Allowance { burst: 16, per_second: 1 };
     /// Challenges of a peer that are echoed. Each link makes at most four in 0.4 s.
     pub const ECHOES: Allowance = Allowance { burst: 4 * LINKS as u32, per_second: 40 };
+    /// Lists of addresses of a peer at which this node tries to reach it. Each causes at most 48 packets
+    /// of 67 bytes of IP, to strangers if the peer lies.
+    pub const CANDIDATES: Allowance = Allowance { burst: 4, per_second: 1 };
     /// Probes of path MTUs to a peer, which the rate of its links does not limit. A search takes one
     /// on most paths, and 16 on one of 1280 bytes behind an interface of 1500.
     pub const MTU_PROBES: Allowance = Allowance { burst: 64, per_second: 4 };

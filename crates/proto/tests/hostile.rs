@@ -16,7 +16,8 @@ use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
-    Frame, put_challenge, put_echo, put_goodbye, put_held, put_ping,
+    Frame, put_candidates, put_challenge, put_echo, put_goodbye, put_held, put_observe,
+    put_observed, put_ping,
 };
 use tautline_proto::wire::packet::{Packet, SESSION_HEADER, start_initiation, start_response};
 use tautline_proto::{ChannelId, Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey, Transmit};
@@ -39,7 +40,15 @@ const PACKETS: &[&[u8]] = &[
     b"\x80",
     b"\xcf\x01",
 ];
-const FRAMES: &[&[u8]] = &[b"", b"\x01", b"\x01\x09\x01\x01\x00", b"\x02\x06\x00", b"\x03\x00"];
+const FRAMES: &[&[u8]] = &[
+    b"",
+    b"\x01",
+    b"\x01\x09\x01\x01\x00",
+    b"\x02\x06\x00",
+    b"\x03\x00",
+    b"\x0b\x12",
+    b"\x0d\x13\x00",
+];
 const CONTROLS: &[&[u8]] = &[b"", b"\x01\x01", b"\x02", b"\x03\x02", b"\x05\x01\x04", b"\x06\x01"];
 
 fn emit_packet(packet: &Packet<'_>) -> Option<Vec<u8>> {
@@ -70,6 +79,9 @@ fn emit_frame(frame: &Frame<'_>) -> Vec<u8> {
         Frame::Challenge(token) => put_challenge(*token, &mut out),
         Frame::Echo(token) => put_echo(*token, &mut out),
         Frame::Clock(report) => report.emit(&mut out),
+        Frame::Observe(own) => put_observe(*own, &mut out),
+        Frame::Observed(observed) => put_observed(*observed, &mut out),
+        Frame::Candidates(candidates) => put_candidates(candidates, &mut out),
         Frame::Unknown(kind) => out.extend_from_slice(&[*kind, 0]),
     }
     out

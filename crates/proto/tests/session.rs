@@ -318,6 +318,25 @@ fn a_peer_that_moves_is_followed() {
 }
 
 #[test]
+fn a_peer_that_moves_is_followed_over_a_satellite() {
+    // The echo arrives when all challenges have been sent.
+    let mut net = Net::pair(16, &Pipe::of(6_000_000));
+    let up = net.open(0, P, channel(topic("/up", 100)));
+    net.nodes.iter_mut().for_each(|node| node.pipe.delay = 300 * MS);
+    net.run(5000 * MS);
+    net.nodes[1].address = SocketAddr::from(([10, 9, 9, 9], 4711));
+    let (before, moved) = (net.nodes[1].received.len(), net.now);
+    for n in 0..100 {
+        net.send(0, P, up, payload(n, 100));
+        net.run(50 * MS);
+    }
+    net.run(3000 * MS);
+    assert_eq!(net.nodes[1].received.len() - before, 100, "repaired");
+    let first = net.nodes[1].received.iter().map(|r| r.0).find(|at| *at > moved).unwrap();
+    assert!(first.since(moved) < 1500 * MS, "{:?}", first.since(moved));
+}
+
+#[test]
 fn a_message_that_was_held_back_far_away_is_too_old() {
     let mut net = Net::pair(20, &Pipe::of(6_000_000));
     let mut command = topic("/cmd_vel", 220);

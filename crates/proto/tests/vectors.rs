@@ -6,18 +6,20 @@
 #![expect(clippy::disallowed_methods, reason = "the vectors are files")]
 
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::crypto::noise::{Initiator, ReceivedInitiation, Split};
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::crypto::tag::Shared;
 use tautline_proto::wire::WireError;
+use tautline_proto::wire::address::Candidates;
 use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
-    Ack, BlockPlace, ClockReport, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye,
-    put_held, put_ping,
+    Ack, BlockPlace, ClockReport, Data, Fragment, Frame, put_candidates, put_challenge, put_echo,
+    put_goodbye, put_held, put_observe, put_observed, put_ping,
 };
 use tautline_proto::wire::packet::{
     Greeting, Packet, SessionHeader, full_number, start_initiation, start_response,
@@ -55,6 +57,10 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("not a number: {value}"))
 }
 
+fn address(value: &Value) -> SocketAddr {
+    text(value).parse().unwrap_or_else(|_| panic!("not an address: {value}"))
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("not text: {value}"))
 }
@@ -88,6 +94,12 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
         }}),
         Frame::Ping => json!("ping"),
         Frame::Goodbye => json!("goodbye"),
+        Frame::Observe(own) => json!({"observe": own.to_string()}),
+        Frame::Observed(observed) => json!({"observed": observed.to_string()}),
+        Frame::Candidates(it) => {
+            let addresses: Vec<String> = it.addresses.iter().map(ToString::to_string).collect();
+            json!({"candidates": {"answer": it.is_answer, "addresses": addresses}})
+        }
         Frame::Challenge(token) => json!({"challenge": token.to_string()}),
         Frame::Echo(token) => json!({"echo": token.to_string()}),
         Frame::Relay(data, bytes) => {
@@ -216,6 +228,17 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
     let name = |value: &Value| {
         value.as_str().map(|_| ShortName(unhex(value).try_into().expect("3 bytes")))
     };
+    if let Some(own) = meaning.get("observe") {
+        return put_observe(address(own), out);
+    }
+    if let Some(observed) = meaning.get("observed") {
+        return put_observed(address(observed), out);
+    }
+    if let Some(it) = meaning.get("candidates") {
+        let addresses = it["addresses"].as_array().unwrap().iter().map(address).collect();
+        let is_answer = it["answer"].as_bool().unwrap();
+        return put_candidates(&Candidates { is_answer, addresses }, out);
+    }
     if let Some(held) = meaning.get("held") {
         let to = name(&held["to"]).expect("a name");
         let from = name(&held["from"]);

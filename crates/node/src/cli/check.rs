@@ -16,7 +16,7 @@ use tautline_node::config::{
     Ros2Config, Security, Surroundings, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
-use tautline_proto::{Marking, PublicKey, Rate};
+use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
 
 /// Arguments of `tautline check`.
 #[derive(Debug, clap::Args)]
@@ -246,6 +246,13 @@ fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
         |reached: String| [String::new(), reached, String::new(), String::new(), String::new()];
     let mut rows: Vec<_> = peer.links.iter().map(link_row).collect();
     rows.extend(peer.via.iter().map(|via| other(format!("via {via}"))));
+    if let Some(when) = peer.direct_path() {
+        let when = match when {
+            DirectPath::Always => "directly, if a path is found",
+            DirectPath::IfTranslated => "directly, if behind NAT and a path is found",
+        };
+        rows.push(other(when.into()));
+    }
     if peer.is_caller() {
         let [name, _, interface, _, names] = other(String::new());
         rows.push([name, "it initiates the handshake".into(), interface, mtu(peer.mtu), names]);

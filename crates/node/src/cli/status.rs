@@ -77,7 +77,7 @@ pub fn in_words(status: &Status) -> String {
     let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
     section(&mut text, "Radios", header, status.radios.iter().map(radio));
     let header = [
-        "PEER", "LINK", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "MTU", "CAN SEND",
+        "PEER", "LINK", "RADIO", "REMOTE", "PATH", "STATE", "RTT ms", "LOSS", "MTU", "CAN SEND",
         "PACED BY", "SENT", "RECEIVED", "REPAIRS", "TWICE",
     ];
     section(&mut text, "Links", header, status.links.iter().map(link));
@@ -289,7 +289,7 @@ fn planned(it: &PlanReport) -> [String; 6] {
     ]
 }
 
-fn link(link: &LinkReport) -> [String; 14] {
+fn link(link: &LinkReport) -> [String; 15] {
     let lost = link.lost_packets.saturating_sub(link.late_packets);
     let outcomes = link.acked_packets + lost;
     let loss = (outcomes > 0).then(|| lost as f64 / outcomes as f64);
@@ -298,6 +298,7 @@ fn link(link: &LinkReport) -> [String; 14] {
         if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
         link.radio.clone(),
         address(&link.remote),
+        if link.path.is_empty() { UNKNOWN.into() } else { link.path.clone() },
         link_state(link.up, link.stalled, link.silent).into(),
         milliseconds(link.rtt_ms),
         percent(loss),

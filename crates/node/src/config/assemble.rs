@@ -263,6 +263,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         links,
         names: names(section),
         via: section.all("via"),
+        direct: section.get("direct"),
         relay: section.get("relay")?,
         call: section.all("call"),
         offer: section.all("offer"),

@@ -33,6 +33,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.keys_of_peers(file);
     findings.relays(file);
     findings.links_in_two_forms(file);
+    findings.direct_paths(file);
     findings.links_named_twice(file);
     findings.unknown_links(file);
     findings.peers_without_named_links(file);
@@ -202,7 +203,9 @@ impl Findings {
         for peer in file.named("peers") {
             let given = |key| peer.section.single(key).is_some();
             let has_links = !peer.section.sections("links").is_empty();
-            let is_caller = !has_links && peer.section.list("via").is_empty();
+            let has_relay = !peer.section.list("via").is_empty();
+            let is_direct = peer.section.get("direct") != Some(false);
+            let is_caller = !has_links && (!has_relay || is_direct);
             for key in ["address", "interface", "mtu"].into_iter().filter(|key| given(key)) {
                 let (found, allowed) = match (has_links, given("address")) {
                     (true, _) => ("together with 'links'", "in each of the links, or no 'links'"),
@@ -215,6 +218,22 @@ impl Findings {
                 let place = format!("peers.{}.{key}", peer.text);
                 self.wrong(peer.section.place(key), place, found, allowed);
             }
+        }
+    }
+
+    /// A direct path is sought to a peer that only relays lead to.
+    fn direct_paths(&mut self, file: &Section) {
+        for peer in file.named("peers") {
+            let has = |key| peer.section.is_given(key);
+            let found = match () {
+                () if !has("direct") => continue,
+                () if !has("via") => "'direct' without 'via'",
+                () if has("address") || has("links") => "'direct' together with an address",
+                () => continue,
+            };
+            let place = format!("peers.{}.direct", peer.text);
+            let allowed = "'direct' together with 'via', and without 'address' and 'links'";
+            self.wrong(peer.section.place("direct"), place, found, allowed);
         }
     }
 

@@ -37,7 +37,7 @@ use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
-use tautline_proto::{Marking, PublicKey, Rate};
+use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
 
 /// Maximum number of peers of one node.
 pub const MAX_PEERS: usize = 256;
@@ -332,6 +332,8 @@ pub struct PeerConfig {
     pub mtu: Option<u16>,
     /// Relays that lead to the peer.
     pub via: Vec<String>,
+    /// Whether to seek a direct path to a peer behind a relay; `None`: if an address translator shows.
+    pub direct: Option<bool>,
     /// Whether this node relays the peer's packets.
     pub relay: bool,
     /// Accepted names of the peer and their names on this robot.
@@ -365,6 +367,18 @@ impl PeerConfig {
     /// which the peer initiates the handshake.
     pub fn is_caller(&self) -> bool {
         self.links.is_empty() && self.via.is_empty()
+    }
+
+    /// When to seek a direct path to the peer; `None`: never, because the file forbids it, has an address, or
+    /// names no relay.
+    pub fn direct_path(&self) -> Option<DirectPath> {
+        let is_relayed_only = self.links.is_empty() && !self.via.is_empty();
+        match self.direct {
+            Some(false) => None,
+            Some(true) => Some(DirectPath::Always),
+            None => Some(DirectPath::IfTranslated),
+        }
+        .filter(|_| is_relayed_only)
     }
 }
 

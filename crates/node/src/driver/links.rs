@@ -337,6 +337,10 @@ impl Driver {
         match opened {
             Ok(sockets) => {
                 link.sockets = sockets;
+                if let Some(first) = link.sockets.first() {
+                    let own = SocketAddr::new(first.socket.local.to_canonical(), node.port());
+                    self.topics.endpoint.set_own_address(link.id, own);
+                }
                 self.open_trial(index);
             }
             Err(error) => {

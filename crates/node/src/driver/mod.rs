@@ -11,6 +11,7 @@ mod planned;
 mod ports;
 mod realtime;
 mod reload;
+mod rendezvous;
 mod silence;
 mod train;
 mod usage;
@@ -46,7 +47,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Event as LocalEvent, Gateway};
-use tautline_proto::{Endpoint, Instant, PublicKey, RadioId, SecretKey};
+use tautline_proto::{Endpoint, Event, Instant, PublicKey, RadioId, SecretKey};
 use train::Train;
 use usage::Usage;
 
@@ -476,6 +477,9 @@ impl Driver {
                 let now = self.now();
                 self.news.on_event(&event);
                 self.silence.on_event(&event);
+                if let Event::Candidates { link, addresses, .. } = &event {
+                    self.try_addresses(*link, addresses);
+                }
                 self.topics.on_remote(now, event);
                 let done = self.now();
                 if let Some(peer) = peer {

@@ -16,7 +16,8 @@ use tautline_proto::{
 pub(super) enum FileEntry {
     /// A link with an address.
     To(config::LinkConfig),
-    /// A link to the address from which the peer initiates the handshake.
+    /// A link to the address from which the peer initiates the handshake, or of a direct path to a peer
+    /// behind a relay.
     Back {
         /// Largest IP packet, if the file limits it.
         mtu: Option<u16>,
@@ -52,7 +53,10 @@ impl Driver {
     pub(super) fn check_peers(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         let all: Vec<(&str, PublicKey)> = peers.iter().map(|it| (&*it.name, it.key)).collect();
         self.topics.endpoint.check_peers(&all)?;
-        let over = peers.iter().find(|it| it.links.len() + it.via.len() > MAX_LINKS_PER_PEER);
+        let count = |it: &PeerConfig| {
+            it.links.len() + it.via.len() + usize::from(it.direct_path().is_some())
+        };
+        let over = peers.iter().find(|it| count(it) > MAX_LINKS_PER_PEER);
         over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
     }
 
@@ -89,6 +93,7 @@ impl Driver {
             }
         }
         self.name_relayed_radios();
+        self.follow_direct_paths(peers);
         self.check_budgets(self.now());
         self.follow_paths();
         Ok(())
@@ -130,7 +135,7 @@ impl Driver {
 
     fn entries(&self, peer: &PeerConfig) -> Vec<FileEntry> {
         let mut entries: Vec<FileEntry> = peer.links.iter().cloned().map(FileEntry::To).collect();
-        if peer.is_caller() {
+        if peer.is_caller() || peer.direct_path().is_some() {
             entries.push(FileEntry::Back { mtu: peer.mtu });
         }
         // The file has been checked: all relays exist.

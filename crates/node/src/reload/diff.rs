@@ -294,6 +294,7 @@ fn peer_keys(peer: &PeerConfig) -> Described {
         ("links", list(peer.links.iter().map(link))),
         ("mtu", or_none(peer.mtu)),
         ("via", list(peer.via.clone())),
+        ("direct", or_none(peer.direct)),
         ("relay", peer.relay.to_string()),
         ("prefix", if names.prefix.is_empty() { "none".into() } else { names.prefix.clone() }),
         ("remap", list(names.remap.iter().map(|(from, to)| format!("{from}: {to}")))),

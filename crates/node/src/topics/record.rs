@@ -58,6 +58,7 @@ impl Topics {
             | Notice::UnknownEnd { .. }
             | Notice::RelayLoop { .. }
             | Notice::BlackHole { .. }
+            | Notice::NoDirectPath { .. }
             | Notice::TooLarge { .. } => return,
         };
         let event = Event::HandshakeRefused {

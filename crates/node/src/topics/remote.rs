@@ -28,7 +28,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tautline_gateway::types::translate::Translator;
 use tautline_gateway::{Classes, Command, Qos, Topic};
-use tautline_proto::{ChannelId, Duration, Event, Instant, Notice, OfferedTopic, PeerId, Role};
+use tautline_proto::{
+    ChannelId, Duration, Event, Instant, LinkId, Notice, OfferedTopic, PeerId, Place, Role,
+};
 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
@@ -172,11 +174,20 @@ impl Topics {
                 self.update_liveliness_of(peer);
             }
             Event::PeerLeft { peer } => self.new_session(now, peer),
-            Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. } => {}
+            Event::LinkUp { link } => self.drop_notice_of_no_direct_path(link),
+            Event::LinkDown { .. } | Event::LinkRate { .. } | Event::Candidates { .. } => {}
             Event::LinkMoved { link, to } => {
                 self.record_move(now, self.endpoint.link(link).peer, to);
             }
             Event::Notice(notice) => self.remote_notice(now, &notice),
+        }
+    }
+
+    fn drop_notice_of_no_direct_path(&mut self, link: LinkId) {
+        let view = self.endpoint.link(link);
+        if matches!(view.remote, Some(Place::Udp(_))) {
+            let text = notices::no_direct_path(self.endpoint.peer(view.peer).name);
+            self.notices.remove(&self.cause(view.peer), &text);
         }
     }
 

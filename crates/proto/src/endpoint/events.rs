@@ -9,6 +9,7 @@ use crate::limits::{EVENT_BYTES, EVENTS};
 use crate::wire::control::OfferedTopic;
 use crate::wire::packet::Verdict;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// An event for the application. Drain events with [`Endpoint::poll_event`].
@@ -59,6 +60,16 @@ pub enum Event {
         link: LinkId,
         /// The address to which it leads now.
         to: Place,
+    },
+    /// The peer may be reached directly at these addresses. [`Endpoint::try_address`] tries them.
+    Candidates {
+        /// The peer.
+        peer: PeerId,
+        /// The link that a direct path belongs to.
+        link: LinkId,
+        /// Addresses that may be anybody's, at most
+        /// [`MAX_CANDIDATES`](crate::wire::address::MAX_CANDIDATES).
+        addresses: Vec<SocketAddr>,
     },
     /// The peer offers a topic, or changed the offer.
     Offered {
@@ -246,6 +257,11 @@ pub enum Notice {
     /// Relayed packets travel in a loop.
     RelayLoop {
         /// The name of the neighbour that sent them.
+        name: String,
+    },
+    /// No direct path to a peer behind a relay was found.
+    NoDirectPath {
+        /// Its name.
         name: String,
     },
     /// Large packets on a link do not arrive, and smaller ones do.

@@ -137,7 +137,8 @@ impl Endpoint {
         while let Some(timer) = self.timers.pop(now) {
             match timer {
                 Timer::Reconnect(link) => self.on_reconnect_timer(now, link),
-                Timer::Path(link) => self.on_path_timer(link),
+                Timer::Path(link) => self.on_path_timer(now, link),
+                Timer::Rendezvous(peer) => self.on_rendezvous_timer(now, peer),
                 Timer::Rekey(peer) => self.on_rekey_timer(now, peer),
                 Timer::Ping(link) => self.links[link].ping_now = true,
                 Timer::Probe(link) => self.on_probe_timer(link),
@@ -247,13 +248,25 @@ impl Endpoint {
                     self.peers[peer].said_goodbye = false;
                     return Ok(());
                 }
-                Frame::Challenge(token) => self.echo(now, link, origin.return_path(), *token),
+                Frame::Challenge(token) => {
+                    self.links[link].ends.ask_again();
+                    self.echo(now, link, origin.return_path(), *token);
+                }
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
                     let (wall, Some(clock)) = (self.wall(now), clock) else { continue };
                     self.peers[peer].clock.on_report(now, clock, report, wall);
                 }
                 Frame::Held(held) => self.handle_backlog_report(now, peer, held),
+                Frame::Observe(own) => {
+                    if let Place::Udp(from) = from
+                        && self.links[link].remote == Some(from.into())
+                    {
+                        self.links[link].ends.on_question(from, *own);
+                    }
+                }
+                Frame::Observed(observed) => self.handle_observed(now, link, *observed),
+                Frame::Candidates(candidates) => self.handle_candidates(now, peer, candidates),
                 // Each costs a pass over the sent-packet table; one suffices for a link.
                 Frame::Ack(ack) if !acked_links.insert(ack.link) => {
                     self.refused.add(RefusedPacket::Malformed);
@@ -394,9 +407,13 @@ impl Endpoint {
         link.sent_packets.mtu.on_up();
         link.confirm_address();
         link.last_eliciting = now;
-        let peer = link.peer;
+        link.ping_now |= link.ends.question().is_some();
+        let (peer, is_relayed) = (link.peer, link.via.is_some());
         self.arm_link(id);
         self.emit(Event::LinkUp { link: id });
+        if is_relayed {
+            self.seek_direct_path(now, peer);
+        }
         let peer_state = &mut self.peers[peer];
         if !std::mem::replace(&mut peer_state.up, true) {
             self.emit(Event::PeerUp { peer, new_session: false });
@@ -427,6 +444,7 @@ impl Endpoint {
         }
         if !self.direct_links(peer).any(|link| link.up) {
             self.forget_routes(now, peer);
+            self.seek_direct_path(now, peer);
         }
         self.rouse_metered_links(now, peer);
     }
@@ -477,6 +495,9 @@ impl Endpoint {
             | Frame::Echo(_)
             | Frame::Clock(_)
             | Frame::Held(_)
+            | Frame::Observe(_)
+            | Frame::Observed(_)
+            | Frame::Candidates(_)
             | Frame::Unknown(_) => {}
         }
     }

@@ -7,7 +7,7 @@ use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::events::Event;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
-use crate::path::link::{Candidate, Link};
+use crate::path::link::Candidate;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{put_challenge, put_echo};
@@ -49,43 +49,59 @@ impl Endpoint {
         let ReturnPath { radio, remote, local } = to;
         // Only the configuration determines which relays lead to a peer.
         let Place::Udp(remote) = remote else { return };
-        let known = self.links[id].candidate.as_ref();
-        if known.is_some_and(|it| (it.radio, it.remote) == (radio, remote)) {
-            return;
+        let known = self.links[id].candidates.iter().find(|it| it.leads_to(radio, remote));
+        // The peer named the address, and its turn has not come: it is worth a challenge now.
+        let is_early = |it: &Candidate| it.local.is_none() && local.is_some();
+        if known.is_none_or(|it| it.left == 0 || is_early(it)) {
+            self.add_candidate(
+                now,
+                id,
+                Candidate::new((radio, remote, local), MAX_CHALLENGES, now),
+            );
         }
+    }
+
+    /// Adds an address of the peer, or begins its validation again.
+    pub(crate) fn add_candidate(&mut self, now: Instant, id: LinkId, candidate: Candidate) {
         let token = self.draw_token();
-        let candidate = Candidate { radio, remote, token, challenges: 0, due: true, local };
-        self.links[id].candidate = Some(candidate);
-        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
+        self.links[id].add_candidate(now, Candidate { token, ..candidate });
+        self.arm_candidates(id);
+    }
+
+    /// Sets when the next challenge is due, or an address is given up.
+    fn arm_candidates(&mut self, id: LinkId) {
+        let next = self.links[id].candidates.iter().map(Candidate::timer).min();
+        self.timers.set(Timer::Path(id), next);
     }
 
     /// Forgets what a link learned from packets before its address was configured. They may have come
     /// from the address of another link, whose own was not known yet either: this one must not
     /// move there.
     pub(crate) fn forget_learned_address(&mut self, id: LinkId) {
-        self.links[id].candidate = None;
+        self.links[id].candidates.clear();
         self.timers.set(Timer::Path(id), None);
         let peer = self.links[id].peer;
         let received = self.peers[peer].received_packets.values_mut();
         received.filter(|it| it.via == Some(id)).for_each(|it| it.via = None);
     }
 
-    pub(crate) fn on_path_timer(&mut self, id: LinkId) {
-        let slot = &mut self.links[id].candidate;
-        match slot {
-            Some(candidate) if candidate.challenges < MAX_CHALLENGES => candidate.due = true,
-            _ => *slot = None,
+    /// Gives up addresses that were challenged in vain; polling for packets finds what is due.
+    pub(crate) fn on_path_timer(&mut self, now: Instant, id: LinkId) {
+        let candidates = &mut self.links[id].candidates;
+        candidates.retain(|it| it.left > 0 || it.timer() > now);
+        if candidates.iter().all(|it| it.timer() > now) {
+            self.arm_candidates(id);
         }
     }
 
     pub(crate) fn poll_challenge(&mut self, now: Instant) -> Option<Transmit> {
-        let due = |link: &Link| link.candidate.as_ref().is_some_and(|it| it.due);
-        let id = self.links.position(due)?;
-        let candidate = self.links[id].candidate.as_mut()?;
-        candidate.due = false;
-        candidate.challenges += 1;
+        let is_due = |it: &Candidate| it.left > 0 && it.due <= now;
+        let id = self.links.position(|link| link.candidates.iter().any(is_due))?;
+        let candidate = self.links[id].candidates.iter_mut().find(|it| is_due(it))?;
+        candidate.left -= 1;
+        candidate.due = now + CHALLENGE_RETRY;
         let Candidate { radio, remote, local, token, .. } = *candidate;
-        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
+        self.arm_candidates(id);
         let datagram = self.single_frame_packet(now, id, |out| put_challenge(token, out))?;
         Some(Transmit::unlinked(radio, (local, remote), datagram))
     }
@@ -111,9 +127,8 @@ impl Endpoint {
     ) {
         let links = &self.peers[peer].links;
         let validated = links.iter().copied().find(|id| {
-            let candidate = self.links[*id].candidate.as_ref();
-            let matches = |it: &&Candidate| (it.token, it.radio) == (token, radio);
-            candidate.filter(matches).is_some_and(|it| Place::Udp(it.remote) == from)
+            let mut candidates = self.links[*id].candidates.iter();
+            candidates.any(|it| (it.token, it.radio, Place::Udp(it.remote)) == (token, radio, from))
         });
         if let Some(id) = validated {
             self.move_link(now, id, radio, from);
@@ -124,7 +139,7 @@ impl Endpoint {
     /// Moves a link to the address at which the peer receives now.
     pub(crate) fn move_link(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
         let link = &mut self.links[id];
-        link.candidate = None;
+        link.candidates.clear();
         self.timers.set(Timer::Path(id), None);
         if link.remote == Some(remote) {
             return;

@@ -15,6 +15,7 @@ mod mtu;
 pub(crate) mod peer;
 pub(crate) mod relay;
 pub(crate) mod removal;
+pub(crate) mod rendezvous;
 pub(crate) mod timer;
 mod transmit;
 pub(crate) mod views;
@@ -97,6 +98,7 @@ pub(crate) enum Timer {
     Reconnect(LinkId),
     Path(LinkId),
     Held(PeerId),
+    Rendezvous(PeerId),
     Rekey(PeerId),
     Ping(LinkId),
     Silent(LinkId),
@@ -496,6 +498,7 @@ impl Endpoint {
             Event::PeerUp { peer, .. }
             | Event::PeerDown { peer, .. }
             | Event::PeerLeft { peer }
+            | Event::Candidates { peer, .. }
             | Event::Offered { peer, .. }
             | Event::Withdrawn { peer, .. }
             | Event::Wanted { peer, .. }
@@ -603,6 +606,8 @@ impl Endpoint {
             spent: link.is_spent(),
             mtu: self.datagram_bytes(id) + link.config.header_bytes,
             mtu_state: link.sent_packets.mtu.state(),
+            is_translated: link.ends.is_translated(),
+            is_peer_translated: link.ends.is_peer_translated(),
             loss: link.loss,
             rtt: link.sent_packets.rtt().smoothed(),
             rate_bps: self.pacing_rate(id),

@@ -9,6 +9,7 @@ use crate::delivery::definitions::Definitions;
 use crate::delivery::inbox::Inbox;
 use crate::delivery::outbox::{Flow, Outbox};
 use crate::endpoint::relay::{BacklogReport, Rights};
+use crate::endpoint::rendezvous::Rendezvous;
 use crate::ids::LinkId;
 use crate::limits;
 use crate::path::select::Forecasts;
@@ -59,6 +60,7 @@ pub(crate) struct Peer {
     pub(crate) echoes: Bucket,
     /// Limit of probes of path MTUs to the peer.
     pub(crate) mtu_probes: Bucket,
+    pub(crate) rendezvous: Rendezvous,
 }
 
 impl Peer {
@@ -93,6 +95,7 @@ impl Peer {
             control_first: Bucket::new(limits::CONTROL_FIRST),
             echoes: Bucket::new(limits::ECHOES),
             mtu_probes: Bucket::new(limits::MTU_PROBES),
+            rendezvous: Rendezvous::new(),
         }
     }
 

@@ -82,7 +82,9 @@ impl Endpoint {
 
     /// Forgets all state of a peer without links, and leaves its place empty.
     fn forget_peer(&mut self, peer: PeerId) {
-        for timer in [Timer::Held(peer), Timer::Rekey(peer), Timer::Expiry(peer)] {
+        for timer in
+            [Timer::Held(peer), Timer::Rekey(peer), Timer::Expiry(peer), Timer::Rendezvous(peer)]
+        {
             self.timers.set(timer, None);
         }
         self.timers.set(Timer::Partials(peer), None);
@@ -122,6 +124,7 @@ impl Endpoint {
         link.removed = true;
         let state = &mut self.peers[peer];
         state.links.retain(|other| *other != id);
+        state.rendezvous.forget(id);
         state.retired.push(id);
         for received in state.received_packets.values_mut().filter(|it| it.via == Some(id)) {
             received.via = None;

@@ -15,7 +15,7 @@ use crate::rate::{PendingPacket, Release};
 use crate::recovery::received::{ACK_RANGES, ReceivedPackets};
 use crate::recovery::sent::AckRequest;
 use crate::time::Instant;
-use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
+use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_observe, put_observed, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 
 /// A message shares a packet with an earlier one only if it is smaller than the cost of a packet of
@@ -37,6 +37,9 @@ const MAX_REPORTS: usize = 2;
 
 /// Most bytes of a relay backlog report.
 const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
+
+/// Bytes of an answer to an OBSERVE.
+const MAX_OBSERVED_BYTES: usize = 2 + 18;
 
 /// The next message to a peer, and the link that carries it.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +80,7 @@ impl Endpoint {
                 .poll_reply(now)
                 .or_else(|| self.poll_initiation(now))
                 .or_else(|| self.poll_challenge(now))
+                .or_else(|| self.poll_candidates(now))
                 .or_else(|| self.poll_reports(now))
                 .or_else(|| self.poll_backlog_report(now))
                 .or_else(|| self.poll_data(now))
@@ -235,8 +239,12 @@ impl Endpoint {
             put_ping(packet.plaintext());
             let least = self.peers[peer].clock.least();
             ClockReport { least, wall: self.wall(now) }.emit(packet.plaintext());
+            let link = &mut self.links[id];
+            if let Some(own) = link.ends.question().filter(|_| link.via.is_none()) {
+                put_observe(own, packet.plaintext());
+            }
             SessionHeader::mark_ack_soon(packet.plaintext());
-            self.links[id].last_eliciting = now;
+            link.last_eliciting = now;
         }
         if std::mem::take(&mut self.peers[peer].goodbye_now) {
             put_goodbye(packet.plaintext());
@@ -278,6 +286,11 @@ impl Endpoint {
                     put_held(&held, packet.plaintext());
                 }
             }
+        }
+        if packet.sealed_len() + MAX_OBSERVED_BYTES <= capacity
+            && let Some(observed) = self.links[id].ends.take_answer()
+        {
+            put_observed(observed, packet.plaintext());
         }
         let takes = |received: &ReceivedPackets| {
             let via = received.via.filter(|via| self.links[*via].up);

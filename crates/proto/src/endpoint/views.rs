@@ -40,6 +40,10 @@ pub struct LinkView<'a> {
     pub radio: RadioId,
     /// The address of the peer, if known.
     pub remote: Option<Place>,
+    /// Whether an address translator (NAT) of this node's side is on the path, once known.
+    pub is_translated: Option<bool>,
+    /// Whether one of the peer's side is on the path, once known.
+    pub is_peer_translated: Option<bool>,
     /// Whether packets arrive.
     pub up: bool,
     /// Whether the peer acknowledges nothing, so that it carries only PINGs and handshakes.

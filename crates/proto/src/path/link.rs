@@ -5,6 +5,7 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
 use crate::ids::{PeerId, RadioId};
+use crate::path::ends::Ends;
 use crate::path::headroom::Headroom;
 use crate::path::interleaving::Interleaving;
 use crate::path::mtu::PathMtu;
@@ -15,6 +16,7 @@ use crate::rate::{Controller, Report};
 use crate::recovery::sent::{Outcome, SentPackets};
 use crate::stats::LinkStats;
 use crate::time::{Duration, Instant};
+use crate::wire::address::MAX_CANDIDATES;
 use crate::wire::frame::Ack;
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,6 +33,10 @@ const STALL_WITH_OTHER: Duration = Duration::from_millis(20);
 /// The same for a link through a relay, which may have more urgent packets to send.
 const RELAY_STALL: Duration = Duration::from_millis(500);
 
+/// Time after the last challenge for which its echo counts. Over a satellite, it takes 0.6 s, and more
+/// where packets are queued.
+const ECHO_WAIT: Duration = Duration::from_secs(3);
+
 /// Packets over which the loss is smoothed: at 5 %, three lost ones.
 const LOSS_PACKETS: u64 = 64;
 /// Samples over which the one-way delay is smoothed, as the round trip is (RFC 9002, section 5.3).
@@ -39,16 +45,40 @@ const DELAY_SAMPLES: i32 = 8;
 /// Packets sent within this time determine which priority is urgent.
 const PRIORITY_MEMORY: Duration = Duration::from_secs(1);
 
-/// An address from which a peer's packets come, before its validation.
+/// An address of a peer, before its validation: its packets come from there, or it named the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) radio: RadioId,
     pub(crate) remote: SocketAddr,
     pub(crate) token: u64,
-    pub(crate) challenges: u8,
-    pub(crate) due: bool,
+    /// Challenges that may still be sent.
+    pub(crate) left: u8,
+    /// When the next one may be sent.
+    pub(crate) due: Instant,
     /// The local address at which the packets arrive.
     pub(crate) local: Option<IpAddr>,
+}
+
+impl Candidate {
+    /// An address by this radio, and the local one at which its packets arrive. The first challenge is
+    /// due at `due`.
+    pub(crate) fn new(
+        (radio, remote, local): (RadioId, SocketAddr, Option<IpAddr>),
+        left: u8,
+        due: Instant,
+    ) -> Self {
+        Self { radio, remote, token: 0, left, due, local }
+    }
+
+    /// Whether it is this address on this radio.
+    pub(crate) fn leads_to(&self, radio: RadioId, remote: SocketAddr) -> bool {
+        (self.radio, self.remote) == (radio, remote)
+    }
+
+    /// When the next challenge is due; after the last one, when no echo is expected any more.
+    pub(crate) fn timer(&self) -> Instant {
+        if self.left > 0 { self.due } else { self.due + ECHO_WAIT }
+    }
 }
 
 #[derive(Debug)]
@@ -82,8 +112,9 @@ pub(crate) struct Link {
     /// The last packet without messages, while it is in the kernel.
     report: Option<PendingReport>,
     pub(crate) source: Source,
-    /// Another address from which the peer's packets come, before its validation.
-    pub(crate) candidate: Option<Candidate>,
+    /// Other addresses of the peer, before their validation.
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) ends: Ends,
     /// The former or the configured address, tried in turn with `remote`.
     alternate_remote: Option<Place>,
     /// The address of the last beacon, until a packet confirms an address.
@@ -171,7 +202,8 @@ impl Link {
             ping_now: false,
             report: None,
             source: Source::default(),
-            candidate: None,
+            candidates: Vec::new(),
+            ends: Ends::default(),
             alternate_remote: None,
             beacon_remote: None,
             controller: None,
@@ -208,6 +240,23 @@ impl Link {
     pub(crate) fn forget_path(&mut self) {
         self.sent_packets.test_ecn();
         self.sent_packets.mtu.restart();
+        self.ends.forget_path();
+    }
+
+    /// Adds an address of the peer, in the place of the oldest if there are too many. If the address is
+    /// known, its token stays: the echo of an earlier challenge may be on its way.
+    pub(crate) fn add_candidate(&mut self, now: Instant, mut candidate: Candidate) {
+        let leads = |it: &Candidate| it.leads_to(candidate.radio, candidate.remote);
+        let known = self.candidates.iter().position(leads);
+        if let Some(known) = known.map(|place| self.candidates.remove(place)) {
+            candidate.token = known.token;
+            if known.left == 0 {
+                candidate.due = candidate.due.max(known.due).max(now);
+            }
+        } else if self.candidates.len() == MAX_CANDIDATES {
+            self.candidates.remove(0);
+        }
+        self.candidates.push(candidate);
     }
 
     pub(crate) fn carries_data(&self) -> bool {
@@ -309,7 +358,7 @@ impl Link {
         self.silent = false;
         self.ping_now = false;
         self.report = None;
-        self.candidate = None;
+        self.candidates.clear();
         self.headroom.forget();
         self.interleaving = Interleaving::default();
         self.remote_backlog = 0;

@@ -2,10 +2,12 @@
 //! Frames: `type: u8, length: varint, body`. A receiver skips unknown types by their length.
 
 use super::WireError;
+use super::address::{Candidates, put_address, read_address};
 use super::cursor::{Reader, put_varint, varint_len};
 use super::relay::Held;
 use crate::ecn::EcnCounts;
 use crate::time::Duration;
+use std::net::SocketAddr;
 
 const TYPE_DATA: u8 = 1;
 const TYPE_ACK: u8 = 2;
@@ -17,6 +19,9 @@ const TYPE_CLOCK: u8 = 7;
 const TYPE_RELAY: u8 = 8;
 const TYPE_HELD: u8 = 9;
 const TYPE_PARITY: u8 = 10;
+const TYPE_OBSERVE: u8 = 11;
+const TYPE_OBSERVED: u8 = 12;
+const TYPE_CANDIDATES: u8 = 13;
 
 const FLAG_LEAST: u8 = 1;
 const FLAG_WALL: u8 = 2;
@@ -58,6 +63,13 @@ pub enum Frame<'a> {
     Echo(u64),
     /// The sender's view of both clocks.
     Clock(ClockReport),
+    /// The address from which the sender sends, as it knows it: asks for the address from which the
+    /// packet came.
+    Observe(SocketAddr),
+    /// The address from which the receiver's OBSERVE came.
+    Observed(SocketAddr),
+    /// Addresses at which the sender may be reached.
+    Candidates(Candidates),
     /// A type of a later version.
     Unknown(u8),
 }
@@ -158,6 +170,9 @@ impl<'a> Frame<'a> {
             TYPE_CHALLENGE => body.u64().map(Self::Challenge),
             TYPE_ECHO => body.u64().map(Self::Echo),
             TYPE_CLOCK => read_clock(&mut body).map(Self::Clock),
+            TYPE_OBSERVE => read_address(&mut body).map(Self::Observe),
+            TYPE_OBSERVED => read_address(&mut body).map(Self::Observed),
+            TYPE_CANDIDATES => Candidates::parse(&mut body).map(Self::Candidates),
             other => Ok(Self::Unknown(other)),
         }
     }
@@ -391,6 +406,29 @@ pub fn put_challenge(token: u64, out: &mut Vec<u8>) {
 /// Appends the echo of a challenge.
 pub fn put_echo(token: u64, out: &mut Vec<u8>) {
     put_frame(TYPE_ECHO, &token.to_le_bytes(), out);
+}
+
+/// Appends the sender's own address, and asks for the address from which the packet comes.
+pub fn put_observe(own: SocketAddr, out: &mut Vec<u8>) {
+    put_address_frame(TYPE_OBSERVE, own, out);
+}
+
+/// Appends the address from which an OBSERVE came.
+pub fn put_observed(observed: SocketAddr, out: &mut Vec<u8>) {
+    put_address_frame(TYPE_OBSERVED, observed, out);
+}
+
+/// Appends addresses at which the sender may be reached.
+pub fn put_candidates(candidates: &Candidates, out: &mut Vec<u8>) {
+    let mut body = Vec::with_capacity(64);
+    candidates.emit(&mut body);
+    put_frame(TYPE_CANDIDATES, &body, out);
+}
+
+fn put_address_frame(kind: u8, address: SocketAddr, out: &mut Vec<u8>) {
+    let mut body = Vec::with_capacity(18);
+    put_address(address, &mut body);
+    put_frame(kind, &body, out);
 }
 
 fn put_frame(kind: u8, body: &[u8], out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@
 //!
 //! Fixed-width integers are little-endian; `varint` is unsigned LEB128 of at most ten bytes.
 
+pub mod address;
 pub mod beacon;
 pub mod control;
 pub mod cursor;

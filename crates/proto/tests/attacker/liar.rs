@@ -4,13 +4,15 @@
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::crypto::seal::Sealer;
+use tautline_proto::wire::address::Candidates;
 use tautline_proto::wire::control::{Control, MAX_TEXT, Offer};
 use tautline_proto::wire::frame::{
-    Ack, BlockPlace, ClockReport, Data, Fragment, MAX_BLOCK, MAX_CHANNEL, put_challenge, put_echo,
-    put_goodbye, put_held, put_ping,
+    Ack, BlockPlace, ClockReport, Data, Fragment, MAX_BLOCK, MAX_CHANNEL, put_candidates,
+    put_challenge, put_echo, put_goodbye, put_held, put_observe, put_observed, put_ping,
 };
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::wire::parity::Parity;
@@ -82,6 +84,12 @@ fn remember(list: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
 fn pick<T: Copy>(draw: &mut Draw<'_>, choices: &[T]) -> T {
     let at = draw(choices.len() as u64) as usize;
     choices[at.min(choices.len() - 1)]
+}
+
+/// Draws an address, which may be none to which packets may be sent.
+fn any_address(draw: &mut Draw<'_>) -> SocketAddr {
+    let ends = [[0; 4], [255; 4], [127, 0, 0, 1], [224, 0, 0, 1], [10, 0, 0, 1]];
+    (pick(draw, &ends), number(draw, 18470) as u16).into()
 }
 
 /// Draws `near`, or a number at a boundary.
@@ -383,9 +391,15 @@ impl Liar {
                 put_held(&Held { to, bytes, from: (draw(2) == 0).then_some(from) }, out);
             }
             10 => put_ping(out),
-            11 => match draw(4) {
+            11 => match draw(7) {
                 0 => put_goodbye(out),
                 1 => put_challenge(number(draw, 7), out),
+                2 => put_observe(any_address(draw), out),
+                3 => put_observed(any_address(draw), out),
+                4 => {
+                    let addresses = (0..1 + draw(8)).map(|_| any_address(draw)).collect();
+                    put_candidates(&Candidates { is_answer: draw(2) == 0, addresses }, out);
+                }
                 _ => put_echo(number(draw, 7), out),
             },
             12 => {

@@ -6,6 +6,8 @@
 //! belong to a node, duplicate and reorder packets, and change while a test runs.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod translator;
+
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use tautline_proto::{
@@ -13,6 +15,7 @@ use tautline_proto::{
     LinkConfig, LinkId, Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, RemovedPeer,
     SecretKey, SendError, Transmit,
 };
+use translator::Translator;
 
 pub const MS: Duration = Duration::from_millis(1);
 pub const DATAGRAM: usize = 1472;
@@ -101,11 +104,15 @@ pub struct Node {
     pub sent: Vec<Transmit>,
     /// Peers whose packets stay in the kernel (unresolved neighbours).
     pub stuck: Vec<SocketAddr>,
+    /// The address translator in front of it.
+    pub translator: Option<Translator>,
+    /// The only address from which packets reach it, if not all do.
+    pub only_from: Option<SocketAddr>,
 }
 
 enum Happening {
     Departed { node: usize, link: LinkId, class: Class, bytes: usize },
-    Arrives { node: usize, from: SocketAddr, ecn: Ecn, datagram: Vec<u8> },
+    Arrives { node: usize, from: SocketAddr, to: SocketAddr, ecn: Ecn, datagram: Vec<u8> },
 }
 
 struct Planned {
@@ -218,6 +225,8 @@ impl Net {
             received: Vec::new(),
             sent: Vec::new(),
             stuck: Vec::new(),
+            translator: None,
+            only_from: None,
         });
         self.nodes.len() - 1
     }
@@ -229,8 +238,16 @@ impl Net {
 
     /// Makes `other` a peer of `node`.
     pub fn meet(&mut self, node: usize, other: usize) -> PeerId {
+        self.meet_at(node, other, Some(self.nodes[other].address))
+    }
+
+    /// Makes `other` a peer of `node`, which does not know its address.
+    pub fn meet_from_afar(&mut self, node: usize, other: usize) -> PeerId {
+        self.meet_at(node, other, None)
+    }
+
+    fn meet_at(&mut self, node: usize, other: usize, remote: Option<SocketAddr>) -> PeerId {
         let name = self.nodes[other].endpoint.name().to_owned();
-        let remote = Some(self.nodes[other].address);
         let endpoint = &mut self.nodes[node].endpoint;
         let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
         let link =
@@ -350,7 +367,12 @@ impl Net {
                 state.endpoint.handle_in_flight(self.now, link, class, left);
                 self.drain(node);
             }
-            Happening::Arrives { node, from, ecn, datagram } => {
+            Happening::Arrives { node, from, to, ecn, datagram } => {
+                let translator = self.nodes[node].translator.as_ref();
+                let is_foreign = self.nodes[node].only_from.is_some_and(|it| it != from);
+                if is_foreign || translator.is_some_and(|it| !it.admits(from, to)) {
+                    return;
+                }
                 let arrival = Arrival { ecn, ..Arrival::default() };
                 let endpoint = &mut self.nodes[node].endpoint;
                 endpoint.handle_received_packet(self.now, arrival, RadioId(0), from, &datagram);
@@ -378,6 +400,12 @@ impl Net {
         match event {
             Event::Message { peer, channel, message } => {
                 state.received.push((self.now, peer, channel, message));
+            }
+            Event::Candidates { link, ref addresses, .. } => {
+                for &remote in addresses {
+                    state.endpoint.try_address(self.now, link, RadioId(0), remote);
+                }
+                state.events.push(event);
             }
             Event::Offered { peer, channel, .. } => {
                 state.endpoint.want(self.now, peer, channel, true);
@@ -416,11 +444,17 @@ impl Net {
             let departs = if pipe.is_far { self.now } else { departs };
             self.plan(departs, Happening::Departed { node, link, class, bytes: ip_bytes });
         }
-        let target = self.nodes.iter().position(|n| n.address == to);
+        let leads = |n: &Node| match &n.translator {
+            Some(translator) => translator.has(to),
+            None => n.address == to,
+        };
+        let target = self.nodes.iter().position(leads);
         let is_unwanted = priority.is_some() && priority == pipe.lost_priority;
         let is_dropped = is_unwanted || datagram.len() > pipe.longest;
         let lost = pipe.cut || is_dropped || self.rng.chance(pipe.loss);
         let arrives = target.filter(|_| !lost).zip((pipe.ecn)(ecn));
+        let inside = self.nodes[node].address;
+        let from = self.nodes[node].translator.as_mut().map_or(inside, |it| it.leave(to));
         let Some((target, ecn)) = arrives else { return };
         let copies = 1 + usize::from(self.rng.chance(pipe.duplicate));
         for _ in 0..copies {
@@ -429,9 +463,8 @@ impl Net {
                 let span = pipe.reorder_by.as_nanos() as u64;
                 at = at + Duration::from_nanos(self.rng.below(span));
             }
-            let from = self.nodes[node].address;
             let datagram = datagram.clone();
-            self.plan(at, Happening::Arrives { node: target, from, ecn, datagram });
+            self.plan(at, Happening::Arrives { node: target, from, to, ecn, datagram });
         }
     }
 

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The addresses of both ends of a link, as each end knows its own and as the other sees it. They
+//! differ where an address translator (NAT) is on the path.
+
+use std::net::SocketAddr;
+
+/// What is known about both ends of a link.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ends {
+    /// The address from which this node sends, as the caller knows it.
+    own: Option<SocketAddr>,
+    /// The same, as the peer sees it.
+    observed: Option<SocketAddr>,
+    /// Whether the peer's packets come from another address than the one from which it sends.
+    is_peer_translated: Option<bool>,
+    /// The address from which the peer's last question came, until it is told.
+    answer: Option<SocketAddr>,
+}
+
+impl Ends {
+    /// Sets the address from which this node sends; returns whether it changed.
+    pub(crate) fn set_own(&mut self, own: SocketAddr) -> bool {
+        let is_changed = self.own != Some(own);
+        if is_changed {
+            (self.own, self.observed) = (Some(own), None);
+        }
+        is_changed
+    }
+
+    /// The question for the peer, until it is answered.
+    pub(crate) fn question(&self) -> Option<SocketAddr> {
+        self.own.filter(|_| self.observed.is_none())
+    }
+
+    /// The peer asks from `from`, and sends from `own` as it knows.
+    pub(crate) fn on_question(&mut self, from: SocketAddr, own: SocketAddr) {
+        self.answer = Some(from);
+        let is_known = !own.ip().is_unspecified() && own.port() != 0;
+        self.is_peer_translated = is_known.then_some(own != from);
+    }
+
+    /// The answer to the peer's last question, once.
+    pub(crate) fn take_answer(&mut self) -> Option<SocketAddr> {
+        self.answer.take()
+    }
+
+    /// The peer sees this node at `observed`; returns whether that is news.
+    pub(crate) fn on_answer(&mut self, observed: SocketAddr) -> bool {
+        let is_asked = self.question().is_some();
+        if is_asked {
+            self.observed = Some(observed);
+        }
+        is_asked
+    }
+
+    /// The peer may see this node at another address now.
+    pub(crate) fn ask_again(&mut self) {
+        self.observed = None;
+    }
+
+    /// The path is another.
+    pub(crate) fn forget_path(&mut self) {
+        *self = Self { own: self.own, ..Self::default() };
+    }
+
+    /// Whether an address translator of this node's side is on the path, once known.
+    pub(crate) fn is_translated(&self) -> Option<bool> {
+        Some(self.own? != self.observed?)
+    }
+
+    /// Whether one of the peer's side is on the path, once known.
+    pub(crate) fn is_peer_translated(&self) -> Option<bool> {
+        self.is_peer_translated
+    }
+
+    /// The addresses at which this node may be reached by others, once known: as the peer sees it, and its
+    /// own.
+    pub(crate) fn addresses(&self) -> [Option<SocketAddr>; 2] {
+        [self.observed, self.own.filter(|_| self.observed.is_some())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_translator_shows_in_the_observed_address() {
+        let (own, outside) = (address("192.168.1.2:18470"), address("203.0.113.7:40000"));
+        let mut ends = Ends::default();
+        assert!(!ends.on_answer(outside), "nothing was asked");
+        assert!(ends.set_own(own) && !ends.set_own(own));
+        assert_eq!((ends.question(), ends.is_translated()), (Some(own), None));
+        assert!(ends.on_answer(outside) && !ends.on_answer(own), "one answer counts");
+        assert_eq!((ends.question(), ends.is_translated()), (None, Some(true)));
+        assert_eq!(ends.addresses(), [Some(outside), Some(own)]);
+        ends.ask_again();
+        assert_eq!((ends.question(), ends.addresses()), (Some(own), [None, None]));
+        assert!(ends.on_answer(own));
+        assert_eq!(ends.is_translated(), Some(false));
+    }
+
+    #[test]
+    fn the_peers_question_shows_its_translator_and_is_answered_once() {
+        let (theirs, from) = (address("192.168.1.2:18470"), address("203.0.113.7:18470"));
+        let mut ends = Ends::default();
+        for (own, is_translated) in
+            [(theirs, Some(true)), (from, Some(false)), (address("0.0.0.0:18470"), None)]
+        {
+            ends.on_question(from, own);
+            assert_eq!(ends.is_peer_translated(), is_translated, "{own}");
+            assert_eq!((ends.take_answer(), ends.take_answer()), (Some(from), None));
+        }
+    }
+}
