@@ -18,12 +18,6 @@ struct World {
     base: Enclosure,
 }
 
-fn nft(inside: &Enclosure, command: &str) {
-    let done = inside.command("nft").args(command.split(' ')).output().expect("nft");
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "this test needs nft: {command}: {said}");
-}
-
 fn forward(router: &Enclosure) {
     let script = "echo 1 > /proc/sys/net/ipv4/ip_forward; \
                   echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
@@ -48,10 +42,10 @@ impl World {
         let base = robot.neighbour(hosts);
         robot.join(&base);
         address(&base, &robot);
-        nft(&robot, "add table inet guard");
-        nft(&robot, "add chain inet guard input { type filter hook input priority 0; }");
-        nft(&robot, "add rule inet guard input ct state established accept");
-        nft(&robot, "add rule inet guard input meta l4proto udp drop");
+        robot.nft("add table inet guard");
+        robot.nft("add chain inet guard input { type filter hook input priority 0; }");
+        robot.nft("add rule inet guard input ct state established accept");
+        robot.nft("add rule inet guard input meta l4proto udp drop");
         Self { place, robot, base }
     }
 
@@ -114,9 +108,9 @@ fn answers_pass_an_address_translator() {
     robot.ip("route add default via 10.78.0.2");
     robot.ip("-6 route add default via fd78::2");
     forward(&router);
-    nft(&router, "add table inet nat");
-    nft(&router, "add chain inet nat out { type nat hook postrouting priority 100; }");
-    nft(&router, "add rule inet nat out oifname wire masquerade");
+    router.nft("add table inet nat");
+    router.nft("add chain inet nat out { type nat hook postrouting priority 100; }");
+    router.nft("add rule inet nat out oifname wire masquerade");
     let world = World { place, robot, base };
     for second in SECOND {
         world.check(second, None);

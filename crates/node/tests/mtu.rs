@@ -107,15 +107,15 @@ impl Network {
                 router.ip(&format!("{} route add default via {next}", ip.option()));
             }
             assert!(router.command("sh").args(["-c", FORWARD]).status().unwrap().success());
-            COUNT.lines().for_each(|rule| nft(router, rule));
+            router.nft(COUNT);
             if way == Way::Direct {
-                NO_REPORTS.lines().for_each(|rule| nft(router, rule));
+                router.nft(NO_REPORTS);
             }
         }
         if way != Way::Direct {
-            nft(&near, "add table ip nat");
-            nft(&near, "add chain ip nat out { type nat hook postrouting priority srcnat; }");
-            nft(&near, "add rule ip nat out oifname middle masquerade");
+            near.nft("add table ip nat");
+            near.nft("add chain ip nat out { type nat hook postrouting priority srcnat; }");
+            near.nft("add rule ip nat out oifname middle masquerade");
         }
         let network = Self { near, far, left, right };
         network.set_middle(middle);
@@ -233,12 +233,6 @@ fn offer(node: &Running, topic: &str) {
         qos: Qos::default(),
     }));
     wait_for(format!("a subscriber of {topic}"), || node.sent(topic).filter(|it| it.wanted));
-}
-
-fn nft(inside: &Enclosure, command: &str) {
-    let done = inside.command("nft").args(command.split(' ')).output().expect("nft");
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "this test needs nft: {command}: {said}");
 }
 
 /// Packets that a router has counted.

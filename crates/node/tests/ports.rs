@@ -18,14 +18,6 @@ const NODE_PORT: u16 = 18470;
 /// Longest time from the move of the route, or from a restart, until scans arrive again.
 const LIMIT: Duration = Duration::from_secs(5);
 
-fn run(inside: &Enclosure, command: &str) -> String {
-    let mut words = command.split(' ');
-    let done = inside.command(words.next().unwrap()).args(words).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{command}: {said}");
-    String::from_utf8(done.stdout).unwrap()
-}
-
 fn start(inside: &Enclosure, name: &str, peer: &str) -> Running {
     let lines = format!(
         "listen: \"0.0.0.0:{NODE_PORT}\"\nbeacons: false\npeers: {{ {peer} }}\n\
@@ -36,7 +28,7 @@ fn start(inside: &Enclosure, name: &str, peer: &str) -> Running {
 
 /// The ports of UDP sockets inside, without the node's own.
 fn other_ports(inside: &Enclosure) -> Vec<u16> {
-    let table = run(inside, "cat /proc/net/udp");
+    let table = inside.run("cat /proc/net/udp");
     let port = |line: &str| {
         let port = line.split_whitespace().nth(1).unwrap().rsplit(':').next().unwrap();
         u16::from_str_radix(port, 16).unwrap()
@@ -87,18 +79,18 @@ impl World {
         robot.join_by(&router, "lan", 79);
         robot.ip("route add default via 10.79.0.2");
         base.ip(&format!("addr add {BASE}/32 dev lo"));
-        run(&router, "sysctl -qw net.ipv4.ip_forward=1");
-        run(&router, "nft add table ip nat");
-        run(&router, "nft add chain ip nat out { type nat hook postrouting priority 100; }");
-        run(&base, "nft add table ip providers");
-        run(&base, "nft add chain ip providers in { type filter hook input priority 0; }");
+        router.run("sysctl -qw net.ipv4.ip_forward=1");
+        router.run("nft add table ip nat");
+        router.run("nft add chain ip nat out { type nat hook postrouting priority 100; }");
+        base.run("nft add table ip providers");
+        base.run("nft add chain ip providers in { type filter hook input priority 0; }");
         for (uplink, network) in [("one", 77), ("two", 78)] {
             // For `masquerade`, Linux ends the entry when the interface changes.
             let own = format!("oifname {uplink} snat to 10.{network}.0.1");
-            run(&router, &format!("nft add rule ip nat out {own}"));
+            router.run(&format!("nft add rule ip nat out {own}"));
             // A provider forwards no packet from an address of another one (BCP 38).
             let foreign = format!("iifname {uplink} ip saddr != 10.{network}.0.1 counter drop");
-            run(&base, &format!("nft add rule ip providers in {foreign}"));
+            base.run(&format!("nft add rule ip providers in {foreign}"));
         }
         let world = Self { router, robot, base };
         world.route(77);
@@ -122,7 +114,7 @@ impl World {
 
     /// Packets that the providers dropped.
     fn dropped(&self) -> u64 {
-        let rules = run(&self.base, "nft list table ip providers");
+        let rules = self.base.run("nft list table ip providers");
         let words: Vec<&str> = rules.split_whitespace().collect();
         let counts = words.windows(2).filter(|it| it[0] == "packets");
         counts.map(|it| it[1].parse::<u64>().unwrap()).sum()
@@ -207,7 +199,7 @@ fn a_link_returns_to_the_nodes_port_where_a_firewall_accepts_no_other() {
     // The entry of the node's port is right again.
     world.route(77);
     let firewall = format!("nft add rule ip providers in udp sport != {NODE_PORT} counter drop");
-    run(&world.base, &firewall);
+    world.base.run(&firewall);
     let begun = Instant::now();
     wait_for_silence(&robot);
     wait_for_scans(&robot);
@@ -228,16 +220,16 @@ fn an_outage_leaves_nodes_that_reach_each_other_at_their_ports() {
     let robot = start(&robot_side, "robot", "base: { address: 10.77.0.2 }");
     robot.offer(SCAN);
     wait_for_scans(&robot);
-    run(&robot_side, "nft add table ip outage");
-    run(&robot_side, "nft add chain ip outage in { type filter hook input priority 0; }");
-    run(&robot_side, "nft add chain ip outage out { type filter hook output priority 0; }");
+    robot_side.run("nft add table ip outage");
+    robot_side.run("nft add chain ip outage in { type filter hook input priority 0; }");
+    robot_side.run("nft add chain ip outage out { type filter hook output priority 0; }");
     for _ in 0..3 {
-        run(&robot_side, "nft add rule ip outage in drop");
-        run(&robot_side, "nft add rule ip outage out drop");
+        robot_side.run("nft add rule ip outage in drop");
+        robot_side.run("nft add rule ip outage out drop");
         for side in [&robot_side, &base_side] {
             wait_for("a trial", || (other_ports(side).len() == 1).then_some(()));
         }
-        run(&robot_side, "nft flush table ip outage");
+        robot_side.run("nft flush table ip outage");
         wait_for_scans(&robot);
         for side in [&robot_side, &base_side] {
             wait_for("no other port", || other_ports(side).is_empty().then_some(()));

@@ -66,10 +66,38 @@ impl Enclosure {
         command
     }
 
+    /// Runs a command inside, whose words are separated by one space each; returns its output.
+    pub fn run(&self, command: &str) -> String {
+        let mut words = command.split(' ');
+        self.run_words(words.next().unwrap(), words)
+    }
+
     /// Runs `ip` inside.
     pub fn ip(&self, arguments: &str) {
-        let done = self.command("ip").args(arguments.split(' ')).output().unwrap();
-        assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+        self.run(&format!("ip {arguments}"));
+    }
+
+    /// Runs the lines of an nft file inside; returns the output.
+    pub fn nft(&self, lines: &str) -> String {
+        self.run_words("nft", std::iter::once(lines))
+    }
+
+    fn run_words<'a>(&self, program: &str, words: impl Iterator<Item = &'a str>) -> String {
+        let words: Vec<&str> = words.collect();
+        let done = self.command(program).args(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{program} {}: {said}", words.join(" "));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// Calls a function in the network inside, for example to make a socket, which only root may do.
+    pub fn call<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
+        let network = self.network();
+        let inside = || {
+            enter(&network);
+            function()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join().unwrap())
     }
 
     /// The network inside.
@@ -85,14 +113,29 @@ impl Enclosure {
 
     /// The same by a cable and a network of other names.
     pub fn join_by(&self, other: &Self, cable: &str, network: u8) {
-        let there = other.holder.id();
-        self.ip(&format!("link add {cable} type veth peer name {cable} netns {there}"));
+        self.lay_cable(cable, other, cable);
         for (enclosure, host) in [(self, 1), (other, 2)] {
-            // No second link-local address that the kernel selects.
-            enclosure.ip(&format!("link set {cable} addrgenmode none"));
             enclosure.ip(&format!("addr add 10.{network}.0.{host}/24 dev {cable}"));
             enclosure.ip(&format!("addr add fe80::{network}:{host}/64 dev {cable} nodad"));
+        }
+    }
+
+    /// Joins two enclosures by a cable without addresses, which has a name at each end.
+    pub fn lay_cable(&self, here: &str, other: &Self, there: &str) {
+        let holder = other.holder.id();
+        self.ip(&format!("link add {here} type veth peer name {there} netns {holder}"));
+        for (enclosure, cable) in [(self, here), (other, there)] {
+            // No link-local address that the kernel selects.
+            enclosure.ip(&format!("link set {cable} addrgenmode none"));
             enclosure.ip(&format!("link set {cable} up"));
         }
     }
+}
+
+/// Moves this thread into a network.
+pub fn enter(network: &File) {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    use std::os::fd::AsFd;
+    let moved = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
+    moved.expect("this test moves into namespaces: run it as root");
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node in the process of the test, whose gateway is the test.
 
-use super::enclosure::Enclosure;
+use super::enclosure::{Enclosure, enter};
 use super::wait_for;
 use bytes::Bytes;
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -132,17 +131,15 @@ impl Running {
         self.arrivals.recv_timeout(super::DEADLINE).expect("a message")
     }
 
+    /// Returns the messages that were published here and not returned before, each with its time and
+    /// length.
+    pub fn arrivals(&self) -> Vec<(Instant, usize)> {
+        self.arrivals.try_iter().collect()
+    }
+
     /// Stops the node as SIGTERM stops the daemon.
     pub fn stop(self) {
         self.handle.shutdown();
         self.thread.join().unwrap().unwrap();
     }
-}
-
-/// Moves this thread into a network.
-fn enter(network: &File) {
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    use std::os::fd::AsFd;
-    let moved = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
-    moved.expect("this test moves into namespaces: run it as root");
 }
