@@ -407,7 +407,7 @@ impl Endpoint {
         link.sent_packets.mtu.on_up();
         link.confirm_address();
         link.last_eliciting = now;
-        link.ping_now |= link.ends.question().is_some();
+        link.ping_now |= link.ends.asks();
         let (peer, is_relayed) = (link.peer, link.via.is_some());
         self.arm_link(id);
         self.emit(Event::LinkUp { link: id });

@@ -38,8 +38,8 @@ const MAX_REPORTS: usize = 2;
 /// Most bytes of a relay backlog report.
 const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
 
-/// Bytes of an answer to an OBSERVE.
-const MAX_OBSERVED_BYTES: usize = 2 + 18;
+/// Bytes of an OBSERVE or OBSERVED frame.
+const ADDRESS_FRAME_BYTES: usize = 2 + 18;
 
 /// The next message to a peer, and the link that carries it.
 #[derive(Debug, Clone, Copy)]
@@ -239,12 +239,8 @@ impl Endpoint {
             put_ping(packet.plaintext());
             let least = self.peers[peer].clock.least();
             ClockReport { least, wall: self.wall(now) }.emit(packet.plaintext());
-            let link = &mut self.links[id];
-            if let Some(own) = link.ends.question().filter(|_| link.via.is_none()) {
-                put_observe(own, packet.plaintext());
-            }
             SessionHeader::mark_ack_soon(packet.plaintext());
-            link.last_eliciting = now;
+            self.links[id].last_eliciting = now;
         }
         if std::mem::take(&mut self.peers[peer].goodbye_now) {
             put_goodbye(packet.plaintext());
@@ -287,10 +283,11 @@ impl Endpoint {
                 }
             }
         }
-        if packet.sealed_len() + MAX_OBSERVED_BYTES <= capacity
-            && let Some(observed) = self.links[id].ends.take_answer()
-        {
-            put_observed(observed, packet.plaintext());
+        if packet.sealed_len() + 2 * ADDRESS_FRAME_BYTES <= capacity {
+            let ends = &mut self.links[id].ends;
+            let (question, answer) = (ends.take_question(now), ends.take_answer());
+            question.into_iter().for_each(|it| put_observe(it, packet.plaintext()));
+            answer.into_iter().for_each(|it| put_observed(it, packet.plaintext()));
         }
         let takes = |received: &ReceivedPackets| {
             let via = received.via.filter(|via| self.links[*via].up);

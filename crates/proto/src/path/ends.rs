@@ -2,7 +2,11 @@
 //! The addresses of both ends of a link, as each end knows its own and as the other sees it. They
 //! differ where an address translator (NAT) is on the path.
 
+use crate::time::{Duration, Instant};
 use std::net::SocketAddr;
+
+/// Interval at which the question is repeated until it is answered.
+const ASK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What is known about both ends of a link.
 #[derive(Debug, Clone, Copy, Default)]
@@ -11,6 +15,8 @@ pub(crate) struct Ends {
     own: Option<SocketAddr>,
     /// The same, as the peer sees it.
     observed: Option<SocketAddr>,
+    /// When the question may be sent again.
+    ask_at: Instant,
     /// Whether the peer's packets come from another address than the one from which it sends.
     is_peer_translated: Option<bool>,
     /// The address from which the peer's last question came, until it is told.
@@ -22,14 +28,22 @@ impl Ends {
     pub(crate) fn set_own(&mut self, own: SocketAddr) -> bool {
         let is_changed = self.own != Some(own);
         if is_changed {
-            (self.own, self.observed) = (Some(own), None);
+            self.own = Some(own);
+            self.ask_again();
         }
         is_changed
     }
 
-    /// The question for the peer, until it is answered.
-    pub(crate) fn question(&self) -> Option<SocketAddr> {
-        self.own.filter(|_| self.observed.is_none())
+    /// Whether the peer has not answered yet.
+    pub(crate) fn asks(&self) -> bool {
+        self.own.is_some() && self.observed.is_none()
+    }
+
+    /// The question for the peer, if it is due.
+    pub(crate) fn take_question(&mut self, now: Instant) -> Option<SocketAddr> {
+        let own = self.own.filter(|_| self.asks() && self.ask_at <= now)?;
+        self.ask_at = now + ASK_INTERVAL;
+        Some(own)
     }
 
     /// The peer asks from `from`, and sends from `own` as it knows.
@@ -46,7 +60,7 @@ impl Ends {
 
     /// The peer sees this node at `observed`; returns whether that is news.
     pub(crate) fn on_answer(&mut self, observed: SocketAddr) -> bool {
-        let is_asked = self.question().is_some();
+        let is_asked = self.asks();
         if is_asked {
             self.observed = Some(observed);
         }
@@ -55,7 +69,7 @@ impl Ends {
 
     /// The peer may see this node at another address now.
     pub(crate) fn ask_again(&mut self) {
-        self.observed = None;
+        (self.observed, self.ask_at) = (None, Instant::default());
     }
 
     /// The path is another.
@@ -94,12 +108,15 @@ mod tests {
         let mut ends = Ends::default();
         assert!(!ends.on_answer(outside), "nothing was asked");
         assert!(ends.set_own(own) && !ends.set_own(own));
-        assert_eq!((ends.question(), ends.is_translated()), (Some(own), None));
+        let start = Instant::default();
+        assert_eq!((ends.take_question(start), ends.is_translated()), (Some(own), None));
+        assert_eq!(ends.take_question(start), None, "not with each packet");
+        assert_eq!(ends.take_question(start + ASK_INTERVAL), Some(own));
         assert!(ends.on_answer(outside) && !ends.on_answer(own), "one answer counts");
-        assert_eq!((ends.question(), ends.is_translated()), (None, Some(true)));
+        assert_eq!((ends.asks(), ends.is_translated()), (false, Some(true)));
         assert_eq!(ends.addresses(), [Some(outside), Some(own)]);
         ends.ask_again();
-        assert_eq!((ends.question(), ends.addresses()), (Some(own), [None, None]));
+        assert_eq!((ends.take_question(start), ends.addresses()), (Some(own), [None, None]));
         assert!(ends.on_answer(own));
         assert_eq!(ends.is_translated(), Some(false));
     }
