@@ -12,10 +12,16 @@ use tautline_proto::{Duration, Event, Instant, Notice, Place};
 /// Time without a packet from a peer after which a notice is added.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The addresses of a peer, each with its host in the file.
-type Addresses = Vec<(SocketAddr, String)>;
+/// How a peer is to be reached.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Paths {
+    /// Its addresses, each with its host in the file.
+    addresses: Vec<(SocketAddr, String)>,
+    /// The relays to it from which packets arrive.
+    relays: Vec<String>,
+}
 
-/// The peers with an address and without a session since the start, by name.
+/// The peers that are to be reached and without a session since the start, by name.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     peers: BTreeMap<String, Silent>,
@@ -23,7 +29,7 @@ pub(super) struct Silence {
 
 #[derive(Debug)]
 struct Silent {
-    addresses: Addresses,
+    paths: Paths,
     since: Instant,
     /// Whether a packet that has a notice of its own came from one of the addresses.
     heard: bool,
@@ -55,21 +61,22 @@ impl Silence {
 
     fn heard_from(&mut self, from: IpAddr) {
         for silent in self.peers.values_mut() {
-            silent.heard |= silent.addresses.iter().any(|(address, _)| address.ip() == from);
+            let addresses = &silent.paths.addresses;
+            silent.heard |= addresses.iter().any(|(address, _)| address.ip() == from);
         }
     }
 
-    /// Returns the notices that are no longer true, and the new ones. `awaited` has all peers with
-    /// an address and without a session; `port` is that of this node.
+    /// Returns the notices that are no longer true, and the new ones. `awaited` has all peers that
+    /// are to be reached and without a session; `port` is that of this node.
     fn check(
         &mut self,
         now: Instant,
-        mut awaited: BTreeMap<String, Addresses>,
+        mut awaited: BTreeMap<String, Paths>,
         port: u16,
     ) -> (Vec<PeerNotice>, Vec<PeerNotice>) {
         let (mut untrue, mut new) = (Vec::new(), Vec::new());
         self.peers.retain(|name, silent| {
-            let stays = awaited.get(name) == Some(&silent.addresses);
+            let stays = awaited.get(name) == Some(&silent.paths);
             if !stays || silent.heard {
                 untrue.extend(silent.notice.take().map(|text| (name.clone(), text)));
             }
@@ -79,20 +86,29 @@ impl Silence {
             awaited.remove(name);
             let is_due = now.since(silent.since) >= PATIENCE;
             if is_due && !silent.heard && silent.notice.is_none() {
-                let text = text(name, &silent.addresses, port);
+                let text = text(name, &silent.paths, port);
                 silent.notice = Some(text.clone());
                 new.push((name.clone(), text));
             }
         }
-        for (name, addresses) in awaited {
-            let silent = Silent { addresses, since: now, heard: false, notice: None };
+        for (name, paths) in awaited {
+            let silent = Silent { paths, since: now, heard: false, notice: None };
             self.peers.insert(name, silent);
         }
         (untrue, new)
     }
 }
 
-fn text(name: &str, addresses: &Addresses, port: u16) -> String {
+fn text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
+    let seconds = PATIENCE.as_secs();
+    if addresses.is_empty() {
+        return format!(
+            "no packet from '{name}' through {} in {seconds} s, although packets arrive from there: check that \
+             tautline runs at '{name}' and names the relay under via, and that the file of the relay has \
+             both ends as peers with relay: true; tautline status there may show another cause",
+            relays.iter().map(|it| format!("'{it}'")).collect::<Vec<_>>().join(" or "),
+        );
+    }
     let shown = addresses.iter().map(|(address, host)| match host.parse::<IpAddr>() {
         Ok(_) => address.to_string(),
         Err(_) => format!("{address} ({host})"),
@@ -104,10 +120,10 @@ fn text(name: &str, addresses: &Addresses, port: u16) -> String {
         false => format!("UDP port {theirs} there and {port} here"),
     };
     format!(
-        "no packet from '{name}' at {shown} in {} s: check this address (peers.{name}), that \
-         tautline runs there, and that every firewall accepts {ports}; tautline status there may \
-         show another cause",
-        PATIENCE.as_secs()
+        "no packet from '{name}' at {shown} in {seconds} s: check this address (peers.{name}), that \
+         tautline runs there, and that every firewall accepts {ports}; an address behind a router \
+         with NAT is reached through a relay (via) or a forwarded port; tautline status there may \
+         show another cause"
     )
 }
 
@@ -115,15 +131,23 @@ impl Driver {
     /// Adds a notice about each peer that was never heard; called once per second.
     pub(super) fn check_silence(&mut self, now: Instant) {
         let endpoint = &self.topics.endpoint;
-        let mut awaited: BTreeMap<String, Addresses> = BTreeMap::new();
+        let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
         for link in &self.links {
-            let (Some(FileEntry::To(config)), Some(path)) = (&link.entry, &link.path) else {
-                continue;
-            };
             let peer = endpoint.peer(endpoint.link(link.id).peer);
-            if !peer.up && !peer.met {
-                let address = (path.remote, config.host.clone());
-                awaited.entry(peer.name.to_owned()).or_default().push(address);
+            if peer.up || peer.met {
+                continue;
+            }
+            let name = peer.name.to_owned();
+            match (&link.entry, &link.path) {
+                (Some(FileEntry::To(config)), Some(path)) => {
+                    let address = (path.remote, config.host.clone());
+                    awaited.entry(name).or_default().addresses.push(address);
+                }
+                (Some(FileEntry::Via(relay)), _) if endpoint.peer(*relay).up => {
+                    let relay = endpoint.peer(*relay).name.to_owned();
+                    awaited.entry(name).or_default().relays.push(relay);
+                }
+                _ => {}
             }
         }
         let (untrue, new) = self.silence.check(now, awaited, self.address.port());
@@ -144,9 +168,12 @@ mod tests {
         Instant(0) + Duration::from_secs(seconds)
     }
 
-    fn awaited(all: &[(&str, &str)]) -> BTreeMap<String, Addresses> {
-        let address = |address: &str| vec![(address.parse().unwrap(), "10.0.0.5".into())];
-        all.iter().map(|(name, at)| ((*name).into(), address(at))).collect()
+    fn awaited(all: &[(&str, &str)]) -> BTreeMap<String, Paths> {
+        let paths = |address: &str| Paths {
+            addresses: vec![(address.parse().unwrap(), "10.0.0.5".into())],
+            relays: vec![],
+        };
+        all.iter().map(|(name, at)| ((*name).into(), paths(at))).collect()
     }
 
     #[test]
@@ -161,11 +188,23 @@ mod tests {
         }
         let text = "no packet from 'robot1' at 10.0.0.5:18470 in 10 s: check this address \
                     (peers.robot1), that tautline runs there, and that every firewall accepts UDP \
-                    port 18470; tautline status there may show another cause";
+                    port 18470; an address behind a router with NAT is reached through a relay (via) \
+                    or a forwarded port; tautline status there may show another cause";
         assert_eq!(added, [("robot1".to_owned(), text.to_owned())]);
         let (untrue, new) = silence.check(at(60), BTreeMap::new(), 18470);
         assert_eq!((untrue, new), (added, vec![]));
         assert!(silence.peers.is_empty());
+    }
+
+    #[test]
+    fn a_peer_that_is_never_heard_through_its_relays_has_a_notice_of_its_own() {
+        let mut silence = Silence::default();
+        let paths = Paths { addresses: vec![], relays: vec!["base".into(), "truck".into()] };
+        let robot = BTreeMap::from([("robot1".to_owned(), paths)]);
+        silence.check(at(0), robot.clone(), 18470);
+        let added = silence.check(at(10), robot, 18470).1;
+        let start = "no packet from 'robot1' through 'base' or 'truck' in 10 s";
+        assert!(added[0].1.starts_with(start), "{added:?}");
     }
 
     #[test]
