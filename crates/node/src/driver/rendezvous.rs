@@ -30,11 +30,15 @@ impl Driver {
         self.links.iter().find(is_back).map(|link| link.id)
     }
 
-    /// Tries to reach a peer directly at the addresses that it names. To one without a route, nothing
-    /// is sent.
+    /// Tries to reach a peer directly at the addresses that it names, except where packets would leave by
+    /// an interface that costs money: the direct path would not have the limits of its links.
     pub(super) fn try_addresses(&mut self, link: LinkId, addresses: &[SocketAddr]) {
         for &remote in addresses {
             match paths::route(remote, None, None) {
+                Ok(path) if self.costs_money(&path.interface) => {
+                    let interface = path.interface;
+                    tracing::debug!(%remote, interface, "no direct path by a metered interface");
+                }
                 Ok(path) => {
                     let (now, radio) = (self.now(), self.radio(&path.interface));
                     self.topics.endpoint.try_address(now, link, radio, remote);
@@ -42,5 +46,12 @@ impl Driver {
                 Err(error) => tracing::debug!(%error, %remote, "no route for a direct path"),
             }
         }
+    }
+
+    /// Whether a metered link leaves by this interface.
+    fn costs_money(&self, interface: &str) -> bool {
+        let leaves = |link: &Link| link.path.as_ref().is_some_and(|it| it.interface == interface);
+        let is_metered = |link: &Link| link.entry.as_ref().is_some_and(FileEntry::is_metered);
+        self.links.iter().any(|link| leaves(link) && is_metered(link))
     }
 }
