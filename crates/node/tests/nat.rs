@@ -6,16 +6,14 @@
 mod running;
 mod translators;
 
-use running::Daemon;
 use running::enclosure::Enclosure;
 use running::node::Running;
-use std::net::{SocketAddr, UdpSocket};
+use running::{Daemon, wait_for};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tautline_node::status::LinkReport;
-use translators::{INTERNET, Kind, NODE_PORT, RELAY, World};
+use translators::{Kind, NODE_PORT, RELAY, World, needs_relay, pairs};
 
-/// Packets that have not arrived after this time do not arrive.
-const SILENCE: Duration = Duration::from_millis(200);
 const SCAN: &str = "/scan";
 const SCAN_BYTES: usize = 1000;
 /// Interval between two scans.
@@ -27,103 +25,19 @@ const WATCH: Duration = Duration::from_secs(5);
 /// Maximum time without scans after the direct path breaks: a link that hears nothing is silent earlier.
 const LONGEST_GAP: Duration = Duration::from_secs(3);
 
-fn socket(inside: &Enclosure, address: &str, port: u16) -> UdpSocket {
-    let socket = inside.call(|| UdpSocket::bind((address, port)).unwrap());
-    socket.set_read_timeout(Some(SILENCE)).unwrap();
-    socket
-}
-
-/// Sends a packet to each of these sockets; returns the sources that they see.
-fn sources(host: &UdpSocket, remotes: &[&UdpSocket]) -> Vec<SocketAddr> {
-    let source = |remote: &&UdpSocket| {
-        host.send_to(&[0], remote.local_addr().unwrap()).unwrap();
-        remote.recv_from(&mut [0]).expect("packets leave").1
-    };
-    remotes.iter().map(source).collect()
-}
-
-/// Sends a packet from each of these sockets to an address; returns which of them arrive.
-fn arrivals<const N: usize>(
-    senders: [&UdpSocket; N],
-    to: SocketAddr,
-    host: &UdpSocket,
-) -> [bool; N] {
-    for (number, sender) in senders.iter().enumerate() {
-        sender.send_to(&[number as u8], to).unwrap();
-    }
-    let (mut arrived, mut number) = ([false; N], [0]);
-    while host.recv_from(&mut number).is_ok() {
-        arrived[usize::from(number[0])] = true;
-    }
-    arrived
-}
-
-#[test]
-fn each_kind_maps_and_filters_as_its_name_says() {
-    for kind in Kind::ALL {
-        let world = World::new([kind, kind]);
-        let [asked, other_port] = [NODE_PORT, 7000].map(|port| socket(&world.relay, RELAY, port));
-        let stranger = socket(&world.internet, INTERNET, 7000);
-        let remotes = [&asked, &other_port, &stranger];
-        for port in [NODE_PORT, 5000] {
-            let host = socket(&world.robot, "0.0.0.0", port);
-            let expected = kind.outside_port().map(|it| if port == NODE_PORT { it } else { port });
-            if let Some(outside) = expected {
-                let closed = SocketAddr::from(([198, 51, 100, 2], outside));
-                assert_eq!(
-                    arrivals(remotes, closed, &host),
-                    [false; 3],
-                    "{kind:?} before a packet"
-                );
-            }
-            let seen = sources(&host, &remotes[..1])[0];
-            assert!(expected.is_none_or(|it| it == seen.port()), "{kind:?}: {seen}");
-            let filtered = arrivals(remotes, seen, &host);
-            let may_enter = match kind {
-                Kind::FullCone => [true, true, true],
-                Kind::AddressRestricted => [true, true, false],
-                Kind::PortRestricted | Kind::Symmetric => [true, false, false],
-            };
-            assert_eq!(filtered, may_enter, "{kind:?}: who was asked, another port, a stranger");
-            let mapped = sources(&host, &remotes);
-            assert_eq!(mapped[0], seen);
-            let is_same = mapped.iter().all(|it| *it == seen);
-            assert_eq!(is_same, kind != Kind::Symmetric, "{kind:?}: {mapped:?}");
-            println!("{kind:?}, port {port}: seen as {mapped:?}; {filtered:?} enter");
-            for (sender, source) in remotes.iter().zip(&mapped) {
-                assert_eq!(arrivals([*sender], *source, &host), [true], "{kind:?}: an answer");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_restart_of_a_router_gives_other_ports() {
-    for kind in [Kind::PortRestricted, Kind::Symmetric] {
-        let world = World::new([kind, kind]);
-        let (host, relay) =
-            (socket(&world.robot, "0.0.0.0", NODE_PORT), socket(&world.relay, RELAY, NODE_PORT));
-        let [before, still] = [(); 2].map(|()| sources(&host, &[&relay])[0]);
-        assert_eq!(before, still);
-        world.routers[0].restart();
-        let after = sources(&host, &[&relay])[0];
-        println!("{kind:?}: {before}, then {after}");
-        assert_ne!(before, after);
-        assert_eq!(arrivals([&relay], before, &host), [false]);
-        assert_eq!(arrivals([&relay], after, &host), [true]);
-    }
-}
-
 /// Robot, base and relay. The robot sends scans to the base.
 struct Team<'a> {
     world: &'a World,
     options: &'a str,
     relay: Option<Daemon>,
+    /// The last start of an end, or event.
+    since: Instant,
+    direct_since: Option<Instant>,
     robot: Running,
     base: Running,
+    /// These four since the begin of the last [`Self::watch`].
     published: u64,
     arrived: u64,
-    /// Since [`Self::watch`].
     longest_gap: Duration,
     last_arrival: Instant,
 }
@@ -158,14 +72,15 @@ impl<'a> Team<'a> {
         let relay = Some(start_relay(world));
         let base = start(&world.base, "base", "robot", options);
         let robot = start(&world.robot, "robot", "base", options);
-        let begun = Instant::now();
+        let (since, last_arrival) = (Instant::now(), Instant::now());
         robot.offer(SCAN);
         let (published, arrived, longest_gap) = (0, 0, Duration::ZERO);
-        let last_arrival = Instant::now();
         let mut team = Self {
             world,
             options,
             relay,
+            since,
+            direct_since: None,
             robot,
             base,
             published,
@@ -174,7 +89,7 @@ impl<'a> Team<'a> {
             last_arrival,
         };
         team.scan_until("the first scan", |it| it.arrived > 0);
-        println!("  scans after {:.1?}", begun.elapsed());
+        println!("  scans after {:.1?}", since.elapsed());
         team
     }
 
@@ -182,6 +97,12 @@ impl<'a> Team<'a> {
         self.robot.publish_data(SCAN, SCAN_BYTES);
         self.published += 1;
         std::thread::sleep(PERIOD);
+        self.count_arrivals();
+        let now = self.is_direct().then(Instant::now);
+        self.direct_since = now.and(self.direct_since).or(now);
+    }
+
+    fn count_arrivals(&mut self) {
         for (time, _) in self.base.arrivals() {
             let gap = time.saturating_duration_since(self.last_arrival);
             self.longest_gap = self.longest_gap.max(gap);
@@ -191,8 +112,8 @@ impl<'a> Team<'a> {
         self.longest_gap = self.longest_gap.max(self.last_arrival.elapsed());
     }
 
-    /// Publishes scans until a condition holds; returns the time until then.
-    fn scan_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) -> Duration {
+    /// Publishes scans until a condition holds.
+    fn scan_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !condition(self) {
             assert!(
@@ -202,20 +123,27 @@ impl<'a> Team<'a> {
             );
             self.scan();
         }
-        begun.elapsed()
     }
 
-    /// Publishes scans for [`WATCH`] and the time until all have arrived; returns the longest time
-    /// without one.
-    fn watch(&mut self) -> Duration {
+    /// Publishes scans for [`WATCH`] after an event, and waits until each has arrived once; returns the
+    /// longest time without one.
+    fn watch(&mut self, event: impl FnOnce()) -> Duration {
+        let has_outcome =
+            |robot: &Running| robot.sent(SCAN).is_some_and(|it| it.queued + it.sent == 0);
+        wait_for("the outcome of earlier scans", || has_outcome(&self.robot).then_some(()));
+        self.count_arrivals();
+        (self.published, self.arrived) = (0, 0);
         (self.longest_gap, self.last_arrival) = (Duration::ZERO, Instant::now());
-        let end = Instant::now() + WATCH;
-        while Instant::now() < end {
+        event();
+        self.since = Instant::now();
+        while self.since.elapsed() < WATCH {
             self.scan();
         }
-        let wanted = self.published;
-        self.scan_until("all scans arrive", |it| it.arrived >= wanted);
-        assert!(self.arrived <= self.published, "no scan arrives twice");
+        wait_for("all scans", || {
+            self.count_arrivals();
+            (self.arrived >= self.published).then_some(())
+        });
+        assert_eq!(self.arrived, self.published, "no scan arrives twice");
         self.longest_gap
     }
 
@@ -224,8 +152,10 @@ impl<'a> Team<'a> {
         direct_link(&self.robot, "base").is_some() && direct_link(&self.base, "robot").is_some()
     }
 
+    /// Waits for a direct link; returns the time to it since the last start or event.
     fn wait_until_direct(&mut self) -> Duration {
-        let took = self.scan_until("a direct link at both ends", Self::is_direct);
+        self.scan_until("a direct link at both ends", |it| it.direct_since.is_some());
+        let took = self.direct_since.unwrap().saturating_duration_since(self.since);
         println!("  direct after {took:.1?}\n{}", self.links());
         took
     }
@@ -264,19 +194,13 @@ impl<'a> Team<'a> {
     fn restart_base(self) -> Self {
         self.base.stop();
         let base = start(&self.world.base, "base", "robot", self.options);
-        Self { base, ..self }
+        Self { base, since: Instant::now(), direct_since: None, ..self }
     }
 
     fn stop(self) {
         self.robot.stop();
         self.base.stop();
     }
-}
-
-/// All pairs, in both orders where that may matter.
-fn pairs() -> Vec<[Kind; 2]> {
-    let of = |(at, first): (usize, Kind)| Kind::ALL[at..].iter().map(move |it| [first, *it]);
-    Kind::ALL.into_iter().enumerate().flat_map(of).collect()
 }
 
 #[test]
@@ -287,18 +211,16 @@ fn each_pair_of_translators_finds_a_direct_path_if_there_is_one() {
         println!("{name}");
         let world = World::new(kinds);
         let mut team = Team::start(&world, "");
-        let is_impossible =
-            matches!(kinds, [Kind::PortRestricted | Kind::Symmetric, Kind::Symmetric]);
-        let result = if !is_impossible {
+        let result = if !needs_relay(kinds) {
             let took = team.wait_until_direct();
             team.wait_until_relay_is_idle();
             format!("direct after {took:.1?}")
         } else {
-            let gap = team.watch();
+            let gap = team.watch(|| ());
             assert!(!team.is_direct(), "{name}: {}", team.links());
             format!("relay, longest gap {gap:.1?}")
         };
-        table += &format!("{name:<38} {result}\n");
+        table += &format!("{name:<42} {result}\n");
         team.stop();
     }
     println!("{table}");
@@ -312,19 +234,19 @@ fn a_direct_path_outlives_the_relay_and_a_broken_one_is_replaced() {
         let mut team = Team::start(&world, "");
         team.wait_until_direct();
         team.wait_until_relay_is_idle();
-        team.relay.take().unwrap().kill();
-        let gap = team.watch();
+        let relay = team.relay.take().unwrap();
+        let gap = team.watch(|| relay.kill());
         println!("  without the relay: longest gap {gap:.1?}");
         assert!(gap < LONGEST_GAP && team.is_direct(), "{gap:?}\n{}", team.links());
 
         team.relay = Some(start_relay(&world));
         let by_relay = |it: &LinkReport| it.peer == "base" && it.remote.contains("relay") && it.up;
         team.scan_until("the relay is back", |it| it.robot.status().links.iter().any(by_relay));
-        world.cut(true);
-        let gap = team.watch();
+        let gap = team.watch(|| world.cut(true));
         println!("  the direct path breaks: longest gap {gap:.1?}\n{}", team.links());
         assert!(gap < LONGEST_GAP && !team.is_direct(), "{gap:?}\n{}", team.links());
         world.cut(false);
+        team.since = Instant::now();
         team.wait_until_direct();
         team.wait_until_relay_is_idle();
         team.stop();
@@ -339,16 +261,10 @@ fn a_restart_of_an_end_or_of_its_router_leads_to_a_direct_path_again() {
         let mut team = Team::start(&world, "");
         team.wait_until_direct();
         let mut team = team.restart_base();
-        let before = team.arrived;
-        let took = team.scan_until("scans at the new base", |it| it.arrived > before);
-        println!("  restart of the base: scans after {took:.1?}");
         team.wait_until_direct();
-        // Scans that the former base received do not arrive again.
-        team.published = team.arrived;
-        let gap_without_change = team.watch();
-        world.routers[0].restart();
-        let gap = team.watch();
-        println!("  restart of the router: longest gap {gap:.1?}, before {gap_without_change:.1?}");
+        let gap_before = team.watch(|| ());
+        let gap = team.watch(|| world.routers[0].restart());
+        println!("  restart of the router: longest gap {gap:.1?}, before {gap_before:.1?}");
         assert!(gap < LONGEST_GAP, "{gap:?}");
         team.wait_until_direct();
         team.wait_until_relay_is_idle();
@@ -357,20 +273,34 @@ fn a_restart_of_an_end_or_of_its_router_leads_to_a_direct_path_again() {
 }
 
 #[test]
-fn the_file_keeps_a_peer_on_the_relay() {
-    let world = World::new([Kind::FullCone; 2]);
-    let mut team = Team::start(&world, ", direct: false");
-    team.watch();
-    let links = team.links();
-    assert!(!team.is_direct() && team.robot.status().links.len() == 2, "relay and base: {links}");
-    team.stop();
+fn the_file_decides_whether_a_direct_path_is_sought() {
+    for (world, options, is_sought) in [
+        (World::new([Kind::FullCone; 2]), ", direct: false", false),
+        (World::without_translators(), "", false),
+        (World::without_translators(), ", direct: true", true),
+    ] {
+        let mut team = Team::start(&world, options);
+        if is_sought {
+            team.wait_until_direct();
+            team.wait_until_relay_is_idle();
+        } else {
+            team.watch(|| ());
+            assert!(!team.is_direct(), "{}", team.links());
+        }
+        team.stop();
+    }
 }
 
 #[test]
 fn two_ends_in_one_home_are_connected() {
     let world = World::with_one_home(Kind::PortRestricted);
     let mut team = Team::start(&world, "");
-    let gap = team.watch();
+    let gap = team.watch(|| ());
     println!("  longest gap {gap:.1?}\n{}", team.links());
+    for (node, peer) in [(&team.robot, "base"), (&team.base, "robot")] {
+        let remote = direct_link(node, peer).map(|it| it.remote);
+        let is_possible = remote.is_none_or(|it| it.starts_with("192.168.1."));
+        assert!(is_possible, "the router sends nothing back: {}", team.links());
+    }
     team.stop();
 }

@@ -2,17 +2,20 @@
 //! Two homes, each behind a router that translates addresses, and a relay with a public address:
 //! `robot - router - internet - router - base`, and the relay at the internet. Or one home with both.
 
+mod sockets;
+
 use super::running::Place;
 use super::running::enclosure::Enclosure;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::UdpSocket;
 
-/// The addresses of the internet and of the relay in the network of the relay.
+/// The addresses of the internet and of the relay in [`AT_RELAY`].
 pub const INTERNET: &str = "203.0.113.1";
 pub const RELAY: &str = "203.0.113.2";
 /// The port of all nodes.
 pub const NODE_PORT: u16 = 18470;
-/// The cables of the internet to the routers, and the networks there: .1 is the internet, .2 the router.
+/// The cables of the internet, and the networks there: .1 is the internet, .2 the other end.
+const AT_RELAY: (&str, &str) = ("middle", "203.0.113");
 const HOMES: [(&str, &str); 2] = [("left", "198.51.100"), ("right", "192.0.2")];
 
 /// Translators by the names of RFC 3489. In the words of RFC 4787, the first three have an
@@ -68,6 +71,29 @@ impl Kind {
     }
 }
 
+/// Whether no packet of one end reaches the other: one sends from a port that the other cannot know, and the
+/// other accepts only a known one.
+pub fn needs_relay(kinds: [Kind; 2]) -> bool {
+    let is_strict = |kind| matches!(kind, Kind::PortRestricted | Kind::Symmetric);
+    kinds.contains(&Kind::Symmetric) && kinds.into_iter().all(is_strict)
+}
+
+/// All pairs, without those of the other order.
+pub fn pairs() -> impl Iterator<Item = [Kind; 2]> {
+    let kinds = Kind::ALL.into_iter().enumerate();
+    kinds.flat_map(|(at, first)| Kind::ALL[at..].iter().map(move |second| [first, *second]))
+}
+
+/// Creates an enclosure with a public address.
+fn join(internet: &Enclosure, place: &Place, (cable, network): (&str, &str)) -> Enclosure {
+    let inside = internet.neighbour(&place.hosts());
+    internet.lay_cable(cable, &inside, "wan");
+    internet.ip(&format!("addr add {network}.1/24 dev {cable}"));
+    inside.ip(&format!("addr add {network}.2/24 dev wan"));
+    inside.ip(&format!("route add default via {network}.1"));
+    inside
+}
+
 /// A router, whose translator has one host behind it that packets without an entry may reach.
 pub struct Router {
     inside: Enclosure,
@@ -76,18 +102,9 @@ pub struct Router {
 }
 
 impl Router {
-    fn new(
-        internet: &Enclosure,
-        place: &Place,
-        kind: Kind,
-        (cable, network): (&str, &str),
-    ) -> Self {
-        let inside = internet.neighbour(&place.hosts());
-        internet.lay_cable(cable, &inside, "wan");
-        internet.ip(&format!("addr add {network}.1/24 dev {cable}"));
-        let address = format!("{network}.2");
-        inside.ip(&format!("addr add {address}/24 dev wan"));
-        inside.ip(&format!("route add default via {network}.1"));
+    fn new(internet: &Enclosure, place: &Place, kind: Kind, home: (&str, &str)) -> Self {
+        let inside = join(internet, place, home);
+        let address = format!("{}.2", home.1);
         inside.ip("link add lan type bridge");
         inside.ip("addr add 192.168.1.1/24 dev lan");
         inside.ip("link set lan up");
@@ -97,8 +114,8 @@ impl Router {
         router
     }
 
-    /// Makes the rules. Routers at home ignore what arrives for themselves. Otherwise connection tracking
-    /// would keep an entry of it, which takes the port from the host behind the router.
+    /// Makes the rules. Packets for the router itself end in its firewall, as those of routers at home do.
+    /// Otherwise connection tracking would keep an entry of them, which takes the port from the host behind.
     fn translate(&self) {
         self.inside.nft(
             "table ip translator {
@@ -120,6 +137,10 @@ impl Router {
                 }
             }",
         );
+        if self.address.starts_with(HOMES[1].1) {
+            // As OpenWrt does: the sender receives "port unreachable".
+            self.inside.nft("add rule ip translator own reject");
+        }
         self.map(self.kind.outside_port());
         if let Some(entrance) = self.kind.entrance() {
             let port = self.kind.outside_port().unwrap();
@@ -173,7 +194,7 @@ pub struct World {
     pub place: Place,
     pub internet: Enclosure,
     pub relay: Enclosure,
-    /// The robot's, and that of the base if it has another one.
+    /// The robot's first; that of the base if it has another one.
     pub routers: Vec<Router>,
     pub robot: Enclosure,
     pub base: Enclosure,
@@ -182,24 +203,38 @@ pub struct World {
 impl World {
     /// Two homes, in which robot and base have the same private address.
     pub fn new(kinds: [Kind; 2]) -> Self {
-        Self::with_routers(&kinds)
+        Self::with(|internet, place| {
+            let [first, second] =
+                [0, 1].map(|at| Router::new(internet, place, kinds[at], HOMES[at]));
+            let [robot, base] = [&first, &second].map(|it| it.add_host(place, "port", 10));
+            (vec![first, second], robot, base)
+        })
     }
 
     /// One home, whose router drops packets from the inside to its own address.
     pub fn with_one_home(kind: Kind) -> Self {
-        Self::with_routers(&[kind])
+        Self::with(|internet, place| {
+            let router = Router::new(internet, place, kind, HOMES[0]);
+            let hosts = [("first", 10), ("second", 20)];
+            let [robot, base] = hosts.map(|(port, number)| router.add_host(place, port, number));
+            (vec![router], robot, base)
+        })
     }
 
-    fn with_routers(kinds: &[Kind]) -> Self {
+    /// Robot and base have public addresses.
+    pub fn without_translators() -> Self {
+        Self::with(|internet, place| {
+            let [robot, base] = HOMES.map(|home| join(internet, place, home));
+            (Vec::new(), robot, base)
+        })
+    }
+
+    fn with(homes: impl Fn(&Enclosure, &Place) -> (Vec<Router>, Enclosure, Enclosure)) -> Self {
         let place = Place::new();
         let internet = Enclosure::new(&place.hosts());
         internet.run("sysctl -qw net.ipv4.ip_forward=1");
         internet.nft("table ip road { chain forward { type filter hook forward priority 0; }; }");
-        let relay = internet.neighbour(&place.hosts());
-        internet.lay_cable("middle", &relay, "wan");
-        internet.ip(&format!("addr add {INTERNET}/24 dev middle"));
-        relay.ip(&format!("addr add {RELAY}/24 dev wan"));
-        relay.ip(&format!("route add default via {INTERNET}"));
+        let relay = join(&internet, &place, AT_RELAY);
         relay.nft(
             "table ip large {
                 counter arrived { };
@@ -209,14 +244,7 @@ impl World {
                 }
             }",
         );
-        let homes = kinds.iter().zip(HOMES);
-        let new_router = |(kind, home): (&Kind, _)| Router::new(&internet, &place, *kind, home);
-        let routers: Vec<Router> = homes.map(new_router).collect();
-        let robot = routers[0].add_host(&place, "first", 10);
-        let base = match routers.get(1) {
-            Some(router) => router.add_host(&place, "first", 10),
-            None => routers[0].add_host(&place, "second", 20),
-        };
+        let (routers, robot, base) = homes(&internet, &place);
         Self { place, internet, relay, routers, robot, base }
     }
 
