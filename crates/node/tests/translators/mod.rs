@@ -194,6 +194,8 @@ pub struct World {
     pub place: Place,
     pub internet: Enclosure,
     pub relay: Enclosure,
+    /// The address by which the ends name the relay.
+    pub relay_address: &'static str,
     /// The robot's first; that of the base if it has another one.
     pub routers: Vec<Router>,
     pub robot: Enclosure,
@@ -229,6 +231,35 @@ impl World {
         })
     }
 
+    /// Robot and base have public IPv6 addresses, and firewalls that accept answers only.
+    pub fn with_firewalls() -> Self {
+        let world = Self { relay_address: "2001:db8:9::2", ..Self::without_translators() };
+        world.internet.run("sysctl -qw net.ipv6.conf.all.forwarding=1");
+        let hosts =
+            [("middle", 9, &world.relay), ("left", 1, &world.robot), ("right", 2, &world.base)];
+        for (cable, network, host) in hosts {
+            let address = |number| format!("2001:db8:{network}::{number}");
+            world.internet.ip(&format!("addr add {}/64 dev {cable} nodad", address(1)));
+            // Linux asks for the neighbour of a forwarded packet from a link-local address only.
+            world.internet.ip(&format!("addr add fe80::1/64 dev {cable} nodad"));
+            host.ip(&format!("addr add {}/64 dev wan nodad", address(2)));
+            host.ip(&format!("-6 route add default via {}", address(1)));
+        }
+        for host in [&world.robot, &world.base] {
+            host.nft(
+                "table inet firewall {
+                    chain own {
+                        type filter hook input priority 0; policy drop;
+                        iifname != wan accept
+                        meta l4proto ipv6-icmp accept
+                        ct state established,related accept
+                    }
+                }",
+            );
+        }
+        world
+    }
+
     fn with(homes: impl Fn(&Enclosure, &Place) -> (Vec<Router>, Enclosure, Enclosure)) -> Self {
         let place = Place::new();
         let internet = Enclosure::new(&place.hosts());
@@ -236,7 +267,7 @@ impl World {
         internet.nft("table ip road { chain forward { type filter hook forward priority 0; }; }");
         let relay = join(&internet, &place, AT_RELAY);
         relay.nft(
-            "table ip large {
+            "table inet large {
                 counter arrived { };
                 chain arrive {
                     type filter hook input priority 0;
@@ -245,7 +276,7 @@ impl World {
             }",
         );
         let (routers, robot, base) = homes(&internet, &place);
-        Self { place, internet, relay, routers, robot, base }
+        Self { place, internet, relay, relay_address: RELAY, routers, robot, base }
     }
 
     /// Cuts the path between the homes, or mends it. Both still reach the relay.
@@ -259,7 +290,7 @@ impl World {
 
     /// Packets of the size of a scan that the relay has received.
     pub fn large_at_relay(&self) -> u64 {
-        let text = self.relay.nft("list counter ip large arrived");
+        let text = self.relay.nft("list counter inet large arrived");
         let packets = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
         packets.unwrap().parse().unwrap()
     }
