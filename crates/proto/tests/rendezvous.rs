@@ -5,7 +5,10 @@ mod net;
 
 use net::translator::{Filtering, Translator};
 use net::*;
-use tautline_proto::{DirectPath, Duration, Event, LinkId, Notice, PeerId, Rights};
+use std::net::SocketAddr;
+use tautline_proto::{
+    ChannelId, DirectPath, Duration, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, Rights,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const RELAY: usize = 1;
@@ -47,7 +50,7 @@ fn join(net: &mut Net, node: usize, other: usize, when: DirectPath) {
     let now = net.now;
     let endpoint = &mut net.nodes[node].endpoint;
     endpoint.add_relayed_link(now, peer, PeerId(0)).unwrap();
-    endpoint.set_direct_path(now, LinkId(1), when);
+    endpoint.set_direct_path(now, LinkId(1), Some(when));
 }
 
 /// Whether packets arrive by the direct link of a node.
@@ -162,4 +165,156 @@ fn messages_take_the_direct_path_and_return_to_the_relay_when_it_ends() {
     net.nodes[0].only_from = None;
     net.nodes[2].only_from = None;
     assert!(runs_until_direct(&mut net, 60 * SECOND));
+}
+/// Sends messages at 20 Hz for a time; returns their delays.
+fn scan(net: &mut Net, scan: ChannelId, seconds: u32) -> Vec<Duration> {
+    let before = net.nodes[2].received.len();
+    let mut published = Vec::new();
+    for number in 0..20 * seconds {
+        published.push(net.now);
+        net.send(0, PEER, scan, payload(number, 1000));
+        net.run(50 * MS);
+    }
+    net.run(3 * SECOND);
+    let arrived = net.nodes[2].received[before..].iter();
+    let mut delays: Vec<Duration> =
+        arrived.map(|it| it.0.since(published[number_of(&it.3.payload) as usize])).collect();
+    delays.sort();
+    delays
+}
+
+fn p99(delays: &[Duration]) -> Duration {
+    delays[delays.len() * 99 / 100]
+}
+
+#[test]
+fn a_direct_path_that_loses_much_does_not_replace_the_relay() {
+    let pipe = Pipe { delay: 20 * MS, ..Pipe::of(6_000_000) };
+    let run = |loss: f64, alive: fn(u64) -> bool| {
+        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+        let channel = net.open(0, PEER, channel(topic("/scan", 200)));
+        let mut delays = Vec::new();
+        for second in 0..60 {
+            let loss = if alive(second) { loss } else { 1.0 };
+            net.losses = vec![(0, 2, loss), (2, 0, loss)];
+            let round = scan(&mut net, channel, 1);
+            assert_eq!(round.len(), 20, "loss {loss}, round {second}");
+            // The first end of a path that was good costs the time until it is silent.
+            if second >= 3 {
+                delays.extend(round);
+            }
+        }
+        delays.sort();
+        p99(&delays)
+    };
+    let by_relay = run(1.0, |_| true);
+    let direct = run(0.0, |_| true);
+    assert!(direct < by_relay, "{direct:?}");
+    for (loss, alive) in [
+        (0.3, (|_| true) as fn(u64) -> bool),
+        (0.6, |_| true),
+        (0.8, |_| true),
+        (0.0, |second| second % 3 == 0),
+    ] {
+        let p99 = run(loss, alive);
+        println!("{loss}: p99 {p99:?}; relay {by_relay:?}, direct {direct:?}");
+        assert!(p99 < by_relay * 2, "{loss}: {p99:?}, by the relay {by_relay:?}");
+    }
+}
+
+#[test]
+fn a_dead_direction_costs_few_packets() {
+    let pipe = Pipe { delay: 20 * MS, ..Pipe::of(6_000_000) };
+    for dead in [(0, 2, 1.0), (2, 0, 1.0)] {
+        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+        assert!(runs_until_direct(&mut net, 5 * SECOND));
+        net.run(2 * SECOND);
+        net.losses = vec![dead];
+        for minute in 0..10 {
+            net.nodes.iter_mut().for_each(|node| node.sent.clear());
+            net.run(60 * SECOND);
+            for node in [0, 2] {
+                let per_second = net.nodes[node].sent.len() / 60;
+                assert!(per_second < 60, "{dead:?}, minute {minute}, node {node}: {per_second}");
+            }
+        }
+    }
+}
+
+#[test]
+fn after_an_outage_the_relay_tells_the_new_address() {
+    for seconds in [1, 2, 5, 10, 30, 200] {
+        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::of(6_000_000));
+        assert!(runs_until_direct(&mut net, 5 * SECOND));
+        net.nodes[0].pipe.cut = true;
+        net.nodes[0].translator.as_mut().unwrap().forget();
+        net.run(Duration::from_secs(seconds));
+        net.nodes[0].pipe.cut = false;
+        assert!(runs_until_direct(&mut net, 30 * SECOND), "after {seconds} s");
+    }
+}
+
+#[test]
+fn a_silent_moment_does_not_end_the_search() {
+    let pipe = Pipe::of(6_000_000);
+    for start in 0..14 {
+        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+        net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
+        net.run(Duration::from_millis(1800 + start * 250));
+        net.nodes[0].pipe.cut = true;
+        net.run(500 * MS);
+        net.nodes[0].pipe.cut = false;
+        net.run(100 * SECOND);
+        net.losses.clear();
+        assert!(runs_until_direct(&mut net, 200 * SECOND), "start {start}");
+    }
+}
+
+#[test]
+fn the_address_of_a_dead_direct_path_is_given_up() {
+    let pipe = Pipe::of(6_000_000);
+    let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
+    assert!(runs_until_direct(&mut net, 5 * SECOND));
+    net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
+    net.run(60 * SECOND);
+    net.nodes[0].sent.clear();
+    net.run(600 * SECOND);
+    let relay = net.nodes[RELAY].address;
+    let count = net.nodes[0].sent.iter().filter(|it| it.remote != relay).count();
+    // Two addresses, six challenges, at both ends' attempts.
+    assert!(count < 12 * 12, "{count} packets in 10 min");
+}
+
+#[test]
+fn without_a_translator_a_beacon_is_no_direct_path_either() {
+    for (when, is_expected) in [(DirectPath::IfTranslated, false), (DirectPath::Always, true)] {
+        let mut net = behind([None, None], when, &Pipe::of(6_000_000));
+        net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
+        net.run(2 * SECOND);
+        net.run(1 * SECOND);
+        // The beacon arrives before the relay has led to the peer.
+        net.restart(0, &[]);
+        join(&mut net, 0, 2, when);
+        net.losses.clear();
+        let from = net.nodes[2].address;
+        for _ in 0..20 {
+            if let Some(beacon) = net.nodes[2].endpoint.beacon() {
+                net.inject(0, from, &beacon);
+            }
+            net.run(20 * MS);
+        }
+        net.run(3 * SECOND);
+        assert_eq!(is_direct(&net, 0), is_expected, "{when:?}");
+    }
+}
+
+#[test]
+fn no_direct_path_leaves_by_a_radio_that_costs_money() {
+    let mut net = behind([Some(KINDS[0]); 2], DirectPath::Always, &Pipe::of(6_000_000));
+    let remote = Some(SocketAddr::from(([10, 0, 9, 9], 18470)));
+    let config = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: true };
+    let now = net.now;
+    net.nodes[0].endpoint.add_link(now, PeerId(0), RadioId(0), config).unwrap();
+    assert!(!runs_until_direct(&mut net, 20 * SECOND));
+    assert!(!is_direct(&net, 0) && !is_direct(&net, 2));
 }

@@ -406,6 +406,15 @@ impl Driver {
         (link.path, link.sockets) = (None, Vec::new());
         let id = link.id;
         let found = link.route(remote);
+        if let Ok(path) = &found {
+            let radio = self.radio(&path.interface);
+            if self.topics.endpoint.shuns(id, radio) {
+                let interface = &path.interface;
+                tracing::info!(%remote, interface, "no direct path by an interface that costs money");
+                let now = self.now();
+                return self.topics.endpoint.forget_direct_path(now, id);
+            }
+        }
         let fits = found.map_err(|error| error.to_string()).and_then(|path| {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);

@@ -5,18 +5,23 @@ use super::Driver;
 use super::links::Link;
 use super::peers::FileEntry;
 use crate::config::PeerConfig;
-use crate::paths;
+use crate::quota::Cause;
+use crate::{notices, paths};
 use std::net::SocketAddr;
 use tautline_proto::{LinkId, PeerId};
 
 impl Driver {
-    /// Seeks direct paths to the peers for which the file allows it.
+    /// Seeks direct paths to the peers for which the file allows it, and to no others.
     pub(super) fn follow_direct_paths(&mut self, peers: &[PeerConfig]) {
         let now = self.now();
         for peer in peers {
-            let Some((id, when)) = self.peer_of(peer.key).zip(peer.direct_path()) else { continue };
+            let Some(id) = self.peer_of(peer.key) else { continue };
             if let Some(link) = self.link_back(id) {
-                self.topics.endpoint.set_direct_path(now, link, when);
+                self.topics.endpoint.set_direct_path(now, link, peer.direct_path());
+            }
+            if peer.direct_path().is_none() {
+                let cause = Cause::Peer(peer.name.clone());
+                self.topics.notices.remove(&cause, &notices::no_direct_path(&peer.name));
             }
         }
     }
@@ -30,15 +35,12 @@ impl Driver {
         self.links.iter().find(is_back).map(|link| link.id)
     }
 
-    /// Tries to reach a peer directly at the addresses that it names, except where packets would leave by
-    /// an interface that costs money: the direct path would not have the limits of its links.
+    /// Tries to reach a peer directly at the addresses that it names. Nothing is sent to one without a route,
+    /// and to one of this machine, as in another network with the same private addresses.
     pub(super) fn try_addresses(&mut self, link: LinkId, addresses: &[SocketAddr]) {
         for &remote in addresses {
             match paths::route(remote, None, None) {
-                Ok(path) if self.costs_money(&path.interface) => {
-                    let interface = path.interface;
-                    tracing::debug!(%remote, interface, "no direct path by a metered interface");
-                }
+                Ok(path) if path.local == remote.ip() => {}
                 Ok(path) => {
                     let (now, radio) = (self.now(), self.radio(&path.interface));
                     self.topics.endpoint.try_address(now, link, radio, remote);
@@ -46,12 +48,5 @@ impl Driver {
                 Err(error) => tracing::debug!(%error, %remote, "no route for a direct path"),
             }
         }
-    }
-
-    /// Whether a metered link leaves by this interface.
-    fn costs_money(&self, interface: &str) -> bool {
-        let leaves = |link: &Link| link.path.as_ref().is_some_and(|it| it.interface == interface);
-        let is_metered = |link: &Link| link.entry.as_ref().is_some_and(FileEntry::is_metered);
-        self.links.iter().any(|link| leaves(link) && is_metered(link))
     }
 }

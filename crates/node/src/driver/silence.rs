@@ -76,7 +76,9 @@ impl Silence {
     ) -> (Vec<PeerNotice>, Vec<PeerNotice>) {
         let (mut untrue, mut new) = (Vec::new(), Vec::new());
         self.peers.retain(|name, silent| {
-            let stays = awaited.get(name) == Some(&silent.paths);
+            // A relay that comes and goes is no other path.
+            let addresses = awaited.get(name).map(|it| &it.addresses);
+            let stays = addresses == Some(&silent.paths.addresses);
             if !stays || silent.heard {
                 untrue.extend(silent.notice.take().map(|text| (name.clone(), text)));
             }

@@ -113,6 +113,10 @@ impl Endpoint {
         // A beacon without a known tag is normal: other teams have beacons too.
         let Some(peer) = self.sender_of(beacon) else { return Ok(()) };
         let link = self.link_towards(peer, radio, from).ok_or(RefusedPacket::UnknownSession)?;
+        // Radios of two peers with a relay may reach each other now and then.
+        if self.awaits_translator(link) {
+            return Ok(());
+        }
         self.set_link_radio(link, radio);
         let link = &mut self.links[link];
         link.try_beacon_address(from);

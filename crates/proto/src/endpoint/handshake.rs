@@ -33,6 +33,9 @@ const MAX_REPLIES: usize = 64;
 /// Sending.
 impl Endpoint {
     pub(crate) fn on_reconnect_timer(&mut self, now: Instant, id: LinkId) {
+        if self.is_given_up(now, id) {
+            self.forget_direct_path(now, id);
+        }
         let link = &mut self.links[id];
         let peer = &self.peers[link.peer];
         if link.is_heard() {

@@ -12,6 +12,8 @@ use crate::time::{Duration, Instant};
 
 /// Interval of PINGs on a silent link.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of PINGs during the trial of a direct path.
+const TRIAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after its last message for which a link is not spared: a message per second keeps it so.
 const SPARED_AFTER: Duration = Duration::from_secs(2);
 
@@ -26,6 +28,9 @@ impl Endpoint {
 
     /// Interval of PINGs on a link that is up.
     pub(crate) fn ping_interval(&self, now: Instant, id: LinkId) -> Duration {
+        if self.links[id].trial.is_some_and(|it| it.is_hurried()) {
+            return TRIAL_INTERVAL;
+        }
         match (self.is_spared(now, id), self.links[id].silent) {
             (false, true) => PROBE_INTERVAL,
             (true, false) => METERED_HEARTBEAT.max(self.config.heartbeat),

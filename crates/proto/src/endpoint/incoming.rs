@@ -249,7 +249,6 @@ impl Endpoint {
                     return Ok(());
                 }
                 Frame::Challenge(token) => {
-                    self.links[link].ends.ask_again();
                     self.echo(now, link, origin.return_path(), *token);
                 }
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
@@ -407,13 +406,13 @@ impl Endpoint {
         link.sent_packets.mtu.on_up();
         link.confirm_address();
         link.last_eliciting = now;
+        // During the outage, translators may have forgotten it.
+        link.ends.ask_again();
         link.ping_now |= link.ends.asks();
-        let (peer, is_relayed) = (link.peer, link.via.is_some());
+        let peer = link.peer;
+        self.on_link_up(now, id);
         self.arm_link(id);
         self.emit(Event::LinkUp { link: id });
-        if is_relayed {
-            self.seek_direct_path(now, peer);
-        }
         let peer_state = &mut self.peers[peer];
         if !std::mem::replace(&mut peer_state.up, true) {
             self.emit(Event::PeerUp { peer, new_session: false });
@@ -444,8 +443,8 @@ impl Endpoint {
         }
         if !self.direct_links(peer).any(|link| link.up) {
             self.forget_routes(now, peer);
-            self.seek_direct_path(now, peer);
         }
+        self.on_link_lost(now, id);
         self.rouse_metered_links(now, peer);
     }
 
@@ -577,10 +576,13 @@ impl Endpoint {
         link.stats.spurious_losses += outcome.spurious_losses;
         link.stats.marked_packets += outcome.marked_packets;
         let silent = link.sent_packets.is_silent();
-        let fell_silent = silent && !link.silent;
+        let was_silent = link.silent;
+        let fell_silent = silent && !was_silent;
         link.silent = silent;
         // Send a PING immediately, since the peer may be away.
-        link.ping_now |= link.up && (fell_silent || outcome.overdue && outcome.lost_packets > 0);
+        // A silent link is probed at its interval anyway.
+        let is_overdue = !silent && outcome.overdue && outcome.lost_packets > 0;
+        link.ping_now |= link.up && (fell_silent || is_overdue);
         let peer = link.peer;
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.acked {
@@ -597,6 +599,9 @@ impl Endpoint {
             // The peer may have restarted without our keys.
             self.timers.set(Timer::Reconnect(id), Some(now));
             self.rouse_metered_links(now, peer);
+            self.on_link_lost(now, id);
+        } else if was_silent && !silent {
+            self.follow_relays(peer);
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);

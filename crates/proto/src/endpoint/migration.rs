@@ -49,6 +49,9 @@ impl Endpoint {
         let ReturnPath { radio, remote, local } = to;
         // Only the configuration determines which relays lead to a peer.
         let Place::Udp(remote) = remote else { return };
+        if self.shuns(id, radio) {
+            return;
+        }
         let known = self.links[id].candidates.iter().find(|it| it.leads_to(radio, remote));
         // The peer named the address, and its turn has not come: it is worth a challenge now.
         let is_early = |it: &Candidate| it.local.is_none() && local.is_some();
@@ -112,6 +115,11 @@ impl Endpoint {
         if !self.peers[peer].echoes.take(now) {
             return self.refused.add(RefusedPacket::Bound);
         }
+        if self.shuns(id, to.radio) {
+            return;
+        }
+        // The peer sees this node elsewhere.
+        self.links[id].ends.ask_again();
         let datagram = self.single_frame_packet(now, id, |out| put_echo(token, out));
         self.reply(to, datagram);
     }
@@ -138,6 +146,9 @@ impl Endpoint {
 
     /// Moves a link to the address at which the peer receives now.
     pub(crate) fn move_link(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
+        if self.shuns(id, radio) {
+            return;
+        }
         let link = &mut self.links[id];
         link.candidates.clear();
         self.timers.set(Timer::Path(id), None);

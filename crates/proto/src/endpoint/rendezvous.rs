@@ -14,6 +14,7 @@ use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::limits;
 use crate::path::link::{Candidate, Link};
+use crate::path::trial::Trial;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::address::{Candidates, MAX_CANDIDATES};
@@ -32,8 +33,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Challenges to each address, 100 ms apart: the ends start with a difference of less than half a
 /// second also over a satellite.
 const CHALLENGES: u8 = 6;
-/// Attempts in a row without a direct path after which a notice is emitted; they take 15 s.
-const NOTICED_ATTEMPTS: u32 = 4;
+/// The attempt with which a notice is emitted, after 15 s.
+const NOTICED_ATTEMPTS: u32 = 5;
+/// Time until the conditions of an attempt are examined again.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Time after which a direct path has lasted: the search after its end begins with short intervals.
+const LASTING: Duration = Duration::from_secs(30);
+/// Time without a packet after which the address of a direct path is given up: it may be a stranger's.
+const GIVE_UP: Duration = Duration::from_secs(30);
 
 /// When a node seeks a direct path to a peer that it reaches through a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +58,16 @@ pub enum DirectPath {
 pub(crate) struct Rendezvous {
     /// The link that a direct path belongs to, and when to seek one; `None`: never.
     link: Option<(LinkId, DirectPath)>,
-    /// Attempts since a direct link was last heard.
+    /// Attempts of this search.
     attempts: u32,
+    /// Since when the direct path is up.
+    up_since: Option<Instant>,
     /// The CANDIDATES frame that is to be sent.
     frame: Option<FrameKind>,
     /// Until when an answer counts.
     awaited_until: Option<Instant>,
+    /// Whether the peer has named addresses.
+    is_answered: bool,
     /// When the challenges to the peer's addresses begin.
     begin: Instant,
     /// Limit of CANDIDATES frames from the peer.
@@ -74,8 +85,10 @@ impl Rendezvous {
         Self {
             link: None,
             attempts: 0,
+            up_since: None,
             frame: None,
             awaited_until: None,
+            is_answered: false,
             begin: Instant::default(),
             received: Bucket::new(limits::CANDIDATES),
         }
@@ -85,18 +98,30 @@ impl Rendezvous {
     pub(crate) fn forget(&mut self, id: LinkId) {
         self.link = self.link.filter(|(link, _)| *link != id);
     }
+
+    /// Time from now until the next attempt.
+    fn wait(&self) -> Duration {
+        match self.attempts.checked_sub(1) {
+            None => FIRST_ATTEMPT,
+            Some(doublings) => (MIN_INTERVAL * (1 << doublings.min(16))).min(MAX_INTERVAL),
+        }
+    }
 }
 
 /// Setup, and inputs of the caller.
 impl Endpoint {
     /// Sets when to seek a direct path to the peer of `link`, which has no relay and no configured
-    /// address: the direct path belongs to this link.
-    pub fn set_direct_path(&mut self, now: Instant, link: LinkId, when: DirectPath) {
+    /// address: the direct path belongs to this link. `None`: never.
+    pub fn set_direct_path(&mut self, now: Instant, link: LinkId, when: Option<DirectPath>) {
         let peer = self.links[link].peer;
-        let path = Some((link, when));
-        if std::mem::replace(&mut self.peers[peer].rendezvous.link, path) != path {
-            self.seek_direct_path(now, peer);
+        let path = when.map(|when| (link, when));
+        if std::mem::replace(&mut self.peers[peer].rendezvous.link, path) == path {
+            return;
         }
+        self.links[link].trial = when.map(|_| Trial::new());
+        self.peers[peer].rendezvous.attempts = 0;
+        self.seek_direct_path(now, peer);
+        self.follow_relays(peer);
     }
 
     /// Sets the local address from which packets of a link leave. The peer tells at which address it
@@ -110,38 +135,125 @@ impl Endpoint {
     /// by `radio`.
     pub fn try_address(&mut self, now: Instant, link: LinkId, radio: RadioId, remote: SocketAddr) {
         let peer = self.links[link].peer;
+        // The link may be another one by now.
+        if !self.is_direct_path(link) || self.shuns(link, radio) {
+            return;
+        }
         let due = self.peers[peer].rendezvous.begin.max(now);
         self.add_candidate(now, link, Candidate::new((radio, remote, None), CHALLENGES, due));
     }
 }
 
+/// The link that a direct path belongs to.
+impl Endpoint {
+    /// Whether a direct path that is found belongs to this link.
+    pub(crate) fn is_direct_path(&self, id: LinkId) -> bool {
+        let path = self.peers[self.links[id].peer].rendezvous.link;
+        path.is_some_and(|(link, _)| link == id)
+    }
+
+    /// Whether only the other end seeks a direct path by this link, unless an address translator shows.
+    pub(crate) fn awaits_translator(&self, id: LinkId) -> bool {
+        let path = self.peers[self.links[id].peer].rendezvous.link;
+        path == Some((id, DirectPath::IfTranslated))
+    }
+
+    /// Whether packets of a direct path must not leave by this radio: links of the radio cost money, and the
+    /// direct path would not have their limits.
+    pub fn shuns(&self, id: LinkId, radio: RadioId) -> bool {
+        let mut links = self.links.iter().filter(|it| it.radio == radio && !it.removed);
+        self.is_direct_path(id) && links.any(|it| it.config.metered && it.config.remote.is_some())
+    }
+
+    /// Gives up a direct path, until another is found.
+    pub fn forget_direct_path(&mut self, now: Instant, id: LinkId) {
+        if self.is_direct_path(id) {
+            self.mark_down(now, id);
+            self.links[id].remote = None;
+            self.forget_learned_address(id);
+        }
+    }
+
+    /// Whether a direct path was found, is down, and nothing has been heard of it for long, while a relay
+    /// leads to the peer.
+    pub(crate) fn is_given_up(&self, now: Instant, id: LinkId) -> bool {
+        let link = &self.links[id];
+        let is_old = link.last_received.is_none_or(|at| now.since(at) > GIVE_UP);
+        let is_lost = link.remote.is_some() && !link.up && is_old;
+        self.is_direct_path(id) && is_lost && self.relayed_link(link.peer).is_some()
+    }
+
+    /// A link came up.
+    pub(crate) fn on_link_up(&mut self, now: Instant, id: LinkId) {
+        let peer = self.links[id].peer;
+        if self.is_direct_path(id) {
+            self.peers[peer].rendezvous.up_since = Some(now);
+        } else if self.links[id].via.is_some() {
+            self.seek_direct_path(now, peer);
+        }
+        self.follow_relays(peer);
+    }
+
+    /// A link went down or fell silent.
+    pub(crate) fn on_link_lost(&mut self, now: Instant, id: LinkId) {
+        let peer = self.links[id].peer;
+        if let Some(trial) = &mut self.links[id].trial {
+            trial.restart();
+        }
+        self.follow_relays(peer);
+        if !self.is_direct_path(id) || self.links[id].up {
+            return;
+        }
+        // A path that does not last is sought less and less often.
+        let rendezvous = &mut self.peers[peer].rendezvous;
+        if rendezvous.up_since.take().is_some_and(|since| now.since(since) > LASTING) {
+            rendezvous.attempts = 0;
+        }
+        self.seek_direct_path(now, peer);
+    }
+
+    /// Whether relays carry messages to the peer may have changed.
+    pub(crate) fn follow_relays(&mut self, peer: PeerId) {
+        let has_relay = self.relayed_link(peer).is_some();
+        if let Some((id, _)) = self.peers[peer].rendezvous.link
+            && let Some(trial) = &mut self.links[id].trial
+        {
+            trial.has_relay = has_relay;
+        }
+    }
+}
+
 /// Attempts.
 impl Endpoint {
-    /// Begins to seek a direct path to a peer; the attempts that were made do not count.
-    pub(crate) fn seek_direct_path(&mut self, now: Instant, peer: PeerId) {
-        let rendezvous = &mut self.peers[peer].rendezvous;
+    /// Continues to seek a direct path to a peer, soon if that is due.
+    fn seek_direct_path(&mut self, now: Instant, peer: PeerId) {
+        let rendezvous = &self.peers[peer].rendezvous;
         if rendezvous.link.is_some() {
-            rendezvous.attempts = 0;
-            self.timers.set(Timer::Rendezvous(peer), Some(now + FIRST_ATTEMPT));
+            let at = now + rendezvous.wait();
+            self.timers.bring_forward(Timer::Rendezvous(peer), at);
         }
     }
 
     pub(crate) fn on_rendezvous_timer(&mut self, now: Instant, peer: PeerId) {
         let Some((_, when)) = self.peers[peer].rendezvous.link else { return };
+        if self.is_heard(peer) {
+            return;
+        }
         let is_translated =
             self.hop_links(peer).any(|link| link.ends.is_translated() == Some(true));
-        // Otherwise the peer asks, or another observed address begins the search again.
         let is_due = is_translated || when == DirectPath::Always;
-        if self.relayed_link(peer).is_none() || self.is_heard(peer) || !is_due {
-            return;
+        let is_possible = self.relayed_link(peer).is_some() && !self.own_addresses(peer).is_empty();
+        if !is_due || !is_possible {
+            // The relay may be silent for a moment, or has not told yet where it sees this node.
+            return self.timers.set(Timer::Rendezvous(peer), Some(now + CHECK_INTERVAL));
         }
         let rendezvous = &mut self.peers[peer].rendezvous;
         rendezvous.frame = Some(FrameKind::Question);
         rendezvous.awaited_until = Some(now + ANSWER_WAIT);
-        let interval = MIN_INTERVAL * (1 << rendezvous.attempts.min(16));
         rendezvous.attempts = rendezvous.attempts.saturating_add(1);
-        let is_noticed = rendezvous.attempts == NOTICED_ATTEMPTS + 1;
-        self.timers.set(Timer::Rendezvous(peer), Some(now + interval.min(MAX_INTERVAL)));
+        let is_noticed = rendezvous.attempts == NOTICED_ATTEMPTS && rendezvous.is_answered;
+        let next = now + rendezvous.wait();
+        self.timers.set(Timer::Rendezvous(peer), Some(next));
         if is_noticed {
             self.notice(Notice::NoDirectPath { name: self.peers[peer].name.clone() });
         }
@@ -172,16 +284,21 @@ impl Endpoint {
         addresses
     }
 
-    /// A CANDIDATES frame, which is handed to a relay.
+    /// CANDIDATES frames, which are handed to relays.
     pub(crate) fn poll_candidates(&mut self, now: Instant) -> Option<Transmit> {
-        let peer = self.peers.position(|peer| peer.rendezvous.frame.is_some())?;
-        let kind = self.peers[peer].rendezvous.frame.take()?;
-        let addresses = self.own_addresses(peer);
-        let link = self.relayed_link(peer).filter(|_| !addresses.is_empty())?;
-        let candidates = Candidates { is_answer: kind == FrameKind::Answer, addresses };
-        let datagram =
-            self.single_frame_packet(now, link, |out| put_candidates(&candidates, out))?;
-        self.sent(now, link, datagram, None, Ecn::NotCapable)
+        while let Some(peer) = self.peers.position(|peer| peer.rendezvous.frame.is_some()) {
+            let kind = self.peers[peer].rendezvous.frame.take()?;
+            let addresses = self.own_addresses(peer);
+            let Some(link) = self.relayed_link(peer).filter(|_| !addresses.is_empty()) else {
+                continue;
+            };
+            let candidates = Candidates { is_answer: kind == FrameKind::Answer, addresses };
+            let put = |out: &mut Vec<u8>| put_candidates(&candidates, out);
+            if let Some(datagram) = self.single_frame_packet(now, link, put) {
+                let _ = self.sent(now, link, datagram, None, Ecn::NotCapable);
+            }
+        }
+        None
     }
 
     /// Handles addresses at which a peer may be reached. Of a lying peer, they may be anybody's: the
@@ -200,6 +317,7 @@ impl Endpoint {
         if !has_room || !admits {
             return self.refused.add(RefusedPacket::Bound);
         }
+        rendezvous.is_answered = true;
         if frame.is_answer {
             rendezvous.begin = now;
         } else {
@@ -226,6 +344,7 @@ impl Endpoint {
             !self.is_heard(*peer) && links.any(|id| self.links[*id].via == Some(hop))
         };
         for peer in self.peers.ids().filter(reached).collect::<Vec<_>>() {
+            self.peers[peer].rendezvous.attempts = 0;
             self.seek_direct_path(now, peer);
         }
     }
@@ -236,7 +355,11 @@ impl Endpoint {
 fn is_usable(address: SocketAddr) -> bool {
     let is_host = match address.ip() {
         IpAddr::V4(v4) => {
-            !(v4.is_unspecified() || v4.is_loopback() || v4.is_multicast() || v4.is_broadcast())
+            !(v4.is_unspecified()
+                || v4.is_loopback()
+                || v4.is_multicast()
+                || v4.is_broadcast()
+                || v4.is_link_local())
         }
         IpAddr::V6(v6) => {
             !(v6.is_unspecified()
@@ -263,6 +386,7 @@ mod tests {
             ("0.0.0.0:18470", false),
             ("127.0.0.1:18470", false),
             ("224.0.0.1:18470", false),
+            ("169.254.169.254:80", false),
             ("255.255.255.255:18470", false),
             ("[::]:18470", false),
             ("[::1]:18470", false),
@@ -289,7 +413,7 @@ mod tests {
         let frame = |is_answer| Candidates { is_answer, addresses: addresses.clone() };
         endpoint.handle_candidates(start, peer, &frame(false));
         assert_eq!(endpoint.poll_event(), None, "no direct path is sought");
-        endpoint.set_direct_path(start, link, DirectPath::Always);
+        endpoint.set_direct_path(start, link, Some(DirectPath::Always));
         let mut count = 0;
         for round in 0..1000 {
             let now = start + Duration::from_millis(10) * round;

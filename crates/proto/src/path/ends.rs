@@ -15,7 +15,10 @@ pub(crate) struct Ends {
     own: Option<SocketAddr>,
     /// The same, as the peer sees it.
     observed: Option<SocketAddr>,
-    /// When the question may be sent again.
+    /// What the peer saw before, while it is asked again.
+    former: Option<SocketAddr>,
+    /// Whether the question was sent, and when it may be sent again.
+    is_asked: bool,
     ask_at: Instant,
     /// Whether the peer's packets come from another address than the one from which it sends.
     is_peer_translated: Option<bool>,
@@ -42,7 +45,7 @@ impl Ends {
     /// The question for the peer, if it is due.
     pub(crate) fn take_question(&mut self, now: Instant) -> Option<SocketAddr> {
         let own = self.own.filter(|_| self.asks() && self.ask_at <= now)?;
-        self.ask_at = now + ASK_INTERVAL;
+        (self.is_asked, self.ask_at) = (true, now + ASK_INTERVAL);
         Some(own)
     }
 
@@ -50,7 +53,9 @@ impl Ends {
     pub(crate) fn on_question(&mut self, from: SocketAddr, own: SocketAddr) {
         self.answer = Some(from);
         let is_known = !own.ip().is_unspecified() && own.port() != 0;
-        self.is_peer_translated = is_known.then_some(own != from);
+        // The interface of a link-local address has another number at each end.
+        let is_same = (own.ip(), own.port()) == (from.ip(), from.port());
+        self.is_peer_translated = is_known.then_some(!is_same);
     }
 
     /// The answer to the peer's last question, once.
@@ -58,28 +63,29 @@ impl Ends {
         self.answer.take()
     }
 
-    /// The peer sees this node at `observed`; returns whether that is news.
+    /// The peer sees this node at `observed`; returns whether it saw the node elsewhere before.
     pub(crate) fn on_answer(&mut self, observed: SocketAddr) -> bool {
-        let is_asked = self.asks();
-        if is_asked {
-            self.observed = Some(observed);
+        if !self.asks() || !self.is_asked {
+            return false;
         }
-        is_asked
+        self.observed = Some(observed);
+        self.former.replace(observed) != Some(observed)
     }
 
     /// The peer may see this node at another address now.
     pub(crate) fn ask_again(&mut self) {
-        (self.observed, self.ask_at) = (None, Instant::default());
+        (self.observed, self.is_asked) = (None, false);
     }
 
     /// The path is another.
     pub(crate) fn forget_path(&mut self) {
-        *self = Self { own: self.own, ..Self::default() };
+        *self = Self { own: self.own, ask_at: self.ask_at, ..Self::default() };
     }
 
     /// Whether an address translator of this node's side is on the path, once known.
     pub(crate) fn is_translated(&self) -> Option<bool> {
-        Some(self.own? != self.observed?)
+        let (own, observed) = (self.own?, self.observed?);
+        Some((own.ip(), own.port()) != (observed.ip(), observed.port()))
     }
 
     /// Whether one of the peer's side is on the path, once known.
@@ -113,10 +119,15 @@ mod tests {
         assert_eq!(ends.take_question(start), None, "not with each packet");
         assert_eq!(ends.take_question(start + ASK_INTERVAL), Some(own));
         assert!(ends.on_answer(outside) && !ends.on_answer(own), "one answer counts");
+        ends.ask_again();
+        assert!(!ends.on_answer(own), "the question was not sent yet");
+        assert_eq!(ends.take_question(start + 2 * ASK_INTERVAL), Some(own));
+        assert!(!ends.on_answer(outside), "no news");
         assert_eq!((ends.asks(), ends.is_translated()), (false, Some(true)));
         assert_eq!(ends.addresses(), [Some(outside), Some(own)]);
         ends.ask_again();
-        assert_eq!((ends.take_question(start), ends.addresses()), (Some(own), [None, None]));
+        let later = start + 3 * ASK_INTERVAL;
+        assert_eq!((ends.take_question(later), ends.addresses()), (Some(own), [None, None]));
         assert!(ends.on_answer(own));
         assert_eq!(ends.is_translated(), Some(false));
     }

@@ -12,6 +12,7 @@ use crate::path::mtu::PathMtu;
 use crate::path::redundancy::Redundancies;
 use crate::path::relay_window::RelayWindow;
 use crate::path::source::Source;
+use crate::path::trial::Trial;
 use crate::rate::{Controller, Report};
 use crate::recovery::sent::{Outcome, SentPackets};
 use crate::stats::LinkStats;
@@ -115,6 +116,8 @@ pub(crate) struct Link {
     /// Other addresses of the peer, before their validation.
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) ends: Ends,
+    /// That of a direct path which is not configured, beside a relay.
+    pub(crate) trial: Option<Trial>,
     /// The former or the configured address, tried in turn with `remote`.
     alternate_remote: Option<Place>,
     /// The address of the last beacon, until a packet confirms an address.
@@ -204,6 +207,7 @@ impl Link {
             source: Source::default(),
             candidates: Vec::new(),
             ends: Ends::default(),
+            trial: None,
             alternate_remote: None,
             beacon_remote: None,
             controller: None,
@@ -292,7 +296,8 @@ impl Link {
 
     /// Whether packets can be sent, at least of the classes that are not stalled.
     pub(crate) fn is_open(&self) -> bool {
-        self.up && !self.silent && self.remote.is_some() && !self.sent_packets.is_full()
+        let is_deferred = self.trial.is_some_and(|it| it.defers());
+        self.is_heard() && !is_deferred && self.remote.is_some() && !self.sent_packets.is_full()
     }
 
     /// Bytes that count against the radio's budget.
@@ -403,6 +408,9 @@ impl Link {
             }
         }
         self.loss = (self.loss - undone as f64 / LOSS_PACKETS as f64).max(0.0);
+        if let Some(trial) = &mut self.trial {
+            trial.on_outcome(acked, lost, self.loss);
+        }
         let fills_queue = self.controller.as_ref().is_some_and(|it| it.fills_queue());
         if !fills_queue {
             self.redundancies.on_outcome(acked, lost, loss_rows);

@@ -13,3 +13,4 @@ pub(crate) mod redundancy;
 pub(crate) mod relay_window;
 pub(crate) mod select;
 pub(crate) mod source;
+pub(crate) mod trial;

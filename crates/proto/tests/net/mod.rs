@@ -145,6 +145,8 @@ pub struct Net {
     planned: BinaryHeap<Planned>,
     order: u64,
     pub rng: Rng,
+    /// Loss from one node to another, in addition to that of the pipe.
+    pub losses: Vec<(usize, usize, f64)>,
 }
 
 pub fn address(node: usize) -> SocketAddr {
@@ -189,6 +191,7 @@ impl Net {
             planned: BinaryHeap::new(),
             order: 0,
             rng: Rng(seed),
+            losses: Vec::new(),
         }
     }
 
@@ -456,6 +459,11 @@ impl Net {
         let inside = self.nodes[node].address;
         let from = self.nodes[node].translator.as_mut().map_or(inside, |it| it.leave(to));
         let Some((target, ecn)) = arrives else { return };
+        let between = |it: &&(usize, usize, f64)| (it.0, it.1) == (node, target);
+        let loss = self.losses.iter().find(between).map_or(0.0, |it| it.2);
+        if loss > 0.0 && self.rng.chance(loss) {
+            return;
+        }
         let copies = 1 + usize::from(self.rng.chance(pipe.duplicate));
         for _ in 0..copies {
             let mut at = departs + pipe.delay;

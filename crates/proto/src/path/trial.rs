@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The trial of a direct path that was found. Nobody has chosen this path, and a relay carries messages
+//! without it: it replaces the relay only while it loses few packets.
+
+/// Packets of one round. Without messages they are PINGs, so that a round takes a second.
+const PACKETS: u64 = 10;
+/// Lost packets with which a round is passed.
+const MAX_LOST: u64 = 1;
+/// Smoothed loss below which the path may be used, and above which it is tried again. Where packets are
+/// lost beyond, the relay is better: losses of its hops are repaired hop by hop.
+const ADMITTED_LOSS: f64 = 0.1;
+const MAX_LOSS: f64 = 0.2;
+/// Rounds with frequent PINGs.
+const HURRIED_ROUNDS: u32 = 3;
+/// Acknowledged packets after which a path has proved itself. One that is interrupted earlier needs twice as
+/// many rounds the next time, at most [`MAX_NEEDED`].
+const PROVED: u64 = 600;
+const MAX_NEEDED: u32 = 64;
+
+/// The trial of one link.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trial {
+    /// Passed rounds in a row after which the trial ends, and those so far.
+    needed: u32,
+    passed: u32,
+    rounds: u32,
+    /// Packets of this round, or since the end of the trial.
+    acked: u64,
+    lost: u64,
+    /// Whether a relay carries the messages in the meantime.
+    pub(crate) has_relay: bool,
+}
+
+impl Trial {
+    pub(crate) fn new() -> Self {
+        Self { needed: 1, passed: 0, rounds: 0, acked: 0, lost: 0, has_relay: false }
+    }
+
+    fn is_over(&self) -> bool {
+        self.passed >= self.needed
+    }
+
+    /// Whether messages wait for the end of the trial.
+    pub(crate) fn defers(&self) -> bool {
+        !self.is_over() && self.has_relay
+    }
+
+    /// Whether PINGs are to be frequent.
+    pub(crate) fn is_hurried(&self) -> bool {
+        !self.is_over() && self.rounds < HURRIED_ROUNDS
+    }
+
+    /// The outcomes of packets are known; `loss` is smoothed over earlier ones.
+    pub(crate) fn on_outcome(&mut self, acked: u64, lost: u64, loss: f64) {
+        (self.acked, self.lost) = (self.acked + acked, self.lost + lost);
+        if self.is_over() {
+            if loss > MAX_LOSS {
+                self.restart();
+            }
+        } else if self.acked + self.lost >= PACKETS {
+            let is_passed = self.lost <= MAX_LOST && loss < ADMITTED_LOSS;
+            self.passed = if is_passed { self.passed + 1 } else { 0 };
+            (self.acked, self.lost) = (0, 0);
+            self.rounds = self.rounds.saturating_add(1);
+        }
+    }
+
+    /// The path was interrupted, or loses too much.
+    pub(crate) fn restart(&mut self) {
+        if self.is_over() {
+            let has_proved = self.acked >= PROVED;
+            self.needed = if has_proved { 1 } else { (self.needed * 2).min(MAX_NEEDED) };
+            self.rounds = 0;
+        }
+        (self.passed, self.acked, self.lost) = (0, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_loses_little_replaces_the_relay_until_it_loses_much() {
+        let mut trial = Trial { has_relay: true, ..Trial::new() };
+        trial.on_outcome(9, 0, 0.0);
+        assert!(trial.defers());
+        trial.on_outcome(0, 1, 0.02);
+        assert!(!trial.defers(), "one of ten is lost");
+        trial.on_outcome(700, 10, 0.19);
+        assert!(!trial.defers());
+        trial.on_outcome(50, 20, 0.21);
+        assert!(trial.defers() && trial.is_hurried());
+        for (acked, lost, loss) in [(8, 2, 0.05), (10, 0, 0.15), (8, 2, 0.05)] {
+            trial.on_outcome(acked, lost, loss);
+        }
+        assert!(trial.defers() && !trial.is_hurried(), "no round was passed");
+        trial.on_outcome(10, 0, 0.05);
+        assert!(!trial.defers());
+        trial.restart();
+        assert!(trial.defers());
+        trial.has_relay = false;
+        assert!(!trial.defers(), "there is no other path");
+    }
+
+    #[test]
+    fn a_path_that_does_not_last_is_tried_for_longer() {
+        let mut trial = Trial { has_relay: true, ..Trial::new() };
+        for needed in [1, 2, 4, 8, 16, 32, 64, 64] {
+            let rounds = (1..).find(|_| {
+                trial.on_outcome(10, 0, 0.0);
+                !trial.defers()
+            });
+            assert_eq!(rounds, Some(needed));
+            trial.restart();
+        }
+        (0..64).for_each(|_| trial.on_outcome(10, 0, 0.0));
+        trial.on_outcome(PROVED, 0, 0.0);
+        trial.restart();
+        trial.on_outcome(10, 0, 0.0);
+        assert!(!trial.defers());
+    }
+}
