@@ -523,6 +523,12 @@ const LINKS: &[Metric<LinkReport>] = &[
         Level(|l| u64::from(l.stalled)),
     ),
     Metric(
+        "tautline_link_standby",
+        "1 if another link of the peer carries the messages: a direct path instead of a relay, or a relay \
+         during the trial of a direct path",
+        Level(|l| u64::from(l.state == "standby")),
+    ),
+    Metric(
         "tautline_link_silent",
         "1 if the peer acknowledges nothing",
         Level(|l| u64::from(l.silent)),

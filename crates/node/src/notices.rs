@@ -6,7 +6,7 @@
 
 use crate::quota::{Allowance, Cause, MAX_BUDGETS, Quota};
 use std::collections::{BTreeMap, VecDeque};
-use tautline_proto::{Duration, Instant, Notice, PublicKey, Verdict};
+use tautline_proto::{Duration, Instant, NoPath, Notice, Place, PublicKey, Verdict};
 
 /// Time after which a repeated notice is logged again.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -138,7 +138,7 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
         | Notice::UnknownEnd { name }
         | Notice::RelayLoop { name }
         | Notice::BlackHole { name, .. }
-        | Notice::NoDirectPath { name }
+        | Notice::NoDirectPath { name, .. }
         | Notice::TooLarge { peer: name, .. } => Cause::Peer(name.clone()),
     }
 }
@@ -146,12 +146,14 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
 pub(crate) fn text(notice: &Notice, here: &str) -> String {
     match notice {
         Notice::UnknownKey { name, key, from, known_name: true } => {
-            format!("the node '{name}' at {from}{}", other_key_of(name, key))
+            format!("the node '{name}' at {}{}", host(*from), other_key_of(name, key))
         }
         Notice::UnknownKey { name, key, from, known_name: false } => {
+            let from = host(*from);
             format!("a node '{name}' initiates handshakes from {from}{}", no_peers(key, here))
         }
         Notice::OtherKey { name, from } => {
+            let from = host(*from);
             let (expected, there) = match name {
                 Some(name) => (format!(", the address of '{name}',"), format!("'{name}'")),
                 None => (String::new(), format!("the node at {from}")),
@@ -191,8 +193,9 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
             format!("'{name}' at {from} refuses the handshake of '{here}': {reason}")
         }
         Notice::NotRelayed { name } => format!(
-            "'{name}' sends packets for other nodes, which '{here}' forwards only for peers with \
-             'relay: true' (peers.{name}.relay)"
+            "'{name}' sends packets of or for other nodes: if '{name}' is the relay to a peer of '{here}', \
+             name it under via of that peer; if '{here}' is to forward its packets, set \
+             peers.{name}.relay to true"
         ),
         Notice::RelayLoop { name } => format!(
             "packets for other nodes return through '{name}' repeatedly: the relays in the files \
@@ -204,7 +207,7 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
              '{here}' sends packets of at most {passes} bytes there and tries larger ones every ten \
              minutes"
         ),
-        Notice::NoDirectPath { name } => no_direct_path(name),
+        Notice::NoDirectPath { name, cause } => no_direct_path(name, *cause),
         Notice::TooLarge { peer, topic, found, allowed } => format!(
             "{topic}: a message of {found} bytes from '{peer}' is larger than the {allowed} \
              bytes that '{here}' allows (limits.max_message)"
@@ -212,14 +215,41 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
     }
 }
 
-/// Returns the notice that only relays lead to a peer, which a direct path makes untrue.
-pub(crate) fn no_direct_path(name: &str) -> String {
-    format!(
-        "no direct path to '{name}' was found, so that its packets continue through the relay: the \
-         address translators (NAT) of both ends give each destination another port, or a firewall \
-         drops the packets; forward UDP port 18470 at one end and name its address, or set \
-         peers.{name}.direct to false to stop the search"
-    )
+/// Returns an address without its port: a node that hears nothing tries several, and they would each be a
+/// notice.
+fn host(from: Place) -> String {
+    match from {
+        Place::Udp(address) => address.ip().to_string(),
+        Place::Relay { .. } => from.to_string(),
+    }
+}
+
+/// Returns the notice that only relays lead to a peer.
+fn no_direct_path(name: &str, cause: NoPath) -> String {
+    let stop = format!("set peers.{name}.direct to false to stop the search");
+    match cause {
+        NoPath::Closed => format!(
+            "no direct path to '{name}' was found, and its packets continue through the relay: a \
+             firewall drops packets, or an address translator (NAT) gives each destination another \
+             port; forward UDP port 18470 at one end and name its address at the other, or {stop}"
+        ),
+        NoPath::SameAddress => format!(
+            "no direct path to '{name}' was found, and its packets continue through the relay: both ends \
+             are behind the same outside address, and the network there passes no packets between \
+             them (client isolation, or a provider's NAT); allow this there, or {stop}"
+        ),
+        NoPath::Ended => format!(
+            "the direct path to '{name}' ended, and its packets continue through the relay: a firewall \
+             or a router between the two drops them since then; it is sought again, or {stop}"
+        ),
+    }
+}
+
+/// Removes the notices about the direct path to a peer, which was found or is no longer sought.
+pub(crate) fn drop_direct_path(notices: &mut Notices, peer: &str) {
+    for cause in [NoPath::Closed, NoPath::SameAddress, NoPath::Ended] {
+        notices.remove(&Cause::Peer(peer.into()), &no_direct_path(peer, cause));
+    }
 }
 
 fn other_key_of(name: &str, key: &PublicKey) -> String {

@@ -96,6 +96,10 @@ pub struct LinkRates {
     pub radio: String,
     /// Remote address.
     pub remote: String,
+    /// What lies between the two ends, as in [`LinkReport`].
+    pub path: String,
+    /// State in a word, as in [`LinkReport`].
+    pub state: String,
     /// Whether packets arrive.
     pub up: bool,
     /// Whether packets are stuck in the driver, so that other links carry the messages.
@@ -268,6 +272,8 @@ impl Interval {
             name: now.name.clone(),
             radio: now.radio.clone(),
             remote: now.remote.clone(),
+            path: now.path.clone(),
+            state: now.state.clone(),
             up: now.up,
             stalled: now.stalled,
             silent: now.silent,

@@ -58,6 +58,17 @@ fn is_unfound(endpoint: &Endpoint, id: LinkId) -> bool {
     view.remote.is_none() && endpoint.links().any(is_relayed)
 }
 
+/// Returns the state of a link, in a word.
+fn state(view: &LinkView<'_>) -> &'static str {
+    match () {
+        () if view.stalled => "stalled",
+        () if !view.up => "down",
+        () if view.silent => "silent",
+        () if view.standby => "standby",
+        () => "up",
+    }
+}
+
 /// Returns what lies between the ends of a link, in words.
 fn path(view: &LinkView<'_>) -> &'static str {
     if matches!(view.remote, Some(Place::Relay { .. })) {
@@ -219,6 +230,7 @@ impl Reporter {
                 None => String::new(),
             },
             path: path(&view).into(),
+            state: state(&view).into(),
             up: view.up,
             available_bps: view.available_bps.filter(|_| view.up),
             paced_by: view.signal.into(),

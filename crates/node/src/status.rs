@@ -61,15 +61,6 @@ pub fn up_or_down(is_up: bool) -> &'static str {
     if is_up { "up" } else { "down" }
 }
 
-/// Returns the word for the state of a link.
-pub fn link_state(is_up: bool, is_stalled: bool, is_silent: bool) -> &'static str {
-    match (is_up, is_stalled) {
-        (_, true) => "stalled",
-        (true, _) if is_silent => "silent",
-        _ => up_or_down(is_up),
-    }
-}
-
 /// The middleware on this robot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GatewayReport {
@@ -340,6 +331,10 @@ pub struct LinkReport {
     /// or `relay`; empty while unknown.
     #[serde(default)]
     pub path: String,
+    /// State in a word: `up`, `down`, `silent`, `stalled`, or `standby` (it carries no messages because
+    /// another link is better: a relay while a direct path works, or a direct path on trial).
+    #[serde(default)]
+    pub state: String,
     /// Whether packets arrive.
     pub up: bool,
     /// Rate that the link can send now, in bits per second of IP packets, shared with the other

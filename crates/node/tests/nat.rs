@@ -60,10 +60,10 @@ fn start_relay(world: &World) -> Daemon {
     world.place.start_as("relay", "relay", &lines, Some(&world.relay))
 }
 
-/// The direct link to a peer, if it is heard.
+/// The direct link to a peer, if it carries messages.
 fn direct_link(node: &Running, peer: &str) -> Option<LinkReport> {
     let is_direct = |it: &LinkReport| it.peer == peer && it.remote.parse::<SocketAddr>().is_ok();
-    node.status().links.into_iter().find(|it| is_direct(it) && it.up && !it.silent)
+    node.status().links.into_iter().find(|it| is_direct(it) && it.state == "up")
 }
 
 impl<'a> Team<'a> {
@@ -177,10 +177,8 @@ impl<'a> Team<'a> {
     /// The links of both ends, for messages.
     fn links(&self) -> String {
         let line = |name: &str, it: LinkReport| {
-            let LinkReport { peer, remote, up, silent, sent_packets, .. } = it;
-            format!(
-                "    {name} to {peer} by '{remote}': {up}, silent {silent}, {sent_packets} sent\n"
-            )
+            let LinkReport { peer, remote, state, path, sent_packets, .. } = it;
+            format!("    {name} to {peer} by '{remote}', {path}: {state}, {sent_packets} sent\n")
         };
         let ends = [("robot", &self.robot), ("base", &self.base)];
         let links = ends.map(|(name, node)| (name, node.status().links));
@@ -241,8 +239,14 @@ fn a_direct_path_outlives_the_relay_and_a_broken_one_is_replaced() {
         assert!(gap < LONGEST_GAP && team.is_direct(), "{gap:?}\n{}", team.links());
 
         team.relay = Some(start_relay(&world));
-        let by_relay = |it: &LinkReport| it.peer == "base" && it.remote.contains("relay") && it.up;
-        team.scan_until("the relay is back", |it| it.robot.status().links.iter().any(by_relay));
+        team.scan_until("the relay is back, and tells what it sees", |it| {
+            let links = it.robot.status().links;
+            let has = |peer, path, state| {
+                let mut links = links.iter();
+                links.any(|it| (&*it.peer, &*it.path, &*it.state) == (peer, path, state))
+            };
+            has("base", "relay", "standby") && has("relay", "NAT here", "up")
+        });
         let gap = team.watch(|| world.cut(true));
         println!("  the direct path breaks: longest gap {gap:.1?}\n{}", team.links());
         assert!(gap < LONGEST_GAP && !team.is_direct(), "{gap:?}\n{}", team.links());

@@ -74,7 +74,7 @@ pub use delivery::inbox::Received;
 pub use delivery::outbox::Message;
 pub use ecn::{Ecn, EcnCounts, EcnUse};
 pub use endpoint::arrival::Arrival;
-pub use endpoint::events::{Event, Notice};
+pub use endpoint::events::{Event, NoPath, Notice};
 pub use endpoint::relay::Rights;
 pub use endpoint::removal::RemovedPeer;
 pub use endpoint::rendezvous::DirectPath;

@@ -7,7 +7,8 @@ use net::translator::{Filtering, Translator};
 use net::*;
 use std::net::SocketAddr;
 use tautline_proto::{
-    ChannelId, DirectPath, Duration, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, Rights,
+    ChannelId, DirectPath, Duration, Event, LinkConfig, LinkId, NoPath, Notice, PeerId, RadioId,
+    Rights,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -83,7 +84,8 @@ fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
                 let is_found = runs_until_direct(&mut net, 20 * SECOND);
                 println!("{robot:?} {base:?}: {is_found} after {:?}", net.now.since(begun));
                 assert_eq!(is_found, is_possible, "{robot:?} {base:?}");
-                let notice = Notice::NoDirectPath { name: "base".into() };
+                let cause = NoPath::Closed;
+                let notice = Notice::NoDirectPath { name: "base".into(), cause };
                 let is_noticed = net.nodes[0].events.contains(&Event::Notice(notice));
                 assert_eq!(is_noticed, !is_possible, "{robot:?} {base:?}");
                 assert!(net.nodes[0].endpoint.peer(PEER).up, "the relay carries on");

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
-    TopicReport, UncheckedReport, WaitingReport, WatchdogReport, link_state, up_or_down,
+    TopicReport, UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -299,7 +299,7 @@ fn link(link: &LinkReport) -> [String; 15] {
         link.radio.clone(),
         address(&link.remote),
         if link.path.is_empty() { UNKNOWN.into() } else { link.path.clone() },
-        link_state(link.up, link.stalled, link.silent).into(),
+        link.state.clone(),
         milliseconds(link.rtt_ms),
         percent(loss),
         mtu(link),

@@ -6,7 +6,7 @@ use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
 use crate::config::Config;
 use crate::rates::{self, EarlierLinks, LinkRates};
-use crate::status::{LinkReport, link_state};
+use crate::status::LinkReport;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl LinkTopic {
                 (false, _) => Level::Error,
             },
             name: format!("tautline {}: link {number} to {}", self.node, link.peer),
-            message: link_state(link.up, link.stalled, link.silent).into(),
+            message: link.state.clone(),
             hardware_id: self.node.clone(),
             values: values(link),
         }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_link_that_is_stalled_is_a_warning() {
         let mut links = links();
-        links[0].stalled = true;
+        (links[0].stalled, links[0].state) = (true, "stalled".into());
         let base = topic("").unwrap().statuses(Duration::from_secs(9), &links).remove(0);
         assert_eq!((base.level, &*base.message), (Level::Warn, "stalled"));
         assert_eq!((told(&base, "up"), told(&base, "stalled")), (Some("true"), Some("true")));

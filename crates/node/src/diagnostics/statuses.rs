@@ -3,7 +3,7 @@
 
 use super::array::{DiagnosticStatus, Level};
 use crate::rates::{self, LinkRates, RadioRates, Rates, TopicRates};
-use crate::status::{Direction, PeerReport, Status, TopicReport, link_state, up_or_down};
+use crate::status::{Direction, PeerReport, Status, TopicReport, up_or_down};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -143,7 +143,7 @@ fn link_values(link: &LinkRates, number: usize) -> Vec<(String, String)> {
     let (name, remote) = (known(&link.name), known(&link.remote));
     let mut values = vec![
         value(key("name"), name),
-        value(key("is"), link_state(link.up, link.stalled, link.silent)),
+        value(key("is"), link.state.clone()),
         value(key("leads"), format!("by {} to {remote}", link.radio)),
         value(key("round trip (ms)"), tenths(link.rtt_ms)),
         value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),

@@ -103,11 +103,11 @@ fn a_peer_warns_while_it_or_a_link_of_it_is_down() {
     let robot2 = told(None, &now, "peer robot2");
     assert_eq!((robot2.level, &*robot2.message), (Level::Warn, "down"));
     assert_eq!(value(&robot2, "link 1 is"), "down");
-    now.links[0].stalled = true;
+    (now.links[0].stalled, now.links[0].state) = (true, "stalled".into());
     let base = told(None, &now, "peer base");
     assert_eq!((base.level, &*base.message), (Level::Warn, "up, but 1 of 1 links are stalled"));
     assert_eq!((value(&base, "link 1 name"), value(&base, "link 1 is")), ("wlan0", "stalled"));
-    now.links[0].up = false;
+    (now.links[0].up, now.links[0].state) = (false, "down".into());
     let base = told(None, &now, "peer base");
     assert_eq!((base.level, &*base.message), (Level::Warn, "up, but 1 of 1 links are down"));
     now.peers[0].state = "connecting".into();

@@ -4,11 +4,12 @@
 use super::links::{HEADER_V4, Link};
 use super::{DATAGRAM_UNKNOWN, Driver};
 use crate::config::{self, PeerConfig};
+use crate::notices;
 use crate::paths::Watched;
 use crate::quota::Cause;
 use std::collections::BTreeSet;
 use tautline_proto::{
-    LinkConfig, LinkId, MAX_LINKS_PER_PEER, PeerId, PublicKey, Rights, SetupError, Transmit,
+    LinkConfig, LinkId, MAX_LINKS_PER_PEER, Notice, PeerId, PublicKey, Rights, SetupError, Transmit,
 };
 
 /// The entry of the file that a link represents.
@@ -94,9 +95,20 @@ impl Driver {
         }
         self.name_relayed_radios();
         self.follow_direct_paths(peers);
+        self.drop_notices_of_relays(peers);
         self.check_budgets(self.now());
         self.follow_paths();
         Ok(())
+    }
+
+    /// Removes notices that a peer must not send packets of other nodes, where the file allows it.
+    fn drop_notices_of_relays(&mut self, peers: &[PeerConfig]) {
+        let is_relay = |name: &String| peers.iter().any(|it| it.via.contains(name));
+        for PeerConfig { name, .. } in peers.iter().filter(|it| it.relay || is_relay(&it.name)) {
+            let notice = Notice::NotRelayed { name: name.clone() };
+            let text = notices::text(&notice, self.topics.endpoint.name());
+            self.topics.notices.remove(&Cause::Peer(name.clone()), &text);
+        }
     }
 
     fn name_relayed_radios(&mut self) {

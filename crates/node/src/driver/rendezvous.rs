@@ -5,7 +5,6 @@ use super::Driver;
 use super::links::Link;
 use super::peers::FileEntry;
 use crate::config::PeerConfig;
-use crate::quota::Cause;
 use crate::{notices, paths};
 use std::net::SocketAddr;
 use tautline_proto::{LinkId, PeerId};
@@ -20,8 +19,7 @@ impl Driver {
                 self.topics.endpoint.set_direct_path(now, link, peer.direct_path());
             }
             if peer.direct_path().is_none() {
-                let cause = Cause::Peer(peer.name.clone());
-                self.topics.notices.remove(&cause, &notices::no_direct_path(&peer.name));
+                notices::drop_direct_path(&mut self.topics.notices, &peer.name);
             }
         }
     }

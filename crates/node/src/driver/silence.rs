@@ -7,7 +7,7 @@ use super::peers::FileEntry;
 use crate::quota::Cause;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use tautline_proto::{Duration, Event, Instant, Notice, Place};
+use tautline_proto::{Duration, Endpoint, Event, Instant, Notice, PeerId, Place};
 
 /// Time without a packet from a peer after which a notice is added.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +35,12 @@ struct Silent {
     heard: bool,
     /// The notice that was added.
     notice: Option<String>,
+}
+
+/// Whether packets of a peer arrive without a relay.
+fn has_direct_link(endpoint: &Endpoint, peer: PeerId) -> bool {
+    let mut links = endpoint.links().map(|id| endpoint.link(id));
+    links.any(|it| it.peer == peer && it.up && matches!(it.remote, Some(Place::Udp(_))))
 }
 
 /// A peer's notice.
@@ -123,9 +129,10 @@ fn text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
     };
     format!(
         "no packet from '{name}' at {shown} in {seconds} s: check this address (peers.{name}), that \
-         tautline runs there, and that every firewall accepts {ports}; an address behind a router \
-         with NAT is reached through a relay (via) or a forwarded port; tautline status there may \
-         show another cause"
+         tautline runs there, and that every firewall accepts {ports}; no packet \
+         reaches an address behind a router with NAT, unless the router forwards the port: let \
+         '{name}' name an address of this node instead, or use a relay (via); tautline status there \
+         may show another cause"
     )
 }
 
@@ -135,8 +142,12 @@ impl Driver {
         let endpoint = &self.topics.endpoint;
         let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
         for link in &self.links {
-            let peer = endpoint.peer(endpoint.link(link.id).peer);
-            if peer.up || peer.met {
+            let view = endpoint.link(link.id);
+            let peer = endpoint.peer(view.peer);
+            // An address at which nothing was ever heard is also wrong while a relay leads to the peer.
+            let is_silent =
+                view.stats.received_packets == 0 && !has_direct_link(endpoint, view.peer);
+            if (peer.up || peer.met) && !(peer.up && is_silent) {
                 continue;
             }
             let name = peer.name.to_owned();
@@ -145,7 +156,7 @@ impl Driver {
                     let address = (path.remote, config.host.clone());
                     awaited.entry(name).or_default().addresses.push(address);
                 }
-                (Some(FileEntry::Via(relay)), _) if endpoint.peer(*relay).up => {
+                (Some(FileEntry::Via(relay)), _) if endpoint.peer(*relay).up && !peer.met => {
                     let relay = endpoint.peer(*relay).name.to_owned();
                     awaited.entry(name).or_default().relays.push(relay);
                 }
@@ -190,8 +201,9 @@ mod tests {
         }
         let text = "no packet from 'robot1' at 10.0.0.5:18470 in 10 s: check this address \
                     (peers.robot1), that tautline runs there, and that every firewall accepts UDP \
-                    port 18470; an address behind a router with NAT is reached through a relay (via) \
-                    or a forwarded port; tautline status there may show another cause";
+                    port 18470; no packet reaches an address behind a router with NAT, unless the \
+                    router forwards the port: let 'robot1' name an address of this node instead, or \
+                    use a relay (via); tautline status there may show another cause";
         assert_eq!(added, [("robot1".to_owned(), text.to_owned())]);
         let (untrue, new) = silence.check(at(60), BTreeMap::new(), 18470);
         assert_eq!((untrue, new), (added, vec![]));

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use tautline_gateway::types::translate::Translator;
 use tautline_gateway::{Classes, Command, Qos, Topic};
 use tautline_proto::{
-    ChannelId, Duration, Event, Instant, LinkId, Notice, OfferedTopic, PeerId, Place, Role,
+    ChannelId, Duration, Event, Instant, LinkId, LinkView, Notice, OfferedTopic, PeerId, Role,
 };
 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
@@ -174,8 +174,9 @@ impl Topics {
                 self.update_liveliness_of(peer);
             }
             Event::PeerLeft { peer } => self.new_session(now, peer),
-            Event::LinkUp { link } => self.drop_notice_of_no_direct_path(link),
-            Event::LinkDown { .. } | Event::LinkRate { .. } | Event::Candidates { .. } => {}
+            Event::LinkUp { link } => self.direct_path_changed(now, link, true),
+            Event::LinkDown { link } => self.direct_path_changed(now, link, false),
+            Event::LinkRate { .. } | Event::Candidates { .. } => {}
             Event::LinkMoved { link, to } => {
                 self.record_move(now, self.endpoint.link(link).peer, to);
             }
@@ -183,11 +184,22 @@ impl Topics {
         }
     }
 
-    fn drop_notice_of_no_direct_path(&mut self, link: LinkId) {
-        let view = self.endpoint.link(link);
-        if matches!(view.remote, Some(Place::Udp(_))) {
-            let text = notices::no_direct_path(self.endpoint.peer(view.peer).name);
-            self.notices.remove(&self.cause(view.peer), &text);
+    /// Logs the begin and the end of a direct path beside a relay.
+    fn direct_path_changed(&mut self, now: Instant, link: LinkId, is_up: bool) {
+        let LinkView { peer, remote, .. } = self.endpoint.link(link);
+        let Some(remote) = remote.filter(|_| self.endpoint.is_direct_path(link)) else { return };
+        let cause = self.cause(peer);
+        let is_logged = self.notices.may_log(now, &cause);
+        let peer = self.peer_name(peer).to_owned();
+        if is_up {
+            notices::drop_direct_path(&mut self.notices, &peer);
+        }
+        match is_up {
+            _ if !is_logged => {}
+            true => tracing::info!(peer, %remote, "direct path found"),
+            false => {
+                tracing::info!(peer, %remote, "direct path ended; the relay carries its packets")
+            }
         }
     }
 

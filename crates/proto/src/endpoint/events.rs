@@ -187,6 +187,17 @@ impl Events {
     }
 }
 
+/// Why there is no direct path, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NoPath {
+    /// Packets of neither end arrive at the other.
+    Closed,
+    /// A relay sees both ends at the same address: the router there passes nothing from one to the other.
+    SameAddress,
+    /// There was a path, which ended.
+    Ended,
+}
+
 /// A notice for the operator: the configuration of the nodes is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Notice {
@@ -259,10 +270,12 @@ pub enum Notice {
         /// The name of the neighbour that sent them.
         name: String,
     },
-    /// No direct path to a peer behind a relay was found.
+    /// No direct path to a peer behind a relay was found, although the peer seeks one as well.
     NoDirectPath {
         /// Its name.
         name: String,
+        /// What is known about the cause.
+        cause: NoPath,
     },
     /// Large packets on a link do not arrive, and smaller ones do.
     BlackHole {

@@ -602,6 +602,7 @@ impl Endpoint {
             up: link.up,
             silent: link.silent,
             stalled: link.stalled,
+            standby: self.is_on_standby(id),
             metered: link.config.metered,
             spent: link.is_spent(),
             mtu: self.datagram_bytes(id) + link.config.header_bytes,

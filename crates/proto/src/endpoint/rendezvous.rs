@@ -9,7 +9,7 @@
 
 use crate::bucket::Bucket;
 use crate::ecn::Ecn;
-use crate::endpoint::events::{Event, Notice};
+use crate::endpoint::events::{Event, NoPath, Notice};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::limits;
@@ -66,8 +66,11 @@ pub(crate) struct Rendezvous {
     frame: Option<FrameKind>,
     /// Until when an answer counts.
     awaited_until: Option<Instant>,
-    /// Whether the peer has named addresses.
+    /// Whether the peer has named addresses, and one of them has the IP address at which this node is seen.
     is_answered: bool,
+    is_same_address: bool,
+    /// Whether there was a direct path in this search.
+    had_path: bool,
     /// When the challenges to the peer's addresses begin.
     begin: Instant,
     /// Limit of CANDIDATES frames from the peer.
@@ -89,6 +92,8 @@ impl Rendezvous {
             frame: None,
             awaited_until: None,
             is_answered: false,
+            is_same_address: false,
+            had_path: false,
             begin: Instant::default(),
             received: Bucket::new(limits::CANDIDATES),
         }
@@ -147,7 +152,7 @@ impl Endpoint {
 /// The link that a direct path belongs to.
 impl Endpoint {
     /// Whether a direct path that is found belongs to this link.
-    pub(crate) fn is_direct_path(&self, id: LinkId) -> bool {
+    pub fn is_direct_path(&self, id: LinkId) -> bool {
         let path = self.peers[self.links[id].peer].rendezvous.link;
         path.is_some_and(|(link, _)| link == id)
     }
@@ -163,6 +168,14 @@ impl Endpoint {
     pub fn shuns(&self, id: LinkId, radio: RadioId) -> bool {
         let mut links = self.links.iter().filter(|it| it.radio == radio && !it.removed);
         self.is_direct_path(id) && links.any(|it| it.config.metered && it.config.remote.is_some())
+    }
+
+    /// Whether a link carries no messages because another link of the peer is better.
+    pub(crate) fn is_on_standby(&self, id: LinkId) -> bool {
+        let link = &self.links[id];
+        let is_replaced =
+            link.via.is_some() && self.direct_links(link.peer).any(Link::carries_data);
+        link.is_heard() && (is_replaced || link.trial.is_some_and(|it| it.defers()))
     }
 
     /// Gives up a direct path, until another is found.
@@ -187,7 +200,8 @@ impl Endpoint {
     pub(crate) fn on_link_up(&mut self, now: Instant, id: LinkId) {
         let peer = self.links[id].peer;
         if self.is_direct_path(id) {
-            self.peers[peer].rendezvous.up_since = Some(now);
+            let rendezvous = &mut self.peers[peer].rendezvous;
+            (rendezvous.up_since, rendezvous.had_path) = (Some(now), true);
         } else if self.links[id].via.is_some() {
             self.seek_direct_path(now, peer);
         }
@@ -197,8 +211,11 @@ impl Endpoint {
     /// A link went down or fell silent.
     pub(crate) fn on_link_lost(&mut self, now: Instant, id: LinkId) {
         let peer = self.links[id].peer;
-        if let Some(trial) = &mut self.links[id].trial {
+        let link = &mut self.links[id];
+        if let Some(trial) = &mut link.trial {
             trial.restart();
+            // Losses of the interruption are none of the path that is found next.
+            link.loss = 0.0;
         }
         self.follow_relays(peer);
         if !self.is_direct_path(id) || self.links[id].up {
@@ -254,8 +271,13 @@ impl Endpoint {
         let is_noticed = rendezvous.attempts == NOTICED_ATTEMPTS && rendezvous.is_answered;
         let next = now + rendezvous.wait();
         self.timers.set(Timer::Rendezvous(peer), Some(next));
+        let cause = match (rendezvous.had_path, rendezvous.is_same_address) {
+            (true, _) => NoPath::Ended,
+            (false, true) => NoPath::SameAddress,
+            (false, false) => NoPath::Closed,
+        };
         if is_noticed {
-            self.notice(Notice::NoDirectPath { name: self.peers[peer].name.clone() });
+            self.notice(Notice::NoDirectPath { name: self.peers[peer].name.clone(), cause });
         }
     }
 
@@ -309,6 +331,7 @@ impl Endpoint {
             self.links[id].sent_packets.rtt().smoothed().unwrap_or_default() / 2
         });
         let has_room = self.events.has_room(Some(peer));
+        let own: Vec<IpAddr> = self.own_addresses(peer).iter().map(SocketAddr::ip).collect();
         let rendezvous = &mut self.peers[peer].rendezvous;
         let admits = match frame.is_answer {
             true => rendezvous.awaited_until.take().is_some_and(|until| now <= until),
@@ -318,6 +341,9 @@ impl Endpoint {
             return self.refused.add(RefusedPacket::Bound);
         }
         rendezvous.is_answered = true;
+        // Private addresses may be equal in two homes: the first one is that which a relay sees.
+        rendezvous.is_same_address =
+            own.first().zip(frame.addresses.first()).is_some_and(|(own, it)| *own == it.ip());
         if frame.is_answer {
             rendezvous.begin = now;
         } else {

@@ -50,6 +50,9 @@ pub struct LinkView<'a> {
     pub silent: bool,
     /// Whether the driver has sent no packet of it for too long.
     pub stalled: bool,
+    /// Whether it carries no messages because another link of the peer is better: a relay while a direct
+    /// path works, or a direct path on trial.
+    pub standby: bool,
     /// Whether it costs money, by the configuration.
     pub metered: bool,
     /// Whether its [allowance](crate::Endpoint::set_allowance) is used up.

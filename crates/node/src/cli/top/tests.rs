@@ -51,7 +51,7 @@ fn names_are_whole_where_there_is_room() {
 #[test]
 fn a_wide_terminal_shows_the_links_of_topics_and_their_state() {
     let mut now = status(102.0);
-    now.links[0].stalled = true;
+    (now.links[0].stalled, now.links[0].state) = (true, "stalled".into());
     let bytes = &mut now.topics[1].links.as_mut().unwrap().bytes;
     *bytes.get_mut("lte").unwrap() += 1000;
     let of = |width| lines(&drawn(&now, &Choices::default(), width, 40)).join("\n");

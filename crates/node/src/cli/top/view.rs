@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
-use tautline_node::status::{PeerReport, Status, link_state, up_or_down};
+use tautline_node::status::{PeerReport, Status, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
 const MAX_NOTICES: usize = 3;
@@ -251,12 +251,12 @@ impl Screen<'_> {
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
-        let is_held = self.rates.links.iter().any(|link| link.stalled || link.silent);
+        let has_long_state = self.rates.links.iter().any(|link| link.state.len() > 4);
         let mut columns = vec![
             Column::flexible("LINK", 2),
             Column::left("RADIO", 8),
             Column::flexible("REMOTE", 3).keeping_end(),
-            Column::left("", if is_held { 7 } else { 4 }),
+            Column::left("", if has_long_state { 7 } else { 4 }),
             Column::right("RTT ms", 6),
             Column::right("LOSS", 6),
             Column::right("CAN SEND", 8),
@@ -271,6 +271,7 @@ impl Screen<'_> {
             columns.extend([
                 Column::right("REPAIRS", 7),
                 Column::left("PACED BY", 13),
+                Column::left("PATH", 9),
                 Column::left("NAME", 8),
             ]);
         }
@@ -293,13 +294,17 @@ impl Screen<'_> {
         ];
         let mut after = Vec::new();
         if self.is_wide() {
-            after.extend([percent(link.repairs), link.paced_by.clone(), link.name.clone()]);
+            after.extend([
+                percent(link.repairs),
+                link.paced_by.clone(),
+                link.path.clone(),
+                link.name.clone(),
+            ]);
         }
         let is_spent = link.budget.as_ref().is_some_and(|it| it.spent);
         let budget = Span::styled(self.budget(link), self.alarm(is_spent));
-        let state = link_state(link.up, link.stalled, link.silent);
         let is_wrong = !link.up || link.stalled || link.silent;
-        let state = Span::styled(state, self.alarm(is_wrong));
+        let state = Span::styled(link.state.clone(), self.alarm(is_wrong));
         name.into_iter()
             .map(Span::raw)
             .chain([state])
