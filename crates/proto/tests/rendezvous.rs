@@ -320,3 +320,17 @@ fn no_direct_path_leaves_by_a_radio_that_costs_money() {
     assert!(!runs_until_direct(&mut net, 20 * SECOND));
     assert!(!is_direct(&net, 0) && !is_direct(&net, 2));
 }
+#[test]
+fn a_direct_path_that_returns_soon_carries_messages_soon() {
+    let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::of(6_000_000));
+    assert!(runs_until_direct(&mut net, 5 * SECOND));
+    net.run(10 * SECOND);
+    net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
+    net.run(6 * SECOND);
+    net.losses.clear();
+    let carries = |net: &Net| {
+        let link = net.nodes[0].endpoint.link(LinkId(1));
+        link.up && !link.silent && !link.standby
+    };
+    assert!(net.run_until_done(10 * MS, 6 * SECOND, carries));
+}

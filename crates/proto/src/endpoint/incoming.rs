@@ -601,7 +601,7 @@ impl Endpoint {
             self.rouse_metered_links(now, peer);
             self.on_link_lost(now, id);
         } else if was_silent && !silent {
-            self.follow_relays(peer);
+            self.on_link_heard(id);
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);

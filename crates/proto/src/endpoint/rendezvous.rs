@@ -196,6 +196,17 @@ impl Endpoint {
         self.is_direct_path(id) && is_lost && self.relayed_link(link.peer).is_some()
     }
 
+    /// A link is no longer silent.
+    pub(crate) fn on_link_heard(&mut self, id: LinkId) {
+        let link = &mut self.links[id];
+        if link.trial.is_some() {
+            // Losses of the interruption are none of the path that works now.
+            link.loss = 0.0;
+        }
+        let peer = link.peer;
+        self.follow_relays(peer);
+    }
+
     /// A link came up.
     pub(crate) fn on_link_up(&mut self, now: Instant, id: LinkId) {
         let peer = self.links[id].peer;
@@ -205,17 +216,14 @@ impl Endpoint {
         } else if self.links[id].via.is_some() {
             self.seek_direct_path(now, peer);
         }
-        self.follow_relays(peer);
+        self.on_link_heard(id);
     }
 
     /// A link went down or fell silent.
     pub(crate) fn on_link_lost(&mut self, now: Instant, id: LinkId) {
         let peer = self.links[id].peer;
-        let link = &mut self.links[id];
-        if let Some(trial) = &mut link.trial {
+        if let Some(trial) = &mut self.links[id].trial {
             trial.restart();
-            // Losses of the interruption are none of the path that is found next.
-            link.loss = 0.0;
         }
         self.follow_relays(peer);
         if !self.is_direct_path(id) || self.links[id].up {
