@@ -138,7 +138,8 @@ impl World {
             Event::LinkUp { link }
             | Event::LinkDown { link }
             | Event::LinkRate { link, .. }
-            | Event::LinkMoved { link, .. } => of_link(link),
+            | Event::LinkMoved { link, .. }
+            | Event::Candidates { link, .. } => of_link(link),
             Event::Notice(_) => return false,
         };
         if !hostile.is(station, peer) {
