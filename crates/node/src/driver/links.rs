@@ -439,7 +439,9 @@ impl Driver {
                 self.unsent = false;
                 return;
             };
-            let rate_bps = transmit.link.and_then(|id| self.topics.endpoint.pacing_rate(id));
+            let endpoint = &self.topics.endpoint;
+            let paced = transmit.link.filter(|id| !endpoint.is_in_burst(*id));
+            let rate_bps = paced.and_then(|id| endpoint.pacing_rate(id));
             if !self.train.takes(&transmit, rate_bps) {
                 self.send_train(Some(&transmit));
             }

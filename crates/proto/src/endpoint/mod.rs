@@ -319,6 +319,11 @@ impl Endpoint {
         self.links[id].controller.as_ref()?.rate_bps()
     }
 
+    /// Whether the packets of a link leave at once now, after an idle time, instead of at its pacing rate.
+    pub fn is_in_burst(&self, id: LinkId) -> bool {
+        self.links[id].controller.as_ref().is_some_and(|it| it.is_in_burst())
+    }
+
     /// Returns the local address at which packets arrive from the address to which a link leads, if they
     /// have shown it.
     pub fn local_address(&self, id: LinkId) -> Option<IpAddr> {
