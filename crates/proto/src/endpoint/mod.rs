@@ -110,6 +110,28 @@ pub(crate) enum Timer {
     Pace(RadioId),
 }
 
+/// Buffers of datagrams that were sent, for the next ones.
+#[derive(Debug, Default)]
+pub(crate) struct SpareDatagrams(Vec<Vec<u8>>);
+
+impl SpareDatagrams {
+    /// As many as leave in one system call.
+    const MAX: usize = 64;
+
+    /// Returns an empty buffer of at least `capacity` bytes.
+    fn take(&mut self, capacity: usize) -> Vec<u8> {
+        let spare = self.0.pop().filter(|spare| spare.capacity() >= capacity);
+        spare.unwrap_or_else(|| Vec::with_capacity(capacity))
+    }
+
+    fn put(&mut self, mut datagram: Vec<u8>) {
+        if self.0.len() < Self::MAX {
+            datagram.clear();
+            self.0.push(datagram);
+        }
+    }
+}
+
 /// The protocol of one node. It owns no socket, clock, thread or randomness.
 pub struct Endpoint {
     pub(crate) config: Config,
@@ -141,6 +163,7 @@ pub struct Endpoint {
     pub(crate) authenticated_peer: Option<PeerId>,
     /// Buffer in which packets are decrypted.
     pub(crate) scratch: Vec<u8>,
+    pub(crate) spare_datagrams: SpareDatagrams,
     pub(crate) events: Events,
     /// Definitions of the application's own topics.
     pub(crate) definitions: Definitions,
@@ -185,6 +208,7 @@ impl Endpoint {
             forecast_round: 0,
             authenticated_peer: None,
             scratch: Vec::new(),
+            spare_datagrams: SpareDatagrams::default(),
             events: Events::default(),
             definitions: Definitions::new(MAX_DEFINITIONS_BYTES),
             refused: RefusedPackets::default(),
@@ -311,6 +335,11 @@ impl Endpoint {
             self.set_controller(id);
             self.links[id].sent_packets.mtu.restart();
         }
+    }
+
+    /// Takes the buffer of a datagram that was sent, so that a later one needs no memory of its own.
+    pub fn recycle(&mut self, datagram: Vec<u8>) {
+        self.spare_datagrams.put(datagram);
     }
 
     /// Returns the rate at which a link's own controller paces its packets, in bits per second of IP packets;
