@@ -377,7 +377,7 @@ mod tests {
     fn try_receive(socket: &Reporting) -> Option<(Vec<u8>, Datagram)> {
         let mut inbox = Inbox::new();
         inbox.receive(socket).ok()?;
-        let datagram = inbox.take()?;
+        let datagram = inbox.take(Duration::ZERO)?;
         Some((inbox.bytes(&datagram).to_vec(), datagram))
     }
 
@@ -542,7 +542,7 @@ for _ in range(4):
             let deadline = Instant::now() + Duration::from_secs(20);
             while arrived.len() < packets.len() && Instant::now() < deadline {
                 let _ = far.receive(&mut inbox);
-                while let Some(datagram) = inbox.take() {
+                while let Some(datagram) = inbox.take(Duration::ZERO) {
                     assert_eq!(datagram.from, nodes[0]);
                     assert_eq!(datagram.arrival.ecn, Ecn::Capable, "{address}");
                     arrived.push(inbox.bytes(&datagram).to_vec());
@@ -565,7 +565,7 @@ for _ in range(4):
         let mut received = |took| {
             inbox.receive(&open).unwrap();
             inbox.adapt(took, limit);
-            std::iter::from_fn(|| inbox.take()).count()
+            std::iter::from_fn(|| inbox.take(Duration::ZERO)).count()
         };
         let counts = [2, 2, 2, 2, 1, 1, 1].map(|took| received(limit * took));
         assert_eq!(counts, [16, 8, 4, 2, 2, 4, 8]);

@@ -13,14 +13,14 @@ use rustix::event::epoll;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tautline_proto::{Class, LinkConfig, LinkId, Marking, RadioId, Transmit};
+use tautline_proto::{Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
 
 /// Time after which the next socket is read, even after few datagrams: the effects of one packet
 /// may take hundreds of microseconds.
 const READ_TIME: Duration = Duration::from_micros(200);
 /// Maximum number of packets sent before inputs are checked again, if the kernel takes all of them
-/// immediately.
-const TRANSMIT_BATCH: usize = 64;
+/// immediately: two full trains.
+const TRANSMIT_BATCH: usize = 88;
 /// Maximum number of strangers per second whose route is looked up; a lookup takes the time of
 /// several packets.
 const MAX_STRANGERS: usize = 32;
@@ -178,6 +178,7 @@ impl Driver {
         let mut inbox = std::mem::take(&mut self.inbox);
         let mut now = begun;
         while self.links[index].sockets[place].readable && now.since(begun) <= READ_TIME {
+            let before = now;
             let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
             match socket.receive(&mut inbox) {
                 Ok(()) => *readable = !inbox.is_socket_empty,
@@ -186,12 +187,13 @@ impl Driver {
                 Err(_) => {}
             }
             let local = Some(socket.local);
-            while let Some(mut datagram) = inbox.take() {
+            let received = self.now();
+            now = received;
+            while let Some(mut datagram) = inbox.take(now.since(received)) {
                 datagram.arrival.local = local;
-                is_answered |= self.handle_datagram(radio, from, &inbox, &datagram);
+                is_answered |= self.handle_datagram(&mut now, radio, from, &mut inbox, &datagram);
             }
-            let received = std::mem::replace(&mut now, self.now());
-            inbox.adapt(now.since(received), READ_TIME);
+            inbox.adapt(now.since(before), READ_TIME);
         }
         self.inbox = inbox;
         let is_answered = is_answered || self.is_heard(index);
@@ -208,31 +210,36 @@ impl Driver {
             Err(error) => error.kind() == ErrorKind::WouldBlock,
         };
         self.listen_readable = !is_empty;
-        while let Some(datagram) = inbox.take() {
+        let received = self.now();
+        let mut now = received;
+        while let Some(datagram) = inbox.take(now.since(received)) {
             let radio = self.radio_towards(datagram.from, inbox.bytes(&datagram));
-            self.handle_datagram(radio, datagram.from, &inbox, &datagram);
+            now = self.now();
+            self.handle_datagram(&mut now, radio, datagram.from, &mut inbox, &datagram);
         }
         self.inbox = inbox;
     }
 
     /// Handles a datagram unless its sender has used up its share of the loop's time. Returns whether it
-    /// is a packet of a session.
+    /// is a packet of a session. `now` moves to the time of its end.
     fn handle_datagram(
         &mut self,
+        now: &mut Instant,
         radio: RadioId,
         from: SocketAddr,
-        inbox: &Inbox,
+        inbox: &mut Inbox,
         datagram: &Datagram,
     ) -> bool {
-        let now = self.clock.now();
-        let (arrival, datagram) = (datagram.arrival, inbox.bytes(datagram));
+        let (begun, arrival) = (*now, datagram.arrival);
+        let datagram = inbox.bytes_mut(datagram);
         let endpoint = &mut self.topics.endpoint;
         let claimed = endpoint.claimed_sender(datagram);
-        match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
+        match claimed.map_or(Admission::Granted, |peer| self.usage.admit(begun, peer)) {
             Admission::Granted => {
-                let sender = endpoint.handle_received_packet(now, arrival, radio, from, datagram);
+                let sender = endpoint.handle_packet_in_place(begun, arrival, radio, from, datagram);
+                *now = self.clock.now();
                 if let Some(peer) = sender {
-                    self.usage.charge(now, self.clock.now(), peer);
+                    self.usage.charge(begun, *now, peer);
                 }
                 return sender.is_some();
             }
@@ -246,7 +253,7 @@ impl Driver {
                     TIME_SHARE * 100.0,
                     endpoint.name(),
                 );
-                self.topics.peer_notice(now, peer, &text);
+                self.topics.peer_notice(begun, peer, &text);
             }
         }
         false
@@ -452,7 +459,9 @@ impl Driver {
                 self.unsent = false;
                 return;
             };
-            let rate_bps = transmit.link.and_then(|id| self.topics.endpoint.pacing_rate(id));
+            let endpoint = &self.topics.endpoint;
+            let paced = transmit.link.filter(|id| !endpoint.is_in_burst(*id));
+            let rate_bps = paced.and_then(|id| endpoint.pacing_rate(id));
             if !self.train.takes(&transmit, rate_bps) {
                 self.send_train(Some(&transmit));
             }
@@ -476,6 +485,7 @@ impl Driver {
             }
             None => packets.iter().for_each(|it| self.send_unlinked(it)),
         }
+        packets.into_iter().for_each(|it| self.topics.endpoint.recycle(it.datagram));
         true
     }
 

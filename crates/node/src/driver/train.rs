@@ -12,7 +12,8 @@ const MAX_PACKETS: usize = 64;
 /// Most bytes: the kernel builds one IP packet of 65 535 bytes first.
 const MAX_BYTES: usize = 65_000;
 /// A train is at most what the link sends within 1 ms. A queue or policer on this machine takes or drops a
-/// train as one packet, and a slow link gains nothing from trains.
+/// train as one packet, and a slow link gains nothing from trains. After an idle time, a burst that the path
+/// forwards without a queue is not paced, and its trains are not limited either.
 const MAX_TRAINS_PER_SECOND: u64 = 1000;
 
 /// Packets of one link and class, in the order in which they leave. All have the length of the first, except

@@ -33,6 +33,8 @@ pub(crate) struct Inbox {
     pub(crate) is_socket_empty: bool,
     /// The next datagram: its buffer, and its offset there.
     next: (usize, usize),
+    /// When the last call returned, by the clock that stamps datagrams.
+    received: Duration,
 }
 
 /// A received datagram.
@@ -58,6 +60,7 @@ impl Inbox {
         let buffers = &mut buffers[..self.offered];
         self.used = from.options.recv((&from.socket).into(), buffers, &mut self.filled)?;
         self.is_socket_empty = self.used < self.offered;
+        self.received = time_of_stamps();
         Ok(())
     }
 
@@ -72,15 +75,15 @@ impl Inbox {
         }
     }
 
-    /// Takes the next of the received datagrams.
-    pub(crate) fn take(&mut self) -> Option<Datagram> {
+    /// Takes the next of the received datagrams, this long after the call that received it.
+    pub(crate) fn take(&mut self, since_call: Duration) -> Option<Datagram> {
         let (buffer, offset) = self.next;
         let meta = self.filled[..self.used].get(buffer)?;
         let end = (offset + meta.stride.max(1)).min(meta.len);
         self.next = if end == meta.len { (buffer + 1, 0) } else { (buffer, end) };
         let start = buffer * MAX_DATAGRAM;
         let arrival = Arrival {
-            waited: meta.timestamp.map_or(Duration::ZERO, waited),
+            waited: meta.timestamp.map_or(Duration::ZERO, |it| self.waited(it, since_call)),
             local: meta.dst_ip.map(|it| it.to_canonical()).filter(is_unicast),
             ecn: meta.ecn.map_or(Ecn::NotCapable, |it| Ecn::from_bits(it as u8)),
         };
@@ -88,9 +91,20 @@ impl Inbox {
         Some(Datagram { place, from: canonical(meta.addr), arrival })
     }
 
+    /// Returns the time since a datagram's arrival. A clock that was set meanwhile gives a wrong value, which
+    /// [`MAX_WAITED`] bounds.
+    fn waited(&self, arrived: Duration, since_call: Duration) -> Duration {
+        (self.received + since_call).saturating_sub(arrived).min(MAX_WAITED)
+    }
+
     /// The bytes of a datagram of the last call.
     pub(crate) fn bytes(&self, datagram: &Datagram) -> &[u8] {
         &self.bytes[datagram.place.clone()]
+    }
+
+    /// The same, to be decrypted where they are.
+    pub(crate) fn bytes_mut(&mut self, datagram: &Datagram) -> &mut [u8] {
+        &mut self.bytes[datagram.place.clone()]
     }
 }
 
@@ -100,10 +114,8 @@ fn is_unicast(address: &IpAddr) -> bool {
     !address.is_multicast() && !is_broadcast
 }
 
-/// Returns the time since a datagram's arrival, by the clock that stamped it. A clock that was set
-/// meanwhile gives a wrong value, which [`MAX_WAITED`] bounds.
-fn waited(arrived: Duration) -> Duration {
+/// Returns the time by the clock that stamps datagrams.
+fn time_of_stamps() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
-    now.saturating_sub(arrived).min(MAX_WAITED)
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }

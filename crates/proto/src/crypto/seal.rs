@@ -50,14 +50,15 @@ pub(crate) struct PacketBuilder {
 }
 
 impl PacketBuilder {
-    /// Starts the packet with this number on a link, of at most `capacity` bytes.
+    /// Starts the packet with this number on a link, in an empty buffer.
     pub(crate) fn new(
         sealer: Arc<Sealer>,
         header: &SessionHeader,
         number: u64,
-        capacity: usize,
+        mut datagram: Vec<u8>,
     ) -> Self {
-        Self { sealer, link: header.link, number, datagram: header.emit(capacity) }
+        header.emit_into(&mut datagram);
+        Self { sealer, link: header.link, number, datagram }
     }
 
     /// Header and frames so far; frames are appended here.

@@ -73,7 +73,10 @@ impl RangeSet {
 /// An incomplete message.
 #[derive(Debug)]
 pub(crate) struct Partial {
+    /// The bytes from the beginning that arrived in order. After a gap, the whole message, with zeros
+    /// where nothing arrived.
     buffer: Vec<u8>,
+    total: u32,
     arrived: RangeSet,
     missing: u32,
 }
@@ -94,27 +97,41 @@ pub(crate) enum Inserted {
 impl Partial {
     /// Expects `total` bytes, at least 1. The memory is not touched until fragments arrive.
     pub(crate) fn new(total: u32) -> Self {
-        Self { buffer: vec![0; total as usize], arrived: RangeSet::default(), missing: total }
+        let buffer = Vec::with_capacity(total as usize);
+        Self { buffer, total, arrived: RangeSet::default(), missing: total }
     }
 
     pub(crate) fn total(&self) -> u32 {
-        self.buffer.len() as u32
+        self.total
     }
 
     pub(crate) fn insert(&mut self, total: u32, offset: u32, piece: &[u8]) -> Inserted {
         let end = offset as usize + piece.len();
-        if total != self.total() || end > self.buffer.len() {
+        if total != self.total || end > self.total as usize {
             return Inserted::Refused;
         }
         match self.arrived.insert(offset..end as u32) {
             None => Inserted::Refused,
             Some(0) => Inserted::Duplicate,
             Some(new) => {
-                self.buffer[offset as usize..end].copy_from_slice(piece);
+                self.write(offset as usize, piece);
                 self.missing -= new;
                 if self.missing == 0 { Inserted::Complete } else { Inserted::Incomplete }
             }
         }
+    }
+
+    /// Most fragments arrive in order: each is appended, and no byte is written twice. A gap costs no more
+    /// than the bytes that arrived, however far behind the message its fragment is.
+    fn write(&mut self, offset: usize, piece: &[u8]) {
+        if offset > self.buffer.len() {
+            let mut whole = vec![0; self.total as usize];
+            whole[..self.buffer.len()].copy_from_slice(&self.buffer);
+            self.buffer = whole;
+        }
+        let known = piece.len().min(self.buffer.len() - offset);
+        self.buffer[offset..offset + known].copy_from_slice(&piece[..known]);
+        self.buffer.extend_from_slice(&piece[known..]);
     }
 
     pub(crate) fn into_buffer(self) -> Vec<u8> {

@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::ecn::Ecn;
 use crate::ids::RadioId;
 use crate::time::{Duration, Instant};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// How a datagram arrived.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,6 +17,15 @@ pub struct Arrival {
     pub ecn: Ecn,
     /// The local address to which it was sent, if known.
     pub local: Option<IpAddr>,
+}
+
+impl Arrival {
+    /// The origin of a datagram that is handled at `now`.
+    pub(crate) fn origin(self, now: Instant, radio: RadioId, from: SocketAddr) -> Origin {
+        let Self { waited, ecn, local } = self;
+        let arrived = now.before(waited);
+        Origin { radio, from: from.into(), local, arrived, ecn, relayed_age: None }
+    }
 }
 
 /// Where a packet came from.

@@ -65,26 +65,38 @@ impl Endpoint {
         from: SocketAddr,
         bytes: &[u8],
     ) -> Option<PeerId> {
-        let Arrival { waited, ecn, local } = arrival;
-        let arrived = now.before(waited);
-        let origin = Origin { radio, from: from.into(), local, arrived, ecn, relayed_age: None };
-        self.receive(now, origin, bytes);
+        self.receive(now, arrival.origin(now, radio, from), bytes);
+        self.authenticated_peer.take()
+    }
+
+    /// As [`Self::handle_received_packet`]. Decrypts the datagram where it is, without a copy.
+    pub fn handle_packet_in_place(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        radio: RadioId,
+        from: SocketAddr,
+        bytes: &mut [u8],
+    ) -> Option<PeerId> {
+        self.receive_in_place(now, arrival.origin(now, radio, from), bytes);
         self.authenticated_peer.take()
     }
 
     /// Handles a packet.
     pub(crate) fn receive(&mut self, now: Instant, origin: Origin, bytes: &[u8]) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend_from_slice(bytes);
+        self.receive_in_place(now, origin, &mut scratch);
+        self.scratch = scratch;
+    }
+
+    /// Handles a packet, which is decrypted where it is.
+    fn receive_in_place(&mut self, now: Instant, origin: Origin, bytes: &mut [u8]) {
         let Origin { radio, from, .. } = origin;
         self.clock_now = now;
         let result = match Packet::parse(bytes) {
-            Ok(Packet::Session(header, _)) => {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                scratch.clear();
-                scratch.extend_from_slice(bytes);
-                let result = self.handle_session(now, origin, &header, &mut scratch);
-                self.scratch = scratch;
-                result
-            }
+            Ok(Packet::Session(header, _)) => self.handle_session(now, origin, &header, bytes),
             Ok(Packet::Initiation(it)) => self.handle_initiation(now, origin.return_path(), &it),
             Ok(Packet::Response(it)) => self.handle_response(now, origin.return_path(), &it),
             Ok(Packet::CookieReply(cookie)) => self.handle_cookie_reply(now, from, &cookie),

@@ -112,6 +112,28 @@ pub(crate) enum Timer {
     Pace(RadioId),
 }
 
+/// Buffers of datagrams that were sent, for the next ones.
+#[derive(Debug, Default)]
+pub(crate) struct SpareDatagrams(Vec<Vec<u8>>);
+
+impl SpareDatagrams {
+    /// As many as leave in one system call.
+    const MAX: usize = 64;
+
+    /// Returns an empty buffer of at least `capacity` bytes.
+    fn take(&mut self, capacity: usize) -> Vec<u8> {
+        let spare = self.0.pop().filter(|spare| spare.capacity() >= capacity);
+        spare.unwrap_or_else(|| Vec::with_capacity(capacity))
+    }
+
+    fn put(&mut self, mut datagram: Vec<u8>) {
+        if self.0.len() < Self::MAX {
+            datagram.clear();
+            self.0.push(datagram);
+        }
+    }
+}
+
 /// The protocol of one node. It owns no socket, clock, thread or randomness.
 pub struct Endpoint {
     pub(crate) config: Config,
@@ -143,6 +165,7 @@ pub struct Endpoint {
     pub(crate) authenticated_peer: Option<PeerId>,
     /// Buffer in which packets are decrypted.
     pub(crate) scratch: Vec<u8>,
+    pub(crate) spare_datagrams: SpareDatagrams,
     pub(crate) events: Events,
     /// Definitions of the application's own topics.
     pub(crate) definitions: Definitions,
@@ -187,6 +210,7 @@ impl Endpoint {
             forecast_round: 0,
             authenticated_peer: None,
             scratch: Vec::new(),
+            spare_datagrams: SpareDatagrams::default(),
             events: Events::default(),
             definitions: Definitions::new(MAX_DEFINITIONS_BYTES),
             refused: RefusedPackets::default(),
@@ -315,10 +339,20 @@ impl Endpoint {
         }
     }
 
+    /// Takes the buffer of a datagram that was sent, so that a later one needs no memory of its own.
+    pub fn recycle(&mut self, datagram: Vec<u8>) {
+        self.spare_datagrams.put(datagram);
+    }
+
     /// Returns the rate at which a link's own controller paces its packets, in bits per second of IP packets;
     /// `None` if it has none.
     pub fn pacing_rate(&self, id: LinkId) -> Option<u64> {
         self.links[id].controller.as_ref()?.rate_bps()
+    }
+
+    /// Whether the packets of a link leave at once now, after an idle time, instead of at its pacing rate.
+    pub fn is_in_burst(&self, id: LinkId) -> bool {
+        self.links[id].controller.as_ref().is_some_and(|it| it.is_in_burst())
     }
 
     /// Returns the local address at which packets arrive from the address to which a link leads, if they

@@ -250,7 +250,8 @@ impl Endpoint {
     }
 
     /// Starts a packet with header and clock.
-    pub(crate) fn start_header(&self, now: Instant, id: LinkId) -> Option<PacketBuilder> {
+    pub(crate) fn start_header(&mut self, now: Instant, id: LinkId) -> Option<PacketBuilder> {
+        let capacity = self.datagram_bytes(id);
         let link = &self.links[id];
         let keys = self.peers[link.peer].session.keys()?;
         let number = link.sent_packets.next_number();
@@ -261,8 +262,8 @@ impl Endpoint {
             session: keys.remote,
             number: number as u32,
         };
-        let capacity = self.datagram_bytes(id);
-        let mut packet = PacketBuilder::new(keys.sealer.clone(), &header, number, capacity);
+        let buffer = self.spare_datagrams.take(capacity);
+        let mut packet = PacketBuilder::new(keys.sealer.clone(), &header, number, buffer);
         if link.via.is_none() {
             packet.plaintext().extend_from_slice(&now.wire_micros().to_le_bytes());
         }

@@ -242,6 +242,9 @@ impl Link {
 
     /// Forgets what packets showed about the path, which is another now.
     pub(crate) fn forget_path(&mut self) {
+        if let Some(controller) = &mut self.controller {
+            controller.on_interruption();
+        }
         self.sent_packets.test_ecn();
         self.sent_packets.mtu.restart();
         self.ends.forget_path();

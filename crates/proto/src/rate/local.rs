@@ -55,7 +55,7 @@ impl Service {
 /// 6 Mbps (2 ms).
 const LEAD: Duration = Duration::from_millis(1);
 /// Highest in-flight budget on a fast radio: one aggregated frame (802.11n: 64 KB).
-pub(super) const MAX_BUDGET: usize = 64 * 1024;
+const MAX_BUDGET: usize = 64 * 1024;
 /// A packet that our kernel held for longer waited for the end of a pause, and says nothing about the
 /// radio, unless nothing else is known: 1500 bytes at 48 kbps take as long.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);

@@ -89,7 +89,8 @@ pub trait Controller: std::fmt::Debug + Send {
     fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
     /// A new session began, whose packet numbers begin again.
     fn on_new_session(&mut self) {}
-    /// The link was interrupted: the time and the losses since the last report are not the path's.
+    /// The link was interrupted, or its path is another: the time and the losses since the last report are not
+    /// the path's.
     fn on_interruption(&mut self) {}
     /// The peer acknowledged packets.
     fn on_report(&mut self, _now: Instant, _report: &Report) {}
@@ -104,6 +105,11 @@ pub trait Controller: std::fmt::Debug + Send {
     /// The pacing rate in bits per second of IP packets; `None` for a controller without one.
     fn rate_bps(&self) -> Option<u64> {
         None
+    }
+    /// Whether the packets since an idle time are a burst that goes on, which the path forwards without a
+    /// queue. They need no pauses.
+    fn is_in_burst(&self) -> bool {
+        false
     }
     /// Whether the controller fills the queue of the path to find its rate, so that losses say nothing
     /// about the path.

@@ -302,14 +302,19 @@ impl<'a> Greeting<'a> {
 impl SessionHeader {
     /// Starts a datagram of at most `capacity` bytes; clock and frames are appended.
     pub fn emit(&self, capacity: usize) -> Vec<u8> {
-        debug_assert!(self.link & !LINK == 0);
         let mut out = Vec::with_capacity(capacity);
+        self.emit_into(&mut out);
+        out
+    }
+
+    /// As [`Self::emit`], in a buffer that is empty.
+    pub(crate) fn emit_into(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.link & !LINK == 0);
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(self.ack_soon, ACK_SOON) | flag(self.relayed, RELAYED);
         out.push(SESSION | flags | self.link);
         out.extend_from_slice(&self.session.to_le_bytes());
         out.extend_from_slice(&self.number.to_le_bytes());
-        out
     }
 
     /// Sets Ack Soon in a datagram that is already started.

@@ -53,7 +53,13 @@ fn messages(context: &Context) -> u64 {
 }
 
 fn plans(context: &Context) -> Vec<Plan> {
-    PLACES.into_iter().flat_map(|place| plans_at(context, place)).collect()
+    places(context).flat_map(|place| plans_at(context, place)).collect()
+}
+
+/// Returns the places to measure at: all, or those that were asked for.
+fn places(context: &Context) -> impl Iterator<Item = Place> {
+    let wanted = |place: &Place| context.places.is_empty() || context.places.contains(place);
+    PLACES.into_iter().filter(wanted)
 }
 
 fn fits(system: System, place: Place) -> bool {
@@ -80,13 +86,16 @@ fn plans_at(context: &Context, place: Place) -> Vec<Plan> {
 /// Returns the systems to measure at a place, or to call unsupported there.
 fn systems_at(context: &Context, place: Place) -> Vec<System> {
     match (context.quick, place) {
-        (true, Place::Unlimited) => Vec::new(),
+        (true, Place::Unlimited) if context.places.is_empty() => Vec::new(),
         (true, Place::Wire) => context.few_in_quick(),
         _ => context.systems.clone(),
     }
 }
 
 fn sizes(context: &Context, place: Place) -> Vec<usize> {
+    if !context.sizes.is_empty() {
+        return context.sizes.clone();
+    }
     match (context.quick, place) {
         (true, Place::Wire) => vec![1000, 64_000, 1_000_000],
         (true, _) => QUICK_SIZES.into(),
@@ -152,7 +161,7 @@ pub fn qos_steps(context: &Context) -> Vec<Step> {
 /// Measures all systems at all places.
 pub fn run(context: &Context) -> Result<Vec<Cell>> {
     let mut cells = run_plans(context, &plans(context), "latency")?;
-    for place in PLACES {
+    for place in places(context) {
         let not_there = |system: &System| !fits(*system, place);
         for system in systems_at(context, place).into_iter().filter(not_there) {
             let variant = Variant::new(system, place);

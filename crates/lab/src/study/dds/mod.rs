@@ -45,6 +45,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 use series::Cell;
+use stage::Place;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -71,6 +72,12 @@ pub struct Arguments {
     /// Measure only these systems.
     #[arg(long, value_delimiter = ',')]
     system: Vec<System>,
+    /// Measure the delay by size only at these places.
+    #[arg(long, value_delimiter = ',')]
+    place: Vec<Place>,
+    /// Measure the delay by size only with messages of these bytes, also others than the paper's.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(64..))]
+    bytes: Vec<u32>,
     /// Print the report as JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -113,6 +120,10 @@ pub struct Context {
     pub systems: Vec<System>,
     /// Whether to measure less.
     pub quick: bool,
+    /// Places that were asked for; empty asks for all.
+    places: Vec<Place>,
+    /// Sizes that were asked for, in bytes; empty asks for the usual ones.
+    sizes: Vec<usize>,
     /// The daemon.
     pub daemons: DaemonSetup,
     /// Stages with the remaining time.
@@ -223,6 +234,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut context = Context {
         systems,
         quick: arguments.quick,
+        places: arguments.place.clone(),
+        sizes: arguments.bytes.iter().map(|it| *it as usize).collect(),
         daemons: arguments.daemons()?,
         progress: Progress::new(Vec::new()),
         folder: folder.clone(),

@@ -27,7 +27,7 @@ const LOOPBACK: &str = "127.0.0.1";
 const SECOND_LISTEN: u16 = 18471;
 
 /// Where publisher and subscriber run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// In one process.

@@ -5,18 +5,24 @@
 //! sends little is far below the capacity. The burst therefore grows while bursts cause no queue.
 
 use super::tuning::Tuning;
-use crate::rate::local::MAX_BUDGET;
 use crate::rate::{FULL_PACKET, Report};
+use crate::recovery::sent::MAX_SENT_PACKETS;
 use crate::time::Duration;
 
 /// Most clear bursts before the next growth. On a path that is too slow for two packets, less than one
 /// message in a hundred then waits for a test.
 const MAX_NEEDED: u32 = 128;
 
+/// Most bytes of a burst: half of the packets of which the outcome is known. A path on which none of them is
+/// queued is faster than the sender.
+const MAX_BURST: usize = MAX_SENT_PACKETS / 2 * FULL_PACKET;
+/// The same after an interruption, when the path may be another: as much as a fast radio sends in one frame.
+const MAX_FIRST_BURST: usize = 64 * 1024;
+
 /// The bursts of a link.
 #[derive(Debug)]
 pub(super) struct Bursts {
-    /// Bytes of a burst, the first packet included: at most what the kernel may hold on a fast radio.
+    /// Bytes of a burst, the first packet included.
     allowed: usize,
     /// Clear bursts before the next growth, and those since the last change.
     needed: u32,
@@ -82,6 +88,11 @@ impl Bursts {
         self.current.is_some_and(|burst| burst.packets > 0 && burst.credit >= bytes)
     }
 
+    /// Whether another packet may follow those of the burst at once.
+    pub(super) fn is_open(&self) -> bool {
+        self.current.is_some_and(|burst| burst.packets > 0 && burst.credit > 0)
+    }
+
     /// A packet was held back by the pacing rate or the window.
     pub(super) fn on_held_back(&mut self) {
         self.held_back = true;
@@ -108,6 +119,9 @@ impl Bursts {
         burst.add(report);
         // Before the burst, the outcome of all packets was known.
         if burst.acked + burst.lost < u64::from(burst.packets) {
+            if burst.is_queued(tuning) || burst.marked > 0 {
+                burst.credit = 0;
+            }
             return;
         }
         let burst = *burst;
@@ -117,6 +131,14 @@ impl Bursts {
             self.shrink();
         } else {
             self.on_clear(&burst);
+        }
+    }
+
+    /// The link was interrupted, and its path may be slower than before.
+    pub(super) fn on_interruption(&mut self) {
+        self.allowed = self.allowed.min(MAX_FIRST_BURST);
+        if let Some(burst) = &mut self.current {
+            burst.credit = 0;
         }
     }
 
@@ -131,8 +153,8 @@ impl Bursts {
             (self.needed, self.untested) = ((self.needed / 2).max(1), false);
         }
         self.clear += u32::from(burst.exhausted);
-        if self.clear >= self.needed && self.allowed < MAX_BUDGET {
-            self.allowed = (self.allowed * 2).min(MAX_BUDGET);
+        if self.clear >= self.needed && self.allowed < MAX_BURST {
+            self.allowed = (self.allowed * 2).min(MAX_BURST);
             (self.clear, self.untested) = (0, true);
         }
     }
@@ -190,7 +212,7 @@ mod tests {
     fn send(bursts: &mut Bursts) -> usize {
         bursts.on_idle();
         assert!(!bursts.on_sent(1500), "the first packet is paced");
-        let more = (0..100).take_while(|_| bursts.on_sent(1500)).count();
+        let more = (0..10_000).take_while(|_| bursts.on_sent(1500)).count();
         bursts.on_held_back();
         // The next packet of the message ends the wait.
         bursts.on_sent(1500);
@@ -205,12 +227,16 @@ mod tests {
     #[test]
     fn a_burst_grows_to_its_limit_while_the_path_does_not_queue_it() {
         let (mut bursts, mut sizes) = (Bursts::default(), Vec::new());
-        for _ in 0..8 {
+        for _ in 0..14 {
             let sent = send(&mut bursts);
             sizes.push(sent);
             bursts.on_report(&report(&vec![1000; sent], 0), 0.0, &Tuning::default());
         }
-        assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 43, 43]);
+        let doubled = (0..=11).map(|n| 1 << n);
+        let most = MAX_BURST / FULL_PACKET;
+        assert_eq!(sizes, doubled.chain([most, most]).collect::<Vec<_>>());
+        bursts.on_interruption();
+        assert_eq!(send(&mut bursts), MAX_FIRST_BURST / FULL_PACKET, "the path may be another");
     }
 
     #[test]
@@ -227,6 +253,19 @@ mod tests {
             bursts.on_report(&bad, baseline, &Tuning::default());
             assert_eq!(send(&mut bursts), after);
         }
+    }
+
+    #[test]
+    fn a_report_of_a_queue_ends_a_burst() {
+        let mut bursts = bursts(64);
+        bursts.on_idle();
+        (0..32).for_each(|_| {
+            bursts.on_sent(1500);
+        });
+        bursts.on_report(&report(&[0, 0, 0], 0), 0.0, &Tuning::default());
+        assert!(bursts.is_open() && bursts.admits(1500));
+        bursts.on_report(&report(&[1000, 2000, 3000], 0), 0.0, &Tuning::default());
+        assert!(!bursts.is_open() && !bursts.admits(1500));
     }
 
     #[test]

@@ -607,11 +607,12 @@ impl Controller for Auto {
 
     fn on_interruption(&mut self) {
         self.measurement = None;
+        self.bursts.on_interruption();
     }
 
     fn on_new_session(&mut self) {
         self.sent_bytes = 0;
-        self.measurement = None;
+        self.on_interruption();
     }
 
     fn on_report(&mut self, now: Instant, report: &Report) {
@@ -660,6 +661,10 @@ impl Controller for Auto {
 
     fn rate_bps(&self) -> Option<u64> {
         Some(self.pacing_rate() as u64)
+    }
+
+    fn is_in_burst(&self) -> bool {
+        self.bursts.is_open()
     }
 
     fn is_steady(&self) -> bool {
