@@ -225,15 +225,14 @@ impl Findings {
     fn direct_paths(&mut self, file: &Section) {
         for peer in file.named("peers") {
             let has = |key| peer.section.is_given(key);
-            let found = match () {
+            let useless = match () {
                 () if !has("direct") => continue,
-                () if !has("via") => "'direct' without 'via'",
-                () if has("address") || has("links") => "'direct' together with an address",
+                () if !has("via") => "ignored without 'via'",
+                () if has("address") || has("links") => "ignored, because the peer has an address",
                 () => continue,
             };
             let place = format!("peers.{}.direct", peer.text);
-            let allowed = "'direct' together with 'via', and without 'address' and 'links'";
-            self.wrong(peer.section.place("direct"), place, found, allowed);
+            self.odd(peer.section.place("direct"), place, useless);
         }
     }
 

@@ -592,9 +592,8 @@ impl Endpoint {
         let fell_silent = silent && !was_silent;
         link.silent = silent;
         // Send a PING immediately, since the peer may be away.
-        // A silent link is probed at its interval anyway.
-        let is_overdue = !silent && outcome.overdue && outcome.lost_packets > 0;
-        link.ping_now |= link.up && (fell_silent || is_overdue);
+        let is_overdue = outcome.overdue && outcome.lost_packets > 0;
+        link.ping_now |= link.up && (fell_silent || is_overdue && link.may_ping_again(now));
         let peer = link.peer;
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.acked {

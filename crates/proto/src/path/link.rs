@@ -38,6 +38,9 @@ const RELAY_STALL: Duration = Duration::from_millis(500);
 /// where packets are queued.
 const ECHO_WAIT: Duration = Duration::from_secs(3);
 
+/// First pause between PINGs that overdue ones cause on a silent link; doubled with each, up to 64 ms.
+const OVERDUE_PING: Duration = Duration::from_millis(2);
+
 /// Packets over which the loss is smoothed: at 5 %, three lost ones.
 const LOSS_PACKETS: u64 = 64;
 /// Samples over which the one-way delay is smoothed, as the round trip is (RFC 9002, section 5.3).
@@ -110,6 +113,9 @@ pub(crate) struct Link {
     pub(crate) reconnect_attempts: u32,
     pub(crate) initiate_now: bool,
     pub(crate) ping_now: bool,
+    /// PINGs because of overdue ones since the link fell silent, and when the next is allowed.
+    overdue_pings: u32,
+    next_overdue_ping: Instant,
     /// The last packet without messages, while it is in the kernel.
     report: Option<PendingReport>,
     pub(crate) source: Source,
@@ -203,6 +209,8 @@ impl Link {
             reconnect_attempts: 0,
             initiate_now: false,
             ping_now: false,
+            overdue_pings: 0,
+            next_overdue_ping: Instant::default(),
             report: None,
             source: Source::default(),
             candidates: Vec::new(),
@@ -306,6 +314,21 @@ impl Link {
     /// Bytes that count against the radio's budget.
     pub(crate) fn counted_in_flight(&self) -> InFlight {
         if self.up && !self.stalled { self.in_flight } else { InFlight::default() }
+    }
+
+    /// Whether an overdue packet may cause a PING. On a silent link, also PINGs and attempts to reach the
+    /// peer become overdue: without a growing pause, each would cause another one.
+    pub(crate) fn may_ping_again(&mut self, now: Instant) -> bool {
+        if !self.silent {
+            self.overdue_pings = 0;
+            return true;
+        }
+        let is_allowed = now >= self.next_overdue_ping;
+        if is_allowed {
+            self.next_overdue_ping = now + OVERDUE_PING * (1 << self.overdue_pings.min(5));
+            self.overdue_pings = self.overdue_pings.saturating_add(1);
+        }
+        is_allowed
     }
 
     /// Whether packets arrive and are acknowledged.
