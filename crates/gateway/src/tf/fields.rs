@@ -149,8 +149,9 @@ impl FrameFields {
         // The width of wide text is certain only if the message ends where it should. Numbers in
         // big-endian order are written in little-endian order.
         let may_copy = !self.has_wide_text && !from.is_swapped();
-        let mut walk =
-            Walk { parts: &self.parts, rules, from, to, unit_bytes, may_copy, is_changed: false };
+        let parts = &self.parts;
+        let (is_changed, last) = (false, None);
+        let mut walk = Walk { parts, rules, from, to, unit_bytes, may_copy, is_changed, last };
         walk.message()?;
         at_end(&walk.from, padding)?;
         Ok(walk.is_changed.then(|| walk.to.finish()))
@@ -166,6 +167,8 @@ struct Walk<'a> {
     unit_bytes: usize,
     may_copy: bool,
     is_changed: bool,
+    /// The last name and its new name.
+    last: Option<(&'a [u8], Vec<u8>)>,
 }
 
 impl Walk<'_> {
@@ -254,17 +257,29 @@ impl Walk<'_> {
 
     fn frame(&mut self, bound: Option<u32>) -> Result<(), TranscodeError> {
         let found = self.from.text()?;
-        let name = std::str::from_utf8(found).ok().filter(|name| name.len() <= MAX_FRAME_NAME);
-        let Some(name) = name.filter(|name| !name.trim_start_matches('/').is_empty()) else {
-            return self.to.text(found);
+        // Many messages name the same frame again and again.
+        let renamed = match self.last.take_if(|(name, _)| *name == found) {
+            Some((_, renamed)) => renamed,
+            None => renamed(found, self.rules),
         };
-        let renamed = self.rules.new_name(name);
         if let Some(bound) = bound.filter(|bound| renamed.len() > *bound as usize) {
-            let problem = format!("'{renamed}' is too long; allowed: at most {bound} bytes");
+            let name = String::from_utf8_lossy(&renamed);
+            let problem = format!("'{name}' is too long; allowed: at most {bound} bytes");
             return Err(TranscodeError::new(problem));
         }
-        self.is_changed |= renamed != name;
-        self.to.text(renamed.as_bytes())
+        self.is_changed |= renamed != found;
+        self.to.text(&renamed)?;
+        self.last = Some((found, renamed));
+        Ok(())
+    }
+}
+
+/// The new name of a frame; text that names no frame stays.
+fn renamed(found: &[u8], rules: &Rules) -> Vec<u8> {
+    let name = std::str::from_utf8(found).ok().filter(|name| name.len() <= MAX_FRAME_NAME);
+    match name.filter(|name| !name.trim_start_matches('/').is_empty()) {
+        Some(name) => rules.new_name(name).into_bytes(),
+        None => found.to_vec(),
     }
 }
 
