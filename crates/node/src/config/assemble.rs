@@ -368,6 +368,7 @@ fn topic(named: &Named) -> Option<TopicRule> {
             "zstd" => Compression::Zstd,
             _ => Compression::None,
         },
+        tf_prefix: section.get("tf_prefix")?,
         to: destinations(section),
         repair: section.get("repair")?,
         fec: section.number("fec"),

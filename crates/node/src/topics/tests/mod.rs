@@ -3,6 +3,7 @@
 
 mod audit;
 mod checked;
+mod frames;
 mod goals;
 mod incoming;
 mod kept;
