@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tautline_gateway::mapping::Pattern;
-use tautline_gateway::tf::fields::FrameFields;
+use tautline_gateway::tf::fields::{FrameFields, StampFields};
 use tautline_gateway::tf::{MAX_FRAME_NAME, Rules};
 use tautline_gateway::types::definition::{Arity, Base};
 use tautline_gateway::types::hash::type_hash;
@@ -31,6 +31,8 @@ enum Value {
     Text(String),
     /// Text that names a frame.
     Frame(String),
+    /// Seconds and nanoseconds of a header.
+    Stamp(u32, u32),
     Sequence(Vec<Value>),
     /// Fields, or the elements of an array.
     Parts(Vec<Value>),
@@ -75,6 +77,10 @@ impl Encoder {
                 self.bytes.extend(text.as_bytes());
                 self.bytes.extend(end);
             }
+            Value::Stamp(seconds, nanoseconds) => {
+                self.number(&seconds.to_le_bytes());
+                self.number(&nanoseconds.to_le_bytes());
+            }
             Value::Sequence(elements) => {
                 self.number(&(elements.len() as u32).to_le_bytes());
                 elements.iter().for_each(|element| self.put(element));
@@ -99,6 +105,26 @@ fn renamed(value: &Value) -> Value {
     let each = |values: &[Value]| values.iter().map(renamed).collect();
     match value {
         Value::Frame(name) => Value::Frame(new_name(name)),
+        Value::Sequence(elements) => Value::Sequence(each(elements)),
+        Value::Parts(parts) => Value::Parts(each(parts)),
+        other => other.clone(),
+    }
+}
+
+/// The value with stamps that are later by this number of nanoseconds.
+fn moved(value: &Value, by_ns: i64, dialect: Dialect) -> Value {
+    let each = |values: &[Value]| values.iter().map(|it| moved(it, by_ns, dialect)).collect();
+    match value {
+        Value::Stamp(seconds, nanoseconds) => {
+            let latest = if dialect == Dialect::Ros1 { u32::MAX } else { i32::MAX as u32 };
+            let total = i128::from(*seconds) * 1_000_000_000 + i128::from(*nanoseconds);
+            let later = total + i128::from(by_ns);
+            let second = later / 1_000_000_000;
+            if total == 0 || *seconds > latest || later <= 0 || second > i128::from(latest) {
+                return value.clone();
+            }
+            Value::Stamp(second as u32, (later % 1_000_000_000) as u32)
+        }
         Value::Sequence(elements) => Value::Sequence(each(elements)),
         Value::Parts(parts) => Value::Parts(each(parts)),
         other => other.clone(),
@@ -156,12 +182,12 @@ impl Random {
             (part(&types), part(&["uint8", "float64", "string", "F", "std_msgs/Header"]));
         let stamp = match dialect {
             Dialect::Ros1 => "uint32 seq\ntime stamp".to_owned(),
-            Dialect::Ros2 => "Time stamp".to_owned(),
+            Dialect::Ros2 => "builtin_interfaces/Time stamp".to_owned(),
         };
         format!(
             "{root}{BAR}\nMSG: a/N\n{nested}{BAR}\nMSG: a/F\nuint8 a\nfloat64 b\nuint8 c\n{BAR}\n\
              MSG: a/E\n{BAR}\nMSG: std_msgs/Header\n{stamp}\nstring frame_id\n{BAR}\n\
-             MSG: std_msgs/Time\nint32 sec\nuint32 nanosec\n"
+             MSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n"
         )
     }
 
@@ -170,6 +196,10 @@ impl Random {
         let fields = part.fields.iter().map(|field| {
             let is_frame = (part.name == "std_msgs/Header" && field.name == "frame_id")
                 || (field.name == "child_frame_id" && field.arity == Arity::One);
+            if part.name == "std_msgs/Header" && field.name == "stamp" {
+                let seconds = self.one(&[0, 1, 2_000_000_000, i32::MAX as u32, u32::MAX]);
+                return Value::Stamp(seconds, self.one(&[0, 1, 500_000_000, 999_999_999]));
+            }
             match field.arity {
                 Arity::One => self.element(schema, field.base, is_frame),
                 Arity::Array(count) => Value::Parts(
@@ -258,6 +288,23 @@ proptest! {
                 wrong[at] = random.below(256) as u8;
                 let _ = fields.renamed(&wrong, &rules());
             }
+        }
+    }
+
+    #[test]
+    fn any_message_becomes_the_message_of_the_moved_stamps(
+        seed: u64, is_ros1: bool, is_little: bool, by_ns in -3_000_000_000_i64..3_000_000_000,
+    ) {
+        let dialect = if is_ros1 { Dialect::Ros1 } else { Dialect::Ros2 };
+        let mut random = Random(seed);
+        let text = random.definition(dialect);
+        let schema = Schema::parse("a/A", &text, dialect).unwrap();
+        let Some(fields) = StampFields::new(&schema) else { return Ok(()) };
+        let value = random.value(&schema, 0);
+        let expected = moved(&value, by_ns, dialect);
+        match fields.moved(&Encoder::encode(dialect, is_little, &value), by_ns).unwrap() {
+            Some(found) => prop_assert_eq!(found, Encoder::encode(dialect, true, &expected)),
+            None => prop_assert_eq!(value, expected),
         }
     }
 
@@ -396,8 +443,8 @@ fn only_a_definition_of_the_publishers_version_is_used() {
     assert!(found(&hash, "nonsense").unwrap_err().contains("is no 'TYPE NAME'"));
 }
 
-const HEADER: &str = "MSG: std_msgs/Header\nTime stamp\nstring frame_id\n";
-const TIME: &str = "MSG: std_msgs/Time\nint32 sec\nuint32 nanosec\n";
+const HEADER: &str = "MSG: std_msgs/Header\nbuiltin_interfaces/Time stamp\nstring frame_id\n";
+const TIME: &str = "MSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n";
 
 /// The time per message, and the message's size.
 fn measured(text: &str, value: &Value) -> (Duration, usize) {
@@ -424,7 +471,7 @@ fn number(bytes: usize) -> Value {
 
 fn header() -> Value {
     let frame = Value::Frame("base_laser".into());
-    Value::Parts(vec![number(4), number(4), frame])
+    Value::Parts(vec![Value::Stamp(1, 2), frame])
 }
 
 /// Bytes in a sequence.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compression, new names of frames in large messages, and translation between ROS 1 and ROS 2, on
-//! a thread of its own, so that work on a large message delays no other topic. A second thread reads peers' type definitions, so that a
+//! Compression, new names of frames and moved stamps in large messages, and translation between
+//! ROS 1 and ROS 2, on a thread of its own, so that work on a large message delays no other topic. A second thread reads peers' type definitions, so that a
 //! slow definition delays no message.
 //!
 //! ```text
@@ -12,7 +12,9 @@ mod queue;
 use crate::config::Config;
 use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
-use crate::topics::{ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, safe_message};
+use crate::topics::{
+    ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, StampMove, safe_message,
+};
 use bytes::Bytes;
 use queue::{Capacity, Owner, Queue};
 use std::borrow::Cow;
@@ -133,12 +135,25 @@ pub(crate) struct Incoming {
     pub(crate) translator: Option<Arc<Translator>>,
     /// For a message that is not translated.
     pub(crate) checker: Option<Arc<Checker>>,
+    /// The change of its stamps, before it is translated.
+    pub(crate) stamps: Option<StampMove>,
     /// The end of its lifespan.
     pub(crate) expires: Option<Instant>,
     /// When it had the age in `origin`.
     pub(crate) arrived: Instant,
     /// The revision of the last presence message before it.
     pub(crate) revision: u32,
+}
+
+impl Incoming {
+    /// Returns the message with its stamps on this robot's clock, if it is neither compressed nor
+    /// translated.
+    pub(crate) fn with_moved_stamps(self) -> Self {
+        match self.stamps.clone() {
+            Some(stamps) => Self { payload: stamps.apply(self.payload), ..self },
+            None => self,
+        }
+    }
 }
 
 impl Job {
@@ -318,6 +333,10 @@ impl Worker {
                 .map_err(|error| format!("it is compressed and cannot be read: {error}"))?,
             false => message.payload.clone(),
         };
+        let payload = match &message.stamps {
+            Some(stamps) => stamps.apply(payload),
+            None => payload,
+        };
         let checked = match (&message.translator, &message.checker) {
             (Some(translator), _) => translator.translate(&payload).map(Bytes::from),
             (None, Some(checker)) => checker.check(&payload).map(|()| payload),
@@ -456,6 +475,7 @@ mod tests {
             encoded: true,
             translator: None,
             checker: None,
+            stamps: None,
             expires: None,
             arrived: Instant(0),
             revision: 0,

@@ -304,6 +304,9 @@ fn names(peer: &PeerConfig) -> String {
     if peer.relay {
         text.push_str(", its packets for others are forwarded");
     }
+    if peer.move_stamps {
+        text.push_str(", time stamps on this robot's clock");
+    }
     if peer.max_priority < u8::MAX {
         let _ = write!(text, ", priority at most {}", peer.max_priority);
     }
@@ -486,7 +489,7 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         "call": texts(&peer.call),
         "offer": texts(&peer.offer),
         "max_rate_bps": peer.max_rate_bps,
-        "max_priority": peer.max_priority, "via": peer.via, "relay": peer.relay,
+        "max_priority": peer.max_priority, "move_stamps": peer.move_stamps, "via": peer.via, "relay": peer.relay,
         "key": peer.key.to_string(),
     })
 }

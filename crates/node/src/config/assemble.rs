@@ -269,6 +269,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         offer: section.all("offer"),
         max_rate_bps: section.get("max_rate")?,
         max_priority: section.number("max_priority")?,
+        move_stamps: section.get("move_stamps")?,
     })
 }
 

@@ -269,6 +269,9 @@ const PEERS: Naming = Naming {
         key("max_priority", Kind::Whole(0, 255), Value("255"))
             .example("200")
             .doc("Maximum priority of the peer's packets that this node forwards."),
+        key("move_stamps", Kind::Flag, Value("false"))
+            .example("true")
+            .doc("Whether time stamps of headers in the peer's messages on topics are moved onto this robot's clock, by the measured offset of the two clocks; see [transforms](../how-to/transforms.md#clocks-that-differ)."),
         list("via", Kind::NodeName, Absent("none"))
             .example("[robot2]")
             .doc("Peers that forward packets to this peer, tried in this order after its own links. Each of them needs `relay: true` for both ends."),

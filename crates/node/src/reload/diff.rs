@@ -303,6 +303,7 @@ fn peer_keys(peer: &PeerConfig) -> Described {
         ("offer", list(peer.offer.iter().map(text))),
         ("max_rate", format!("{} bps", peer.max_rate_bps)),
         ("max_priority", peer.max_priority.to_string()),
+        ("move_stamps", peer.move_stamps.to_string()),
     ]
 }
 

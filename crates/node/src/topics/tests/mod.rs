@@ -13,6 +13,7 @@ mod recent;
 mod reload;
 mod rights;
 mod services;
+mod stamps;
 mod transforms;
 mod translation;
 mod watchdogs;
