@@ -29,7 +29,9 @@ const MESSAGES: u64 = 300;
 struct Pair {
     masters: [Master; 2],
     daemons: [Daemon; 2],
-    _place: Place,
+    place: Place,
+    /// The robot's file without the lines about what it sends.
+    robot: String,
 }
 
 impl Pair {
@@ -45,11 +47,22 @@ impl Pair {
                  peers: {{ {peer}: {{ address: \"127.0.0.1:{there}\", accept: \"/**\" }} }}\n{lines}"
             )
         };
+        let robot = file(0, "base", "");
         let daemons = [
-            place.start("robot", &file(0, "base", lines)),
+            place.start("robot", &format!("{robot}{lines}")),
             place.start("base", &file(1, "robot", "")),
         ];
-        Self { masters, daemons, _place: place }
+        Self { masters, daemons, place, robot }
+    }
+
+    /// Replaces what the robot sends.
+    fn reload(&self, lines: &str) {
+        self.place.write("robot", "robot", &format!("{}{lines}", self.robot));
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_tautline"));
+        let reloaded =
+            program.arg("reload").arg("--control").arg(&self.daemons[0].control).output();
+        let reloaded = reloaded.unwrap();
+        assert!(reloaded.status.success(), "{}", String::from_utf8_lossy(&reloaded.stderr));
     }
 
     fn agent(&self, side: usize, name: &str) -> Agent {
@@ -206,6 +219,35 @@ fn send_until(from: &mut Agent, topic: &str, fields: &Value, to: &Agent, there: 
         from.order(json!({ "do": "send", "topic": topic, "fields": fields }));
         to.received(there).first().map(|_| ())
     });
+}
+
+#[test]
+fn a_latched_message_comes_again_when_its_frame_gets_another_name() {
+    let lines = |prefix: &str| format!("topics: {{ /goal: {{}} }}\ntf: {{ prefix: {prefix} }}");
+    let pair = Pair::start(&lines("r1/"));
+    let mut planner = pair.agent(0, "/planner");
+    planner.advertise("/goal", "geometry_msgs/PoseStamped", true);
+    planner.send("/goal", json!({ "header": { "frame_id": "odom" } }));
+    let subscribe = |name: &str| {
+        let mut agent = pair.agent(1, name);
+        agent.order(json!({
+            "do": "subscribe", "topic": "/goal", "type": "geometry_msgs/PoseStamped", "fields": true,
+        }));
+        agent
+    };
+    let frames = |agent: &Agent| -> Vec<String> {
+        let frame = |it: &Value| it["fields"]["header"]["frame_id"].as_str().unwrap().to_owned();
+        agent.received("/goal").iter().map(frame).collect()
+    };
+    let early = subscribe("/early");
+    running::wait_for("the first name", || (frames(&early) == ["r1/odom"]).then_some(()));
+    pair.reload(&lines("r2/"));
+    running::wait_for("the second name", || {
+        (frames(&early) == ["r1/odom", "r2/odom"]).then_some(())
+    });
+    let late = subscribe("/late");
+    running::wait_for("the message", || (!frames(&late).is_empty()).then_some(()));
+    assert_eq!(frames(&late), ["r2/odom"]);
 }
 
 #[test]
