@@ -12,7 +12,7 @@ sources=crates/lab/ros/restaurant/interfaces
 browser=""
 [ "${1:-}" != browser ] || browser="chromium chromium-driver python3-selenium"
 # shellcheck disable=SC2086  # a list that is meant to be split into words
-crates/lab/setup.sh python3-nav-msgs python3-actionlib-msgs python3-aiohttp python3-yaml curl stress-ng $browser
+crates/lab/setup.sh python3-actionlib-msgs python3-aiohttp python3-yaml curl stress-ng $browser
 crates/lab/ros2.sh kilted rosidl
 
 packages="pymunk==7.3.1 rosbags==0.11.9"

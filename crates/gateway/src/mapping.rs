@@ -31,6 +31,8 @@ pub struct Treatment {
     pub rate_hz: Option<f64>,
     /// How the payload is compressed.
     pub compression: Compression,
+    /// Whether the frames that its messages name get the prefix of tf.
+    pub tf_prefix: bool,
     /// Peers that may get it; `None` is all.
     pub to: Option<Vec<String>>,
     /// Whether lost fragments are retransmitted while the message is useful.
@@ -134,6 +136,7 @@ impl Default for Treatment {
             lifespan: None,
             rate_hz: None,
             compression: Compression::None,
+            tf_prefix: true,
             to: None,
             repair: true,
             fec: None,
@@ -300,7 +303,7 @@ pub enum Compression {
 
 /// A name or a pattern of names of topics or tf frames. `*` matches any characters within one
 /// level, `**` across levels.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
 /// The mapping of one peer's names to local names.

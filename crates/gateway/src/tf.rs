@@ -7,6 +7,10 @@
 //! ```
 //! The child frame identifies a transform, since a frame of tf has one parent at a time: when a frame
 //! gets another parent, the new transform replaces the old one.
+//!
+//! [`fields`] renames the frames that other messages name.
+
+pub mod fields;
 
 use crate::Source;
 use crate::mapping::Pattern;
@@ -160,18 +164,26 @@ impl Rules {
             named && !t.child.is_empty() && !t.parent.is_empty()
         };
         let renamed = |t: Transform| Transform {
-            parent: self.renamed(t.parent),
-            child: self.renamed(t.child),
+            parent: self.new_name(&t.parent),
+            child: self.new_name(&t.child),
             ..t
         };
         transforms.into_iter().filter(leaves).map(renamed).collect()
     }
 
-    fn renamed(&self, name: String) -> String {
-        if self.prefix.is_empty() || any_matches(&self.shared, &name) {
-            return name;
-        }
-        format!("{}{name}", self.prefix)
+    /// The name of a frame in messages that leave, without the leading `/` that old tf adds.
+    pub fn new_name(&self, name: &str) -> String {
+        let name = name.trim_start_matches('/');
+        let stays = name.is_empty() || self.has_prefix(name) || any_matches(&self.shared, name);
+        let prefix = if stays { "" } else { &self.prefix };
+        format!("{prefix}{name}")
+    }
+
+    /// Whether a name has the prefix already. With a prefix such as `r`, that cannot be known: the
+    /// frame `roof` begins with it as well.
+    fn has_prefix(&self, name: &str) -> bool {
+        let ends_a_word = !self.prefix.ends_with(|last: char| last.is_ascii_alphanumeric());
+        ends_a_word && name.starts_with(&self.prefix)
     }
 }
 

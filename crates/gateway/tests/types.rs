@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tautline_gateway::observations::{OBSERVATIONS, is_observation};
 use tautline_gateway::ros2::graph::{GidBytes, Node, write};
+use tautline_gateway::tf::Rules;
+use tautline_gateway::tf::fields::FrameFields;
 use tautline_gateway::types::check::Checker;
 use tautline_gateway::types::compose::compose;
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
@@ -396,6 +398,45 @@ fn random_messages_come_back_unchanged_and_others_read_the_same() {
         said.trim_end().rsplit_once('\n').map_or((said.trim(), ""), |(d, c)| (c, d));
     assert_eq!(differences, "");
     assert_eq!(count, format!("{} messages", pairs * DECODED));
+}
+
+#[test]
+fn renamed_frames_are_those_that_others_write() {
+    let rules = Rules { prefix: "r1/".into(), ..Rules::default() };
+    let (mut records, mut count) = (Vec::new(), 0);
+    let mut types_with_frames = [0; 2];
+    for Type { name, ros1, ros2, .. } in types() {
+        let derived = || ros2.as_ref().and_then(|ros2| derive::to_ros1(ros2).ok());
+        // rosbags knows types of ROS 1 by their own definitions only.
+        let fields = [&ros1, &ros2].map(|it| it.as_ref().and_then(FrameFields::new));
+        let ros1 = ros1.clone().or_else(derived);
+        let both = ros1.as_ref().zip(ros2.as_ref());
+        let transcoder = both.and_then(|(ros1, ros2)| Transcoder::new(ros1, ros2).ok());
+        for (types, fields) in types_with_frames.iter_mut().zip(&fields) {
+            *types += u32::from(fields.is_some());
+        }
+        let (Some(ros1), Some(transcoder)) = (&ros1, &transcoder) else { continue };
+        for seed in 0..DECODED {
+            let mut message = Vec::new();
+            Random { state: seed, elements: ELEMENTS }.message(ros1, 0, &mut message);
+            let Ok(cdr) = transcoder.to_ros2(&message) else { continue };
+            let here = ["1", "2"].into_iter().zip(&fields).zip([&message, &cdr]);
+            for ((ros, fields), before) in here {
+                let Some(fields) = fields else { continue };
+                let after = fields.renamed(before, &rules).unwrap();
+                for piece in
+                    [name.as_bytes(), ros.as_bytes(), before, after.as_ref().unwrap_or(before)]
+                {
+                    records.extend_from_slice(&(piece.len() as u32).to_le_bytes());
+                    records.extend_from_slice(piece);
+                }
+                count += 1;
+            }
+        }
+    }
+    println!("{types_with_frames:?} types with frames, {count} messages");
+    assert!(count > 2000, "{count}");
+    assert_eq!(oracle("frames", &records), format!("{count} messages\n"));
 }
 
 #[test]

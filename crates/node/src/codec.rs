@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compression, and translation between ROS 1 and ROS 2, on a thread of its own, so that work on a
-//! large message delays no other topic. A second thread reads peers' type definitions, so that a
+//! Compression, new names of frames and moved stamps in large messages, and translation between
+//! ROS 1 and ROS 2, on a thread of its own, so that work on a large message delays no other topic. A second thread reads peers' type definitions, so that a
 //! slow definition delays no message.
 //!
 //! ```text
@@ -12,13 +12,16 @@ mod queue;
 use crate::config::Config;
 use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
-use crate::topics::{ChannelKey, Outgoing, SafeMessage, SourceChange, safe_message};
+use crate::topics::{
+    ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, StampMove, safe_message,
+};
 use bytes::Bytes;
 use queue::{Capacity, Owner, Queue};
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tautline_gateway::mapping::Compression;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::check::Checker;
 use tautline_gateway::types::compose::Fields;
@@ -45,32 +48,30 @@ const LEVEL: i32 = 1;
 
 #[derive(Debug)]
 pub(crate) enum Job {
-    Compress(Outgoing),
-    /// Only keeps its place behind messages that are compressed.
+    /// Rename frames in a message of this robot, and compress it.
+    Encode(Plain),
+    /// Only keeps its place behind messages that are encoded.
     Change(SourceChange),
     /// Decompress or translate a message for this robot's ROS.
     Decode(Incoming),
     /// Check the definition of a peer's topic and find its type in this robot's ROS.
-    Localize {
-        key: ChannelKey,
-        topic: Topic,
-    },
+    Localize { key: ChannelKey, topic: Topic },
     /// The same for a service.
-    LocalizeService {
-        key: ChannelKey,
-        service: Service,
-    },
+    LocalizeService { key: ChannelKey, service: Service },
     /// Compose the safe message of a topic.
-    Compose {
-        topic: Topic,
-        fields: Arc<Fields>,
-    },
+    Compose { topic: Topic, fields: Arc<Fields> },
     /// Translate a call or a response for the other ROS.
     TranslateCall(ForeignCall),
 }
 
 pub(crate) enum Done {
-    Compressed(Outgoing),
+    Encoded {
+        message: Outgoing,
+        /// The frames that were to be renamed.
+        renaming: Option<Renaming>,
+        /// Why they keep their names.
+        problem: Option<String>,
+    },
     Changed(SourceChange),
     Decoded(Incoming),
     /// A message from a peer cannot be read, or is not of its type.
@@ -101,6 +102,14 @@ pub(crate) enum Done {
     },
 }
 
+/// A message of this robot before it is encoded.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) message: Outgoing,
+    pub(crate) renaming: Option<Renaming>,
+    pub(crate) compression: Compression,
+}
+
 /// A call of a service of the other ROS, or its response.
 #[derive(Debug)]
 pub(crate) struct ForeignCall {
@@ -126,6 +135,8 @@ pub(crate) struct Incoming {
     pub(crate) translator: Option<Arc<Translator>>,
     /// For a message that is not translated.
     pub(crate) checker: Option<Arc<Checker>>,
+    /// The change of its stamps, before it is translated.
+    pub(crate) stamps: Option<StampMove>,
     /// The end of its lifespan.
     pub(crate) expires: Option<Instant>,
     /// When it had the age in `origin`.
@@ -134,10 +145,21 @@ pub(crate) struct Incoming {
     pub(crate) revision: u32,
 }
 
+impl Incoming {
+    /// Returns the message with its stamps on this robot's clock, if it is neither compressed nor
+    /// translated.
+    pub(crate) fn with_moved_stamps(self) -> Self {
+        match self.stamps.clone() {
+            Some(stamps) => Self { payload: stamps.apply(self.payload), ..self },
+            None => self,
+        }
+    }
+}
+
 impl Job {
     fn owner(&self) -> Owner {
         match self {
-            Self::Compress(_) | Self::Change(_) | Self::Compose { .. } => None,
+            Self::Encode(_) | Self::Change(_) | Self::Compose { .. } => None,
             Self::Decode(message) => Some(message.key.peer),
             Self::TranslateCall(call) => Some(call.peer),
             Self::Localize { key, .. } | Self::LocalizeService { key, .. } => Some(key.peer),
@@ -159,7 +181,7 @@ impl Job {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Compress(Outgoing { payload, .. })
+            Self::Encode(Plain { message: Outgoing { payload, .. }, .. })
             | Self::Decode(Incoming { payload, .. })
             | Self::TranslateCall(ForeignCall { payload, .. }) => payload.len(),
             _ => 0,
@@ -171,7 +193,7 @@ impl Done {
     /// Returns the payload of a message.
     pub(crate) fn message(&self) -> Option<&Bytes> {
         match self {
-            Self::Compressed(Outgoing { payload, .. })
+            Self::Encoded { message: Outgoing { payload, .. }, .. }
             | Self::Decoded(Incoming { payload, .. }) => Some(payload),
             _ => None,
         }
@@ -249,9 +271,7 @@ impl Worker {
     pub(crate) fn run(&self, job: Job) -> Option<Done> {
         Some(match job {
             // The message is this robot's own; a panic is counted and in the log.
-            Job::Compress(message) => {
-                Done::Compressed(self.contained(|| Ok(compressed(message))).ok()?)
-            }
+            Job::Encode(plain) => self.contained(|| Ok(encoded(plain))).ok()?,
             Job::Change(change) => Done::Changed(change),
             Job::Decode(message) => match self.contained(|| self.decoded(&message)) {
                 Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
@@ -313,6 +333,10 @@ impl Worker {
                 .map_err(|error| format!("it is compressed and cannot be read: {error}"))?,
             false => message.payload.clone(),
         };
+        let payload = match &message.stamps {
+            Some(stamps) => stamps.apply(payload),
+            None => payload,
+        };
         let checked = match (&message.translator, &message.checker) {
             (Some(translator), _) => translator.translate(&payload).map(Bytes::from),
             (None, Some(checker)) => checker.check(&payload).map(|()| payload),
@@ -330,6 +354,19 @@ fn translated(call: &ForeignCall) -> Outcome {
     };
     let mismatch = |error| format!("{service}: the {what} does not match its type: {error}");
     translated.map(Bytes::from).map_err(mismatch)
+}
+
+fn encoded(plain: Plain) -> Done {
+    let Plain { message, renaming, compression } = plain;
+    let (message, problem) = match &renaming {
+        Some(renaming) => renaming.apply(message),
+        None => (message, None),
+    };
+    let message = match compression {
+        Compression::Zstd => compressed(message),
+        Compression::None => message,
+    };
+    Done::Encoded { message, renaming, problem }
 }
 
 /// Returns the message compressed, or unchanged if that is not smaller.
@@ -438,6 +475,7 @@ mod tests {
             encoded: true,
             translator: None,
             checker: None,
+            stamps: None,
             expires: None,
             arrived: Instant(0),
             revision: 0,

@@ -331,6 +331,7 @@ fn keys_that_others_make_useless_are_warned_of() {
         ("order_wait: 50ms", "order_wait: no effect without 'order: sent'"),
         ("order: sent, keep_last: 1", "order: 'sent' waits for nothing with 'keep_last: 1'"),
         ("fec: 60, links: duplicate", "fec: no parity while two links carry copies"),
+        ("tf_prefix: false", "tf_prefix: 'tf' has no 'prefix'"),
     ] {
         let text = format!("name: robot1\npeers: {{}}\ntopics:\n  /scan: {{ {keys} }}\n");
         let found = warnings(&text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! tf from one ROS 1 robot to another through two daemons: real masters, real rospy nodes.
+//! tf, and the frames that other messages name, between robots through their daemons: real masters,
+//! real rospy and rclpy nodes.
 
 #[allow(dead_code)]
 mod running;
@@ -10,6 +11,9 @@ mod bench;
 #[allow(dead_code)]
 #[path = "../../gateway/tests/ros/ros1/nodes.rs"]
 mod nodes;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros2/nodes.rs"]
+mod ros2;
 
 use bench::{Agent, free_port};
 use nodes::Master;
@@ -25,7 +29,9 @@ const MESSAGES: u64 = 300;
 struct Pair {
     masters: [Master; 2],
     daemons: [Daemon; 2],
-    _place: Place,
+    place: Place,
+    /// The robot's file without the lines about what it sends.
+    robot: String,
 }
 
 impl Pair {
@@ -41,11 +47,22 @@ impl Pair {
                  peers: {{ {peer}: {{ address: \"127.0.0.1:{there}\", accept: \"/**\" }} }}\n{lines}"
             )
         };
+        let robot = file(0, "base", "");
         let daemons = [
-            place.start("robot", &file(0, "base", lines)),
+            place.start("robot", &format!("{robot}{lines}")),
             place.start("base", &file(1, "robot", "")),
         ];
-        Self { masters, daemons, _place: place }
+        Self { masters, daemons, place, robot }
+    }
+
+    /// Replaces what the robot sends.
+    fn reload(&self, lines: &str) {
+        self.place.write("robot", "robot", &format!("{}{lines}", self.robot));
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_tautline"));
+        let reloaded =
+            program.arg("reload").arg("--control").arg(&self.daemons[0].control).output();
+        let reloaded = reloaded.unwrap();
+        assert!(reloaded.status.success(), "{}", String::from_utf8_lossy(&reloaded.stderr));
     }
 
     fn agent(&self, side: usize, name: &str) -> Agent {
@@ -157,4 +174,202 @@ fn a_busy_tf_comes_merged_with_named_frames_alone_and_ends_with_the_latest() {
         let unnamed = tf.dropped.get("no_named_frame").copied().unwrap_or(0);
         (tf.messages + tf.rate_limited == MESSAGES + 2 && unnamed == 1).then_some(())
     });
+}
+
+/// The base and two robots of one kind, by the lines that tell their ROS.
+fn team(place: &Place, ros: [&str; 3]) -> [Daemon; 3] {
+    let ports = [(); 3].map(|()| running::free_port());
+    let robot = |number: usize| {
+        let (port, base) = (ports[number], ports[0]);
+        format!(
+            "listen: \"127.0.0.1:{port}\"\n{}\npeers: {{ base: \"127.0.0.1:{base}\" }}\n\
+             topics: {{ /raw: {{ tf_prefix: false }}, \"/**\": {{}} }}\n\
+             tf: {{ prefix: robot{number}/, shared: map }}",
+            ros[number]
+        )
+    };
+    let peer = |number: usize| {
+        let renamed = ["/scan", "/odom", "/image", "/path"]
+            .map(|name| format!("{name}: /robot{number}{name}"))
+            .join(", ");
+        format!(
+            "  robot{number}: {{ address: \"127.0.0.1:{}\", remap: {{ {renamed} }}, accept: \"/**\" }}\n",
+            ports[number]
+        )
+    };
+    let base =
+        format!("listen: \"127.0.0.1:{}\"\n{}\npeers:\n{}{}", ports[0], ros[0], peer(1), peer(2));
+    [place.start("base", &base), place.start("robot1", &robot(1)), place.start("robot2", &robot(2))]
+}
+
+fn ros1_lines(master: &Master) -> String {
+    format!("ros1: {{ master: \"{}\", host: 127.0.0.1 }}", master.uri)
+}
+
+/// Returns the frame and the child frame of the first message on a topic.
+fn frames_of(agent: &Agent, topic: &str) -> [Value; 2] {
+    let report = agent.wait(topic, |report| report["got"] == topic);
+    let fields = &report["fields"];
+    [&fields["header"]["frame_id"], &fields["child_frame_id"]].map(Value::clone)
+}
+
+/// Sends until the other side has received a message.
+fn send_until(from: &mut Agent, topic: &str, fields: &Value, to: &Agent, there: &str) {
+    running::wait_for(there, || {
+        from.order(json!({ "do": "send", "topic": topic, "fields": fields }));
+        to.received(there).first().map(|_| ())
+    });
+}
+
+#[test]
+fn a_latched_message_comes_again_when_its_frame_gets_another_name() {
+    let lines = |prefix: &str| format!("topics: {{ /goal: {{}} }}\ntf: {{ prefix: {prefix} }}");
+    let pair = Pair::start(&lines("r1/"));
+    let mut planner = pair.agent(0, "/planner");
+    planner.advertise("/goal", "geometry_msgs/PoseStamped", true);
+    planner.send("/goal", json!({ "header": { "frame_id": "odom" } }));
+    let subscribe = |name: &str| {
+        let mut agent = pair.agent(1, name);
+        agent.order(json!({
+            "do": "subscribe", "topic": "/goal", "type": "geometry_msgs/PoseStamped", "fields": true,
+        }));
+        agent
+    };
+    let frames = |agent: &Agent| -> Vec<String> {
+        let frame = |it: &Value| it["fields"]["header"]["frame_id"].as_str().unwrap().to_owned();
+        agent.received("/goal").iter().map(frame).collect()
+    };
+    let early = subscribe("/early");
+    running::wait_for("the first name", || (frames(&early) == ["r1/odom"]).then_some(()));
+    pair.reload(&lines("r2/"));
+    running::wait_for("the second name", || {
+        (frames(&early) == ["r1/odom", "r2/odom"]).then_some(())
+    });
+    let late = subscribe("/late");
+    running::wait_for("the message", || (!frames(&late).is_empty()).then_some(()));
+    assert_eq!(frames(&late), ["r2/odom"]);
+}
+
+#[test]
+fn two_robots_with_the_same_frames_are_told_apart_at_one_base() {
+    let place = Place::new();
+    let masters = [(); 3].map(|()| Master::alone(free_port()));
+    let lines: Vec<String> = masters.iter().map(ros1_lines).collect();
+    let _daemons = team(&place, [&lines[0], &lines[1], &lines[2]]);
+    let mut base = nodes::start(&masters[0].uri, "/rviz");
+    subscribe(&mut base, "/tf_static");
+    for number in [1, 2] {
+        let mut robot = nodes::start(&masters[number].uri, "/driver");
+        robot.advertise("/tf_static", TF, true);
+        robot.send("/tf_static", fields(&["base>laser@1", "map>base@2"]));
+        let renamed = |name: &str| format!("robot{number}{name}");
+        let expected = expected(&[
+            (&renamed("/base"), &renamed("/laser"), 1.0),
+            ("map", &renamed("/base"), 2.0),
+        ]);
+        wait_for(&base, "/tf_static", &expected);
+
+        let header = |frame: &str| json!({ "frame_id": frame, "stamp": { "secs": 7 } });
+        let ranges: Vec<f64> = (0..360).map(f64::from).collect();
+        let large: Vec<u8> = (0..100_000).map(|n| n as u8).collect();
+        let poses: Vec<Value> = ["base", "/laser", "map", ""]
+            .map(|frame| json!({ "header": header(frame), "pose": { "position": { "x": 4.5 } } }))
+            .to_vec();
+        for (topic, type_name, fields) in [
+            (
+                "/scan",
+                "sensor_msgs/LaserScan",
+                json!({ "header": header("laser"), "ranges": ranges }),
+            ),
+            (
+                "/odom",
+                "nav_msgs/Odometry",
+                json!({ "header": header("/map"), "child_frame_id": "base" }),
+            ),
+            ("/image", "sensor_msgs/Image", json!({ "header": header("laser"), "data": large })),
+            ("/path", "nav_msgs/Path", json!({ "header": header("map"), "poses": poses })),
+            (
+                "/raw",
+                "sensor_msgs/LaserScan",
+                json!({ "header": header("laser"), "ranges": ranges }),
+            ),
+        ] {
+            let there =
+                if topic == "/raw" { topic.into() } else { format!("/robot{number}{topic}") };
+            base.order(
+                json!({ "do": "subscribe", "topic": there, "type": type_name, "fields": true }),
+            );
+            robot.advertise(topic, type_name, false);
+            send_until(&mut robot, topic, &fields, &base, &there);
+        }
+        let found = |name: &str| frames_of(&base, &format!("/robot{number}{name}"));
+        assert_eq!(found("/scan"), [json!(renamed("/laser")), Value::Null]);
+        assert_eq!(found("/odom"), [json!("map"), json!(renamed("/base"))]);
+        assert_eq!(found("/image"), [json!(renamed("/laser")), Value::Null]);
+        assert_eq!(frames_of(&base, "/raw"), [json!("laser"), Value::Null]);
+        let path = &base.received(&format!("/robot{number}/path"))[0]["fields"]["poses"];
+        let frames: Vec<&Value> =
+            path.as_array().unwrap().iter().map(|pose| &pose["header"]["frame_id"]).collect();
+        assert_eq!(
+            frames,
+            [&json!(renamed("/base")), &json!(renamed("/laser")), &json!("map"), &json!("")]
+        );
+        assert_eq!(path[3]["pose"]["position"]["x"], 4.5);
+        let scan = &base.received(&format!("/robot{number}/scan"))[0]["fields"];
+        assert_eq!(scan["ranges"].as_array().unwrap().len(), 360);
+    }
+}
+
+#[test]
+fn robots_of_either_ros_are_told_apart_at_a_base_of_ros_2() {
+    if !ros2::inside_as("robots_of_either_ros_are_told_apart_at_a_base_of_ros_2") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let kilted = ros2::installation("kilted").canonicalize().unwrap();
+    let ros2_lines = |domain: u32| {
+        format!("ros1: false\nros2: {{ domain: {domain}, definitions: {} }}", kilted.display())
+    };
+    let lines = [ros2_lines(0), ros1_lines(&master), ros2_lines(2)];
+    let _daemons = team(&place, [&lines[0], &lines[1], &lines[2]]);
+    let mut base = ros2::start_in(0, "kilted", "SUBNET", "rviz");
+    let mut one = nodes::start(&master.uri, "/driver");
+    let mut two = ros2::start_in(2, "kilted", "SUBNET", "driver");
+    let covariance: Vec<f64> = (0..36).map(f64::from).collect();
+    let odometry = json!({
+        "header": { "frame_id": "odom" }, "child_frame_id": "base",
+        "pose": { "pose": { "position": { "x": 4.5 } }, "covariance": covariance },
+    });
+    let scan = json!({ "header": { "frame_id": "laser" }, "angle_min": 0.5, "ranges": [1.0, 2.5] });
+    let image = json!({ "header": { "frame_id": "camera" }, "height": 3, "encoding": "mono8",
+        "step": 100_000, "data": vec![9; 100_000] });
+    for (number, robot, kind) in [(1, &mut one, ""), (2, &mut two, "msg/")] {
+        for (topic, package, own, fields) in [
+            ("/scan", "sensor_msgs", "LaserScan", &scan),
+            ("/odom", "nav_msgs", "Odometry", &odometry),
+            ("/image", "sensor_msgs", "Image", &image),
+        ] {
+            let there = format!("/robot{number}{topic}");
+            let type_name = format!("{package}/msg/{own}");
+            base.order(
+                json!({ "do": "subscribe", "topic": there, "type": type_name, "fields": true }),
+            );
+            let type_name = format!("{package}/{kind}{own}");
+            robot.order(json!({ "do": "advertise", "topic": topic, "type": type_name }));
+            send_until(robot, topic, fields, &base, &there);
+        }
+        let found = |name: &str| frames_of(&base, &format!("/robot{number}{name}"));
+        let renamed = |name: &str| json!(format!("robot{number}/{name}"));
+        assert_eq!(found("/scan"), [renamed("laser"), Value::Null]);
+        assert_eq!(found("/odom"), [renamed("odom"), renamed("base")]);
+        assert_eq!(found("/image"), [renamed("camera"), Value::Null]);
+        let fields =
+            |name: &str| base.received(&format!("/robot{number}{name}"))[0]["fields"].clone();
+        assert_eq!(fields("/scan")["ranges"], json!([1.0, 2.5]));
+        assert_eq!(fields("/odom")["pose"]["pose"]["position"]["x"], 4.5);
+        assert_eq!(fields("/odom")["pose"]["covariance"], json!(covariance));
+        assert_eq!(fields("/image")["step"], 100_000);
+        assert_eq!(fields("/image")["data"].as_array().unwrap().len(), 100_000);
+    }
 }

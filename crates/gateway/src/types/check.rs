@@ -12,7 +12,7 @@
 //!
 //! Values that ROS accepts pass: any byte as `bool`, and text that is not UTF-8.
 
-mod spans;
+pub(crate) mod spans;
 
 use super::action::{action_of_type, installed_part};
 use super::definition::{Arity, Base, Dialect, Schema};
@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 /// Bytes of a unit of wide text: Fast DDS 2 and Cyclone DDS write `wchar_t`, others UTF-16, and the
 /// length may count bytes.
-const UNIT_BYTES: [usize; 3] = [4, 2, 1];
+pub(crate) const UNIT_BYTES: [usize; 3] = [4, 2, 1];
 
 /// Checks messages of one type.
 #[derive(Debug)]

@@ -89,7 +89,7 @@ pub fn service_hash(type_name: &str, text: &str, dialect: Dialect) -> Result<Str
 /// The type that a topic's definition describes; `None` without one. An empty text is the definition
 /// of an empty message if that has the topic's hash; publishers of ROS 1 send it. The error is for a
 /// person.
-pub(super) fn peers_schema(topic: &Topic) -> Result<Option<Schema>, String> {
+pub(crate) fn peers_schema(topic: &Topic) -> Result<Option<Schema>, String> {
     let name = &topic.type_name;
     let parsed = Schema::parse(name, &topic.definition, dialect_of(name));
     match topic.definition.is_empty() {

@@ -4,7 +4,10 @@
 definitions      one JSON line per type: its texts and hashes in ROS 1 and ROS 2
 compare          reads (name, ROS 1 bytes, CDR bytes) from standard input, decodes both
                  and says where they differ
+frames           reads (name, number of the ROS, message, the same with renamed frames), and says
+                 where the second is not what rosbags writes with the prefix "r1/" on each frame
 """
+import dataclasses
 import glob
 import json
 import os
@@ -68,11 +71,42 @@ def differences(one, two, path):
         yield f"{path}: {one!r} and {two!r}"
 
 
-def compare():
-    def piece():
-        (length,) = struct.unpack("<I", sys.stdin.buffer.read(4))
-        return sys.stdin.buffer.read(length)
+def with_prefix(value):
+    """Adds the prefix to the frames that a message names."""
+    if isinstance(value, list):
+        return [with_prefix(each) for each in value]
+    if not hasattr(value, "__msgtype__"):
+        return value
+    changed = {}
+    for field in dataclasses.fields(value):
+        key, found = field.name, getattr(value, field.name)
+        if (value.__msgtype__, key) == ("std_msgs/msg/Header", "frame_id") or key == "child_frame_id":
+            changed[key] = found and "r1/" + found
+        elif field.init:
+            changed[key] = with_prefix(found)
+    return dataclasses.replace(value, **changed)
 
+
+def frames():
+    count = 0
+    while sys.stdin.buffer.peek(1):
+        name, ros, before, after = piece().decode(), piece(), piece(), piece()
+        if ros == b"1":
+            expected = ROS1.serialize_ros1(with_prefix(ROS1.deserialize_ros1(before, name)), name)
+        else:
+            expected = ROS2.serialize_cdr(with_prefix(ROS2.deserialize_cdr(before, name)), name)
+        count += 1
+        if bytes(expected) != after:
+            print(f"{name} of ROS {ros.decode()}: {after} instead of {bytes(expected)}")
+    print(f"{count} messages")
+
+
+def piece():
+    (length,) = struct.unpack("<I", sys.stdin.buffer.read(4))
+    return sys.stdin.buffer.read(length)
+
+
+def compare():
     count = 0
     while sys.stdin.buffer.peek(1):
         name, ros1, cdr = piece().decode(), piece(), piece()
@@ -88,4 +122,4 @@ def compare():
     print(f"{count} messages")
 
 
-{"definitions": definitions, "compare": compare}[sys.argv[1]]()
+{"definitions": definitions, "compare": compare, "frames": frames}[sys.argv[1]]()

@@ -113,7 +113,7 @@ fn in_words(config: &Config) -> String {
         },
     );
     fact("ROS 2", config.ros2.as_ref().map_or("off".into(), ros2));
-    fact("tf", tf(&config.tf));
+    fact("tf", tf(&config.tf, &config.topics));
     fact("real time", realtime(config));
     fact("marking", marking(config));
     fact("limits", limits(config));
@@ -196,7 +196,7 @@ fn ros2(ros2: &Ros2Config) -> String {
     format!("domain {}, range {range}, node {}, {types}", ros2.domain, ros2.node_name)
 }
 
-fn tf(rules: &Rules) -> String {
+fn tf(rules: &Rules, topics: &[TopicRule]) -> String {
     let frames = match rules.frames.is_empty() {
         true => "all frames are sent".into(),
         false => format!("{} are sent", list(&rules.frames)),
@@ -208,7 +208,12 @@ fn tf(rules: &Rules) -> String {
             format!("prefix '{prefix}' on all names except {}", list(&rules.shared))
         }
     };
-    format!("{frames}; {names}")
+    let unchanged = topics.iter().filter(|rule| !rule.treatment.tf_prefix);
+    let unchanged: Vec<&str> = unchanged.map(|rule| rule.pattern.as_str()).collect();
+    match rules.prefix.is_empty() || unchanged.is_empty() {
+        true => format!("{frames}; {names}"),
+        false => format!("{frames}; {names}, not in messages of {}", unchanged.join(" ")),
+    }
 }
 
 fn list(patterns: &[Pattern]) -> String {
@@ -298,6 +303,9 @@ fn names(peer: &PeerConfig) -> String {
     let _ = write!(text, ", at most {}", words::bit_rate(peer.max_rate_bps as f64));
     if peer.relay {
         text.push_str(", its packets for others are forwarded");
+    }
+    if peer.move_stamps {
+        text.push_str(", time stamps on this robot's clock");
     }
     if peer.max_priority < u8::MAX {
         let _ = write!(text, ", priority at most {}", peer.max_priority);
@@ -481,7 +489,7 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         "call": texts(&peer.call),
         "offer": texts(&peer.offer),
         "max_rate_bps": peer.max_rate_bps,
-        "max_priority": peer.max_priority, "via": peer.via, "relay": peer.relay,
+        "max_priority": peer.max_priority, "move_stamps": peer.move_stamps, "via": peer.via, "relay": peer.relay,
         "key": peer.key.to_string(),
     })
 }
@@ -500,6 +508,7 @@ fn topic_as_json(rule: &TopicRule) -> Json {
         "lifespan_ms": treatment.lifespan.map(|lifespan| lifespan.as_secs_f64() * 1e3),
         "rate_hz": treatment.rate_hz,
         "compression": compression(treatment.compression),
+        "tf_prefix": treatment.tf_prefix,
         "repair": treatment.repair,
         "to": treatment.to,
     })

@@ -269,6 +269,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         offer: section.all("offer"),
         max_rate_bps: section.get("max_rate")?,
         max_priority: section.number("max_priority")?,
+        move_stamps: section.get("move_stamps")?,
     })
 }
 
@@ -368,6 +369,7 @@ fn topic(named: &Named) -> Option<TopicRule> {
             "zstd" => Compression::Zstd,
             _ => Compression::None,
         },
+        tf_prefix: section.get("tf_prefix")?,
         to: destinations(section),
         repair: section.get("repair")?,
         fec: section.number("fec"),

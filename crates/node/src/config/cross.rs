@@ -2,6 +2,7 @@
 //! Checks across keys whose values are valid one by one.
 
 mod budgets;
+mod frames;
 mod prefixes;
 
 use super::kind::Value;
@@ -44,7 +45,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.beacons(file);
     findings.destinations(file);
     findings.queues_in_two_forms(file);
-    findings.shared_frames_without_prefix(file);
+    findings.frames(file);
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
     findings.prefixes_that_meet(file);
@@ -398,14 +399,6 @@ impl Findings {
                 let key = format!("topics.{}.keep_last", topic.text);
                 self.wrong(at, key, found, "one of the two keys");
             }
-        }
-    }
-
-    fn shared_frames_without_prefix(&mut self, file: &Section) {
-        let Some(tf) = file.section("tf") else { return };
-        if !tf.list("shared").is_empty() && tf.text("prefix").is_none() {
-            let allowed = "'shared' together with 'prefix'";
-            self.wrong(tf.place("shared"), "tf.shared", "'shared' without 'prefix'", allowed);
         }
     }
 

@@ -347,6 +347,8 @@ pub struct PeerConfig {
     pub max_rate_bps: u64,
     /// Maximum priority of the peer's topics where they are forwarded.
     pub max_priority: u8,
+    /// Whether stamps in the peer's messages are moved onto this robot's clock.
+    pub move_stamps: bool,
 }
 
 /// A watchdog: the reaction to a timeout of a topic from peers.

@@ -161,7 +161,7 @@ pub const FILE: &[Setting] = &[
     shaped("watchdogs", Shape::Named(&WATCHDOGS), Absent("no safe messages"))
         .doc("Topics from peers, by their local names, for which this node publishes a safe message when messages stop: TOPIC: TIME, or TOPIC: with the keys below. The first message from a peer arms the watchdog."),
     shaped("tf", Shape::Section(TF), Absent("every transform is sent unchanged"))
-        .doc("Rules for the transforms that this node sends. They apply to every topic of a tf type, whatever its name."),
+        .doc("Rules for the frames of tf in what this node sends. `frames` applies to every topic of a tf type, whatever its name; `prefix` and `shared` apply to all topics."),
     shaped("limits", Shape::Section(LIMITS), Absent("the defaults below")).doc("Limits and budgets."),
     shaped("realtime", Shape::Section(REALTIME), Absent("the normal scheduler"))
         .doc("Real-time options of the thread that sends and receives packets."),
@@ -269,6 +269,9 @@ const PEERS: Naming = Naming {
         key("max_priority", Kind::Whole(0, 255), Value("255"))
             .example("200")
             .doc("Maximum priority of the peer's packets that this node forwards."),
+        key("move_stamps", Kind::Flag, Value("false"))
+            .example("true")
+            .doc("Whether time stamps of headers in the peer's messages on topics are moved onto this robot's clock, by the measured offset of the two clocks; see [transforms](../how-to/transforms.md#clocks-that-differ)."),
         list("via", Kind::NodeName, Absent("none"))
             .example("[robot2]")
             .doc("Peers that forward packets to this peer, tried in this order after its own links. Each of them needs `relay: true` for both ends."),
@@ -394,6 +397,9 @@ const TOPICS: Naming = Naming {
         key("compression", Kind::OneOf(&["none", "zstd"]), Value("none"))
             .example("zstd")
             .doc("Compression of the payload. A payload that does not become smaller is sent uncompressed."),
+        key("tf_prefix", Kind::Flag, Value("true"))
+            .example("false")
+            .doc("Whether `frame_id` and `child_frame_id` in its messages get the `prefix` of `tf`; see [transforms](../how-to/transforms.md#distinguish-robots). Transforms always get it."),
         list("to", Kind::NodeName, Absent("every peer"))
             .example("[base]")
             .doc("Peers that receive the topic."),
@@ -461,7 +467,7 @@ const TF: &[Setting] = &[
         .doc("Frames whose transforms are sent. The child frame identifies a transform, by its name on this robot."),
     key("prefix", Kind::FramePrefix, Absent("none"))
         .example("robot1/")
-        .doc("Prefix of the names of all frames, which distinguishes robots. frame_id in other messages does not change."),
+        .doc("Prefix of the names of all frames, which distinguishes robots: in transforms, and in `frame_id` of headers and `child_frame_id` of all other messages, unless their topic has `tf_prefix: false`."),
     list("shared", Kind::Frames, Absent("none"))
         .example("[map, earth]")
         .doc("Frames common to all robots, which get no prefix."),

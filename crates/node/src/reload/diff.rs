@@ -303,6 +303,7 @@ fn peer_keys(peer: &PeerConfig) -> Described {
         ("offer", list(peer.offer.iter().map(text))),
         ("max_rate", format!("{} bps", peer.max_rate_bps)),
         ("max_priority", peer.max_priority.to_string()),
+        ("move_stamps", peer.move_stamps.to_string()),
     ]
 }
 
@@ -333,6 +334,7 @@ fn treatment(of: &Treatment) -> Described {
         ("lifespan", of.lifespan.map_or_else(|| "none".into(), |it| shown(&it))),
         ("rate", or_none(of.rate_hz.map(|hz| format!("{hz} Hz")))),
         ("compression", shown(&of.compression).to_lowercase()),
+        ("tf_prefix", of.tf_prefix.to_string()),
         ("to", of.to.as_ref().map_or_else(|| "all".into(), |to| list(to.clone()))),
         ("repair", of.repair.to_string()),
         ("fec", of.fec.map_or_else(|| "none".into(), |percent| format!("{percent} %"))),

@@ -5,12 +5,13 @@ mod kept;
 
 pub(crate) use kept::SourceChange;
 
+use super::frames::Frames;
 use super::origin;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
-use crate::codec::Job;
+use crate::codec::{Job, Plain};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tautline_gateway::mapping::{Compression, LinkChoice, OrderChoice, Treatment, WhenSlow};
+use tautline_gateway::mapping::{LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::wire::control::MAX_ORDER_WAIT;
 use tautline_proto::{
@@ -54,6 +55,8 @@ pub(crate) struct LocalTopic {
     revision: u32,
     /// The state of its transforms, if it is a tf topic.
     pub(crate) transforms: Option<Transforms>,
+    /// The frames in its messages, if it is not a tf topic.
+    pub(super) frames: Frames,
 }
 
 impl LocalTopic {
@@ -74,6 +77,7 @@ impl LocalTopic {
             left_out: BTreeSet::new(),
             depths: BTreeMap::new(),
             revision: 0,
+            frames: Frames::default(),
         }
     }
 
@@ -201,6 +205,7 @@ impl Topics {
             // Queued messages have the old type and must not be read as the new one.
             self.local_withdrawn(now, name.clone());
         }
+        self.follow_definition(&topic);
         let mut local = match self.local.remove(&name) {
             Some(known) => LocalTopic { topic, treatment, ..known },
             None => LocalTopic::new(topic, treatment),
@@ -288,7 +293,8 @@ impl Topics {
         }
     }
 
-    pub(super) fn local_message(&mut self, now: Instant, message: Outgoing) {
+    pub(super) fn local_message(&mut self, now: Instant, mut message: Outgoing) {
+        self.mark_renamed(now, &mut message);
         let Some(local) = self.local.get_mut(&message.topic) else { return };
         if local.transforms.is_some() {
             return self.local_transforms(now, message);
@@ -366,15 +372,25 @@ impl Topics {
         }
     }
 
-    /// Sends a message that passed the rate limit; on a compressed topic, through the codec.
+    /// Sends a message that passed the rate limit; through the codec, if its topic uses that.
     pub(super) fn forward(&mut self, now: Instant, message: Outgoing) {
         let Some(local) = self.local.get(&message.topic) else { return };
         if !local.is_wanted() && message.origin.kept.is_none() {
             return;
         }
-        match local.treatment.compression {
-            Compression::Zstd => self.codec(Job::Compress(message)),
-            Compression::None => self.send(now, message),
+        let compression = local.treatment.compression;
+        let renaming = self.renaming(now, &message.topic);
+        // Only frames that are renamed matter here.
+        let bytes = if renaming.is_some() { message.payload.len() } else { 0 };
+        if self.is_for_codec(&message.topic, bytes) {
+            return self.codec(Job::Encode(Plain { message, renaming, compression }));
+        }
+        match renaming {
+            Some(renaming) => {
+                let (message, problem) = renaming.apply(message);
+                self.send_renamed(now, message, problem);
+            }
+            None => self.send(now, message),
         }
     }
 

@@ -2,6 +2,7 @@
 //! The mapping between local topics and channels of peers: the exchange between gateway and
 //! protocol. It does no I/O: work for other parts of the daemon is returned as [`Order`]s.
 
+mod frames;
 mod lines;
 mod local;
 mod origin;
@@ -17,6 +18,7 @@ mod transforms;
 mod waiting;
 mod watchdogs;
 
+pub(crate) use frames::Renaming;
 pub(crate) use local::{LocalTopic, SourceChange, link_policy};
 
 use crate::audit::{Actor, Recorder};
@@ -27,7 +29,7 @@ use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
 use remote::{Absence, Catalog, Held, Publication};
-pub(crate) use remote::{ChannelKey, IncomingState, Unchecked};
+pub(crate) use remote::{ChannelKey, IncomingState, StampMove, Unchecked};
 use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -137,8 +139,8 @@ pub(crate) struct Topics {
     returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
     pub(crate) watchdogs: Watchdogs,
     orders: VecDeque<Order>,
-    /// Which frames are sent on tf topics, and under which names.
-    tf_rules: tf::Rules,
+    /// Which frames are sent on tf topics, and under which names there and in other messages.
+    tf_rules: Arc<tf::Rules>,
     /// Lower bound of the time when a message is due that its topic's rate holds back; `None` if
     /// there is none.
     next_held_back: Option<Instant>,
@@ -174,7 +176,7 @@ impl Topics {
             returning: BTreeMap::new(),
             watchdogs: Watchdogs::new(&config.watchdogs),
             orders: VecDeque::new(),
-            tf_rules: config.tf.clone(),
+            tf_rules: Arc::new(config.tf.clone()),
             next_held_back: None,
             notices: Notices::default(),
             recorder: Recorder::default(),
@@ -201,7 +203,9 @@ impl Topics {
     /// Takes the result of a job that was ordered.
     pub(crate) fn on_codec(&mut self, now: Instant, done: Done) {
         match done {
-            Done::Compressed(message) => self.send(now, message),
+            Done::Encoded { message, renaming, problem } => {
+                self.encoded(now, message, renaming, problem);
+            }
             Done::Changed(change) => self.source_changed(now, change),
             Done::Decoded(message) => self.decoded(now, message),
             Done::Unreadable { key, topic, reason } => {

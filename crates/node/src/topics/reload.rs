@@ -8,7 +8,9 @@ use super::{ChannelKey, Topics};
 use crate::config::{Config, PeerConfig};
 use crate::notices;
 use std::collections::BTreeMap;
-use tautline_gateway::Command;
+use std::sync::Arc;
+use tautline_gateway::mapping::Pattern;
+use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::{ChannelId, Instant, OfferedTopic, PeerId, Role};
@@ -48,6 +50,7 @@ impl Topics {
 
     /// Replaces the configuration `old` by `new`. The endpoint already has the peers of `new`.
     pub(crate) fn reconfigure(&mut self, now: Instant, old: &Config, new: &Config) {
+        let renamed_before = self.kept_with_new_names(now);
         self.reconfigure_peers(now, old, new);
         self.rules.clone_from(&new.topics);
         for name in self.local.keys().cloned().collect::<Vec<_>>() {
@@ -59,9 +62,15 @@ impl Topics {
             self.reconfigure_watchdogs(now, &new.watchdogs);
         }
         if old.tf != new.tf {
-            self.tf_rules.clone_from(&new.tf);
-            self.read_transforms_again();
+            self.tf_rules = Arc::new(new.tf.clone());
+            let topics = self.local.iter().filter(|(_, local)| local.transforms.is_some());
+            self.read_again(topics.map(|(name, _)| name.clone()).collect::<Vec<_>>());
         }
+        let renamed_now = self.kept_with_new_names(now);
+        self.read_again(match names(&old.tf) == names(&new.tf) {
+            true => &renamed_before ^ &renamed_now,
+            false => &renamed_before | &renamed_now,
+        });
     }
 
     /// Applies the names and rights of all peers. An advertisement is examined again if the
@@ -191,19 +200,9 @@ impl Topics {
         }
         self.local.insert(name.to_owned(), local);
     }
+}
 
-    /// Reads tf topics again, because the frames to be sent or their names have changed.
-    fn read_transforms_again(&mut self) {
-        let mut topics = Vec::new();
-        for (name, local) in &mut self.local {
-            if local.transforms.is_some() && local.is_read() {
-                local.forget_latched();
-                topics.push(name.clone());
-            }
-        }
-        for topic in topics {
-            self.gateway(Command::Unsubscribe { topic: topic.clone() });
-            self.gateway(Command::Subscribe { topic });
-        }
-    }
+/// The part of the rules that determines the names of frames.
+fn names(rules: &tf::Rules) -> (&str, &[Pattern]) {
+    (&rules.prefix, &rules.shared)
 }

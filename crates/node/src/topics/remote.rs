@@ -10,6 +10,7 @@ mod kept;
 mod liveliness;
 mod messages;
 mod publications;
+mod stamps;
 
 use super::rights::OverRate;
 use super::waiting::Act;
@@ -23,6 +24,7 @@ pub(super) use checked::{Told, doubt};
 pub(super) use held::Held;
 use kept::KeptMessages;
 pub(super) use publications::{Publication, is_same_type};
+pub(crate) use stamps::StampMove;
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

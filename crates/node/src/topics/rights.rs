@@ -31,6 +31,7 @@ pub(super) struct Rights {
     services: BTreeMap<String, String>,
     rate: Rate,
     max_priority: u8,
+    move_stamps: bool,
     /// Messages dropped above the rate since this was recorded.
     burst: Option<Burst>,
 }
@@ -150,6 +151,7 @@ impl Rights {
             offer: peer.offer.clone(),
             rate: Rate::new(peer.max_rate_bps),
             max_priority: peer.max_priority,
+            move_stamps: peer.move_stamps,
             burst: None,
         }
     }
@@ -206,6 +208,11 @@ impl Rights {
     pub(super) fn follow(&mut self, new: Self) {
         let before = std::mem::replace(self, new);
         (self.rate, self.burst) = (before.rate, before.burst);
+    }
+
+    /// Whether stamps in the peer's messages are moved onto this robot's clock.
+    pub(super) fn moves_stamps(&self) -> bool {
+        self.move_stamps
     }
 
     /// Gives up the prefix of a peer that is removed.

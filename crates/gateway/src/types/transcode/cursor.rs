@@ -55,12 +55,18 @@ impl<'a> Reader<'a> {
         self.at
     }
 
+    /// Whether numbers are in big-endian order.
+    pub fn is_swapped(&self) -> bool {
+        self.swapped
+    }
+
     /// Passes over bytes.
     pub fn skip(&mut self, count: u64) -> Result<(), TranscodeError> {
         self.take(usize::try_from(count).unwrap_or(usize::MAX)).map(|_| ())
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], TranscodeError> {
+    /// The next bytes, as they are.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], TranscodeError> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
             let left = self.left();
@@ -157,6 +163,11 @@ impl Writer {
         self.bytes.len()
     }
 
+    /// Bytes written so far, without the head.
+    pub fn position(&self) -> usize {
+        self.bytes.len() - self.origin
+    }
+
     /// Removes bytes from the end.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
@@ -175,15 +186,15 @@ impl Writer {
         }
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), TranscodeError> {
+    /// Appends bytes as they are.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), TranscodeError> {
         self.check(bytes.len())?;
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
     fn align(&mut self, size: u8) -> Result<(), TranscodeError> {
-        let at = self.bytes.len() - self.origin;
-        let padding = self.layout.padding(at, usize::from(size));
+        let padding = self.layout.padding(self.position(), usize::from(size));
         self.put(&[0; 8][..padding])
     }
 

@@ -72,6 +72,8 @@ def unadvertise(topic):
 
 def fields_of(value):
     """A message as JSON has it."""
+    if isinstance(value, bytes):
+        return list(value)
     if isinstance(value, list):
         return [fields_of(each) for each in value]
     if not hasattr(value, "__slots__"):

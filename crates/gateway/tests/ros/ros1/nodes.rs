@@ -12,7 +12,7 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::{Named, Qos, Topic};
 
 const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3-rosbag \
-    python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs \
+    python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-nav-msgs python3-tf2-msgs \
     python3-actionlib python3-actionlib-msgs";
 
 /// A program of ROS 1 at a master, with a folder for its files.
@@ -33,7 +33,8 @@ pub fn ros(program: &str, master: &str, scratch: &Path) -> Process {
 fn require_ros() {
     static FOUND: OnceLock<bool> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let imports = "import rospy, rosgraph, std_msgs.msg, sensor_msgs.msg, geometry_msgs.msg";
+        let imports =
+            "import rospy, rosgraph, std_msgs.msg, sensor_msgs.msg, geometry_msgs.msg, nav_msgs.msg";
         let python = Process::new("/usr/bin/python3").args(["-c", imports]).output();
         Path::new("/usr/bin/roscore").exists() && python.is_ok_and(|out| out.status.success())
     });

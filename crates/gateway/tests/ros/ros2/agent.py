@@ -111,6 +111,8 @@ def fields_of(value):
         return value[0]
     if isinstance(value, (list, tuple)):
         return [fields_of(each) for each in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
     if not hasattr(value, "get_fields_and_field_types"):
         return value
     return {name: fields_of(getattr(value, name)) for name in value.get_fields_and_field_types()}

@@ -7,7 +7,6 @@ use super::super::{ChannelKey, Outgoing, Topics};
 use super::LocalTopic;
 use crate::codec::Job;
 use std::collections::VecDeque;
-use tautline_gateway::mapping::Compression;
 use tautline_gateway::{Kept, Source};
 use tautline_proto::{Instant, Message};
 
@@ -21,7 +20,7 @@ const MAX_LATCHED_BYTES: usize = 16 << 20;
 /// sent again.
 const MAX_REPEATED_BYTES: usize = 64 << 10;
 
-/// What has become known about a local publisher. On a compressed topic it follows the messages that
+/// What has become known about a local publisher. If its topic uses the codec, it follows the messages that
 /// the publisher has sent so far through the codec.
 #[derive(Debug)]
 pub(crate) struct SourceChange {
@@ -42,6 +41,11 @@ impl LocalTopic {
         if let Some(transforms) = &mut self.transforms {
             transforms.forget();
         }
+    }
+
+    /// Whether messages are kept for late joiners, or wait to be.
+    pub(in super::super) fn keeps_messages(&self) -> bool {
+        !self.latched.is_empty() || !self.held_back.is_empty()
     }
 
     /// The number of messages that a publisher keeps.
@@ -150,7 +154,7 @@ impl Topics {
         local.held_back.retain(|it| it.source != *source);
         // Its node may be connected again at once, and repeats what it keeps.
         self.forget_source(now, topic, *source);
-        self.after_compression(now, change);
+        self.after_codec(now, change);
     }
 
     /// A publisher keeps more messages than was known.
@@ -165,14 +169,14 @@ impl Topics {
             message.source = successor;
             message.origin.kept.iter_mut().for_each(|kept| kept.depth = depth);
         }
-        self.after_compression(now, change);
+        self.after_codec(now, change);
     }
 
-    /// Applies a change after the messages that are compressed.
-    fn after_compression(&mut self, now: Instant, change: SourceChange) {
-        match self.local.get(&change.topic).map(|local| local.treatment.compression) {
-            Some(Compression::Zstd) => self.codec(Job::Change(change)),
-            Some(Compression::None) => self.source_changed(now, change),
+    /// Applies a change after the messages that pass through the codec.
+    fn after_codec(&mut self, now: Instant, change: SourceChange) {
+        match self.local.get(&change.topic).map(LocalTopic::uses_codec) {
+            Some(true) => self.codec(Job::Change(change)),
+            Some(false) => self.source_changed(now, change),
             None => {}
         }
     }

@@ -3,7 +3,7 @@
 
 use super::super::Topics;
 use super::super::origin::{self, Content};
-use super::ChannelKey;
+use super::{ChannelKey, StampMove};
 use crate::codec::{Incoming, Job, decompressed_size};
 use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES};
 use tautline_gateway::{Command, Kept, MAX_SOURCES, Origin, Source};
@@ -49,8 +49,10 @@ impl Topics {
             return;
         }
         let source = Source::at_peer(key.peer.0, number);
+        let stamps = self.stamp_move(now, key);
+        let is_large = stamps.is_some() && StampMove::is_for_codec(message.payload.len());
         let Some(remote) = self.remote.get_mut(key) else { return };
-        remote.encoded |= message.encoded;
+        remote.encoded |= message.encoded || is_large;
         let translator = remote.translation.translator();
         let topic = remote.topic.name.clone();
         let lifespan = origin.lifespan_within(remote.topic.qos.lifespan);
@@ -67,13 +69,16 @@ impl Topics {
             encoded,
             translator,
             checker,
+            stamps,
             expires,
             arrived,
             revision,
         };
         match is_decoded {
             true => self.codec(Job::Decode(message)),
-            false => self.publish_message(now, message),
+            false => {
+                self.publish_message(now, message.with_moved_stamps());
+            }
         }
     }
 

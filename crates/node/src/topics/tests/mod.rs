@@ -3,6 +3,7 @@
 
 mod audit;
 mod checked;
+mod frames;
 mod goals;
 mod incoming;
 mod kept;
@@ -12,6 +13,7 @@ mod recent;
 mod reload;
 mod rights;
 mod services;
+mod stamps;
 mod transforms;
 mod translation;
 mod watchdogs;
