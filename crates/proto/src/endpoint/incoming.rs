@@ -260,9 +260,7 @@ impl Endpoint {
                     self.peers[peer].said_goodbye = false;
                     return Ok(());
                 }
-                Frame::Challenge(token) => {
-                    self.echo(now, link, origin.return_path(), *token);
-                }
+                Frame::Challenge(token) => self.echo(now, link, origin.return_path(), *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
                     let (wall, Some(clock)) = (self.wall(now), clock) else { continue };
