@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Payloads that are of their type, payloads that cannot be, and the cost of telling them apart.
 
+mod topics;
+
 use proptest::prelude::*;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
+use tautline_gateway::Service;
 use tautline_gateway::types::check::{
     Check, Checker, ServiceChecker, check_of_service, check_of_topic,
 };
@@ -12,10 +15,8 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::dialect_of;
 use tautline_gateway::types::trust::service_hash;
 use tautline_gateway::types::{Dialect, Schema, Transcoder};
-use tautline_gateway::{Qos, Service, Topic};
+use topics::{BAR, topic};
 
-const BAR: &str =
-    "================================================================================";
 const LE: [u8; 4] = [0, 1, 0, 0];
 /// Empty texts in a hostile message.
 const MANY: usize = 100_000;
@@ -138,16 +139,6 @@ fn the_time_depends_on_the_bytes_and_not_on_the_lengths() {
     let chain = format!("{chain}{BAR}\nMSG: a/T30\nstring x\n");
     let texts = counted(MANY as u32, &[0; 4 * MANY]);
     assert_eq!(said(&chain, Ros1, &texts), "");
-}
-
-fn topic(type_name: &str, type_hash: &str, definition: &str) -> Topic {
-    Topic {
-        name: "/x".into(),
-        type_name: type_name.into(),
-        type_hash: type_hash.into(),
-        definition: definition.into(),
-        qos: Qos::default(),
-    }
 }
 
 /// A robot with these files below `share`.

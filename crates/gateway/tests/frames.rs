@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages whose frames are renamed, against messages of the new names written field by field here.
 
+mod topics;
+
 use proptest::prelude::*;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,10 +12,8 @@ use tautline_gateway::tf::{MAX_FRAME_NAME, Rules};
 use tautline_gateway::types::definition::{Arity, Base};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::{Dialect, Schema};
-use tautline_gateway::{Qos, Topic};
+use topics::{BAR, topic};
 
-const BAR: &str =
-    "================================================================================";
 /// Time for which a cost is measured.
 const MEASURED: Duration = Duration::from_millis(500);
 /// More than any cache of the processor.
@@ -414,16 +414,6 @@ fn the_time_depends_on_the_bytes_and_not_on_the_lengths() {
     });
     let twice = format!("{twice}{BAR}\nMSG: a/T30\nstring child_frame_id\n");
     assert!(ros2(&twice).renamed(&cdr(&[&[0; 4000]]), &rules()).is_err());
-}
-
-fn topic(type_name: &str, type_hash: &str, definition: &str) -> Topic {
-    Topic {
-        name: "/x".into(),
-        type_name: type_name.into(),
-        type_hash: type_hash.into(),
-        definition: definition.into(),
-        qos: Qos::default(),
-    }
 }
 
 #[test]

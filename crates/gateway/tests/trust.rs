@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which definitions of peers are used, and what hostile ones cost.
 
+mod topics;
+
 use std::fmt::Write;
 use std::path::Path;
+use tautline_gateway::Service;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::definition::{MAX_DECLARED, MAX_LINES, MAX_TEXT_BYTES, Schema};
 use tautline_gateway::types::hash::type_hash;
@@ -11,22 +14,10 @@ use tautline_gateway::types::translate::{dialect_of, localize};
 use tautline_gateway::types::trust::{
     Untrusted, certain_schema, trusted_definition, trusted_service,
 };
-use tautline_gateway::{Qos, Service, Topic};
+use topics::{BAR, topic};
 
-const BAR: &str =
-    "================================================================================";
 const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";
 const SET_BOOL_MD5: &str = "09fb03525b03e7ea1fd3992bafd87e16";
-
-fn topic(type_name: &str, type_hash: &str, definition: &str) -> Topic {
-    Topic {
-        name: "/x".into(),
-        type_name: type_name.into(),
-        type_hash: type_hash.into(),
-        definition: definition.into(),
-        qos: Qos::default(),
-    }
-}
 
 fn twist(part: &str) -> String {
     format!(

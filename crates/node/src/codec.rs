@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compression, new names of frames and moved stamps in large messages, and translation between
-//! ROS 1 and ROS 2, on a thread of its own, so that work on a large message delays no other topic. A second thread reads peers' type definitions, so that a
-//! slow definition delays no message.
+//! ROS 1 and ROS 2, on a thread of its own, so that work on a large message delays no other topic. A
+//! second thread reads peers' type definitions, so that a slow definition delays no message.
 //!
 //! ```text
 //! Topics ─▶ Order::Codec(Job) ─▶ queue of a thread ─▶ Worker ─▶ Input::Codec(Done) ─▶ Topics

@@ -48,14 +48,9 @@ pub(crate) struct Refused {
     pub(crate) over_time: u64,
 }
 
-/// Whether a link is that of a direct path which has not been found, beside a relay.
-fn is_unfound(endpoint: &Endpoint, id: LinkId) -> bool {
-    let view = endpoint.link(id);
-    let is_relayed = |other: LinkId| {
-        let other = endpoint.link(other);
-        other.peer == view.peer && matches!(other.remote, Some(Place::Relay { .. }))
-    };
-    view.remote.is_none() && endpoint.links().any(is_relayed)
+/// Whether a link leads through a relay.
+fn is_relayed(view: &LinkView<'_>) -> bool {
+    matches!(view.remote, Some(Place::Relay { .. }))
 }
 
 /// Returns the state of a link, in a word.
@@ -71,7 +66,7 @@ fn state(view: &LinkView<'_>) -> &'static str {
 
 /// Returns what lies between the ends of a link, in words.
 fn path(view: &LinkView<'_>) -> &'static str {
-    if matches!(view.remote, Some(Place::Relay { .. })) {
+    if is_relayed(view) {
         return "relay";
     }
     match (view.is_translated, view.is_peer_translated) {
@@ -208,9 +203,15 @@ impl Reporter {
 
     /// Returns all links, in the protocol's order.
     pub(crate) fn links(&self, topics: &Topics) -> Vec<LinkReport> {
-        let endpoint = &topics.endpoint;
-        let is_shown = |id: &LinkId| !is_unfound(endpoint, *id);
-        endpoint.links().filter(is_shown).map(|id| self.link(topics, id)).collect()
+        let view = |id| topics.endpoint.link(id);
+        let relayed = topics.endpoint.links().map(view).filter(is_relayed);
+        let relayed: BTreeSet<PeerId> = relayed.map(|view| view.peer).collect();
+        // A direct path that has not been found is no link for people.
+        let is_shown = |id: &LinkId| {
+            let view = view(*id);
+            view.remote.is_some() || !relayed.contains(&view.peer)
+        };
+        topics.endpoint.links().filter(is_shown).map(|id| self.link(topics, id)).collect()
     }
 
     fn link(&self, topics: &Topics, id: LinkId) -> LinkReport {
@@ -236,7 +237,7 @@ impl Reporter {
             paced_by: view.signal.into(),
             mtu: view.mtu as u64,
             mtu_known_by: match view.mtu_state {
-                _ if matches!(view.remote, Some(Place::Relay { .. })) => "relay",
+                _ if is_relayed(&view) => "relay",
                 MtuState::Searching => "searching",
                 MtuState::Full if self.limited_mtus.contains(&id) => "configured",
                 MtuState::Full => "interface",

@@ -146,8 +146,9 @@ impl Driver {
             let peer = endpoint.peer(view.peer);
             // An address at which nothing was ever heard is also wrong while a relay leads to the peer.
             let is_silent =
-                view.stats.received_packets == 0 && !has_direct_link(endpoint, view.peer);
-            if (peer.up || peer.met) && !(peer.up && is_silent) {
+                || view.stats.received_packets == 0 && !has_direct_link(endpoint, view.peer);
+            let is_reached = if peer.up { !is_silent() } else { peer.met };
+            if is_reached {
                 continue;
             }
             let name = peer.name.to_owned();

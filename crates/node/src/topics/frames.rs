@@ -22,9 +22,9 @@ use tautline_gateway::tf::fields::FrameFields;
 use tautline_gateway::{Command, Kept, Topic, identity};
 use tautline_proto::Instant;
 
-/// Maximum bytes of a message whose frames are renamed on the data plane: that takes 0.1 ms at most,
-/// or 0.8 ms if neighbouring names differ.
-const MAX_BYTES_HERE: usize = 64 << 10;
+/// Maximum bytes of a message whose frames are renamed, or whose stamps are moved, on the data plane: that
+/// takes 0.1 ms at most, or 0.8 ms if neighbouring names differ.
+pub(super) const MAX_BYTES_HERE: usize = 64 << 10;
 
 /// How frames of a message get new names.
 #[derive(Debug, Clone)]

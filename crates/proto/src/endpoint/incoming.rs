@@ -267,13 +267,7 @@ impl Endpoint {
                     self.peers[peer].clock.on_report(now, clock, report, wall);
                 }
                 Frame::Held(held) => self.handle_backlog_report(now, peer, held),
-                Frame::Observe(own) => {
-                    if let Place::Udp(from) = from
-                        && self.links[link].remote == Some(from.into())
-                    {
-                        self.links[link].ends.on_question(from, *own);
-                    }
-                }
+                Frame::Observe(own) => self.handle_observe(link, from, *own),
                 Frame::Observed(observed) => self.handle_observed(now, link, *observed),
                 Frame::Candidates(candidates) => self.handle_candidates(now, peer, candidates),
                 // Each costs a pass over the sent-packet table; one suffices for a link.

@@ -7,6 +7,7 @@
 //! through the relay. These are the ideas of RFC 8445 (ICE) in small; the simultaneous start is that
 //! of RFC 5128, section 3.3.
 
+use crate::address::Place;
 use crate::bucket::Bucket;
 use crate::ecn::Ecn;
 use crate::endpoint::events::{Event, NoPath, Notice};
@@ -69,7 +70,7 @@ pub(crate) struct Rendezvous {
     /// Whether the peer has named addresses, and one of them has the IP address at which this node is seen.
     is_answered: bool,
     is_same_address: bool,
-    /// Whether there was a direct path in this search.
+    /// Whether there was a direct path before.
     had_path: bool,
     /// When the challenges to the peer's addresses begin.
     begin: Instant,
@@ -367,6 +368,17 @@ impl Endpoint {
 
 /// What lies between the ends of a link.
 impl Endpoint {
+    /// The peer asks at which address this node sees it. A packet from elsewhere shows nothing: the peer may
+    /// be about to move.
+    pub(crate) fn handle_observe(&mut self, link: LinkId, from: Place, own: SocketAddr) {
+        let state = &mut self.links[link];
+        if let Place::Udp(address) = from
+            && state.remote == Some(from)
+        {
+            state.ends.on_question(address, own);
+        }
+    }
+
     /// The peer tells at which address it sees this node.
     pub(crate) fn handle_observed(&mut self, now: Instant, link: LinkId, observed: SocketAddr) {
         if !self.links[link].ends.on_answer(observed) {

@@ -8,6 +8,11 @@ use std::net::SocketAddr;
 /// Interval at which the question is repeated until it is answered.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Whether two addresses are the same. The interface of a link-local one has another number at each end.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    (one.ip(), one.port()) == (other.ip(), other.port())
+}
+
 /// What is known about both ends of a link.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ends {
@@ -53,9 +58,7 @@ impl Ends {
     pub(crate) fn on_question(&mut self, from: SocketAddr, own: SocketAddr) {
         self.answer = Some(from);
         let is_known = !own.ip().is_unspecified() && own.port() != 0;
-        // The interface of a link-local address has another number at each end.
-        let is_same = (own.ip(), own.port()) == (from.ip(), from.port());
-        self.is_peer_translated = is_known.then_some(!is_same);
+        self.is_peer_translated = is_known.then_some(!is_same(own, from));
     }
 
     /// The answer to the peer's last question, once.
@@ -84,8 +87,7 @@ impl Ends {
 
     /// Whether an address translator of this node's side is on the path, once known.
     pub(crate) fn is_translated(&self) -> Option<bool> {
-        let (own, observed) = (self.own?, self.observed?);
-        Some((own.ip(), own.port()) != (observed.ip(), observed.port()))
+        Some(!is_same(self.own?, self.observed?))
     }
 
     /// Whether one of the peer's side is on the path, once known.

@@ -3,14 +3,12 @@
 //! measured offset of the two clocks, so that local nodes find transforms for them.
 
 use super::super::Topics;
+use super::super::frames::MAX_BYTES_HERE;
 use super::ChannelKey;
 use bytes::Bytes;
 use std::sync::Arc;
 use tautline_gateway::tf::fields::{StampFields, Stamps};
 use tautline_proto::{ClockView, Instant};
-
-/// Maximum bytes of a message whose stamps are moved on the data plane.
-const MAX_BYTES_HERE: usize = 64 << 10;
 
 /// A change of the stamps in a message.
 #[derive(Debug, Clone)]
