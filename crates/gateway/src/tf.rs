@@ -179,11 +179,18 @@ impl Rules {
         format!("{prefix}{name}")
     }
 
+    /// The name on this robot of a frame in messages that arrive: without the prefix.
+    pub fn own_name<'a>(&self, name: &'a str) -> &'a str {
+        let bare = name.trim_start_matches('/');
+        let rest = bare.strip_prefix(self.prefix.as_str()).filter(|_| self.has_prefix(bare));
+        rest.filter(|rest| !rest.is_empty()).unwrap_or(name)
+    }
+
     /// Whether a name has the prefix already. With a prefix such as `r`, that cannot be known: the
     /// frame `roof` begins with it as well.
     fn has_prefix(&self, name: &str) -> bool {
-        let ends_a_word = !self.prefix.ends_with(|last: char| last.is_ascii_alphanumeric());
-        ends_a_word && name.starts_with(&self.prefix)
+        let last = self.prefix.chars().next_back();
+        last.is_some_and(|last| !last.is_ascii_alphanumeric()) && name.starts_with(&self.prefix)
     }
 }
 

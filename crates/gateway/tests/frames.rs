@@ -100,11 +100,19 @@ fn new_name(name: &str) -> String {
     }
 }
 
-/// The value with the new names of its frames.
-fn renamed(value: &Value) -> Value {
-    let each = |values: &[Value]| values.iter().map(renamed).collect();
+/// The name on the robot with [`rules`] of a frame in a message that arrives.
+fn own_name(name: &str) -> String {
+    match name.trim_start_matches('/').strip_prefix("r1/") {
+        None | Some("") => name.into(),
+        Some(own) => own.into(),
+    }
+}
+
+/// The value with other names of its frames.
+fn renamed(value: &Value, name_for: fn(&str) -> String) -> Value {
+    let each = |values: &[Value]| values.iter().map(|it| renamed(it, name_for)).collect();
     match value {
-        Value::Frame(name) => Value::Frame(new_name(name)),
+        Value::Frame(name) => Value::Frame(name_for(name)),
         Value::Sequence(elements) => Value::Sequence(each(elements)),
         Value::Parts(parts) => Value::Parts(each(parts)),
         other => other.clone(),
@@ -227,6 +235,7 @@ impl Random {
             "earth2",
             "r1/laser",
             "/r1/x",
+            "r1/",
             "r1",
             "r2/laser",
             "base_link",
@@ -272,12 +281,16 @@ proptest! {
                 prop_assert!(!has_frames(&value), "{text}");
                 continue;
             };
-            let found = fields.renamed(&message, &rules()).unwrap();
-            // In big-endian order, a changed message becomes one in little-endian order.
-            let expected = Encoder::encode(dialect, true, &renamed(&value));
-            match found {
-                Some(found) => prop_assert_eq!(&found, &expected, "{} {:?}", text, value),
-                None => prop_assert_eq!(renamed(&value), value, "{}", text),
+            let leaving = fields.renamed(&message, &rules()).unwrap();
+            let arriving = fields.restored(&message, &rules()).unwrap();
+            for (found, name_for) in [(leaving, new_name as fn(&str) -> String), (arriving, own_name)] {
+                let wanted = renamed(&value, name_for);
+                // In big-endian order, a changed message becomes one in little-endian order.
+                let expected = Encoder::encode(dialect, true, &wanted);
+                match found {
+                    Some(found) => prop_assert_eq!(&found, &expected, "{} {:?}", text, value),
+                    None => prop_assert_eq!(&wanted, &value, "{}", text),
+                }
             }
             // Messages that end too early, and any other bytes, never panic.
             let cut = random.below(message.len() + 1);
@@ -339,11 +352,14 @@ fn what_follows_a_longer_name_is_aligned_again() {
 
 #[test]
 fn names_of_tf_and_of_other_messages_are_the_same() {
-    for name in ["laser", "/laser", "map", "/map", "earth_1", "r1/laser", "r1", "a/b"] {
+    for name in ["laser", "/laser", "map", "/map", "earth_1", "r1/laser", "r1", "a/b", "r1/", ""] {
         assert_eq!(rules().new_name(name), new_name(name), "{name}");
+        assert_eq!(rules().own_name(name), own_name(name), "{name}");
     }
     let bare = Rules { prefix: "r".into(), ..rules() };
     assert_eq!(bare.new_name("roof"), "rroof", "no sign that the prefix is there");
+    assert_eq!(bare.own_name("roof"), "roof", "the same");
+    assert_eq!(Rules::default().own_name("/roof"), "/roof");
     let dashed = Rules { prefix: "r_".into(), ..rules() };
     assert_eq!(dashed.new_name("r_roof"), "r_roof");
     assert_eq!(Rules::default().new_name("/roof"), "roof");

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
 use crate::topics::{
-    ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, StampMove, safe_message,
+    ArrivalChange, ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, safe_message,
 };
 use bytes::Bytes;
 use queue::{Capacity, Owner, Queue};
@@ -135,8 +135,8 @@ pub(crate) struct Incoming {
     pub(crate) translator: Option<Arc<Translator>>,
     /// For a message that is not translated.
     pub(crate) checker: Option<Arc<Checker>>,
-    /// The change of its stamps, before it is translated.
-    pub(crate) stamps: Option<StampMove>,
+    /// The change of its fields, before it is translated.
+    pub(crate) change: Option<ArrivalChange>,
     /// The end of its lifespan.
     pub(crate) expires: Option<Instant>,
     /// When it had the age in `origin`.
@@ -146,11 +146,10 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Returns the message with its stamps on this robot's clock, if it is neither compressed nor
-    /// translated.
-    pub(crate) fn with_moved_stamps(self) -> Self {
-        match self.stamps.clone() {
-            Some(stamps) => Self { payload: stamps.apply(self.payload), ..self },
+    /// Returns the message with changed fields, if it is neither compressed nor translated.
+    pub(crate) fn changed(self) -> Self {
+        match self.change.clone() {
+            Some(change) => Self { payload: change.apply(self.payload), ..self },
             None => self,
         }
     }
@@ -333,8 +332,8 @@ impl Worker {
                 .map_err(|error| format!("it is compressed and cannot be read: {error}"))?,
             false => message.payload.clone(),
         };
-        let payload = match &message.stamps {
-            Some(stamps) => stamps.apply(payload),
+        let payload = match &message.change {
+            Some(change) => change.apply(payload),
             None => payload,
         };
         let checked = match (&message.translator, &message.checker) {
@@ -475,7 +474,7 @@ mod tests {
             encoded: true,
             translator: None,
             checker: None,
-            stamps: None,
+            change: None,
             expires: None,
             arrived: Instant(0),
             revision: 0,

@@ -182,7 +182,7 @@ fn team(place: &Place, ros: [&str; 3]) -> [Daemon; 3] {
     let robot = |number: usize| {
         let (port, base) = (ports[number], ports[0]);
         format!(
-            "listen: \"127.0.0.1:{port}\"\n{}\npeers: {{ base: \"127.0.0.1:{base}\" }}\n\
+            "listen: \"127.0.0.1:{port}\"\n{}\npeers: {{ base: {{ address: \"127.0.0.1:{base}\", accept: /goal }} }}\n\
              topics: {{ /raw: {{ tf_prefix: false }}, \"/**\": {{}} }}\n\
              tf: {{ prefix: robot{number}/, shared: map }}",
             ros[number]
@@ -197,8 +197,13 @@ fn team(place: &Place, ros: [&str; 3]) -> [Daemon; 3] {
             ports[number]
         )
     };
-    let base =
-        format!("listen: \"127.0.0.1:{}\"\n{}\npeers:\n{}{}", ports[0], ros[0], peer(1), peer(2));
+    let base = format!(
+        "listen: \"127.0.0.1:{}\"\n{}\ntopics: {{ /goal: {{}} }}\npeers:\n{}{}",
+        ports[0],
+        ros[0],
+        peer(1),
+        peer(2)
+    );
     [place.start("base", &base), place.start("robot1", &robot(1)), place.start("robot2", &robot(2))]
 }
 
@@ -219,6 +224,23 @@ fn send_until(from: &mut Agent, topic: &str, fields: &Value, to: &Agent, there: 
         from.order(json!({ "do": "send", "topic": topic, "fields": fields }));
         to.received(there).first().map(|_| ())
     });
+}
+
+/// Robot 1 and robot 2 get a goal in a frame of robot 1, as the base shows it. Each has its own form
+/// of the type's name.
+fn assert_goals_arrive(base: &mut Agent, base_type: &str, robots: [(&mut Agent, &str); 2]) {
+    base.order(json!({ "do": "advertise", "topic": "/goal", "type": base_type }));
+    let goal =
+        json!({ "header": { "frame_id": "robot1/odom" }, "pose": { "position": { "x": 4.5 } } });
+    for ((robot, type_name), known) in robots.into_iter().zip(["odom", "robot1/odom"]) {
+        robot.order(
+            json!({ "do": "subscribe", "topic": "/goal", "type": type_name, "fields": true }),
+        );
+        send_until(base, "/goal", &goal, robot, "/goal");
+        assert_eq!(frames_of(robot, "/goal"), [json!(known), Value::Null]);
+        let x = &robot.received("/goal")[0]["fields"]["pose"]["position"]["x"];
+        assert_eq!(*x, 4.5);
+    }
 }
 
 #[test]
@@ -318,6 +340,9 @@ fn two_robots_with_the_same_frames_are_told_apart_at_one_base() {
         let scan = &base.received(&format!("/robot{number}/scan"))[0]["fields"];
         assert_eq!(scan["ranges"].as_array().unwrap().len(), 360);
     }
+    let goal = "geometry_msgs/PoseStamped";
+    let [mut one, mut two] = [1, 2].map(|number| nodes::start(&masters[number].uri, "/planner"));
+    assert_goals_arrive(&mut base, goal, [(&mut one, goal), (&mut two, goal)]);
 }
 
 #[test]
@@ -372,4 +397,6 @@ fn robots_of_either_ros_are_told_apart_at_a_base_of_ros_2() {
         assert_eq!(fields("/image")["step"], 100_000);
         assert_eq!(fields("/image")["data"].as_array().unwrap().len(), 100_000);
     }
+    let [ros1, ros2] = ["geometry_msgs/PoseStamped", "geometry_msgs/msg/PoseStamped"];
+    assert_goals_arrive(&mut base, ros2, [(&mut one, ros1), (&mut two, ros2)]);
 }

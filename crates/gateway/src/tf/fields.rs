@@ -54,7 +54,10 @@ enum Sought {
 /// What becomes of them.
 #[derive(Debug, Clone, Copy)]
 enum Change<'a> {
+    /// To the names for peers.
     Rename(&'a Rules),
+    /// To the names on this robot.
+    Restore(&'a Rules),
     /// The nanoseconds that are added to each stamp.
     Move(i64),
 }
@@ -145,6 +148,16 @@ impl FrameFields {
     ) -> Result<Option<Vec<u8>>, TranscodeError> {
         self.0.changed(message, Change::Rename(rules))
     }
+
+    /// The message with the names that its frames have on the robot with these rules; `None` if they
+    /// are the same.
+    pub fn restored(
+        &self,
+        message: &[u8],
+        rules: &Rules,
+    ) -> Result<Option<Vec<u8>>, TranscodeError> {
+        self.0.changed(message, Change::Restore(rules))
+    }
 }
 
 impl StampFields {
@@ -160,27 +173,52 @@ impl StampFields {
     }
 }
 
-/// The stamps in a topic's messages.
-#[derive(Debug, Clone, Default)]
-pub enum Stamps {
+/// Fields of one kind in a topic's messages.
+#[derive(Debug, Default)]
+pub enum Places<T> {
     /// No definition of the type is known.
     #[default]
     Unknown,
     /// The type has none.
     Nowhere,
     /// At these places.
-    In(Arc<StampFields>),
+    In(Arc<T>),
 }
 
-impl Stamps {
+impl<T> Clone for Places<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Unknown => Self::Unknown,
+            Self::Nowhere => Self::Nowhere,
+            Self::In(fields) => Self::In(fields.clone()),
+        }
+    }
+}
+
+impl<T> From<Option<T>> for Places<T> {
+    fn from(fields: Option<T>) -> Self {
+        fields.map_or(Self::Nowhere, |fields| Self::In(Arc::new(fields)))
+    }
+}
+
+/// The fields of a peer's topic that may change when its messages arrive.
+#[derive(Debug, Clone, Default)]
+pub struct ArrivalFields {
+    /// The names of frames.
+    pub frames: Places<FrameFields>,
+    /// The time stamps.
+    pub stamps: Places<StampFields>,
+}
+
+impl ArrivalFields {
     /// For a topic with a trusted definition.
-    pub fn of_topic(topic: &Topic) -> Self {
+    pub fn new(topic: &Topic) -> Self {
         match peers_schema(topic) {
-            Ok(Some(schema)) => match StampFields::new(&schema) {
-                Some(fields) => Self::In(Arc::new(fields)),
-                None => Self::Nowhere,
+            Ok(Some(schema)) => Self {
+                frames: FrameFields::new(&schema).into(),
+                stamps: StampFields::new(&schema).into(),
             },
-            Ok(None) | Err(_) => Self::Unknown,
+            Ok(None) | Err(_) => Self::default(),
         }
     }
 }
@@ -353,7 +391,7 @@ impl Walk<'_> {
             Change::Move(by_ns) => {
                 moved(number(seconds), number(nanoseconds), by_ns, self.latest_second)
             }
-            Change::Rename(_) => None,
+            Change::Rename(_) | Change::Restore(_) => None,
         };
         let Some((seconds, nanoseconds)) = moved else { return self.to.numbers(4, &numbers) };
         self.is_changed = true;
@@ -366,7 +404,8 @@ impl Walk<'_> {
         let renamed = match self.last.take_if(|(name, _)| *name == found) {
             Some((_, renamed)) => renamed,
             None => match self.change {
-                Change::Rename(rules) => renamed(found, rules),
+                Change::Rename(rules) => with_name(found, |name| rules.new_name(name)),
+                Change::Restore(rules) => with_name(found, |name| rules.own_name(name).to_owned()),
                 Change::Move(_) => found.to_vec(),
             },
         };
@@ -396,10 +435,10 @@ fn moved(seconds: u32, nanoseconds: u32, by_ns: i64, latest: u32) -> Option<(u32
 }
 
 /// The new name of a frame; text that names no frame stays.
-fn renamed(found: &[u8], rules: &Rules) -> Vec<u8> {
+fn with_name(found: &[u8], new_name: impl FnOnce(&str) -> String) -> Vec<u8> {
     let name = std::str::from_utf8(found).ok().filter(|name| name.len() <= MAX_FRAME_NAME);
     match name.filter(|name| !name.trim_start_matches('/').is_empty()) {
-        Some(name) => rules.new_name(name).into_bytes(),
+        Some(name) => new_name(name).into_bytes(),
         None => found.to_vec(),
     }
 }

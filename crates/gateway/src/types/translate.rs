@@ -11,7 +11,7 @@ use super::trust::{
 };
 use super::{Dialect, Schema, Transcoder, derive};
 use crate::mapping::action_of;
-use crate::tf::fields::Stamps;
+use crate::tf::fields::ArrivalFields;
 use crate::{Service, Topic};
 use std::sync::Arc;
 
@@ -93,8 +93,8 @@ pub struct LocalForm {
     pub translator: Option<Translator>,
     /// How its messages are checked.
     pub check: Check<Checker>,
-    /// The stamps in its messages, before they are translated.
-    pub stamps: Stamps,
+    /// Fields of its messages that may change before they are translated.
+    pub fields: ArrivalFields,
     /// Why the peer's definition is not used.
     pub untrusted: Option<Untrusted>,
 }
@@ -108,11 +108,11 @@ pub fn localize(
 ) -> Result<LocalForm, String> {
     let (definition, untrusted) = split(trusted_definition(offered, installed));
     let topic = Topic { definition, ..offered.clone() };
-    let stamps = Stamps::of_topic(&topic);
+    let fields = ArrivalFields::new(&topic);
     match own.filter(|own| is_translated(&topic.name, &topic.type_name, *own)) {
         None => {
             let check = check_of_topic(&topic, installed);
-            Ok(LocalForm { topic, translator: None, check, stamps, untrusted })
+            Ok(LocalForm { topic, translator: None, check, fields, untrusted })
         }
         Some(own) => match translate(&topic, own, installed) {
             Ok(Translated { mut topic, translator, is_certain }) => {
@@ -120,7 +120,7 @@ pub fn localize(
                     topic.definition = "".into();
                 }
                 let (translator, check) = (Some(translator), Check::InTranslation);
-                Ok(LocalForm { topic, translator, check, stamps, untrusted })
+                Ok(LocalForm { topic, translator, check, fields, untrusted })
             }
             Err(error) => Err(with_reason(error, untrusted)),
         },

@@ -490,6 +490,10 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         "offer": texts(&peer.offer),
         "max_rate_bps": peer.max_rate_bps,
         "max_priority": peer.max_priority, "move_stamps": peer.move_stamps, "via": peer.via, "relay": peer.relay,
+        "direct": peer.direct_path().map(|when| match when {
+            DirectPath::Always => "always",
+            DirectPath::IfTranslated => "if behind NAT",
+        }),
         "key": peer.key.to_string(),
     })
 }

@@ -29,7 +29,7 @@ use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
 use remote::{Absence, Catalog, Held, Publication};
-pub(crate) use remote::{ChannelKey, IncomingState, StampMove, Unchecked};
+pub(crate) use remote::{ArrivalChange, ChannelKey, IncomingState, Unchecked};
 use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,6 +2,7 @@
 //! Events of peers: topics that they advertise or subscribe to, and their messages.
 
 mod absent;
+mod arrival;
 mod catalog;
 mod checked;
 mod examined;
@@ -10,13 +11,13 @@ mod kept;
 mod liveliness;
 mod messages;
 mod publications;
-mod stamps;
 
 use super::rights::OverRate;
 use super::waiting::Act;
 use super::{Topics, Translation};
 use crate::limits::HISTORY_DEPTH;
 use crate::notices;
+pub(crate) use arrival::ArrivalChange;
 pub(super) use catalog::Catalog;
 use checked::Checked;
 pub(crate) use checked::Unchecked;
@@ -24,7 +25,6 @@ pub(super) use checked::{Told, doubt};
 pub(super) use held::Held;
 use kept::KeptMessages;
 pub(super) use publications::{Publication, is_same_type};
-pub(crate) use stamps::StampMove;
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

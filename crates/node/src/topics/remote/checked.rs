@@ -9,7 +9,7 @@
 use super::super::Topics;
 use super::ChannelKey;
 use std::sync::Arc;
-use tautline_gateway::tf::fields::Stamps;
+use tautline_gateway::tf::fields::ArrivalFields;
 use tautline_gateway::types::check::{Check, Checker};
 use tautline_proto::{Duration, Instant, OfferedTopic, PeerId, Received};
 
@@ -39,15 +39,15 @@ pub(super) struct Checked {
     /// Messages dropped because they are not of their type.
     pub(super) malformed: u64,
     told: Told,
-    /// The stamps in its messages.
-    pub(super) stamps: Stamps,
+    /// The fields that may change in its messages.
+    pub(super) fields: ArrivalFields,
     pub(super) stamps_told: Told,
 }
 
 impl Checked {
-    pub(super) fn set(&mut self, check: Check<Checker>, stamps: Stamps) {
+    pub(super) fn set(&mut self, check: Check<Checker>, fields: ArrivalFields) {
         (self.checker, self.doubt) = (check.checker().cloned(), doubt(&check));
-        self.stamps = stamps;
+        self.fields = fields;
     }
 
     pub(super) fn checker(&self) -> Option<Arc<Checker>> {

@@ -91,7 +91,7 @@ impl Topics {
     ) {
         let cause = self.cause(key.peer);
         let Some(remote) = self.remote.get_mut(key) else { return };
-        let LocalForm { mut topic, translator, check, stamps, untrusted } = match found {
+        let LocalForm { mut topic, translator, check, fields, untrusted } = match found {
             Ok(form) => form,
             Err(reason) => {
                 remote.translation = Translation::Impossible;
@@ -110,7 +110,7 @@ impl Topics {
         }
         let by = |translator| Translation::By(Arc::new(translator));
         remote.translation = translator.map_or(Translation::None, by);
-        remote.checked.set(check, stamps);
+        remote.checked.set(check, fields);
         if let Some(untrusted) = untrusted {
             let peer = self.peer_name(key.peer);
             let text = format!("{} of '{peer}': {untrusted}, so it is not used", foreign.name);

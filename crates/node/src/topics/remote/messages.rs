@@ -3,7 +3,7 @@
 
 use super::super::Topics;
 use super::super::origin::{self, Content};
-use super::{ChannelKey, StampMove};
+use super::{ArrivalChange, ChannelKey};
 use crate::codec::{Incoming, Job, decompressed_size};
 use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES};
 use tautline_gateway::{Command, Kept, MAX_SOURCES, Origin, Source};
@@ -49,8 +49,8 @@ impl Topics {
             return;
         }
         let source = Source::at_peer(key.peer.0, number);
-        let stamps = self.stamp_move(now, key);
-        let is_large = stamps.is_some() && StampMove::is_for_codec(message.payload.len());
+        let change = self.arrival_change(now, key);
+        let is_large = change.is_some() && ArrivalChange::is_for_codec(message.payload.len());
         let Some(remote) = self.remote.get_mut(key) else { return };
         remote.encoded |= message.encoded || is_large;
         let translator = remote.translation.translator();
@@ -69,7 +69,7 @@ impl Topics {
             encoded,
             translator,
             checker,
-            stamps,
+            change,
             expires,
             arrived,
             revision,
@@ -77,7 +77,7 @@ impl Topics {
         match is_decoded {
             true => self.codec(Job::Decode(message)),
             false => {
-                self.publish_message(now, message.with_moved_stamps());
+                self.publish_message(now, message.changed());
             }
         }
     }

@@ -39,7 +39,7 @@ fn read(message: &[u8]) -> (String, usize) {
     (frame, bytes)
 }
 
-fn of(frame: &str, bytes: usize) -> (String, usize) {
+fn named(frame: &str, bytes: usize) -> (String, usize) {
     (frame.into(), bytes)
 }
 
@@ -79,15 +79,40 @@ fn names_get_the_prefix_unless_the_topic_or_the_file_says_otherwise() {
     let lines = format!("topics: {{ /scan: {{}}, /raw: {{ tf_prefix: false }} }}\n{PREFIX}");
     let mut world = offering(&topics, &lines);
     for (before, after) in [("laser", "r1/laser"), ("/laser", "r1/laser"), ("/map", "map")] {
-        assert_eq!(passed(&mut world, "/scan", &scan(before, 3)), [of(after, 3)]);
-        assert_eq!(passed(&mut world, "/raw", &scan(before, 3)), [of(before, 3)]);
+        assert_eq!(passed(&mut world, "/scan", &scan(before, 3)), [named(after, 3)]);
+        assert_eq!(passed(&mut world, "/raw", &scan(before, 3)), [named(before, 3)]);
     }
     for same in ["map", "", "r1/laser"] {
-        assert_eq!(passed(&mut world, "/scan", &scan(same, 3)), [of(same, 3)]);
+        assert_eq!(passed(&mut world, "/scan", &scan(same, 3)), [named(same, 3)]);
     }
     let mut plain = offering(&topics[..1], "topics: { /scan: {} }");
-    assert_eq!(passed(&mut plain, "/scan", &scan("/laser", 3)), [of("/laser", 3)]);
+    assert_eq!(passed(&mut plain, "/scan", &scan("/laser", 3)), [named("/laser", 3)]);
     assert!(world.notices(0).is_empty() && plain.notices(0).is_empty());
+}
+
+#[test]
+fn a_robot_knows_its_frames_without_the_prefix() {
+    for compression in ["none", "zstd"] {
+        let lines = format!("topics: {{ \"/**\": {{ compression: {compression} }} }}");
+        let base =
+            "peers: { robot: { address: 10.0.0.1, accept: [/scan, /old] } }\ntf: { prefix: r1/ }";
+        let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\n{lines}"), base);
+        for topic in [scans("/scan"), topic("/old", SCAN)] {
+            world.says(0, Event::Offered(topic.clone()));
+            world.wants(1, &topic.name, true);
+        }
+        world.told(1);
+        let frames =
+            [("r1/map", "map"), ("/r1/map", "map"), ("r2/map", "r2/map"), ("/map", "/map")];
+        for (sent, known) in frames {
+            for bytes in [3, 70_000, 3] {
+                let found = passed(&mut world, "/scan", &scan(sent, bytes));
+                assert_eq!(found, [named(known, bytes)], "{compression}");
+            }
+        }
+        let found = passed(&mut world, "/old", &scan("r1/map", 3));
+        assert_eq!(found, [named("r1/map", 3)], "without a definition");
+    }
 }
 
 #[test]
@@ -95,7 +120,7 @@ fn topics_of_actions_keep_their_names() {
     let feedback = "/drive/_action/feedback";
     let lines = format!("topics: {{ \"/**\": {{}} }}\n{PREFIX}");
     let mut world = offering(&[scans(feedback)], &lines);
-    assert_eq!(passed(&mut world, feedback, &scan("laser", 3)), [of("laser", 3)]);
+    assert_eq!(passed(&mut world, feedback, &scan("laser", 3)), [named("laser", 3)]);
 }
 
 #[test]
@@ -103,7 +128,7 @@ fn a_compressed_message_has_the_new_names() {
     let lines = format!("topics: {{ /scan: {{ compression: zstd }} }}\n{PREFIX}");
     let mut world = offering(&[scans("/scan")], &lines);
     for bytes in [3, 1000] {
-        assert_eq!(passed(&mut world, "/scan", &scan("laser", bytes)), [of("r1/laser", bytes)]);
+        assert_eq!(passed(&mut world, "/scan", &scan("laser", bytes)), [named("r1/laser", bytes)]);
     }
 }
 
@@ -113,7 +138,7 @@ fn without_a_usable_definition_messages_stay_and_a_notice_says_so() {
     let lines = format!("topics: {{ \"/**\": {{}} }}\n{PREFIX}");
     let mut world = offering(std::slice::from_ref(&unknown), &lines);
     for _ in 0..2 {
-        assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [of("laser", 3)]);
+        assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [named("laser", 3)]);
     }
     let words = ["/scan of 'robot'", "without the prefix of tf", "no definition of a/Scan"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
@@ -121,7 +146,7 @@ fn without_a_usable_definition_messages_stay_and_a_notice_says_so() {
     // The gateway finds the definition later.
     let found = Topic { type_hash: unknown.type_hash, ..scans("/scan") };
     world.says(0, Event::Offered(found.clone()));
-    assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [of("laser", 3)]);
+    assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [named("laser", 3)]);
     assert!(world.noticed(0, &["has the hash", "hash-of-a/Scan"]), "{:?}", world.notices(0));
     assert_eq!(world.notices(0).len(), 1, "the former notice is no longer true");
 }
@@ -135,7 +160,7 @@ fn a_message_that_cannot_be_read_stays_and_a_notice_says_why() {
     let words = ["/scan of 'robot'", "without the prefix of tf", "header.frame_id: 4 bytes wanted"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert!(world.noticed(1, &["/scan", "malformed"]), "the peer drops it");
-    assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [of("r1/laser", 3)]);
+    assert_eq!(passed(&mut world, "/scan", &scan("laser", 3)), [named("r1/laser", 3)]);
 }
 
 #[test]
@@ -156,7 +181,7 @@ fn large_messages_are_for_the_codec_and_later_ones_follow_them() {
     assert_eq!(jobs("/text", &text), 0, "a type without frames");
     world.run(SECOND);
     world.told(1);
-    assert_eq!(passed(&mut world, "/scan", &scan("laser", 80_000)), [of("r1/laser", 80_000)]);
+    assert_eq!(passed(&mut world, "/scan", &scan("laser", 80_000)), [named("r1/laser", 80_000)]);
 }
 
 #[test]
@@ -217,5 +242,5 @@ fn a_kept_message_that_returns_from_the_codec_with_former_names_is_dropped() {
         }
     }
     assert!(arrived(&mut world).is_empty());
-    assert_eq!(passed(&mut world, "/scan", &large), [of("r2/laser", 70_000)]);
+    assert_eq!(passed(&mut world, "/scan", &large), [named("r2/laser", 70_000)]);
 }
