@@ -12,15 +12,17 @@ unit="systemd python3-seccomp"
 ros="python3-roslaunch python3-rostopic python3-rospy python3-rosbag
      python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-nav-msgs python3-tf2-msgs
      python3-actionlib python3-actionlib-msgs libroscpp-dev libstd-msgs-dev"
+# Tests give daemons other clocks.
+clocks="faketime"
 picture="python3-matplotlib python-matplotlib-data"
 
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup: this is no Debian; install what matches: $build $python $links $unit $ros $picture" >&2
+    echo "setup: this is no Debian; install what matches: $build $python $links $unit $ros $clocks $picture" >&2
     exit 1
 fi
 
 missing=""
-for package in $build $python $links $unit $ros $picture "$@"; do
+for package in $build $python $links $unit $ros $clocks $picture "$@"; do
     state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
     [ "$state" = installed ] || missing="$missing $package"
 done

@@ -273,6 +273,56 @@ fn a_latched_message_comes_again_when_its_frame_gets_another_name() {
 }
 
 #[test]
+fn stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros() {
+    if !ros2::inside_as("stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros")
+    {
+        return;
+    }
+    const AHEAD: u32 = 100;
+    let place = Place::new();
+    let masters = [(); 2].map(|()| Master::alone(free_port()));
+    let kilted = ros2::installation("kilted").canonicalize().unwrap();
+    let ports = [(); 3].map(|()| running::free_port());
+    let file = |number: usize, ros: &str, lines: &str| {
+        let (port, robot) = (ports[number], ports[0]);
+        let peer = format!("address: \"127.0.0.1:{robot}\", accept: /scan, move_stamps: true");
+        let peers = if number > 0 { format!("{{ robot: {{ {peer} }} }}") } else { lines.into() };
+        format!("listen: \"127.0.0.1:{port}\"\n{ros}\npeers: {peers}")
+    };
+    let bases = format!(
+        "{{ one: \"127.0.0.1:{}\", two: \"127.0.0.1:{}\" }}\ntopics: {{ /scan: {{}} }}",
+        ports[1], ports[2]
+    );
+    let robot = place.start_ahead(AHEAD, "robot", &file(0, &ros1_lines(&masters[0]), &bases));
+    let ros2_lines =
+        format!("ros1: false\nros2: {{ domain: 0, definitions: {} }}", kilted.display());
+    let _one = place.start("one", &file(1, &ros1_lines(&masters[1]), ""));
+    let _two = place.start("two", &file(2, &ros2_lines, ""));
+    for base in ["one", "two"] {
+        running::wait_for("the offset of the clocks", || {
+            let peer = robot.status().peers.into_iter().find(|peer| peer.name == base)?;
+            peer.clock?.offset_ms.filter(|offset| offset.abs() > 1000.0 * f64::from(AHEAD) - 100.0)
+        });
+    }
+    let mut driver = nodes::start(&masters[0].uri, "/driver");
+    driver.advertise("/scan", "sensor_msgs/LaserScan", false);
+    let mut viewers = [
+        (nodes::start(&masters[1].uri, "/rviz"), "sensor_msgs/LaserScan", "secs"),
+        (ros2::start_in(0, "kilted", "SUBNET", "rviz"), "sensor_msgs/msg/LaserScan", "sec"),
+    ];
+    for (viewer, type_name, second) in &mut viewers {
+        viewer.order(
+            json!({ "do": "subscribe", "topic": "/scan", "type": *type_name, "fields": true }),
+        );
+        let stamp = json!({ "secs": 1_800_000_000 + AHEAD, "nsecs": 500_000_000 });
+        let scan = json!({ "header": { "frame_id": "laser", "stamp": stamp }, "ranges": [1.0] });
+        send_until(&mut driver, "/scan", &scan, viewer, "/scan");
+        let seconds = &viewer.received("/scan")[0]["fields"]["header"]["stamp"][*second];
+        assert_eq!(*seconds, 1_800_000_000, "{type_name}");
+    }
+}
+
+#[test]
 fn two_robots_with_the_same_frames_are_told_apart_at_one_base() {
     let place = Place::new();
     let masters = [(); 3].map(|()| Master::alone(free_port()));

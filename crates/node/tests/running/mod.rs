@@ -77,10 +77,30 @@ impl Place {
         lines: &str,
         inside: Option<&Enclosure>,
     ) -> Daemon {
+        let program = match inside {
+            Some(enclosure) => enclosure.command(PROGRAM),
+            None => Command::new(PROGRAM),
+        };
+        self.start_by(program, files, name, lines)
+    }
+
+    /// Starts node `name` on a clock that is ahead of this machine's by `seconds`.
+    pub fn start_ahead(&self, seconds: u32, name: &str, lines: &str) -> Daemon {
+        let library =
+            format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH);
+        assert!(std::path::Path::new(&library).exists(), "this test needs faketime: make setup");
+        let mut program = Command::new(PROGRAM);
+        // Only the time of day. The program faketime would start the daemon as a child of its own.
+        program.env("LD_PRELOAD", library).env("FAKETIME", format!("+{seconds}s"));
+        program.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        self.start_by(program, name, name, lines)
+    }
+
+    fn start_by(&self, program: Command, files: &str, name: &str, lines: &str) -> Daemon {
         let control = self.path(&format!("{files}.sock"));
         let file = self.write(files, name, lines);
         let mut daemon = Daemon {
-            child: self.spawn(&file, files, inside),
+            child: self.spawn(program, &file, files),
             log: self.path(&format!("{files}.log")),
             control,
         };
@@ -105,18 +125,15 @@ impl Place {
         file
     }
 
-    fn spawn(&self, file: &std::path::Path, files: &str, inside: Option<&Enclosure>) -> Child {
-        let program = env!("CARGO_BIN_EXE_tautline");
-        let mut command = match inside {
-            Some(enclosure) => enclosure.command(program),
-            None => Command::new(program),
-        };
+    fn spawn(&self, mut command: Command, file: &std::path::Path, files: &str) -> Child {
         let log = std::fs::File::create(self.path(&format!("{files}.log"))).unwrap();
         command.arg("run").arg(file).args(["--log", "info"]).stderr(log).stdin(Stdio::null());
         command.env_remove("TAUTLINE_LOG").env_remove("NOTIFY_SOCKET");
         command.spawn().unwrap()
     }
 }
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tautline");
 
 /// A running daemon; killed when dropped.
 pub struct Daemon {
