@@ -9,6 +9,7 @@ pub mod config;
 pub mod control;
 mod descriptors;
 mod diagnostics;
+pub mod doctor;
 mod driver;
 pub mod keys;
 pub mod limits;

@@ -96,3 +96,17 @@ pub(crate) fn run_in_real_time(priority: u8) -> io::Result<()> {
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Whether the kernel's clock is synchronized (`man 2 adjtimex`).
+pub(crate) fn clock_is_synchronized() -> io::Result<bool> {
+    // SAFETY: all fields of a timex are numbers, for which zero is valid. Without modes, the call only
+    // writes.
+    let mut time = unsafe { std::mem::zeroed::<libc::timex>() };
+    // SAFETY: reads and writes one timex.
+    let result = unsafe { libc::adjtimex(&raw mut time) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(time.status & libc::STA_UNSYNC == 0)
+    }
+}

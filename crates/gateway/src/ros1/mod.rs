@@ -23,6 +23,7 @@
 //! | the addresses of our sockets; admission of connections | `listeners.rs`; `admission.rs` |
 //! | which connection is evicted at a limit | `slots.rs` |
 //! | when the master is polled | `polls.rs` |
+//! | a look at a master, for `tautline doctor` | `look.rs` |
 //! | calls of the master; registrations and their order | `master.rs`; `registration.rs`, `backoff.rs` |
 //! | resolution of host names | `resolver.rs` |
 //! | how many bytes calls may hold together | `byte_budget.rs` |
@@ -40,6 +41,7 @@ pub mod fuzzing;
 pub mod header;
 mod latched;
 mod listeners;
+pub mod look;
 mod master;
 mod polls;
 mod probes;

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tautline_node::config::Surroundings;
 use tautline_node::control::Client;
+use tautline_node::status::Status;
 
 /// Which daemon to ask.
 #[derive(Debug, Clone, clap::Args)]
@@ -22,6 +23,21 @@ impl Daemon {
     /// Connects to the selected daemon; the error lists the running daemons.
     pub fn connect(&self) -> Result<Client, Failure> {
         Client::connect(&self.socket()?).map_err(Failure::new)
+    }
+
+    /// Returns the state of the selected daemon; without a selection, of the one at `named`; without
+    /// that, of the only one. The error says why there is none.
+    pub fn status_of(&self, named: Option<&Path>) -> Result<Status, String> {
+        let is_selected = self.control.is_some() || self.node.is_some();
+        let client = match named.filter(|it| !is_selected && it.exists()) {
+            Some(path) => Client::connect(path).map_err(|error| error.to_string()),
+            None if named.is_some() && !is_selected => {
+                let shown = named.unwrap_or(Path::new("")).display();
+                Err(format!("no daemon is running (no socket {shown})"))
+            }
+            None => self.connect().map_err(|failure| failure.text),
+        };
+        client?.status().map_err(|error| error.to_string())
     }
 
     fn socket(&self) -> Result<PathBuf, Failure> {

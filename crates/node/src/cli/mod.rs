@@ -3,6 +3,7 @@
 
 mod audit;
 mod check;
+mod doctor;
 mod fields;
 mod find;
 mod init;
@@ -56,6 +57,8 @@ enum Command {
     Init(init::Arguments),
     /// Create this node's key, which identifies it to its peers
     Keygen(keygen::Arguments),
+    /// Look at this robot and say what to change, the worst first
+    Doctor(doctor::Arguments),
     /// Show the state of a running daemon
     Status(status::Arguments),
     /// Watch a running daemon live
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::Init(arguments) => init::init(&arguments),
         Command::Keygen(arguments) => keygen::keygen(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Top(arguments) => top::top(&arguments),
         Command::Set(arguments) => set::set(&arguments),

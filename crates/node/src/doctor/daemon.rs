@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The robot's file, its key and its daemon.
+
+use super::machine::Machine;
+use super::robot::Robot;
+use super::{Answer, Found, Harm, unit};
+use crate::config::{ConfigError, Security};
+use std::os::unix::fs::MetadataExt;
+
+/// Mistakes and warnings of the file that are listed.
+const MAX_LISTED: usize = 10;
+/// This program's version.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Begin of a notice about another version of the protocol.
+const OTHER_PROTOCOL: &str = "has protocol version";
+
+pub(super) fn file(_: &Machine, robot: &Robot) -> Answer {
+    let file = robot.file_name();
+    match &robot.loaded {
+        None => Answer::DoesNotApply(
+            "there is no file of this robot (tautline init writes one to start from)".into(),
+        ),
+        Some(Err(ConfigError::Unreadable { cause, .. })) => {
+            let found = Found::new(
+                Harm::Stops,
+                format!("{file} cannot be read: {cause}"),
+                "Without its file, the daemon does not start.",
+            );
+            Answer::Made(vec![found.fix(format!("ls -l {file}  # the daemon's user must read it"))])
+        }
+        Some(Err(error @ ConfigError::Invalid { .. })) => {
+            let why = "The daemon does not start with a file that has a mistake (exit code 78).";
+            let found = Found::new(Harm::Stops, error.to_string(), why);
+            Answer::Made(vec![found.fix(format!("edit {file}; then: tautline check {file}"))])
+        }
+        Some(Ok(checked)) => {
+            let warnings = checked.warnings.iter().take(MAX_LISTED);
+            let found = warnings.map(|it| {
+                let why = "The value is valid, but probably not meant.";
+                let found = Found::new(Harm::Note, format!("{file}:{it}"), why);
+                found.fix(format!("edit line {} of {file}", it.at.line))
+            });
+            Answer::Made(found.collect())
+        }
+    }
+}
+
+pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
+    let Some(config) = robot.config() else {
+        return Answer::DoesNotApply("no valid file names a key".into());
+    };
+    let Security::Keys(path) = &config.security else {
+        let found = Found::new(
+            Harm::Note,
+            format!("'security: none' in {}", robot.file_name()),
+            "Anybody on the network can act as any node of the team.",
+        );
+        let name = format!("tautline keygen {}.key", config.name);
+        return Answer::Made(vec![found.fix(name).fix("remove the line 'security: none'")]);
+    };
+    let shown = path.display();
+    let user = unit::daemon_user(machine, robot);
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let why = "Without its key, the daemon does not start.";
+            let found = Found::new(Harm::Stops, format!("{shown} does not exist"), why);
+            let found = found.fix(format!("tautline keygen {shown}"));
+            let owner = user.name.filter(|it| it != "root");
+            return Answer::Made(vec![match owner {
+                Some(owner) => found.fix(format!("chown {owner} {shown}")),
+                None => found,
+            }]);
+        }
+        Err(error) => return Answer::NotMade(format!("{shown}: {error}: run it with sudo")),
+    };
+    let mut all = Vec::new();
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let found = Found::new(
+            Harm::Stops,
+            format!("{shown} has permissions {mode:03o}"),
+            "The daemon refuses a key that other users can read or change: they could act as this \
+             robot.",
+        );
+        all.push(
+            found
+                .fix(format!("chmod 600 {shown}"))
+                .fix("if another user may have read it: make a new key (docs/how-to/keys.md)"),
+        );
+    }
+    if let Some(id) = user.id.filter(|id| metadata.uid() != *id) {
+        let name = user.name.unwrap_or_else(|| id.to_string());
+        let found = Found::new(
+            Harm::Stops,
+            format!("{shown} belongs to the user with id {}", metadata.uid()),
+            format!("The daemon runs as {name} and cannot read it."),
+        );
+        all.push(found.fix(format!("chown {name} {shown}")));
+    }
+    Answer::Made(all)
+}
+
+pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
+    match (&robot.status, &robot.loaded) {
+        (Some(status), _) => Answer::Made(troubles(status)),
+        (None, None) => {
+            Answer::DoesNotApply("no file of this robot, so that no daemon should run".into())
+        }
+        (None, Some(_)) => {
+            let reason = robot.no_status.lines().next().unwrap_or_default();
+            let found = Found::new(
+                Harm::Stops,
+                format!("no answer of a daemon: {reason}"),
+                "Only a running daemon carries topics. Checks of its peers could not be made.",
+            );
+            Answer::Made(vec![match unit::file(machine) {
+                Some(_) => found.fix("systemctl restart tautline; journalctl -u tautline -n 20"),
+                None => found.fix(format!("tautline run {}", robot.file_name())),
+            }])
+        }
+    }
+}
+
+/// What the gateway says: it does not reach its ROS, or does not see some nodes.
+fn troubles(status: &crate::status::Status) -> Vec<Found> {
+    let troubled = status.gateways.iter().filter(|it| !it.trouble.is_empty());
+    let found = troubled.map(|it| {
+        let harm = if it.connected { Harm::Delays } else { Harm::Stops };
+        let found = format!("the daemon at {} {}: {}", it.kind, it.location, it.trouble);
+        let found = Found::new(harm, found, "Topics of these nodes are not carried.");
+        found.fix("see what 'ros1-master', 'ros2-domain' or 'dds-...' found; docs/reference/dds.md")
+    });
+    found.collect()
+}
+
+pub(super) fn versions(_: &Machine, robot: &Robot) -> Answer {
+    let Some(status) = &robot.status else {
+        return Answer::NotMade("the daemon does not answer".into());
+    };
+    let mut all = Vec::new();
+    if status.version != VERSION {
+        let found = Found::new(
+            Harm::Wastes,
+            format!("the daemon has version {}, this program {VERSION}", status.version),
+            "The daemon was not restarted after an upgrade, so that it lacks its corrections.",
+        );
+        all.push(found.fix("systemctl restart tautline"));
+    }
+    let notices = status.notices.iter().filter(|it| it.contains(OTHER_PROTOCOL));
+    all.extend(notices.map(|notice| {
+        let why = "Nodes with different versions of the wire format exchange no messages.";
+        let found = Found::new(Harm::Stops, notice, why);
+        found.fix("install the same release of tautline on both machines, and restart both daemons")
+    }));
+    Answer::Made(all)
+}

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What firewall rules do with a first packet of a peer. Rules come as JSON of nftables (`man 5
+//! libnftables-json`) or as lines of `iptables -S`. A condition that is not understood is neither true
+//! nor false, and so is a verdict after it.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Deepest chain of jumps that is followed; the kernel's limit.
+const MAX_JUMPS: usize = 16;
+
+/// A UDP packet that arrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) interface: String,
+    /// The sender, if it is known.
+    pub(super) from: Option<IpAddr>,
+    pub(super) port: u16,
+}
+
+/// What a rule set does with a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    Accepted,
+    /// By the rule or policy in words, in this place.
+    Dropped(Place),
+    /// A rule that is not understood decides.
+    Unknown,
+}
+
+/// Where a packet is dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// `inet filter`.
+    pub(super) table: String,
+    /// The first chain, in which a rule can be added.
+    pub(super) chain: String,
+    pub(super) rule: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    Accept,
+    Drop,
+    Jump(String),
+    Goto(String),
+    Return,
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    /// Whether the packet matches; `None` if that is not known.
+    matches: Option<bool>,
+    verdict: Option<Verdict>,
+    words: String,
+}
+
+#[derive(Debug, Default)]
+struct Chain {
+    rules: Vec<Rule>,
+    /// Of a chain at the hook `input`: its priority, and whether its policy is to drop.
+    hook: Option<(i64, bool)>,
+}
+
+/// Chains by table (`inet filter`) and name.
+#[derive(Debug, Default)]
+pub(super) struct Ruleset(BTreeMap<(String, String), Chain>);
+
+/// The end of a chain.
+enum End {
+    Verdict(Fate),
+    /// The packet returns to the chain before; whether an unknown rule could have accepted or dropped.
+    Continues {
+        in_doubt: bool,
+    },
+}
+
+impl Ruleset {
+    /// Reads the output of `nft -j list ruleset`, as far as it concerns this packet.
+    pub(super) fn of_nft(text: &str, packet: &Packet) -> Option<Self> {
+        let json: Value = serde_json::from_str(text).ok()?;
+        let mut all = Self::default();
+        for item in json.get("nftables")?.as_array()? {
+            if let Some(chain) = item.get("chain") {
+                let hook = (chain["hook"] == "input" && chain["type"] == "filter")
+                    .then(|| (chain["prio"].as_i64().unwrap_or(0), chain["policy"] == "drop"));
+                all.0.entry(key(chain, "name")?).or_default().hook = hook;
+            } else if let Some(rule) = item.get("rule") {
+                all.0.entry(key(rule, "chain")?).or_default().rules.push(nft_rule(rule, packet));
+            }
+        }
+        Some(all)
+    }
+
+    /// Reads the output of `iptables -S`.
+    pub(super) fn of_iptables(text: &str, packet: &Packet) -> Self {
+        let mut all = Self::default();
+        let table = "iptables".to_owned();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["-P", chain, policy] => {
+                    let hook = (*chain == "INPUT").then_some((0, *policy == "DROP"));
+                    all.0.entry((table.clone(), (*chain).into())).or_default().hook = hook;
+                }
+                ["-A", chain, rest @ ..] => {
+                    let rule = iptables_rule(rest, packet, line);
+                    all.0.entry((table.clone(), (*chain).into())).or_default().rules.push(rule);
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// Returns what happens to the packet. Each first chain can drop it.
+    pub(super) fn fate(&self) -> Fate {
+        let mut first: Vec<_> =
+            self.0.iter().filter_map(|(key, chain)| Some((chain.hook?, key, chain))).collect();
+        first.sort_by_key(|((priority, _), key, _)| (*priority, (*key).clone()));
+        let mut unknown = false;
+        for ((_, drops), key, chain) in first {
+            let fate = match self.walk(key, chain, 0) {
+                End::Verdict(fate) => fate,
+                End::Continues { in_doubt: true } => Fate::Unknown,
+                End::Continues { in_doubt: false } if drops => Fate::Dropped(place(
+                    key,
+                    "its policy is to drop, and no rule accepts the packet",
+                )),
+                End::Continues { .. } => Fate::Accepted,
+            };
+            match fate {
+                Fate::Dropped(it) => {
+                    return Fate::Dropped(Place { chain: key.1.clone(), ..it });
+                }
+                Fate::Unknown => unknown = true,
+                Fate::Accepted => {}
+            }
+        }
+        if unknown { Fate::Unknown } else { Fate::Accepted }
+    }
+
+    fn walk(&self, key: &(String, String), chain: &Chain, depth: usize) -> End {
+        let mut in_doubt = false;
+        for rule in &chain.rules {
+            let verdict = match (rule.matches, &rule.verdict) {
+                (Some(false), _) | (_, None) => continue,
+                (None, Some(_)) => {
+                    in_doubt = true;
+                    continue;
+                }
+                (Some(true), Some(verdict)) => verdict,
+            };
+            let fate = match verdict {
+                Verdict::Return => return End::Continues { in_doubt },
+                Verdict::Accept if in_doubt => Fate::Unknown,
+                Verdict::Accept => Fate::Accepted,
+                Verdict::Drop if in_doubt => Fate::Unknown,
+                Verdict::Drop => Fate::Dropped(place(key, &rule.words)),
+                Verdict::Jump(name) | Verdict::Goto(name) => {
+                    let below = (key.0.clone(), name.clone());
+                    let Some(target) = self.0.get(&below).filter(|_| depth < MAX_JUMPS) else {
+                        in_doubt = true;
+                        continue;
+                    };
+                    match self.walk(&below, target, depth + 1) {
+                        End::Verdict(Fate::Dropped(_)) if in_doubt => Fate::Unknown,
+                        End::Verdict(fate) => fate,
+                        End::Continues { in_doubt: more } => {
+                            in_doubt |= more;
+                            if matches!(verdict, Verdict::Goto(_)) {
+                                return End::Continues { in_doubt };
+                            }
+                            continue;
+                        }
+                    }
+                }
+            };
+            return End::Verdict(fate);
+        }
+        End::Continues { in_doubt }
+    }
+
+    /// Whether a table has this name.
+    pub(super) fn has_table(&self, name: &str) -> bool {
+        self.0.keys().any(|(table, _)| table.split(' ').nth(1) == Some(name))
+    }
+
+    /// Whether a chain has a name that begins so.
+    pub(super) fn has_chain(&self, beginning: &str) -> bool {
+        self.0.keys().any(|(_, chain)| chain.starts_with(beginning))
+    }
+}
+
+fn place(key: &(String, String), rule: &str) -> Place {
+    Place { table: key.0.clone(), chain: key.1.clone(), rule: rule.into() }
+}
+
+fn key(item: &Value, name: &str) -> Option<(String, String)> {
+    let word = |name: &str| item[name].as_str();
+    Some((format!("{} {}", word("family")?, word("table")?), word(name)?.to_owned()))
+}
+
+fn nft_rule(rule: &Value, packet: &Packet) -> Rule {
+    // Rules of tables for one IP version concern only its packets.
+    let version = match (rule["family"].as_str(), packet.from) {
+        (Some("ip"), Some(IpAddr::V6(_))) | (Some("ip6"), Some(IpAddr::V4(_))) => Some(false),
+        (Some("ip6"), None) => None,
+        _ => Some(true),
+    };
+    let (mut matches, mut verdict) = (version, None);
+    for statement in rule["expr"].as_array().into_iter().flatten() {
+        let Some((name, value)) = statement.as_object().and_then(|it| it.iter().next()) else {
+            continue;
+        };
+        let holds = match name.as_str() {
+            "match" => nft_match(value, packet),
+            // Below its limit, a packet matches "limit rate", and does not match "limit rate over".
+            "limit" => Some(value["inv"] != true),
+            "set" if value.to_string().contains("\"inv\":true") => Some(false),
+            "vmap" => match nft_map(value, packet) {
+                Some(found) => {
+                    verdict = found;
+                    Some(true)
+                }
+                None => None,
+            },
+            "xt" => None,
+            _ => {
+                verdict = nft_verdict(name, value).or(verdict);
+                Some(true)
+            }
+        };
+        matches = both(matches, holds);
+        if name == "vmap" && holds.is_none() {
+            verdict = Some(Verdict::Return);
+        }
+    }
+    Rule { matches, verdict, words: format!("the rule {}", shown(rule)) }
+}
+
+/// A rule in the words of its JSON, which `nft -j` shows as well.
+fn shown(rule: &Value) -> String {
+    let handle = rule["handle"].as_u64().map(|it| format!(" (handle {it})")).unwrap_or_default();
+    let comment = rule["comment"].as_str().map(|it| format!(" \"{it}\"")).unwrap_or_default();
+    tautline_gateway::plain::plain(&format!("that drops it{handle}{comment}"), 200)
+}
+
+/// Three-valued "and".
+fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+fn nft_verdict(name: &str, value: &Value) -> Option<Verdict> {
+    let target = || value["target"].as_str().map(str::to_owned);
+    match name {
+        "accept" => Some(Verdict::Accept),
+        "drop" | "reject" => Some(Verdict::Drop),
+        "return" => Some(Verdict::Return),
+        "jump" => target().map(Verdict::Jump),
+        "goto" => target().map(Verdict::Goto),
+        _ => None,
+    }
+}
+
+fn nft_match(value: &Value, packet: &Packet) -> Option<bool> {
+    let holds = nft_value(&value["left"], &value["right"], packet)?;
+    match value["op"].as_str()? {
+        "==" | "in" => Some(holds),
+        "!=" => Some(!holds),
+        _ => None,
+    }
+}
+
+/// Whether a property of the packet is `right`, or among several.
+fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
+    let payload = (left["payload"]["protocol"].as_str(), left["payload"]["field"].as_str());
+    match payload {
+        (Some("udp" | "th"), Some("dport")) => {
+            return any(right, &|it| number_is(it, packet.port.into()));
+        }
+        (Some("tcp" | "icmp" | "icmpv6" | "igmp" | "sctp" | "dccp" | "esp" | "ah"), _) => {
+            return Some(false);
+        }
+        (Some("ip"), Some("protocol")) | (Some("ip6"), Some("nexthdr")) => {
+            return any(right, &is_udp);
+        }
+        (Some("ip" | "ip6"), Some("saddr")) => {
+            return any(right, &|it| is_address(it, packet.from?));
+        }
+        _ => {}
+    }
+    match left["meta"]["key"].as_str() {
+        Some("iif" | "iifname") => return any(right, &|it| is_interface(it, &packet.interface)),
+        Some("l4proto") => return any(right, &is_udp),
+        Some("nfproto") => {
+            let version = packet.from.map(|it| if it.is_ipv4() { "ipv4" } else { "ipv6" });
+            return any(right, &|it| Some(it.as_str()? == version?));
+        }
+        _ => {}
+    }
+    match left["ct"]["key"].as_str() {
+        Some("state") => any(right, &|it| Some(it.as_str()? == "new")),
+        _ => None,
+    }
+}
+
+/// Whether one of the values of `right` (one, a list, or a set) holds.
+fn any(right: &Value, holds: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
+    let list = right.get("set").unwrap_or(right);
+    match list.as_array() {
+        Some(list) => {
+            list.iter().map(|it| any(it, holds)).fold(Some(false), |found, it| match (found, it) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (Some(false), Some(false)) => Some(false),
+                _ => None,
+            })
+        }
+        // The name of a set, whose elements are listed elsewhere.
+        None if list.as_str().is_some_and(|it| it.starts_with('@')) => None,
+        None => holds(list),
+    }
+}
+
+fn number_is(value: &Value, number: u64) -> Option<bool> {
+    match value["range"].as_array().map(Vec::as_slice) {
+        Some([from, to]) => Some((from.as_u64()?..=to.as_u64()?).contains(&number)),
+        _ => value.as_u64().map(|it| it == number),
+    }
+}
+
+fn is_udp(value: &Value) -> Option<bool> {
+    Some(value.as_str() == Some("udp") || value.as_u64() == Some(17))
+}
+
+fn is_interface(value: &Value, interface: &str) -> Option<bool> {
+    let name = value.as_str()?;
+    Some(match name.strip_suffix('*') {
+        Some(beginning) => interface.starts_with(beginning),
+        None => name == interface,
+    })
+}
+
+fn is_address(value: &Value, address: IpAddr) -> Option<bool> {
+    match value.get("prefix") {
+        Some(prefix) => {
+            let network = format!("{}/{}", prefix["addr"].as_str()?, prefix["len"].as_u64()?);
+            is_in(&network, address)
+        }
+        None => is_in(value.as_str()?, address),
+    }
+}
+
+fn is_in(network: &str, address: IpAddr) -> Option<bool> {
+    let network: tautline_gateway::networks::Network = network.parse().ok()?;
+    Some(network.contains(address))
+}
+
+/// The verdict of a map for this packet; the outer `None` if it is not known, the inner if it has none.
+fn nft_map(value: &Value, packet: &Packet) -> Option<Option<Verdict>> {
+    let entries = value["data"].get("set").unwrap_or(&value["data"]).as_array()?;
+    for entry in entries {
+        let [at, verdict] = entry.as_array()?.as_slice() else { return None };
+        if nft_value(&value["key"], at, packet)? {
+            let (name, target) = verdict.as_object()?.iter().next()?;
+            return Some(nft_verdict(name, target));
+        }
+    }
+    Some(None)
+}
+
+fn iptables_rule(words: &[&str], packet: &Packet, line: &str) -> Rule {
+    let (mut matches, mut verdict, mut negated) = (Some(true), None, false);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().copied().unwrap_or_default();
+        let holds = match *word {
+            "!" => {
+                negated = true;
+                continue;
+            }
+            // Modules that only give names to the conditions that follow.
+            "-m" => match value() {
+                "udp" | "tcp" | "icmp" | "conntrack" | "state" | "multiport" | "comment" => {
+                    Some(true)
+                }
+                "limit" => Some(true),
+                _ => None,
+            },
+            "-p" => Some(["udp", "all"].contains(&value())),
+            "-i" => is_interface(&Value::from(value().replace('+', "*")), &packet.interface),
+            "-s" => packet.from.and_then(|from| is_in(value(), from)),
+            "--dport" | "--dports" => Some(has_port(value(), packet.port)),
+            "--ctstate" | "--state" => Some(value().split(',').any(|it| it == "NEW")),
+            "--comment" | "--limit" | "--limit-burst" | "--reject-with" | "--icmp-type" => {
+                let _ = value();
+                continue;
+            }
+            "-j" | "-g" => {
+                verdict = match value() {
+                    "ACCEPT" => Some(Verdict::Accept),
+                    "DROP" | "REJECT" => Some(Verdict::Drop),
+                    "RETURN" => Some(Verdict::Return),
+                    "LOG" | "MARK" | "NFLOG" => None,
+                    name if *word == "-g" => Some(Verdict::Goto(name.into())),
+                    name => Some(Verdict::Jump(name.into())),
+                };
+                continue;
+            }
+            _ => None,
+        };
+        let holds = if std::mem::take(&mut negated) { holds.map(|it| !it) } else { holds };
+        matches = both(matches, holds);
+    }
+    Rule { matches, verdict, words: format!("'{}'", tautline_gateway::plain::plain(line, 200)) }
+}
+
+/// Whether ports of iptables (`80,18470:18480`) contain one.
+fn has_port(list: &str, port: u16) -> bool {
+    list.split(',').any(|it| match it.split_once(':') {
+        Some((from, to)) => {
+            let (from, to) = (from.parse().unwrap_or(0), to.parse().unwrap_or(u16::MAX));
+            (from..=to).contains(&port)
+        }
+        None => it.parse() == Ok(port),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet() -> Packet {
+        Packet { interface: "wlan0".into(), from: "10.0.0.2".parse().ok(), port: 18470 }
+    }
+
+    fn fate_of(lines: &str) -> Fate {
+        Ruleset::of_iptables(lines, &packet()).fate()
+    }
+
+    fn is_dropped(fate: &Fate) -> bool {
+        matches!(fate, Fate::Dropped(_))
+    }
+
+    #[test]
+    fn rules_of_iptables_are_followed() {
+        let usual = "-P INPUT DROP\n-A INPUT -i lo -j ACCEPT\n\
+                     -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+                     -A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n";
+        assert!(is_dropped(&fate_of(usual)));
+        for line in [
+            "-A INPUT -p udp -m udp --dport 18470 -j ACCEPT",
+            "-A INPUT -p udp -m multiport --dports 53,18000:19000 -j ACCEPT",
+            "-A INPUT -s 10.0.0.0/24 -j ACCEPT",
+            "-A INPUT -i wlan+ -j ACCEPT",
+            "-A INPUT ! -i eth0 -j ACCEPT",
+            "-N OWN\n-A INPUT -j OWN\n-A OWN -p udp -m udp --dport 18470 -j ACCEPT",
+        ] {
+            assert_eq!(fate_of(&format!("{usual}{line}")), Fate::Accepted, "{line}");
+        }
+        let unknown = format!("{usual}-A INPUT -m set --match-set peers src -j ACCEPT");
+        assert_eq!(fate_of(&unknown), Fate::Unknown);
+        assert!(is_dropped(&fate_of("-P INPUT ACCEPT\n-A INPUT -p udp -j REJECT")));
+        assert_eq!(fate_of("-P INPUT ACCEPT\n-A INPUT -p tcp -j DROP"), Fate::Accepted);
+        assert_eq!(fate_of(""), Fate::Accepted);
+    }
+
+    #[test]
+    fn any_text_is_read_without_a_panic() {
+        for text in ["", "{}", "[]", "{\"nftables\":7}", "{\"nftables\":[{\"rule\":{}}]}"] {
+            let _ = Ruleset::of_nft(text, &packet()).map(|it| it.fate());
+        }
+        let looped = "-P INPUT DROP\n-A INPUT -j A\n-A A -j A";
+        assert_eq!(fate_of(looped), Fate::Unknown);
+        assert!(is_dropped(&fate_of("-P INPUT DROP\n-A INPUT\n-A INPUT -p\n-A INPUT -j")));
+    }
+}

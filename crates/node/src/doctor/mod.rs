@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline doctor`: looks at a robot and reports what to change, the worst first.
+//!
+//! [`CHECKS`] is the table of checks. Each is one function of the [`Machine`] (files, sockets, a few
+//! programs) and the [`Robot`] (its file and the state of its daemon), and has no effect on either.
+
+mod daemon;
+mod dds;
+mod firewall;
+mod firewall_rules;
+mod host;
+mod links;
+mod machine;
+mod peer;
+mod processes;
+mod report;
+mod robot;
+mod ros;
+mod routes;
+mod sockets;
+mod unit;
+mod wifi;
+
+pub use machine::Machine;
+pub use peer::{PeerTest, TopicVerdict, test_peer};
+pub use report::{Report, without_secrets};
+pub use robot::Robot;
+
+use serde::Serialize;
+
+/// How much harm a finding does, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Harm {
+    /// Messages do not arrive, or the daemon does not run.
+    Stops,
+    /// Messages arrive late, or some do not arrive.
+    Delays,
+    /// Airtime, data or memory is used without need.
+    Wastes,
+    /// Nothing has to change.
+    Note,
+}
+
+impl Harm {
+    /// Returns its name in a column.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stops => "STOPS",
+            Self::Delays => "DELAYS",
+            Self::Wastes => "WASTES",
+            Self::Note => "NOTE",
+        }
+    }
+}
+
+/// Something that should change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The check that found it.
+    pub check: &'static str,
+    /// Its harm.
+    pub harm: Harm,
+    /// The value that was found, and its place.
+    pub found: String,
+    /// Why it matters.
+    pub why: String,
+    /// Commands to run, or lines of the robot's file to write, one each.
+    pub fix: Vec<String>,
+}
+
+/// The result of one check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The check was made; no findings mean that it passed.
+    Made(Vec<Found>),
+    /// This robot has nothing to check; the text says what is absent.
+    DoesNotApply(String),
+    /// The check could not be made; the text says why, and what would make it possible.
+    NotMade(String),
+}
+
+/// A [`Finding`] without the name of its check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    harm: Harm,
+    found: String,
+    why: String,
+    fix: Vec<String>,
+}
+
+impl Found {
+    fn new(harm: Harm, found: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { harm, found: found.into(), why: why.into(), fix: Vec::new() }
+    }
+
+    /// Adds a command, or a line of the robot's file.
+    fn fix(mut self, line: impl Into<String>) -> Self {
+        self.fix.push(line.into());
+        self
+    }
+}
+
+/// One check.
+#[derive(Debug)]
+pub struct Check {
+    /// Its name, unique.
+    pub name: &'static str,
+    /// What holds if it passes.
+    pub passed: &'static str,
+    examine: fn(&Machine, &Robot) -> Answer,
+}
+
+const fn check(
+    name: &'static str,
+    passed: &'static str,
+    examine: fn(&Machine, &Robot) -> Answer,
+) -> Check {
+    Check { name, passed, examine }
+}
+
+/// All checks.
+pub const CHECKS: &[Check] = &[
+    check("file", "the robot's file is valid, without warnings", daemon::file),
+    check("key-file", "only the daemon's user can read the key", daemon::key_file),
+    check("unit", "the service is installed, enabled and not failed", unit::state),
+    check("daemon", "the daemon answers", daemon::running),
+    check("versions", "daemon, program and peers have the same version", daemon::versions),
+    check("ros", "a ROS runs, of the kind that the file names", ros::present),
+    check("two-ros", "one kind of ROS runs", ros::two_kinds),
+    check("ros-container", "ROS runs in the daemon's network", ros::in_container),
+    check("ros1-master", "the ROS master answers", ros::master),
+    check("ros1-names", "the addresses of ROS 1 nodes resolve", ros::names),
+    check("ros2-domain", "nodes are in the daemon's domain", dds::domain),
+    check("dds-domain-of-nodes", "all nodes have one ROS_DOMAIN_ID", dds::domain_of_nodes),
+    check("dds-discovery-server", "no node uses a discovery server", dds::discovery_server),
+    check("dds-transports", "all nodes have DDS over UDP and IPv4", dds::transports),
+    check("dds-range", "nodes and daemon have the same discovery range", dds::range),
+    check("dds-profile", "no node has a DDS profile of its own", dds::profile),
+    check("dds-zenoh", "all nodes use DDS", dds::middleware),
+    check("port", "no other program has the daemon's UDP port", sockets::port),
+    check("firewall", "the firewall accepts packets of peers", firewall::examine),
+    check("beacons", "an interface can send beacons", routes::beacons),
+    check("link-down", "the interfaces of the links are up and have addresses", routes::down),
+    check("peer-name", "the host names of peers resolve", routes::names),
+    check("own-address", "no peer has an address of this machine", routes::own_address),
+    check("peer-route", "a route leads to each peer", routes::missing),
+    check("route-interface", "no route leads through a network that costs", routes::unexpected),
+    check("rp-filter", "the kernel accepts packets of all links", routes::reverse_path),
+    check("duplicate-address", "no other machine has an address of this one", routes::duplicate),
+    check("interface-mtu", "the interfaces of the links carry 1280 bytes", routes::interface_mtu),
+    check("wifi-power-save", "Wi-Fi power saving is off", wifi::power_save),
+    check("wifi-signal", "the Wi-Fi signal is strong", wifi::signal),
+    check("wifi-wmm", "the access point has WMM", wifi::wmm),
+    check("wifi-region", "the regulatory domain is set", wifi::region),
+    check("neighbour-retry", "the kernel repeats ARP at short intervals", wifi::neighbour_retry),
+    check("back-pressure", "the drivers of the links hold packets", routes::back_pressure),
+    check("transmit-queue", "the kernel's transmit queues have room", routes::transmit_queue),
+    check("clock", "the clock is synchronized", host::clock),
+    check("governor", "the processor runs at full speed", host::governor),
+    check("realtime", "the daemon may have what 'realtime' asks for", unit::realtime),
+    check("memory", "the unit's memory suffices for all peers", unit::memory),
+    check("receive-buffer", "the kernel grants receive buffers of 4 MB", host::receive_buffer),
+    check("disk", "the disk has room for logs", host::disk),
+    check("peer-down", "all peers are up", links::down),
+    check("peer-key", "no node has a wrong key", links::keys),
+    check("peer-clock", "the clocks of the peers agree", links::clocks),
+    check("path-mtu", "the paths carry 1280 bytes, and routers report smaller sizes", links::mtu),
+    check("loss", "fewer than 5 % of the packets are lost", links::loss),
+    check("too-slow", "the links carry what the topics offer", links::rates),
+    check("not-accepted", "no peer waits for a line in the file", links::waiting),
+];
+
+/// A check without findings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The check.
+    pub check: &'static str,
+    /// What holds, what is absent, or why the check was not made.
+    pub text: String,
+}
+
+/// What all checks found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    /// What should change, the worst first.
+    pub findings: Vec<Finding>,
+    /// Checks that passed.
+    pub passed: Vec<Outcome>,
+    /// Checks of what this robot does not have.
+    pub does_not_apply: Vec<Outcome>,
+    /// Checks that could not be made, and why.
+    pub not_made: Vec<Outcome>,
+}
+
+impl Findings {
+    /// Whether a finding stops or delays messages.
+    pub fn is_harmful(&self) -> bool {
+        self.findings.iter().any(|it| it.harm <= Harm::Delays)
+    }
+}
+
+/// Makes all checks; calls `before` with the name of each.
+pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -> Findings {
+    let mut all = Findings::default();
+    for it in CHECKS {
+        before(it.name);
+        let outcome = |text: String| Outcome { check: it.name, text };
+        match (it.examine)(machine, robot) {
+            Answer::Made(found) if found.is_empty() => all.passed.push(outcome(it.passed.into())),
+            Answer::Made(found) => all.findings.extend(found.into_iter().map(|found| {
+                let Found { harm, found, why, fix } = found;
+                Finding { check: it.name, harm, found, why, fix }
+            })),
+            Answer::DoesNotApply(text) => all.does_not_apply.push(outcome(text)),
+            Answer::NotMade(text) => all.not_made.push(outcome(text)),
+        }
+    }
+    // Stable: within one harm, the order of the table.
+    all.findings.sort_by_key(|it| it.harm);
+    all
+}
+
+/// Describes the ROS that runs on this machine, a line each.
+pub fn ros_found(machine: &Machine, robot: &Robot) -> Vec<String> {
+    ros::described(machine, robot)
+}

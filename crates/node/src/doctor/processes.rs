@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Processes, and the settings of ROS 2 in their environment. Of an environment, only the variables
+//! in [`SETTINGS`] are kept: others may be secrets.
+
+use super::machine::Machine;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+
+/// The variables that are read.
+pub(super) const SETTINGS: &[&str] = &[
+    "CYCLONEDDS_URI",
+    "FASTDDS_BUILTIN_TRANSPORTS",
+    "FASTDDS_DEFAULT_PROFILES_FILE",
+    "FASTRTPS_DEFAULT_PROFILES_FILE",
+    "RMW_IMPLEMENTATION",
+    "ROS_AUTOMATIC_DISCOVERY_RANGE",
+    "ROS_DISCOVERY_SERVER",
+    "ROS_DISTRO",
+    "ROS_DOMAIN_ID",
+    "ROS_LOCALHOST_ONLY",
+];
+/// Processes that are examined.
+const MAX_PROCESSES: usize = 8192;
+/// Libraries that every program of ROS 2 has.
+const LIBRARIES: [&str; 2] = ["librcl", "librmw"];
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) id: u32,
+    /// The name of its program, at most 15 characters.
+    pub(super) name: String,
+    pub(super) user: u32,
+    /// Whether it is in the network of this process; `None` if that is not visible.
+    pub(super) is_here: Option<bool>,
+}
+
+impl Process {
+    /// Formats `process 812 (talker)`.
+    pub(super) fn shown(&self) -> String {
+        format!("process {} ({})", self.id, self.name)
+    }
+
+    /// Whether it is a daemon of Tautline.
+    pub(super) fn is_tautline(&self) -> bool {
+        self.name == "tautline"
+    }
+}
+
+/// A program of ROS 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RosProcess {
+    pub(super) process: Process,
+    /// Those of [`SETTINGS`] that are not empty.
+    pub(super) settings: BTreeMap<&'static str, String>,
+}
+
+impl RosProcess {
+    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    pub(super) fn domain(&self) -> u32 {
+        self.setting("ROS_DOMAIN_ID").and_then(|it| it.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+/// The programs of ROS 2 that this user can see.
+#[derive(Debug, Default)]
+pub(super) struct Visible {
+    /// Those in the network of this process.
+    pub(super) here: Vec<RosProcess>,
+    /// Those in other networks, such as containers.
+    pub(super) elsewhere: Vec<RosProcess>,
+    /// Processes of other users, whose memory this user may not see.
+    pub(super) hidden: usize,
+}
+
+pub(super) fn all(machine: &Machine) -> Vec<Process> {
+    let own = machine.link("/proc/self/ns/net");
+    let numbers = machine.list("/proc").into_iter().filter_map(|it| it.parse::<u32>().ok());
+    let process = |id: u32| {
+        let folder = format!("/proc/{id}");
+        let name = machine.read(format!("{folder}/comm"))?;
+        let name = tautline_gateway::plain::plain(&name, 15);
+        let is_here = match machine.is_planted(format!("{folder}/comm")) {
+            true => Some(true),
+            false => machine.link(format!("{folder}/ns/net")).map(|it| Some(it) == own),
+        };
+        let user = std::fs::metadata(machine.path(&folder)).ok()?.uid();
+        Some(Process { id, name, user, is_here })
+    };
+    numbers.filter_map(process).take(MAX_PROCESSES).collect()
+}
+
+pub(super) fn visible(machine: &Machine) -> Visible {
+    let mut found = Visible::default();
+    for process in machine.processes().iter().filter(|it| !it.is_tautline()) {
+        let folder = format!("/proc/{}", process.id);
+        let denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
+        if std::fs::File::open(machine.path(format!("{folder}/environ"))).is_err_and(denied) {
+            found.hidden += 1;
+            continue;
+        }
+        let maps = machine.read(format!("{folder}/maps")).unwrap_or_default();
+        if !LIBRARIES.iter().any(|library| maps.contains(library)) {
+            continue;
+        }
+        let environment = machine.read(format!("{folder}/environ")).unwrap_or_default();
+        let it = RosProcess { process: process.clone(), settings: settings(&environment) };
+        match process.is_here {
+            Some(false) => found.elsewhere.push(it),
+            _ => found.here.push(it),
+        }
+    }
+    found
+}
+
+fn settings(environment: &str) -> BTreeMap<&'static str, String> {
+    let mut found = BTreeMap::new();
+    for (name, value) in environment.split('\0').filter_map(|it| it.split_once('=')) {
+        let known = SETTINGS.iter().find(|it| **it == name);
+        if let Some(known) = known.filter(|_| !value.is_empty()) {
+            found.insert(*known, tautline_gateway::plain::plain(value, 200));
+        }
+    }
+    found
+}
+
+/// Names a few processes.
+pub(super) fn names<'a>(processes: impl IntoIterator<Item = &'a Process>) -> String {
+    const NAMED: usize = 4;
+    let all: Vec<String> = processes.into_iter().map(Process::shown).collect();
+    let more = all.len().saturating_sub(NAMED);
+    let mut text = all.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text += &format!(" and {more} more");
+    }
+    text
+}

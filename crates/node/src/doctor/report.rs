@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One file to attach to a question. It has no secret: key files are not read, values of keys that may
+//! hold one are left out of all texts, and public keys of peers are shortened.
+
+use super::machine::{Machine, Said};
+use super::robot::Robot;
+use super::ros_found;
+use crate::config;
+use std::fmt::Write;
+
+/// Maximum bytes of the log in a report.
+const MAX_LOG: usize = 64 << 10;
+/// Maximum bytes of the robot's file, or of the daemon's state.
+const MAX_PART: usize = 2 << 20;
+/// Characters of a public key that a report keeps.
+const KEY_SHOWN: usize = 8;
+/// What replaces a secret.
+const REMOVED: &str = "[removed]";
+/// Parts of names whose values are removed, in lower case.
+const SECRET_NAMES: [&str; 11] = [
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "psk",
+    "private",
+    "token",
+    "credential",
+    "apikey",
+    "api_key",
+    "wep_key",
+];
+/// Length of the base64 of 32 bytes: a key, secret or public.
+const KEY_LENGTH: usize = 44;
+
+/// The contents of a report.
+#[derive(Debug)]
+pub struct Report<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The robot.
+    pub robot: &'a Robot,
+    /// What the checks found, in words.
+    pub findings: &'a str,
+}
+
+impl Report<'_> {
+    /// Returns the text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut part = |title: &str, contents: String| {
+            let _ = write!(text, "== {title}\n{}\n\n", contents.trim_end());
+        };
+        part("doctor", self.findings.to_owned());
+        part("ROS", ros_found(self.machine, self.robot).join("\n"));
+        part("versions", self.versions());
+        part("interfaces", self.output("ip", &["-brief", "address"]));
+        part("routes", self.output("ip", &["route"]));
+        part("file", self.file());
+        part("status", self.status());
+        part(
+            "log",
+            tail(&self.output("journalctl", &["-u", "tautline", "-n", "200", "--no-pager"])),
+        );
+        without_secrets(&text)
+    }
+
+    fn versions(&self) -> String {
+        let read = |path: &str| self.machine.read(path).unwrap_or_default();
+        let system = read("/etc/os-release");
+        let system = system.lines().find_map(|it| it.strip_prefix("PRETTY_NAME=")).unwrap_or("?");
+        let daemon = self.robot.status.as_ref().map_or("not running", |it| &it.version);
+        format!(
+            "tautline {}, daemon {daemon}\n{system}, {} {}\n{}",
+            env!("CARGO_PKG_VERSION"),
+            read("/proc/sys/kernel/ostype"),
+            read("/proc/sys/kernel/osrelease"),
+            std::env::consts::ARCH
+        )
+    }
+
+    fn output(&self, program: &str, arguments: &[&str]) -> String {
+        match self.machine.run(program, arguments) {
+            Said::Output(text) => text,
+            Said::Failed(text) => format!("{program}: {}", text.trim()),
+            Said::Missing => format!("{program} is not installed"),
+        }
+    }
+
+    fn file(&self) -> String {
+        let Some(file) = &self.robot.file else { return "none".into() };
+        match config::read(file) {
+            Ok(text) => format!("# {}\n{}", file.display(), start(&text, MAX_PART)),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn status(&self) -> String {
+        let Some(status) = &self.robot.status else { return self.robot.no_status.clone() };
+        let text = serde_json::to_string_pretty(status).unwrap_or_else(|error| error.to_string());
+        start(&text, MAX_PART).to_owned()
+    }
+}
+
+fn start(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+fn tail(text: &str) -> String {
+    text[text.ceil_char_boundary(text.len().saturating_sub(MAX_LOG))..].to_owned()
+}
+
+/// Removes secrets from a text: the rest of a line after a name that may hold one, user and password in
+/// URIs; and shortens all keys.
+pub fn without_secrets(text: &str) -> String {
+    let lines = text.lines().map(|line| shorten_keys(&without_passwords(&without_values(line))));
+    let mut text = lines.collect::<Vec<_>>().join("\n");
+    text.push('\n');
+    text
+}
+
+/// Cuts a line after `NAME:` or `NAME=` if the name may be that of a secret.
+fn without_values(line: &str) -> String {
+    let lower = line.to_ascii_lowercase();
+    let name = SECRET_NAMES.iter().filter_map(|name| Some((lower.find(name)?, *name))).min();
+    let Some((at, name)) = name else { return line.to_owned() };
+    let rest = &line[at + name.len()..];
+    match rest.find([':', '=']).map(|it| at + name.len() + it + 1) {
+        // Words of a sentence may lie between; an assignment is near.
+        Some(end) if end < line.len() => format!("{} {REMOVED}", &line[..end]),
+        // A value may follow after white space (`--psk abc`).
+        _ if rest.starts_with(' ') && line[..at].ends_with('-') => {
+            format!("{} {REMOVED}", &line[..at + name.len()])
+        }
+        _ => line.to_owned(),
+    }
+}
+
+/// Removes `user:password@` of URIs.
+fn without_passwords(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("://") {
+        out += before;
+        out += "://";
+        let place = after.find(['/', ' ', '"', '\'']).unwrap_or(after.len());
+        match after[..place].rfind('@') {
+            Some(at) => {
+                out += REMOVED;
+                rest = &after[at..];
+            }
+            None => rest = after,
+        }
+    }
+    out + rest
+}
+
+/// Shortens whatever has the form of a key of 32 bytes in base64.
+fn shorten_keys(line: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let mut out = String::new();
+    let mut word = String::new();
+    for c in line.chars().chain(['\n']) {
+        if is_part(c) {
+            word.push(c);
+            continue;
+        }
+        let is_key = word.len() >= KEY_LENGTH && word.ends_with('=');
+        match is_key {
+            true => {
+                out += &word[..KEY_SHOWN];
+                out += "...";
+            }
+            false => out += &word,
+        }
+        word.clear();
+        out.push(c);
+    }
+    out.pop();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_removed_and_other_text_stays() {
+        let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
+        let text = format!(
+            "tautline-secret-key: {key}\npsk=\"hunter2\"\nkey: {key}\nuri: http://me:hunter2@host:1/x\n\
+             WIFI_PASSWORD=hunter2 run\nwpa --psk hunter2\npassword: hunter2\nname: robot1"
+        );
+        let found = without_secrets(&text);
+        assert!(!found.contains("hunter2") && !found.contains(key), "{found}");
+        for kept in ["key: cHVibGlj...", "name: robot1", "http://[removed]@host:1/x"] {
+            assert!(found.contains(kept), "{found}");
+        }
+        let harmless = "the master at http://localhost:11311 does not answer\n";
+        assert_eq!(without_secrets(harmless), harmless);
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The robot: its file, its daemon, and the paths to its peers.
+
+use super::machine::Machine;
+use crate::config::{Checked, Config, ConfigError, DEFAULT_PORT, LinkConfig};
+use crate::paths::{self, Path};
+use crate::status::Status;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Time for the resolution of a host name.
+const RESOLUTION_TIME: Duration = Duration::from_secs(6);
+/// Links that are examined.
+const MAX_LINKS: usize = 64;
+
+/// What is known of the robot.
+#[derive(Debug, Default)]
+pub struct Robot {
+    /// The robot's file, if there is one.
+    pub file: Option<PathBuf>,
+    /// The contents of the file, or its mistakes.
+    pub loaded: Option<Result<Checked, ConfigError>>,
+    /// The state of the daemon.
+    pub status: Option<Status>,
+    /// Why there is no state.
+    pub no_status: String,
+    routes: OnceLock<Vec<Route>>,
+}
+
+/// The way to a peer.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) peer: String,
+    pub(super) link: LinkConfig,
+    /// The address of the peer, or why its name does not resolve.
+    pub(super) address: Result<IpAddr, String>,
+    /// What the routing table says; the error of the system if there is no route.
+    pub(super) path: Option<Result<Path, String>>,
+}
+
+impl Robot {
+    /// Returns a robot with a file, or without; and its daemon's state, or why there is none.
+    pub fn new(
+        file: Option<PathBuf>,
+        loaded: Option<Result<Checked, ConfigError>>,
+        status: Result<Status, String>,
+    ) -> Self {
+        let (status, no_status) = match status {
+            Ok(status) => (Some(status), String::new()),
+            Err(text) => (None, text),
+        };
+        Self { file, loaded, status, no_status, routes: OnceLock::new() }
+    }
+
+    /// The valid file.
+    pub(super) fn config(&self) -> Option<&Config> {
+        self.loaded.as_ref()?.as_ref().ok().map(|it| &it.config)
+    }
+
+    /// The name of the file, for lines that a person edits.
+    pub(super) fn file_name(&self) -> String {
+        self.file.as_ref().map_or("the robot's file".into(), |it| it.display().to_string())
+    }
+
+    /// The UDP port of the daemon.
+    pub(super) fn port(&self) -> u16 {
+        self.config().map_or(DEFAULT_PORT, |it| it.listen.port())
+    }
+
+    /// The paths to all peers with an address.
+    pub(super) fn routes(&self) -> &[Route] {
+        self.routes.get_or_init(|| {
+            let peers = self.config().map(|it| &it.peers[..]).unwrap_or_default();
+            let links = peers.iter().flat_map(|peer| peer.links.iter().map(|it| (&peer.name, it)));
+            links.take(MAX_LINKS).map(|(peer, link)| route(peer, link)).collect()
+        })
+    }
+
+    /// The interfaces that the links use; without any, all that have an address.
+    pub(super) fn interfaces(&self, machine: &Machine) -> Vec<String> {
+        let configured = self.config().into_iter().flat_map(|it| {
+            let links = it.peers.iter().flat_map(|peer| &peer.links);
+            let radios = it.radios.iter().map(|it| it.interface.clone());
+            radios.chain(links.filter_map(|link| link.interface.clone())).collect::<Vec<_>>()
+        });
+        let routed = self.routes().iter().filter_map(|it| it.path.as_ref()?.as_ref().ok());
+        let mut all: Vec<String> =
+            configured.chain(routed.map(|path| path.interface.clone())).collect();
+        if all.is_empty() {
+            let addressed = machine.addresses().into_iter().map(|(name, _)| name);
+            all = addressed.collect();
+        }
+        all.retain(|name| name != "lo");
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+fn route(peer: &str, link: &LinkConfig) -> Route {
+    let address = resolve(&link.host, link.port);
+    let path = address.as_ref().ok().map(|it| {
+        let found = paths::route(*it, link.interface.as_deref(), link.mtu);
+        found.map_err(|error| error.to_string())
+    });
+    Route { peer: peer.into(), link: link.clone(), address: address.map(|it| it.ip()), path }
+}
+
+/// Resolves a host name on a thread of its own, since a name server that does not answer takes long.
+pub(super) fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, port));
+    }
+    let (sender, receiver) = mpsc::channel();
+    let host = host.to_owned();
+    std::thread::spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(|mut all| all.next());
+        let _ = sender.send(found);
+    });
+    match receiver.recv_timeout(RESOLUTION_TIME) {
+        Ok(Ok(Some(address))) => Ok(address),
+        Ok(Ok(None)) => Err("it has no address".into()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", RESOLUTION_TIME.as_secs())),
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ROS of this machine: which, and where.
+
+use super::machine::Machine;
+use super::processes::names as names_of;
+use super::robot::{Robot, resolve};
+use super::{Answer, Found, Harm, dds};
+use std::collections::BTreeSet;
+
+/// The usual address of a master.
+const DEFAULT_MASTER: &str = "http://localhost:11311";
+/// Addresses of masters that are tried.
+const MAX_MASTERS: usize = 4;
+
+/// The nodes at a master, as `nodes_of` returns them.
+type Nodes = Vec<(String, Result<String, String>)>;
+
+#[cfg(feature = "ros1")]
+fn nodes_of(master: &str) -> Result<Nodes, String> {
+    tautline_gateway::ros1::look::nodes_of(master)
+}
+
+#[cfg(not(feature = "ros1"))]
+fn nodes_of(_: &str) -> Result<Nodes, String> {
+    Err("this program was built without ROS 1 (feature ros1)".into())
+}
+
+/// The masters that run here, by the arguments of their processes.
+fn running_masters(machine: &Machine) -> Vec<String> {
+    let here = machine.processes().iter().filter(|it| it.is_here != Some(false));
+    let ports = here.filter_map(|it| {
+        let line = machine.read(format!("/proc/{}/cmdline", it.id))?;
+        let words: Vec<&str> = line.split('\0').collect();
+        let is_master =
+            words.iter().take(3).any(|it| it.ends_with("/rosmaster") || *it == "rosmaster");
+        let at = words.iter().position(|it| ["-p", "--port"].contains(it));
+        let port = at.and_then(|at| words.get(at + 1)?.parse::<u16>().ok()).unwrap_or(11311);
+        is_master.then(|| format!("http://localhost:{port}"))
+    });
+    let all: BTreeSet<String> = ports.collect();
+    all.into_iter().take(MAX_MASTERS).collect()
+}
+
+fn configured_master(robot: &Robot) -> Option<&str> {
+    robot.config()?.ros1.as_ref().map(|it| it.master.as_str())
+}
+
+/// The master that the robot should have: that of the file, of the environment, or the usual one.
+fn expected_master(robot: &Robot) -> String {
+    let environment = std::env::var("ROS_MASTER_URI").ok().filter(|it| !it.is_empty());
+    let configured = configured_master(robot).map(str::to_owned);
+    configured.or(environment).unwrap_or_else(|| DEFAULT_MASTER.into())
+}
+
+/// The masters that answer, each with the number of its nodes.
+fn answering(machine: &Machine, robot: &Robot) -> Vec<(String, usize)> {
+    let mut all = running_masters(machine);
+    all.push(expected_master(robot));
+    all.sort();
+    all.dedup();
+    // Both may name the same master.
+    let answered = all.into_iter().filter_map(|it| Some((nodes_of(&it).ok()?.len(), it)));
+    answered.map(|(nodes, master)| (master, nodes)).collect()
+}
+
+pub(super) fn described(machine: &Machine, robot: &Robot) -> Vec<String> {
+    let mut lines: Vec<String> = answering(machine, robot)
+        .into_iter()
+        .map(|(master, nodes)| format!("ROS 1: master at {master}, {nodes} nodes"))
+        .collect();
+    let visible = machine.visible();
+    for domain in dds::domains(machine) {
+        let programs = visible.here.iter().filter(|it| it.domain() == domain).count();
+        lines.push(format!("ROS 2: domain {domain}, {programs} programs of ROS 2 visible"));
+    }
+    let versions: BTreeSet<&str> =
+        visible.here.iter().filter_map(|it| it.setting("ROS_DISTRO")).collect();
+    if !versions.is_empty() {
+        let versions: Vec<&str> = versions.into_iter().collect();
+        lines.push(format!("versions of ROS in use: {}", versions.join(", ")));
+    }
+    let installed = machine.list("/opt/ros");
+    if !installed.is_empty() {
+        lines.push(format!("installed in /opt/ros: {}", installed.join(", ")));
+    }
+    if lines.is_empty() {
+        lines.push("ROS: none found".into());
+    }
+    lines
+}
+
+pub(super) fn present(machine: &Machine, robot: &Robot) -> Answer {
+    if robot.config().is_some_and(|it| it.ros1.is_none() && it.ros2.is_none()) {
+        return Answer::DoesNotApply("the file switches ROS off (ros1: false)".into());
+    }
+    let has_ros1 = !answering(machine, robot).is_empty();
+    let has_ros2 = !dds::domains(machine).is_empty() || !machine.visible().here.is_empty();
+    let (wants_ros1, wants_ros2) =
+        robot.config().map_or((true, true), |it| (it.ros1.is_some(), it.ros2.is_some()));
+    if has_ros1 && wants_ros1 || has_ros2 && wants_ros2 {
+        return Answer::Made(Vec::new());
+    }
+    let master = expected_master(robot);
+    let found = match (has_ros1, has_ros2) {
+        (false, false) => {
+            format!("no ROS runs: no master at {master}, and no program has a DDS port")
+        }
+        (true, _) => "ROS 1 runs, but the file is for ROS 2".into(),
+        (_, true) => "ROS 2 runs, but the file is for ROS 1".into(),
+    };
+    let found = Found::new(Harm::Stops, found, "The daemon carries only topics of a running ROS.");
+    Answer::Made(vec![match (has_ros1, has_ros2) {
+        (false, false) if wants_ros1 => found.fix("roscore &  # or start the robot's launch file"),
+        (false, false) => found.fix("start the robot's launch file: ros2 launch PACKAGE FILE"),
+        (true, _) => found.fix(format!("in {}: ros1: {{ master: {master} }}", robot.file_name())),
+        (_, true) => found.fix(format!("in {}: ros2: {{}}", robot.file_name())),
+    }])
+}
+
+pub(super) fn two_kinds(machine: &Machine, robot: &Robot) -> Answer {
+    let masters = answering(machine, robot);
+    let domains = dds::domains(machine);
+    let (Some((master, _)), Some(domain)) = (masters.first(), domains.first()) else {
+        return Answer::Made(Vec::new());
+    };
+    let carried = match robot.config() {
+        Some(config) if config.ros1.is_some() => "ROS 1",
+        Some(config) if config.ros2.is_some() => "ROS 2",
+        _ => "one of them",
+    };
+    let found = Found::new(
+        Harm::Note,
+        format!("both run: ROS 1 (master at {master}) and ROS 2 (domain {domain})"),
+        format!("One daemon carries one ROS; this one carries {carried}."),
+    );
+    Answer::Made(vec![found.fix(
+        "run a second daemon for the other, with a file, a 'name' and a 'listen' of its own \
+         (docs/how-to/install.md#several-daemons-on-one-machine)",
+    )])
+}
+
+pub(super) fn in_container(machine: &Machine, robot: &Robot) -> Answer {
+    let visible = machine.visible();
+    let has_ros1 = !answering(machine, robot).is_empty();
+    if visible.elsewhere.is_empty() || !visible.here.is_empty() || has_ros1 {
+        return Answer::Made(Vec::new());
+    }
+    let programs = names_of(visible.elsewhere.iter().map(|it| &it.process));
+    let found = Found::new(
+        Harm::Stops,
+        format!("programs of ROS 2 run only in other networks, such as containers: {programs}"),
+        "The daemon sees only the ROS of its own network.",
+    );
+    Answer::Made(vec![
+        found.fix(
+            "docker run --network host ...  # or run tautline in the network of the container",
+        ),
+    ])
+}
+
+pub(super) fn master(machine: &Machine, robot: &Robot) -> Answer {
+    let Some(master) = configured_master(robot) else {
+        return Answer::DoesNotApply("the file has no ROS 1 side".into());
+    };
+    let error = match nodes_of(master) {
+        Ok(_) => return Answer::Made(Vec::new()),
+        Err(error) => error,
+    };
+    let found = Found::new(
+        Harm::Stops,
+        format!("the master at {master} does not answer ({error})"),
+        "Without its master, the daemon finds no topics of ROS 1.",
+    );
+    let others = running_masters(machine).into_iter().filter(|it| nodes_of(it).is_ok());
+    let others: Vec<String> = others.collect();
+    let file = robot.file_name();
+    Answer::Made(vec![match others.first() {
+        Some(other) => found.fix(format!("in {file}: ros1: {{ master: {other} }}")),
+        None => {
+            found.fix("roscore").fix(format!("or in {file}: ros1: {{ master: http://HOST:PORT }}"))
+        }
+    }])
+}
+
+/// The host of `http://HOST:PORT/`.
+fn host(uri: &str) -> Option<&str> {
+    let rest = uri.split_once("//")?.1;
+    let place = rest.split('/').next()?;
+    Some(place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']))
+}
+
+pub(super) fn names(_: &Machine, robot: &Robot) -> Answer {
+    if robot.config().is_some_and(|it| it.ros1.is_none()) {
+        return Answer::DoesNotApply("the file has no ROS 1 side".into());
+    }
+    let Ok(nodes) = nodes_of(&expected_master(robot)) else {
+        return Answer::NotMade("the master does not answer".into());
+    };
+    let addressed = nodes.iter().filter_map(|(name, uri)| Some((name, host(uri.as_ref().ok()?)?)));
+    let addressed: Vec<(&String, &str)> = addressed.collect();
+    let hosts: BTreeSet<&str> = addressed.iter().map(|(_, host)| *host).collect();
+    let mut all = Vec::new();
+    for host in hosts {
+        let Err(error) = resolve(host, 1) else { continue };
+        let of_host = addressed.iter().filter(|(_, it)| *it == host).map(|(name, _)| name.as_str());
+        let of_host: Vec<&str> = of_host.take(4).collect();
+        let shown = tautline_gateway::plain::plain(host, 100);
+        let found = Found::new(
+            Harm::Stops,
+            format!(
+                "nodes have the address '{shown}', which does not resolve here ({error}): {}",
+                of_host.join(", ")
+            ),
+            "The daemon cannot connect to these nodes, so that none of their messages arrive.",
+        );
+        all.push(
+            found
+                .fix(format!("echo 'ADDRESS {shown}' >> /etc/hosts  # with the address of that computer"))
+                .fix("or start these nodes with ROS_IP=ADDRESS (or ROS_HOSTNAME with a name that resolves)"),
+        );
+    }
+    Answer::Made(all)
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! UDP sockets of this machine and their owners (`man 5 proc_net`).
+
+use super::machine::Machine;
+use super::processes::Process;
+use super::robot::Robot;
+use super::{Answer, Found, Harm};
+use std::collections::BTreeSet;
+
+/// Sockets that are examined.
+const MAX_SOCKETS: usize = 65_536;
+/// Descriptors that are examined of one process.
+const MAX_DESCRIPTORS: usize = 65_536;
+/// Port that is suggested in place of one in use.
+const OTHER_PORT_DISTANCE: u16 = 1;
+
+/// A bound UDP socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Udp {
+    pub(super) port: u16,
+    user: u32,
+    inode: u64,
+}
+
+/// The owner of a socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Owner {
+    Tautline,
+    Other(Process),
+    /// This user may not see it.
+    Unknown,
+}
+
+pub(super) fn udp(machine: &Machine) -> Vec<Udp> {
+    let tables = ["/proc/self/net/udp", "/proc/self/net/udp6"];
+    let texts = tables.iter().filter_map(|table| machine.read(table));
+    let all: Vec<Udp> = texts
+        .flat_map(|text| text.lines().skip(1).filter_map(socket).collect::<Vec<_>>())
+        .take(MAX_SOCKETS)
+        .collect();
+    all
+}
+
+fn socket(line: &str) -> Option<Udp> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (_, port) = fields.get(1)?.rsplit_once(':')?;
+    Some(Udp {
+        port: u16::from_str_radix(port, 16).ok()?,
+        user: fields.get(7)?.parse().ok()?,
+        inode: fields.get(9)?.parse().ok()?,
+    })
+}
+
+pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
+    let target = format!("socket:[{}]", socket.inode);
+    let has_it = |process: &&Process| {
+        let folder = format!("/proc/{}/fd", process.id);
+        let descriptors = std::fs::read_dir(machine.path(folder)).into_iter().flatten().flatten();
+        let mut links =
+            descriptors.take(MAX_DESCRIPTORS).filter_map(|it| it.path().read_link().ok());
+        links.any(|it| it.as_os_str() == target.as_str())
+    };
+    let here = machine.processes().iter().filter(|it| it.is_here != Some(false));
+    match here.clone().find(has_it) {
+        Some(process) if process.is_tautline() => Owner::Tautline,
+        Some(process) => Owner::Other(process.clone()),
+        // The daemon's user is visible where its sockets are not.
+        None if here.clone().any(|it| it.is_tautline() && it.user == socket.user) => {
+            Owner::Tautline
+        }
+        None => Owner::Unknown,
+    }
+}
+
+pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
+    let port = robot.port();
+    let bound: Vec<Udp> = udp(machine).into_iter().filter(|it| it.port == port).collect();
+    let owners: Vec<Owner> = bound.iter().map(|it| owner(machine, it)).collect();
+    let mut others = BTreeSet::new();
+    for owner in owners {
+        match owner {
+            Owner::Tautline => {}
+            Owner::Other(process) => {
+                others.insert(process.shown());
+            }
+            // It is the daemon's, if that answers.
+            Owner::Unknown if robot.status.is_some() => {}
+            Owner::Unknown => {
+                others.insert("a process of another user (sudo shows it)".to_owned());
+            }
+        }
+    }
+    let why = "The daemon cannot start, or packets of peers go to the other program.";
+    let found = others.into_iter().map(|other| {
+        let found = format!("UDP port {port} is in use by {other}");
+        let file = robot.file_name();
+        let free = port.checked_add(OTHER_PORT_DISTANCE).unwrap_or(1024);
+        Found::new(Harm::Stops, found, why).fix("stop the other program").fix(format!(
+            "or in {file}: listen: {free}  # and the same port in 'address' at the peers"
+        ))
+    });
+    Answer::Made(found.collect())
+}

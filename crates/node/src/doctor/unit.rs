@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The systemd unit: its state, its user, and its limits.
+
+use super::machine::{Machine, Said};
+use super::robot::Robot;
+use super::{Answer, Found, Harm};
+use crate::config::Config;
+use std::path::Path;
+
+/// Folders of units, the first precedes the others.
+const FOLDERS: [&str; 3] =
+    ["/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system"];
+const UNIT: &str = "tautline.service";
+/// Where the packaged unit starts the daemon.
+const FILE: &str = "/etc/tautline/robot.yaml";
+/// Bits of capabilities (linux/capability.h).
+const SYS_NICE: u32 = 23;
+const IPC_LOCK: u32 = 14;
+/// Memory of a daemon without peers, in bytes.
+const OWN_MEMORY: u64 = 64 << 20;
+
+/// Returns the path of the unit, if it is installed.
+pub(super) fn file(machine: &Machine) -> Option<String> {
+    let mut paths = FOLDERS.iter().map(|folder| format!("{folder}/{UNIT}"));
+    paths.find(|path| machine.exists(path))
+}
+
+/// The last value of a key in the unit and its drop-ins.
+fn value(machine: &Machine, key: &str) -> Option<String> {
+    let unit = machine.read(file(machine)?)?;
+    let mut texts = vec![unit];
+    for folder in FOLDERS.iter().rev().map(|it| format!("{it}/{UNIT}.d")) {
+        let names = machine.list(&folder).into_iter().filter(|it| it.ends_with(".conf"));
+        texts.extend(names.filter_map(|it| machine.read(format!("{folder}/{it}"))));
+    }
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let values = lines.filter_map(|line| line.trim().strip_prefix(key)?.trim().strip_prefix('='));
+    values.last().map(|it| it.trim().to_owned())
+}
+
+/// The user that runs the daemon, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct User {
+    pub(super) name: Option<String>,
+    pub(super) id: Option<u32>,
+}
+
+/// Returns the user of the running daemon, or of the unit if the file is that of the unit.
+pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
+    let accounts = machine.read("/etc/passwd").unwrap_or_default();
+    let accounts: Vec<Vec<&str>> = accounts.lines().map(|line| line.split(':').collect()).collect();
+    if robot.file.as_deref() == Some(Path::new(FILE)) {
+        if let Some(name) = value(machine, "User") {
+            let entry = accounts.iter().find(|it| it.first() == Some(&name.as_str()));
+            let id = entry.and_then(|it| it.get(2)?.parse().ok());
+            return User { name: Some(name), id };
+        }
+    }
+    let mut daemons = machine.processes().iter().filter(|it| it.is_tautline());
+    let running = daemons.find(|it| it.is_here == Some(true) && is_daemon(machine, it.id));
+    let id = running.filter(|_| robot.status.is_some()).map(|it| it.user);
+    let entry = accounts
+        .iter()
+        .find(|it| it.get(2).and_then(|it| it.parse().ok()) == id.or(Some(u32::MAX)));
+    User { name: entry.and_then(|it| it.first()).map(|it| (*it).to_owned()), id }
+}
+
+fn is_daemon(machine: &Machine, process: u32) -> bool {
+    let line = machine.read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    line.split('\0').nth(1) == Some("run")
+}
+
+pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
+    let Some(path) = file(machine) else {
+        if robot.file.as_deref() != Some(Path::new(FILE)) {
+            return Answer::DoesNotApply("tautline.service is not installed".into());
+        }
+        let why = "The daemon does not start when the robot is switched on.";
+        let found = Found::new(Harm::Note, format!("{FILE} exists, but no {UNIT}"), why);
+        return Answer::Made(vec![
+            found.fix("install the package, or follow docs/how-to/install.md#start-at-boot"),
+        ]);
+    };
+    let state = match machine.run("systemctl", &["is-failed", UNIT]) {
+        // It fails for any state but 'failed'.
+        Said::Output(text) | Said::Failed(text) => text.trim().to_owned(),
+        Said::Missing => return Answer::NotMade("systemctl is not installed".into()),
+    };
+    let mut all = Vec::new();
+    if state == "failed" {
+        let why = "systemd has stopped to restart the daemon, because it failed several times.";
+        let found = Found::new(Harm::Stops, format!("{UNIT} ({path}) has failed"), why);
+        all.push(
+            found
+                .fix("journalctl -u tautline -n 20  # shows the reason")
+                .fix("systemctl reset-failed tautline; systemctl start tautline"),
+        );
+    }
+    let folder = format!("/etc/systemd/system/multi-user.target.wants/{UNIT}");
+    if std::fs::symlink_metadata(machine.path(&folder)).is_err() {
+        let why = "The daemon does not start when the robot is switched on.";
+        let found = Found::new(Harm::Note, format!("{UNIT} ({path}) is not enabled"), why);
+        all.push(found.fix("systemctl enable --now tautline"));
+    }
+    Answer::Made(all)
+}
+
+/// The limits under which the daemon runs.
+struct Limits {
+    /// Where they were found.
+    place: String,
+    may_have_priority: bool,
+    may_lock: bool,
+}
+
+fn limits(machine: &Machine) -> Option<Limits> {
+    let mut daemons = machine.processes().iter().filter(|it| it.is_tautline());
+    let daemon = daemons.find(|it| it.is_here == Some(true) && is_daemon(machine, it.id));
+    if let Some(daemon) = daemon {
+        let folder = format!("/proc/{}", daemon.id);
+        let status = machine.read(format!("{folder}/status"))?;
+        let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
+        let limits = machine.read(format!("{folder}/limits"))?;
+        let is_zero = |name: &str| {
+            let rest = limits.lines().find_map(|line| line.strip_prefix(name));
+            rest.and_then(|it| it.split_whitespace().next()) == Some("0")
+        };
+        return Some(Limits {
+            place: daemon.shown(),
+            may_have_priority: effective >> SYS_NICE & 1 == 1 || !is_zero("Max realtime priority"),
+            // The default of 8 MB holds no daemon with all of its memory.
+            may_lock: effective >> IPC_LOCK & 1 == 1
+                || limits
+                    .lines()
+                    .any(|it| it.starts_with("Max locked memory") && it.contains("unlimited")),
+        });
+    }
+    let path = file(machine)?;
+    let capabilities = value(machine, "AmbientCapabilities").unwrap_or_default();
+    let is_restricted = value(machine, "RestrictRealtime").as_deref() == Some("yes");
+    let user = value(machine, "User");
+    let is_root = user.as_deref().is_none_or(|it| it == "root");
+    Some(Limits {
+        place: path,
+        may_have_priority: !is_restricted && (is_root || capabilities.contains("CAP_SYS_NICE")),
+        may_lock: is_root || capabilities.contains("CAP_IPC_LOCK"),
+    })
+}
+
+pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
+    let options = robot.config().map(|it| &it.realtime);
+    let Some(options) = options.filter(|it| it.priority.is_some() || it.lock_memory) else {
+        return Answer::DoesNotApply("the file does not set 'realtime'".into());
+    };
+    let Some(limits) = limits(machine) else {
+        return Answer::NotMade("neither a daemon nor its unit shows its limits".into());
+    };
+    let mut missing = Vec::new();
+    if options.priority.is_some() && !limits.may_have_priority {
+        missing.push("'priority' (CAP_SYS_NICE, or a limit RTPRIO above 0)");
+    }
+    if options.lock_memory && !limits.may_lock {
+        missing.push("'lock_memory' (CAP_IPC_LOCK, or an unlimited MEMLOCK)");
+    }
+    if missing.is_empty() {
+        return Answer::Made(Vec::new());
+    }
+    let found = Found::new(
+        Harm::Delays,
+        format!("{} may not use {}", limits.place, missing.join(" and ")),
+        "The daemon continues without it: on a busy processor its packets wait for other programs.",
+    );
+    Answer::Made(vec![match file(machine) {
+        Some(_) => found
+            .fix("cp packaging/drop-ins/realtime.conf /etc/systemd/system/tautline.service.d/")
+            .fix("systemctl daemon-reload; systemctl restart tautline"),
+        None => found.fix("setcap cap_sys_nice,cap_ipc_lock+ep /usr/bin/tautline"),
+    }])
+}
+
+/// Bytes that queues and incomplete messages of all peers may take.
+fn needed(config: &Config) -> u64 {
+    let each = config.limits.queue_bytes + config.limits.reassembly_bytes;
+    OWN_MEMORY.saturating_add((each as u64).saturating_mul(config.peers.len() as u64))
+}
+
+/// Parses a size of systemd, such as `1G`; `None` without a limit.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|it: char| !it.is_ascii_digit());
+    let scale = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_shl(scale)
+}
+
+pub(super) fn memory(machine: &Machine, robot: &Robot) -> Answer {
+    let (Some(config), Some(path)) = (robot.config(), file(machine)) else {
+        return Answer::DoesNotApply("no file, or no unit".into());
+    };
+    let Some(limit) = value(machine, "MemoryMax").and_then(|it| size(&it)) else {
+        return Answer::DoesNotApply(format!("{path} has no MemoryMax"));
+    };
+    let needed = needed(config);
+    if needed <= limit {
+        return Answer::Made(Vec::new());
+    }
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    let found = Found::new(
+        Harm::Delays,
+        format!(
+            "MemoryMax of {path} is {} MiB; full queues and incomplete messages of {} peers take {} MiB",
+            mebibytes(limit),
+            config.peers.len(),
+            mebibytes(needed)
+        ),
+        "systemd ends a daemon that takes more, and all queued messages are lost.",
+    );
+    let raise =
+        format!("MemoryMax={}M  # systemctl edit tautline, in [Service]", mebibytes(needed));
+    Answer::Made(vec![found.fix(raise).fix(format!(
+        "or in {}: limits: {{ queue_bytes: ..., reassembly_bytes: ... }}",
+        robot.file_name()
+    ))])
+}
