@@ -189,7 +189,7 @@ fn in_words(machine: &Machine, robot: &Robot, findings: &Findings, all: bool) ->
         text += &format!("\nDo not apply\n{}", outcomes(&findings.does_not_apply));
     }
     if !findings.not_made.is_empty() {
-        let _ = write!(text, "\nNot checked\n{}", outcomes(&findings.not_made));
+        let _ = write!(text, "\nNot checked\n{}", by_reason(&findings.not_made));
     }
     text
 }
@@ -198,6 +198,21 @@ fn outcomes(all: &[Outcome]) -> String {
     let width = CHECKS.iter().map(|it| it.name.len()).max().unwrap_or(0);
     let line = |it: &Outcome| format!("  {:width$}  {}\n", it.check, it.text);
     all.iter().map(line).collect()
+}
+
+/// Lists checks with the same text in one line.
+fn by_reason(all: &[Outcome]) -> String {
+    let mut reasons: Vec<&str> = Vec::new();
+    for it in all {
+        if !reasons.contains(&it.text.as_str()) {
+            reasons.push(&it.text);
+        }
+    }
+    let line = |reason: &str| {
+        let checks = all.iter().filter(|it| it.text == reason).map(|it| it.check);
+        format!("  {}: {reason}\n", checks.collect::<Vec<_>>().join(", "))
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 fn finding_in_words(it: &Finding) -> String {

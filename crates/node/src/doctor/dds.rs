@@ -57,7 +57,8 @@ fn of_programs(
         return not_ros2();
     }
     let visible = machine.visible();
-    if visible.here.is_empty() && visible.hidden > 0 {
+    // Root sees all that anybody may see.
+    if visible.here.is_empty() && visible.hidden > 0 && !machine.is_root() {
         let hidden = visible.hidden;
         return Answer::NotMade(format!(
             "{hidden} processes of other users are not visible: sudo tautline doctor"

@@ -49,12 +49,11 @@ pub(super) struct User {
 pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
     let accounts = machine.read("/etc/passwd").unwrap_or_default();
     let accounts: Vec<Vec<&str>> = accounts.lines().map(|line| line.split(':').collect()).collect();
-    if robot.file.as_deref() == Some(Path::new(FILE)) {
-        if let Some(name) = value(machine, "User") {
-            let entry = accounts.iter().find(|it| it.first() == Some(&name.as_str()));
-            let id = entry.and_then(|it| it.get(2)?.parse().ok());
-            return User { name: Some(name), id };
-        }
+    let user = value(machine, "User").filter(|_| is_of_unit(machine, robot));
+    if let Some(name) = user {
+        let entry = accounts.iter().find(|it| it.first() == Some(&name.as_str()));
+        let id = entry.and_then(|it| it.get(2)?.parse().ok());
+        return User { name: Some(name), id };
     }
     let mut daemons = machine.processes().iter().filter(|it| it.is_tautline());
     let running = daemons.find(|it| it.is_here == Some(true) && is_daemon(machine, it.id));
@@ -63,6 +62,13 @@ pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
         .iter()
         .find(|it| it.get(2).and_then(|it| it.parse().ok()) == id.or(Some(u32::MAX)));
     User { name: entry.and_then(|it| it.first()).map(|it| (*it).to_owned()), id }
+}
+
+/// Whether the unit starts the daemon with the robot's file.
+fn is_of_unit(machine: &Machine, robot: &Robot) -> bool {
+    let command = value(machine, "ExecStart").unwrap_or_default();
+    let started = command.split_whitespace().next_back().map(Path::new);
+    started.is_some() && started == robot.file.as_deref()
 }
 
 fn is_daemon(machine: &Machine, process: u32) -> bool {
@@ -86,6 +92,9 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
         Said::Output(text) | Said::Failed(text) => text.trim().to_owned(),
         Said::Missing => return Answer::NotMade("systemctl is not installed".into()),
     };
+    if state.contains("bus") || state.contains("booted") {
+        return Answer::NotMade(format!("systemctl: {state}"));
+    }
     let mut all = Vec::new();
     if state == "failed" {
         let why = "systemd has stopped to restart the daemon, because it failed several times.";
