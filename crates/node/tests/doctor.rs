@@ -12,9 +12,15 @@ mod running;
 mod scene;
 
 use rows::ROWS;
-use scene::{Scene, texts_of};
+use running::node::Running;
+use running::wait_for;
+use scene::{BASE, Scene, texts_of};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
+use std::process::Output;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tautline_node::control::ControlServer;
 use tautline_node::doctor::CHECKS;
 
 /// The checks that found harm.
@@ -40,6 +46,11 @@ fn each_planted_fault_is_found_with_its_fix_and_nothing_else() {
     assert!(harmful(&healthy).is_empty(), "{healthy:#}");
     let mut problems = Vec::new();
     for row in ROWS {
+        let named = texts_of(&healthy, row.check);
+        let is_named = |text: &String| row.texts.iter().all(|it| text.contains(it));
+        assert!(!named.iter().any(is_named), "{} is found without it: {named:?}", row.name);
+    }
+    for row in ROWS {
         (row.plant)(&mut scene);
         let found = scene.findings();
         let of_check = texts_of(&found, row.check);
@@ -58,4 +69,165 @@ fn each_planted_fault_is_found_with_its_fix_and_nothing_else() {
     let healed = scene.findings();
     assert!(harmful(&healed).is_empty(), "{healed:#}");
     assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
+}
+
+fn out(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
+}
+
+/// Real daemons at both ends, with keys and a real master.
+#[test]
+fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
+    let scene = Scene::new();
+    let lines = |scene: &Scene, peer: usize, rest: &str| {
+        let name = ["robot1", "base"][peer];
+        format!("peers: {{ {name}: {{ key: {}{rest} }} }}", scene.keys[peer])
+    };
+    let to_base = lines(&scene, 1, &format!(", address: {BASE}"));
+    let ros1 = "ros1: { master: http://127.0.0.1:11311, host: 127.0.0.1 }";
+    let robot = format!("{ros1}\ntopics: {{ /scan: {{}} }}\n{to_base}");
+    let robot = scene.place.start_as("robot1", "robot1", &robot, Some(&scene.robot));
+    let base = lines(&scene, 0, "");
+    let _base = scene.place.start_as("base", "base", &base, Some(&scene.base));
+    robot.wait_for_state("base", "up");
+    let file = scene.place.path("robot1.yaml");
+    let output = scene.command().arg(&file).output().unwrap();
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for words in ["robot1: ", "the daemon", "runs for", "ROS 1: master at", "checks passed"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let output = scene.command().arg(&file).args(["--peer", "base", "--seconds", "5"]).output();
+    let text = out(&output.unwrap());
+    for words in ["Peer base: up", "direct, no address translator", "MTU", "round trip", "rate:"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let output = scene.command().arg(&file).args(["--peer", "bass"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("no peer 'bass'; its peers: base"), "{}", out(&output));
+}
+
+/// A link of 2 Mbps, on which images of 5 Mbps are published alongside a laser.
+#[test]
+fn the_test_of_a_peer_says_what_topics_get() {
+    let scene = Scene::new();
+    let topics = "topics: { /scan: { priority: 200 }, /image: { priority: 20 }, /quiet: {} }\n\
+                  peers: { base: { address: 10.77.0.2 } }";
+    let robot = Running::start_in(Some(&scene.robot), "robot1", topics);
+    let accept = "peers: { robot1: { address: 10.77.0.1, accept: [/scan, /image, /quiet] } }";
+    let base = Running::start_in(Some(&scene.base), "base", accept);
+    for topic in ["/scan", "/image", "/quiet"] {
+        robot.offer(topic);
+    }
+    let control = scene.place.path("node.sock");
+    let _server = ControlServer::start(&control, Arc::new(robot.handle.clone())).unwrap();
+    let test = |publish: &dyn Fn()| {
+        let mut command = scene.command();
+        command.arg("--control").arg(&control).args(["--peer", "base", "--seconds", "6", "--json"]);
+        let mut child =
+            command.stdout(std::process::Stdio::piped()).spawn().expect("doctor starts");
+        wait_for("the end of the test", || {
+            publish();
+            child.try_wait().unwrap()
+        });
+        let found: Json = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+        found["peer"].clone()
+    };
+    let words = |test: &Json, topic: &str| {
+        let all = test["topics"].as_array().unwrap();
+        let found = all.iter().find(|it| it["topic"] == topic);
+        found.unwrap_or_else(|| panic!("{topic}: {test:#}"))["words"].as_str().unwrap().to_owned()
+    };
+    // So many images in a second, at most: wait_for calls every 20 ms.
+    let mut next = Instant::now();
+    let next = std::cell::RefCell::new(&mut next);
+    let publish = |image: usize| {
+        let due = **next.borrow() <= Instant::now();
+        if due {
+            robot.publish("/scan", 400);
+            robot.publish("/image", image);
+            **next.borrow_mut() = Instant::now() + Duration::from_millis(50);
+        }
+    };
+    let idle = test(&|| publish(3000));
+    assert!(words(&idle, "/scan").starts_with("arrives"), "{idle:#}");
+    assert!(words(&idle, "/image").starts_with("arrives"), "{idle:#}");
+    assert!(words(&idle, "/quiet").contains("nothing was published"), "{idle:#}");
+    let shape = "qdisc add dev wlan0 root tbf rate 2mbit burst 6kb latency 300ms";
+    scene.robot.run(&format!("tc {shape}"));
+    // The rate of the link is known once it was full.
+    wait_for("dropped images", || {
+        publish(32_000);
+        let image = robot.sent("/image").unwrap();
+        image.given_up.filter(|it| it.share() > 0.3)
+    });
+    let full = test(&|| publish(32_000));
+    assert!(words(&full, "/scan").starts_with("arrives in about"), "{full:#}");
+    assert!(words(&full, "/image").contains("dropped in the last"), "{full:#}");
+    let path = full["path"].to_string();
+    assert!(path.contains("paced by"), "{full:#}");
+    robot.stop();
+    base.stop();
+}
+
+#[test]
+fn what_cannot_be_checked_is_listed_with_what_it_needs() {
+    let scene = Scene::new();
+    // This interface is no Wi-Fi, so that a real iw fails, and none is installed otherwise.
+    std::fs::remove_file(scene.place.path("programs/iw")).unwrap();
+    let found: Json = serde_json::from_slice(&scene.doctor(&["--json"]).stdout).unwrap();
+    let not_made = found["not_made"].as_array().unwrap();
+    let of_wifi = not_made.iter().find(|it| it["check"] == "wifi-power-save").unwrap();
+    assert!(of_wifi["text"].as_str().unwrap().contains("iw"), "{of_wifi}");
+    let mut command = scene.robot.command("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_tautline"), "doctor"]);
+    let text = out(&command.args(["--node", "nobody"]).output().unwrap());
+    let line = text.lines().find(|it| it.contains("firewall")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("sudo tautline doctor"), "{text}");
+    assert!(text.contains("no file of this robot") || text.contains("robot.yaml"), "{text}");
+}
+
+#[test]
+fn without_a_daemon_a_peer_is_not_tested_and_a_missing_file_is_an_error() {
+    let mut scene = Scene::new();
+    scene.status = None;
+    let text = out(&scene.doctor(&["--peer", "base"]));
+    assert!(text.contains("Peer base: not tested") && text.contains("tautline run"), "{text}");
+    let output = scene.command().arg("/nowhere/robot.yaml").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("/nowhere/robot.yaml: cannot be read"), "{}", out(&output));
+}
+
+#[test]
+fn a_report_has_what_helps_and_no_secret() {
+    let mut scene = Scene::new();
+    let key = std::fs::read_to_string(scene.key_file()).unwrap();
+    let secret = key.lines().last().unwrap().split(": ").nth(1).unwrap().to_owned();
+    scene.lines("# psk: hunter2-in-a-comment");
+    scene.lines(&format!("# tautline-secret-key: {secret}"));
+    scene.lines("# ssh://me:hunter2-in-a-uri@base/");
+    scene.program(
+        "journalctl",
+        "Nov 28 tautline[1]: running\nNov 28 sudo: WIFI_PASSWORD=hunter2-in-a-log iw connect\n\
+         Nov 28 wpa[2]: --psk hunter2-as-an-argument",
+    );
+    let notice = format!("the key {secret} was logged by mistake");
+    scene.report(|it| it.notices.push(notice));
+    let path = scene.place.path("report.txt");
+    let output = scene.doctor(&["--report", path.to_str().unwrap()]);
+    let said = out(&output);
+    assert!(said.contains("report.txt") && said.contains("Read the file before"), "{said}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    for secret in ["hunter2", secret.as_str(), scene.keys[1].as_str()] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+    for part in ["== doctor", "== versions", "== interfaces", "10.77.0.1", "== file", "name: robot1"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for part in ["== status", "\"uptime_s\"", "== log", "tautline[1]: running", &scene.keys[1][..8]] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }

@@ -293,18 +293,25 @@ fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
         (Some("ip" | "ip6"), Some("saddr")) => {
             return any(right, &|it| is_address(it, packet.from?));
         }
+        (Some("ip" | "ip6"), Some("daddr")) => return any(right, &is_this_machine),
         _ => {}
     }
     match left["meta"]["key"].as_str() {
         Some("iif" | "iifname") => return any(right, &|it| is_interface(it, &packet.interface)),
         Some("l4proto") => return any(right, &is_udp),
+        Some("pkttype") => return any(right, &|it| Some(["host", "unicast"].contains(&it.as_str()?))),
         Some("nfproto") => {
             let version = packet.from.map(|it| if it.is_ipv4() { "ipv4" } else { "ipv6" });
             return any(right, &|it| Some(it.as_str()? == version?));
         }
         _ => {}
     }
+    if left["fib"]["result"] == "type" && left["fib"]["flags"].to_string().contains("daddr") {
+        return any(right, &|it| Some(it.as_str()? == "local"));
+    }
     match left["ct"]["key"].as_str() {
+        // No address of the packet was translated.
+        Some("status") => Some(false),
         Some("state") => any(right, &|it| Some(it.as_str()? == "new")),
         _ => None,
     }
@@ -336,6 +343,14 @@ fn number_is(value: &Value, number: u64) -> Option<bool> {
 
 fn is_udp(value: &Value) -> Option<bool> {
     Some(value.as_str() == Some("udp") || value.as_u64() == Some(17))
+}
+
+/// Whether a destination is this machine's: no group is; of other addresses it is not known.
+fn is_this_machine(value: &Value) -> Option<bool> {
+    let address = value.get("prefix").map_or(value, |it| &it["addr"]).as_str()?;
+    let address: IpAddr = address.split('/').next()?.parse().ok()?;
+    let is_broadcast = address == IpAddr::from([255; 4]);
+    (address.is_multicast() || is_broadcast).then_some(false)
 }
 
 fn is_interface(value: &Value, interface: &str) -> Option<bool> {
@@ -386,14 +401,15 @@ fn iptables_rule(words: &[&str], packet: &Packet, line: &str) -> Rule {
             }
             // Modules that only give names to the conditions that follow.
             "-m" => match value() {
-                "udp" | "tcp" | "icmp" | "conntrack" | "state" | "multiport" | "comment" => {
-                    Some(true)
-                }
+                "udp" | "tcp" | "icmp" | "conntrack" | "state" | "multiport" | "comment"
+                | "addrtype" => Some(true),
                 "limit" => Some(true),
                 _ => None,
             },
             "-p" => Some(["udp", "all"].contains(&value())),
             "-i" => is_interface(&Value::from(value().replace('+', "*")), &packet.interface),
+            "-d" => is_this_machine(&Value::from(value())),
+            "--dst-type" => Some(value() == "LOCAL"),
             "-s" => packet.from.and_then(|from| is_in(value(), from)),
             "--dport" | "--dports" => Some(has_port(value(), packet.port)),
             "--ctstate" | "--state" => Some(value().split(',').any(|it| it == "NEW")),
@@ -470,6 +486,74 @@ mod tests {
         assert_eq!(fate_of(""), Fate::Accepted);
     }
 
+    /// The form of the rules that ufw makes.
+    #[test]
+    fn rules_of_ufw_are_followed() {
+        let rules = |user: &str| {
+            format!(
+                "-P INPUT DROP\n-N ufw-before\n-N ufw-not-local\n-N ufw-user\n-A INPUT -j ufw-before\n\
+                 -A ufw-before -i lo -j ACCEPT\n\
+                 -A ufw-before -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+                 -A ufw-before -m conntrack --ctstate INVALID -j DROP\n\
+                 -A ufw-before -p icmp -m icmp --icmp-type 8 -j ACCEPT\n\
+                 -A ufw-before -p udp -m udp --sport 67 --dport 68 -j ACCEPT\n\
+                 -A ufw-before -j ufw-not-local\n\
+                 -A ufw-before -d 224.0.0.251/32 -p udp -m udp --dport 5353 -j ACCEPT\n\
+                 -A ufw-before -j ufw-user\n\
+                 -A ufw-not-local -m addrtype --dst-type LOCAL -j RETURN\n\
+                 -A ufw-not-local -m addrtype --dst-type MULTICAST -j RETURN\n\
+                 -A ufw-not-local -m limit --limit 3/min --limit-burst 10 -j LOG --log-prefix \"[BLOCK] \"\n\
+                 -A ufw-not-local -j DROP\n\
+                 -A ufw-user -p tcp -m tcp --dport 22 -m conntrack --ctstate NEW -m recent --set\n\
+                 -A ufw-user -p tcp -m tcp --dport 22 -j ACCEPT\n{user}"
+            )
+        };
+        assert!(is_dropped(&fate_of(&rules(""))));
+        let allowed = rules("-A ufw-user -p udp -m udp --dport 18470 -j ACCEPT\n");
+        assert_eq!(fate_of(&allowed), Fate::Accepted);
+    }
+
+    /// The form of the rules that firewalld makes.
+    #[test]
+    fn rules_of_firewalld_are_followed() {
+        let rule = |chain: &str, expr: Value| {
+            serde_json::json!({"rule": {"family": "inet", "table": "firewalld", "chain": chain, "expr": expr}})
+        };
+        let of_meta = |key: &str, right: Value| {
+            serde_json::json!({"match": {"op": "==", "left": {"meta": {"key": key}}, "right": right}})
+        };
+        let of_ct = |key: &str, right: Value| {
+            serde_json::json!({"match": {"op": "in", "left": {"ct": {"key": key}}, "right": right}})
+        };
+        let port = |protocol: &str, right: Value| {
+            let left = serde_json::json!({"payload": {"protocol": protocol, "field": "dport"}});
+            serde_json::json!({"match": {"op": "==", "left": left, "right": right}})
+        };
+        let accept = || serde_json::json!({"accept": null});
+        let goto = |target: &str| serde_json::json!({"goto": {"target": target}});
+        let rules = |port_of_udp: u16| {
+            let mut all = vec![serde_json::json!({"chain": {
+                "family": "inet", "table": "firewalld", "name": "filter_INPUT", "type": "filter",
+                "hook": "input", "prio": 10, "policy": "accept"}})];
+            all.extend([
+                rule("filter_INPUT", serde_json::json!([
+                    of_ct("state", serde_json::json!(["established", "related"])), accept()])),
+                rule("filter_INPUT", serde_json::json!([
+                    of_ct("status", serde_json::json!("dnat")), accept()])),
+                rule("filter_INPUT", serde_json::json!([of_meta("iifname", "lo".into()), accept()])),
+                rule("filter_INPUT", serde_json::json!([of_meta("iifname", "wlan0".into()), goto("in_public")])),
+                rule("in_public", serde_json::json!([port("tcp", 22.into()), accept()])),
+                rule("in_public", serde_json::json!([port("udp", port_of_udp.into()), accept()])),
+                rule("in_public", serde_json::json!([{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}])),
+            ]);
+            serde_json::json!({ "nftables": all }).to_string()
+        };
+        let of_port = |port| Ruleset::of_nft(&rules(port), &packet()).unwrap();
+        assert!(is_dropped(&of_port(5353).fate()));
+        assert!(of_port(5353).has_table("firewalld"));
+        assert_eq!(of_port(18470).fate(), Fate::Accepted);
+    }
+
     #[test]
     fn any_text_is_read_without_a_panic() {
         for text in ["", "{}", "[]", "{\"nftables\":7}", "{\"nftables\":[{\"rule\":{}}]}"] {
@@ -477,6 +561,7 @@ mod tests {
         }
         let looped = "-P INPUT DROP\n-A INPUT -j A\n-A A -j A";
         assert_eq!(fate_of(looped), Fate::Unknown);
-        assert!(is_dropped(&fate_of("-P INPUT DROP\n-A INPUT\n-A INPUT -p\n-A INPUT -j")));
+        assert!(is_dropped(&fate_of("-P INPUT DROP\n-A INPUT\n-A INPUT -p")));
+        assert_eq!(fate_of("-P INPUT DROP\n-A INPUT -j"), Fate::Unknown);
     }
 }

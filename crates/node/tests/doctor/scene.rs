@@ -62,7 +62,8 @@ pub struct Scene {
     pub undo: Vec<String>,
     /// Processes of a row.
     pub processes: Vec<Program>,
-    keys: [String; 2],
+    /// Public keys of the robot and its base.
+    pub keys: [String; 2],
     _master: Program,
 }
 
@@ -263,16 +264,22 @@ impl Scene {
             let daemon: Arc<dyn Inspect> = Arc::new(Daemon(it));
             ControlServer::start(&control, daemon).unwrap()
         });
+        let mut command = self.command();
+        command.arg(&file).args(arguments).output().unwrap()
+    }
+
+    /// The command of doctor, with what is planted.
+    pub fn command(&self) -> Command {
         let machine = if self.at_base { &self.base } else { &self.robot };
         let mut command = machine.command(env!("CARGO_BIN_EXE_tautline"));
         let path = std::env::var("PATH").unwrap();
-        command.arg("doctor").arg(&file).arg("--planted").arg(&self.planted).args(arguments);
+        command.arg("doctor").arg("--planted").arg(&self.planted);
         command.env("PATH", format!("{}:{path}", self.programs.display()));
         for variable in ["ROS_MASTER_URI", "ROS_DOMAIN_ID", "ROS_HOSTNAME", "ROS_IP"] {
             command.env_remove(variable);
         }
         command.env("XDG_RUNTIME_DIR", self.place.path("runtime"));
-        command.output().unwrap()
+        command
     }
 
     /// Runs doctor; returns its findings.
