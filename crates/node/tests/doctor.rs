@@ -56,14 +56,16 @@ fn each_planted_fault_is_found_with_its_fix_and_nothing_else() {
         let of_check = texts_of(&found, row.check);
         let is_named = |text: &String| row.texts.iter().all(|it| text.contains(it));
         if !of_check.iter().any(is_named) {
-            problems.push(format!("{}: {:?} not in {of_check:?} of {found:#}", row.name, row.texts));
+            problems
+                .push(format!("{}: {:?} not in {of_check:?} of {found:#}", row.name, row.texts));
         }
-        let others = harmful(&found).into_iter().filter(|it| {
-            it != row.check && !row.also.contains(&it.as_str())
-        });
-        problems.extend(others.map(|it| {
-            format!("{}: finds {it} as well: {:?}", row.name, texts_of(&found, &it))
-        }));
+        let others = harmful(&found)
+            .into_iter()
+            .filter(|it| it != row.check && !row.also.contains(&it.as_str()));
+        problems
+            .extend(others.map(|it| {
+                format!("{}: finds {it} as well: {:?}", row.name, texts_of(&found, &it))
+            }));
         scene.heal();
     }
     let healed = scene.findings();
@@ -131,7 +133,8 @@ fn the_test_of_a_peer_says_what_topics_get() {
             publish();
             child.try_wait().unwrap()
         });
-        let found: Json = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+        let found: Json =
+            serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
         found["peer"].clone()
     };
     let words = |test: &Json, topic: &str| {
@@ -193,7 +196,14 @@ fn without_a_daemon_a_peer_is_not_tested_and_a_missing_file_is_an_error() {
     let mut scene = Scene::new();
     scene.status = None;
     let text = out(&scene.doctor(&["--peer", "base"]));
-    assert!(text.contains("Peer base: not tested") && text.contains("tautline run"), "{text}");
+    for words in
+        ["no daemon answers", "tautline run", "10.77.0.2, by wlan0", "3 received", "1500 bytes"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let output = scene.doctor(&["--peer", "bass"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("no peer 'bass'; its peers: base"), "{}", out(&output));
     let output = scene.command().arg("/nowhere/robot.yaml").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(out(&output).contains("/nowhere/robot.yaml: cannot be read"), "{}", out(&output));
@@ -222,12 +232,77 @@ fn a_report_has_what_helps_and_no_secret() {
     for secret in ["hunter2", secret.as_str(), scene.keys[1].as_str()] {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
-    for part in ["== doctor", "== versions", "== interfaces", "10.77.0.1", "== file", "name: robot1"] {
+    for part in
+        ["== doctor", "== versions", "== interfaces", "10.77.0.1", "== file", "name: robot1"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
-    for part in ["== status", "\"uptime_s\"", "== log", "tautline[1]: running", &scene.keys[1][..8]] {
+    for part in ["== status", "\"uptime_s\"", "== log", "tautline[1]: running", &scene.keys[1][..8]]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     use std::os::unix::fs::MetadataExt;
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+}
+
+/// The page of doctor shows what doctor prints; UPDATE=1 rewrites its examples.
+#[test]
+fn the_page_shows_what_doctor_prints() {
+    let mut scene = Scene::new();
+    scene.iw("on", -55, "65.0", "yes", "00");
+    scene.robot.nft(
+        "add table inet filter\n\
+         add chain inet filter input { type filter hook input priority 0; policy drop; }\n\
+         add rule inet filter input iifname lo accept\n\
+         add rule inet filter input ct state established,related accept",
+    );
+    // The cable is a radio.
+    scene.plant("/sys/class/net/wlan0/device/vendor", "0x8086");
+    scene.report(|it| it.uptime_s = 3720.0);
+    let first = shown(&scene, &scene.doctor(&[]), "sudo tautline doctor");
+    scene.heal();
+    let mut later = scene.usual_status();
+    scene.report(|it| it.topics.retain(|topic| topic.topic != "/base/plan"));
+    later.uptime_s += 10.0;
+    for (number, topic) in later.topics.iter_mut().enumerate() {
+        topic.wanted = number != 2;
+        topic.messages += [300, 150, 0][number % 3];
+        topic.bytes += [300 * 4_000, 150 * 60_000, 0][number % 3];
+    }
+    for link in &mut later.links {
+        (link.acked_packets, link.lost_packets) =
+            (link.acked_packets + 9000, link.lost_packets + 90);
+        (link.sent_bytes, link.available_bps) = (link.sent_bytes + 5_000_000, Some(4_500_000));
+        link.path = "direct".into();
+    }
+    scene.later = Some(later);
+    let test = scene.doctor(&["--peer", "base", "--seconds", "5"]);
+    let second = shown(&scene, &test, "tautline doctor --peer base");
+    let second = match second.split_once("\nPeer base") {
+        Some((_, rest)) => format!("$ tautline doctor --peer base\n...\nPeer base{rest}"),
+        None => panic!("{second}"),
+    };
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/doctor.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let mut parts: Vec<&str> = text.split("```text\n").collect();
+    assert_eq!(parts.len(), 3, "the page has two examples");
+    let mut new = parts.remove(0).to_owned();
+    for (part, example) in parts.into_iter().zip([first, second]) {
+        let rest = part.split_once("```\n").unwrap().1;
+        new += &format!("```text\n{example}```\n{rest}");
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(page, new).unwrap();
+    } else {
+        assert_eq!(text, new, "run again with UPDATE=1, and read the difference");
+    }
+}
+
+/// What was printed, without what differs between machines.
+fn shown(scene: &Scene, output: &Output, command: &str) -> String {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let folder = scene.place.path("robot1.yaml").parent().unwrap().display().to_string();
+    let lines = text.lines().filter(|it| !it.starts_with("installed in /opt/ros"));
+    let text = lines.collect::<Vec<_>>().join("\n").replace(&folder, "/etc/tautline");
+    format!("$ {command}\n{text}\n").replace("robot1.yaml", "robot.yaml")
 }

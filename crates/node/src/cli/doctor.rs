@@ -60,13 +60,13 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
     let robot = robot(arguments)?;
     let findings = examine(&machine, &robot);
     let test = match (&arguments.peer, &robot.status) {
-        (Some(peer), Some(before)) => Some(test_peer(arguments, before, peer)?),
+        (Some(peer), Some(before)) => Some(test_peer(arguments, &robot, before, peer)?),
         _ => None,
     };
     let mut words = in_words(&machine, &robot, &findings, arguments.all);
     match (&arguments.peer, &test) {
         (Some(_), Some(test)) => words += &test_in_words(test),
-        (Some(peer), None) => words += &untested(&robot, peer),
+        (Some(peer), None) => words += &untested(&machine, &robot, peer)?,
         _ => {}
     }
     if let Some(path) = &arguments.report {
@@ -105,8 +105,8 @@ fn robot(arguments: &Arguments) -> Result<Robot, Failure> {
             "{given}: cannot be read: {cause}; give the path of the robot's file, or none"
         )));
     }
-    let named = loaded.as_ref().and_then(|it| Some(it.as_ref().ok()?.config.control.clone()));
-    let status = arguments.daemon.status_of(named.as_deref());
+    let config = loaded.as_ref().and_then(|it| it.as_ref().ok()).map(|it| &it.config);
+    let status = arguments.daemon.status_of(config);
     Ok(Robot::new(file, loaded, status))
 }
 
@@ -125,10 +125,14 @@ fn examine(machine: &Machine, robot: &Robot) -> Findings {
     findings
 }
 
-fn test_peer(arguments: &Arguments, before: &Status, peer: &str) -> Result<PeerTest, Failure> {
+fn test_peer(
+    arguments: &Arguments,
+    robot: &Robot,
+    before: &Status,
+    peer: &str,
+) -> Result<PeerTest, Failure> {
     // A name that does not exist needs no wait.
     doctor::test_peer(before, before, peer).map_err(Failure::new)?;
-    let control = robot_control(arguments);
     let end = Instant::now() + Duration::from_secs(arguments.seconds);
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         if std::io::stderr().is_terminal() {
@@ -139,17 +143,11 @@ fn test_peer(arguments: &Arguments, before: &Status, peer: &str) -> Result<PeerT
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K");
     }
-    let after = arguments.daemon.status_of(control.as_deref()).map_err(Failure::new)?;
+    let after = arguments.daemon.status_of(robot.config()).map_err(Failure::new)?;
     if after.uptime_s < before.uptime_s {
         return Err(Failure::new("the daemon was restarted during the test; run it again"));
     }
     doctor::test_peer(before, &after, peer).map_err(Failure::new)
-}
-
-fn robot_control(arguments: &Arguments) -> Option<PathBuf> {
-    let default = Some(PathBuf::from(DEFAULT_FILE)).filter(|it| it.exists());
-    let file = arguments.file.clone().or(default)?;
-    Some(config::load(&file).ok()?.config.control)
 }
 
 fn head(machine: &Machine, robot: &Robot) -> String {
@@ -245,13 +243,15 @@ fn test_in_words(test: &PeerTest) -> String {
     text
 }
 
-fn untested(robot: &Robot, peer: &str) -> String {
+fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
     let file = robot.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE)).display();
-    format!(
-        "\nPeer {peer}: not tested, since no daemon answers. Start it: systemctl start tautline, or \
-         tautline run {file}\n  Its name, route and interface are among the checks above ('peer-name', \
-         'peer-route').\n"
-    )
+    let mut text = format!(
+        "\nPeer {peer}: no daemon answers, so that its topics are not tested. Start it: systemctl \
+         start tautline, or tautline run {file}\n"
+    );
+    let lines = doctor::ways_to(machine, robot, peer).map_err(Failure::new)?;
+    lines.iter().for_each(|line| text += &format!("  {line}\n"));
+    Ok(text)
 }
 
 /// Writes the report for its owner alone. Another file of this name is replaced.

@@ -4,7 +4,7 @@
 use super::Failure;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use tautline_node::config::Surroundings;
+use tautline_node::config::{Config, Surroundings};
 use tautline_node::control::Client;
 use tautline_node::status::Status;
 
@@ -25,16 +25,12 @@ impl Daemon {
         Client::connect(&self.socket()?).map_err(Failure::new)
     }
 
-    /// Returns the state of the selected daemon; without a selection, of the one at `named`; without
-    /// that, of the only one. The error says why there is none.
-    pub fn status_of(&self, named: Option<&Path>) -> Result<Status, String> {
+    /// Returns the state of the selected daemon; without a selection, of the one that a file
+    /// configures; without that, of the only one. The error says why there is none.
+    pub fn status_of(&self, configured: Option<&Config>) -> Result<Status, String> {
         let is_selected = self.control.is_some() || self.node.is_some();
-        let client = match named.filter(|it| !is_selected && it.exists()) {
-            Some(path) => Client::connect(path).map_err(|error| error.to_string()),
-            None if named.is_some() && !is_selected => {
-                let shown = named.unwrap_or(Path::new("")).display();
-                Err(format!("no daemon is running (no socket {shown})"))
-            }
+        let client = match configured.filter(|_| !is_selected) {
+            Some(config) => Client::connect(&socket_of(config)).map_err(|it| it.to_string()),
             None => self.connect().map_err(|failure| failure.text),
         };
         client?.status().map_err(|error| error.to_string())
@@ -49,6 +45,15 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Returns the socket of the daemon with this file. A service manager may have started it in other
+/// surroundings, in which the default of `control` is in another folder.
+fn socket_of(config: &Config) -> PathBuf {
+    let folders = Surroundings::of(Path::new("")).control_folders();
+    let others = folders.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
+    let mut all = std::iter::once(config.control.clone()).chain(others);
+    all.find(|it| it.exists()).unwrap_or_else(|| config.control.clone())
 }
 
 /// Returns the only socket in `folders`, or the socket of `node`.

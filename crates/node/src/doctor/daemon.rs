@@ -72,7 +72,7 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
                 None => found,
             }]);
         }
-        Err(error) => return Answer::NotMade(format!("{shown}: {error}: run it with sudo")),
+        Err(error) => return Answer::NotMade(format!("{shown}: {error}: sudo tautline doctor")),
     };
     let mut all = Vec::new();
     let mode = metadata.mode() & 0o777;
@@ -94,7 +94,9 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
         let found = Found::new(
             Harm::Stops,
             format!("{shown} belongs to the user with id {}", metadata.uid()),
-            format!("The daemon runs as {name} and cannot read it."),
+            format!(
+                "The daemon runs as {name}; it cannot read a key of another user, or refuses it."
+            ),
         );
         all.push(found.fix(format!("chown {name} {shown}")));
     }
@@ -107,6 +109,9 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
         (None, None) => {
             Answer::DoesNotApply("no file of this robot, so that no daemon should run".into())
         }
+        (None, Some(_)) if robot.no_status.contains("ermission denied") => Answer::NotMade(
+            "this user may not use the daemon's control socket: sudo tautline doctor".into(),
+        ),
         (None, Some(_)) => {
             let reason = robot.no_status.lines().next().unwrap_or_default();
             let found = Found::new(

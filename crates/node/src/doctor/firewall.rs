@@ -5,6 +5,8 @@ use super::firewall_rules::{Fate, Packet, Place, Ruleset};
 use super::machine::{Machine, Said};
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
+use crate::config::Beacons;
+use crate::driver::BEACON_GROUP as BEACONS;
 use std::net::IpAddr;
 
 /// The firewall of the kernel.
@@ -28,7 +30,11 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
             match rules.as_ref().map(Ruleset::fate) {
                 Some(Fate::Dropped(place)) if all.iter().any(|(it, ..)| *it == place) => {}
                 Some(Fate::Dropped(place)) => {
-                    all.extend(rules.map(|it| (place, packet.interface.clone(), it)));
+                    let what = match packet.group {
+                        Some(group) => format!("{}, sent to {group} (beacons),", packet.interface),
+                        None => packet.interface.clone(),
+                    };
+                    all.extend(rules.map(|it| (place, what, it)));
                 }
                 Some(Fate::Accepted) => {}
                 Some(Fate::Unknown) | None => unknown = true,
@@ -80,14 +86,20 @@ fn packets(machine: &Machine, robot: &Robot) -> Vec<Packet> {
         .filter_map(|route| {
             let path = route.path.as_ref()?.as_ref().ok()?;
             let from = route.address.as_ref().ok().copied().filter(|it| !it.is_loopback())?;
-            Some(Packet { interface: path.interface.clone(), from: Some(from), port })
+            Some(Packet { interface: path.interface.clone(), from: Some(from), port, group: None })
         })
         .collect();
     if all.is_empty() {
         let interfaces = robot.interfaces(machine).into_iter();
         let anybody = IpAddr::from([192, 0, 2, 1]);
-        all = interfaces.map(|interface| Packet { interface, from: Some(anybody), port }).collect();
+        let packet = |interface| Packet { interface, from: Some(anybody), port, group: None };
+        all = interfaces.map(packet).collect();
     }
+    let has_beacons = robot.config().is_some_and(|it| it.beacons != Beacons::Off);
+    let groups = all.iter().filter(|it| has_beacons && it.from.is_some_and(|from| from.is_ipv4()));
+    let groups = groups.map(|it| Packet { group: Some(BEACONS.into()), ..it.clone() });
+    let groups: Vec<Packet> = groups.collect();
+    all.extend(groups);
     all
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Packet {
     /// The sender, if it is known.
     pub(super) from: Option<IpAddr>,
     pub(super) port: u16,
+    /// The group to which it is sent; `None` for this machine's address.
+    pub(super) group: Option<IpAddr>,
 }
 
 /// What a rule set does with a packet.
@@ -293,13 +295,15 @@ fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
         (Some("ip" | "ip6"), Some("saddr")) => {
             return any(right, &|it| is_address(it, packet.from?));
         }
-        (Some("ip" | "ip6"), Some("daddr")) => return any(right, &is_this_machine),
+        (Some("ip" | "ip6"), Some("daddr")) => return any(right, &|it| is_destination(it, packet)),
         _ => {}
     }
     match left["meta"]["key"].as_str() {
         Some("iif" | "iifname") => return any(right, &|it| is_interface(it, &packet.interface)),
         Some("l4proto") => return any(right, &is_udp),
-        Some("pkttype") => return any(right, &|it| Some(["host", "unicast"].contains(&it.as_str()?))),
+        Some("pkttype") => {
+            return any(right, &|it| Some(["host", "unicast"].contains(&it.as_str()?)));
+        }
         Some("nfproto") => {
             let version = packet.from.map(|it| if it.is_ipv4() { "ipv4" } else { "ipv6" });
             return any(right, &|it| Some(it.as_str()? == version?));
@@ -307,7 +311,7 @@ fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
         _ => {}
     }
     if left["fib"]["result"] == "type" && left["fib"]["flags"].to_string().contains("daddr") {
-        return any(right, &|it| Some(it.as_str()? == "local"));
+        return any(right, &|it| Some(it.as_str()? == kind_of_destination(packet)));
     }
     match left["ct"]["key"].as_str() {
         // No address of the packet was translated.
@@ -345,8 +349,17 @@ fn is_udp(value: &Value) -> Option<bool> {
     Some(value.as_str() == Some("udp") || value.as_u64() == Some(17))
 }
 
-/// Whether a destination is this machine's: no group is; of other addresses it is not known.
-fn is_this_machine(value: &Value) -> Option<bool> {
+/// The kind of the destination, as the kernel's routing table has it.
+fn kind_of_destination(packet: &Packet) -> &'static str {
+    if packet.group.is_some() { "multicast" } else { "local" }
+}
+
+/// Whether the packet is sent to an address or network. This machine's addresses are not compared, but
+/// none of them is a group.
+fn is_destination(value: &Value, packet: &Packet) -> Option<bool> {
+    if let Some(group) = packet.group {
+        return is_address(value, group);
+    }
     let address = value.get("prefix").map_or(value, |it| &it["addr"]).as_str()?;
     let address: IpAddr = address.split('/').next()?.parse().ok()?;
     let is_broadcast = address == IpAddr::from([255; 4]);
@@ -408,8 +421,8 @@ fn iptables_rule(words: &[&str], packet: &Packet, line: &str) -> Rule {
             },
             "-p" => Some(["udp", "all"].contains(&value())),
             "-i" => is_interface(&Value::from(value().replace('+', "*")), &packet.interface),
-            "-d" => is_this_machine(&Value::from(value())),
-            "--dst-type" => Some(value() == "LOCAL"),
+            "-d" => is_destination(&Value::from(value()), packet),
+            "--dst-type" => Some(value().eq_ignore_ascii_case(kind_of_destination(packet))),
             "-s" => packet.from.and_then(|from| is_in(value(), from)),
             "--dport" | "--dports" => Some(has_port(value(), packet.port)),
             "--ctstate" | "--state" => Some(value().split(',').any(|it| it == "NEW")),
@@ -452,7 +465,12 @@ mod tests {
     use super::*;
 
     fn packet() -> Packet {
-        Packet { interface: "wlan0".into(), from: "10.0.0.2".parse().ok(), port: 18470 }
+        Packet {
+            interface: "wlan0".into(),
+            from: "10.0.0.2".parse().ok(),
+            port: 18470,
+            group: None,
+        }
     }
 
     fn fate_of(lines: &str) -> Fate {
@@ -516,15 +534,9 @@ mod tests {
     /// The form of the rules that firewalld makes.
     #[test]
     fn rules_of_firewalld_are_followed() {
-        let rule = |chain: &str, expr: Value| {
-            serde_json::json!({"rule": {"family": "inet", "table": "firewalld", "chain": chain, "expr": expr}})
-        };
-        let of_meta = |key: &str, right: Value| {
-            serde_json::json!({"match": {"op": "==", "left": {"meta": {"key": key}}, "right": right}})
-        };
-        let of_ct = |key: &str, right: Value| {
-            serde_json::json!({"match": {"op": "in", "left": {"ct": {"key": key}}, "right": right}})
-        };
+        let rule = |chain: &str, expr: Value| serde_json::json!({"rule": {"family": "inet", "table": "firewalld", "chain": chain, "expr": expr}});
+        let of_meta = |key: &str, right: Value| serde_json::json!({"match": {"op": "==", "left": {"meta": {"key": key}}, "right": right}});
+        let of_ct = |key: &str, right: Value| serde_json::json!({"match": {"op": "in", "left": {"ct": {"key": key}}, "right": right}});
         let port = |protocol: &str, right: Value| {
             let left = serde_json::json!({"payload": {"protocol": protocol, "field": "dport"}});
             serde_json::json!({"match": {"op": "==", "left": left, "right": right}})
@@ -536,15 +548,31 @@ mod tests {
                 "family": "inet", "table": "firewalld", "name": "filter_INPUT", "type": "filter",
                 "hook": "input", "prio": 10, "policy": "accept"}})];
             all.extend([
-                rule("filter_INPUT", serde_json::json!([
-                    of_ct("state", serde_json::json!(["established", "related"])), accept()])),
-                rule("filter_INPUT", serde_json::json!([
-                    of_ct("status", serde_json::json!("dnat")), accept()])),
-                rule("filter_INPUT", serde_json::json!([of_meta("iifname", "lo".into()), accept()])),
-                rule("filter_INPUT", serde_json::json!([of_meta("iifname", "wlan0".into()), goto("in_public")])),
+                rule(
+                    "filter_INPUT",
+                    serde_json::json!([
+                        of_ct("state", serde_json::json!(["established", "related"])),
+                        accept()
+                    ]),
+                ),
+                rule(
+                    "filter_INPUT",
+                    serde_json::json!([of_ct("status", serde_json::json!("dnat")), accept()]),
+                ),
+                rule(
+                    "filter_INPUT",
+                    serde_json::json!([of_meta("iifname", "lo".into()), accept()]),
+                ),
+                rule(
+                    "filter_INPUT",
+                    serde_json::json!([of_meta("iifname", "wlan0".into()), goto("in_public")]),
+                ),
                 rule("in_public", serde_json::json!([port("tcp", 22.into()), accept()])),
                 rule("in_public", serde_json::json!([port("udp", port_of_udp.into()), accept()])),
-                rule("in_public", serde_json::json!([{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}])),
+                rule(
+                    "in_public",
+                    serde_json::json!([{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}]),
+                ),
             ]);
             serde_json::json!({ "nftables": all }).to_string()
         };

@@ -3,13 +3,14 @@
 //! read up to a limit.
 
 use super::processes::{Process, Visible};
-use std::collections::BTreeSet;
+use super::ros::Nodes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Maximum bytes that are read of a file, or of the output of a program.
@@ -39,6 +40,9 @@ pub struct Machine {
     planted: Option<PathBuf>,
     processes: OnceLock<Vec<Process>>,
     visible: OnceLock<Visible>,
+    owners: OnceLock<BTreeMap<u64, Process>>,
+    /// What masters said, by their addresses.
+    masters: Mutex<BTreeMap<String, Result<Nodes, String>>>,
 }
 
 impl Machine {
@@ -116,6 +120,17 @@ impl Machine {
     /// The programs of ROS 2 among them.
     pub(super) fn visible(&self) -> &Visible {
         self.visible.get_or_init(|| super::processes::visible(self))
+    }
+
+    /// The owners of sockets, by inodes.
+    pub(super) fn owners(&self) -> &BTreeMap<u64, Process> {
+        self.owners.get_or_init(|| super::sockets::owners(self))
+    }
+
+    /// The nodes at a master, which is asked once.
+    pub(super) fn nodes_of(&self, master: &str) -> Result<Nodes, String> {
+        let mut masters = self.masters.lock().unwrap_or_else(PoisonError::into_inner);
+        masters.entry(master.into()).or_insert_with(|| super::ros::nodes_of(master)).clone()
     }
 
     /// The network interfaces except loopback.

@@ -25,6 +25,7 @@ pub use machine::Machine;
 pub use peer::{PeerTest, TopicVerdict, test_peer};
 pub use report::{Report, without_secrets};
 pub use robot::Robot;
+pub use routes::ways_to;
 
 use serde::Serialize;
 

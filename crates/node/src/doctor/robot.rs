@@ -55,8 +55,8 @@ impl Robot {
         Self { file, loaded, status, no_status, routes: OnceLock::new() }
     }
 
-    /// The valid file.
-    pub(super) fn config(&self) -> Option<&Config> {
+    /// Returns the valid file, if there is one.
+    pub fn config(&self) -> Option<&Config> {
         self.loaded.as_ref()?.as_ref().ok().map(|it| &it.config)
     }
 

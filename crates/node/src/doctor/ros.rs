@@ -6,6 +6,7 @@ use super::processes::names as names_of;
 use super::robot::{Robot, resolve};
 use super::{Answer, Found, Harm, dds};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// The usual address of a master.
 const DEFAULT_MASTER: &str = "http://localhost:11311";
@@ -13,15 +14,15 @@ const DEFAULT_MASTER: &str = "http://localhost:11311";
 const MAX_MASTERS: usize = 4;
 
 /// The nodes at a master, as `nodes_of` returns them.
-type Nodes = Vec<(String, Result<String, String>)>;
+pub(super) type Nodes = Vec<(String, Result<String, String>)>;
 
 #[cfg(feature = "ros1")]
-fn nodes_of(master: &str) -> Result<Nodes, String> {
+pub(super) fn nodes_of(master: &str) -> Result<Nodes, String> {
     tautline_gateway::ros1::look::nodes_of(master)
 }
 
 #[cfg(not(feature = "ros1"))]
-fn nodes_of(_: &str) -> Result<Nodes, String> {
+pub(super) fn nodes_of(_: &str) -> Result<Nodes, String> {
     Err("this program was built without ROS 1 (feature ros1)".into())
 }
 
@@ -54,13 +55,26 @@ fn expected_master(robot: &Robot) -> String {
 
 /// The masters that answer, each with the number of its nodes.
 fn answering(machine: &Machine, robot: &Robot) -> Vec<(String, usize)> {
-    let mut all = running_masters(machine);
-    all.push(expected_master(robot));
-    all.sort();
-    all.dedup();
-    // Both may name the same master.
-    let answered = all.into_iter().filter_map(|it| Some((nodes_of(&it).ok()?.len(), it)));
+    let mut all = vec![expected_master(robot)];
+    for master in running_masters(machine) {
+        if !all.iter().any(|it| is_same(it, &master)) {
+            all.push(master);
+        }
+    }
+    let answered = all.into_iter().filter_map(|it| Some((machine.nodes_of(&it).ok()?.len(), it)));
     answered.map(|(nodes, master)| (master, nodes)).collect()
+}
+
+/// Whether two addresses are one of this machine, under several names.
+fn is_same(one: &str, other: &str) -> bool {
+    let place = |uri: &str| {
+        let port = uri.trim_end_matches('/').rsplit_once(':')?.1.to_owned();
+        let host = host(uri)?;
+        let is_local =
+            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback());
+        Some((if is_local { "localhost".into() } else { host.to_owned() }, port))
+    };
+    one == other || place(one).is_some_and(|it| Some(it) == place(other))
 }
 
 pub(super) fn described(machine: &Machine, robot: &Robot) -> Vec<String> {
@@ -162,7 +176,7 @@ pub(super) fn master(machine: &Machine, robot: &Robot) -> Answer {
     let Some(master) = configured_master(robot) else {
         return Answer::DoesNotApply("the file has no ROS 1 side".into());
     };
-    let error = match nodes_of(master) {
+    let error = match machine.nodes_of(master) {
         Ok(_) => return Answer::Made(Vec::new()),
         Err(error) => error,
     };
@@ -171,7 +185,7 @@ pub(super) fn master(machine: &Machine, robot: &Robot) -> Answer {
         format!("the master at {master} does not answer ({error})"),
         "Without its master, the daemon finds no topics of ROS 1.",
     );
-    let others = running_masters(machine).into_iter().filter(|it| nodes_of(it).is_ok());
+    let others = running_masters(machine).into_iter().filter(|it| machine.nodes_of(it).is_ok());
     let others: Vec<String> = others.collect();
     let file = robot.file_name();
     Answer::Made(vec![match others.first() {
@@ -189,11 +203,11 @@ fn host(uri: &str) -> Option<&str> {
     Some(place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']))
 }
 
-pub(super) fn names(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn names(machine: &Machine, robot: &Robot) -> Answer {
     if robot.config().is_some_and(|it| it.ros1.is_none()) {
         return Answer::DoesNotApply("the file has no ROS 1 side".into());
     }
-    let Ok(nodes) = nodes_of(&expected_master(robot)) else {
+    let Ok(nodes) = machine.nodes_of(&expected_master(robot)) else {
         return Answer::NotMade("the master does not answer".into());
     };
     let addressed = nodes.iter().filter_map(|(name, uri)| Some((name, host(uri.as_ref().ok()?)?)));

@@ -375,3 +375,62 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
     }
     Answer::Made(all)
 }
+
+/// Tests the addresses of a peer without a daemon: name, route, and pings of two sizes, a line each. An
+/// error lists the peers if the file has none of this name.
+pub fn ways_to(machine: &Machine, robot: &Robot, peer: &str) -> Result<Vec<String>, String> {
+    let peers = robot.config().map(|it| &it.peers[..]).unwrap_or_default();
+    if !peers.iter().any(|it| it.name == peer) {
+        let names: Vec<&str> = peers.iter().map(|it| it.name.as_str()).collect();
+        let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+        return Err(format!("{} has no peer '{peer}'; its peers: {names}", robot.file_name()));
+    }
+    let of_peer = robot.routes().iter().filter(|it| it.peer == peer);
+    let lines: Vec<String> = of_peer.flat_map(|route| way(machine, route)).collect();
+    match lines.is_empty() {
+        true => Ok(vec![
+            "the file has no address of it: it initiates the handshake, or relays lead to it"
+                .into(),
+        ]),
+        false => Ok(lines),
+    }
+}
+
+fn way(machine: &Machine, route: &Route) -> Vec<String> {
+    let host = &route.link.host;
+    let address = match &route.address {
+        Ok(address) => address,
+        Err(error) => return vec![format!("{host} does not resolve: {error}")],
+    };
+    let path = match &route.path {
+        Some(Ok(path)) => path,
+        Some(Err(error)) => return vec![format!("no route leads to {address}: {error}")],
+        None => return Vec::new(),
+    };
+    let mut lines = vec![format!(
+        "{host} is {address}, by {} with the address {}, MTU {}",
+        path.interface, path.local, path.mtu
+    )];
+    let target = match address {
+        IpAddr::V6(it) if it.is_unicast_link_local() => format!("{it}%{}", path.interface),
+        it => it.to_string(),
+    };
+    // Headers of IP and ICMP.
+    let headers = if address.is_ipv4() { 28 } else { 48 };
+    for bytes in [100, path.mtu] {
+        let payload = bytes.saturating_sub(headers).to_string();
+        let words = ["-c", "3", "-i", "0.2", "-W", "1", "-M", "do", "-s", &payload, &target];
+        let said = match machine.run("ping", &words) {
+            Said::Output(text) | Said::Failed(text) => text,
+            Said::Missing => {
+                return [lines, vec!["ping is not installed: apt install iputils-ping".into()]]
+                    .concat();
+            }
+        };
+        let result = said.lines().filter(|it| it.contains("received") || it.starts_with("rtt"));
+        let result = result.map(str::trim).collect::<Vec<_>>().join("; ");
+        let result = if result.is_empty() { said.trim().to_owned() } else { result };
+        lines.push(format!("ping with {bytes} bytes: {result}"));
+    }
+    lines
+}

@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::processes::Process;
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sockets that are examined.
 const MAX_SOCKETS: usize = 65_536;
@@ -51,23 +51,29 @@ fn socket(line: &str) -> Option<Udp> {
     })
 }
 
+/// Finds the sockets of all processes in this network, by their inodes.
+pub(super) fn owners(machine: &Machine) -> BTreeMap<u64, Process> {
+    let mut all = BTreeMap::new();
+    for process in machine.processes().iter().filter(|it| it.is_here != Some(false)) {
+        let folder = machine.path(format!("/proc/{}/fd", process.id));
+        let descriptors = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let links = descriptors.take(MAX_DESCRIPTORS).filter_map(|it| it.path().read_link().ok());
+        let inodes = links.filter_map(|it| {
+            let number = it.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            number.parse::<u64>().ok()
+        });
+        all.extend(inodes.map(|inode| (inode, process.clone())));
+    }
+    all
+}
+
 pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
-    let target = format!("socket:[{}]", socket.inode);
-    let has_it = |process: &&Process| {
-        let folder = format!("/proc/{}/fd", process.id);
-        let descriptors = std::fs::read_dir(machine.path(folder)).into_iter().flatten().flatten();
-        let mut links =
-            descriptors.take(MAX_DESCRIPTORS).filter_map(|it| it.path().read_link().ok());
-        links.any(|it| it.as_os_str() == target.as_str())
-    };
-    let here = machine.processes().iter().filter(|it| it.is_here != Some(false));
-    match here.clone().find(has_it) {
+    let mut here = machine.processes().iter().filter(|it| it.is_here != Some(false));
+    match machine.owners().get(&socket.inode) {
         Some(process) if process.is_tautline() => Owner::Tautline,
         Some(process) => Owner::Other(process.clone()),
         // The daemon's user is visible where its sockets are not.
-        None if here.clone().any(|it| it.is_tautline() && it.user == socket.user) => {
-            Owner::Tautline
-        }
+        None if here.any(|it| it.is_tautline() && it.user == socket.user) => Owner::Tautline,
         None => Owner::Unknown,
     }
 }

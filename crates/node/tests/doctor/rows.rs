@@ -96,20 +96,24 @@ pub const ROWS: &[Row] = &[
         plant_unit(scene, "");
         scene.program("systemctl", "failed");
     }),
-    row("no daemon", "daemon", &["no daemon is running", "tautline run"], |scene| {
+    row("no daemon", "daemon", &["no daemon answers", "tautline run"], |scene| {
         scene.status = None;
     }),
     row("an old daemon", "versions", &["0.0.1", "systemctl restart tautline"], |scene| {
         scene.report(|it| it.version = "0.0.1".into());
     }),
     row("a peer of another version", "versions", &["version 7", "same release"], |scene| {
-        notice(scene, "a node at 10.77.0.2 has protocol version 7, 'robot1' has 0; run the same release on both");
+        notice(
+            scene,
+            "a node at 10.77.0.2 has protocol version 7, 'robot1' has 0; run the same release on both",
+        );
     }),
     row("no ROS", "ros", &["no ROS runs", "roscore"], |scene| {
         scene.at_base = true;
         replace(scene, BASE, "10.77.0.1");
     })
-    .also(&["ros1-master"]),
+    // Other tests of this machine may have a ROS in networks of their own.
+    .also(&["ros1-master", "ros-container"]),
     row("a file for the other ROS", "ros", &["ROS 1 runs", "ros1: {"], |scene| {
         scene.file = scene.ros2_file();
     }),
@@ -122,34 +126,59 @@ pub const ROWS: &[Row] = &[
         scene.at_base = true;
     })
     .also(&["ros"]),
-    row("a wrong address of the master", "ros1-master", &["11399", "ros1: { master: http://localhost:11311 }"], |scene| {
-        replace(scene, "127.0.0.1:11311", "127.0.0.1:11399");
-    }),
-    row("a node whose name does not resolve", "ros1-names", &["no-such-robot.invalid", "/talker", "/etc/hosts", "ROS_IP"], |scene| {
-        scene.python(
+    row(
+        "a wrong address of the master",
+        "ros1-master",
+        &["11399", "ros1: { master: http://localhost:11311 }"],
+        |scene| {
+            replace(scene, "127.0.0.1:11311", "127.0.0.1:11399");
+        },
+    ),
+    row(
+        "a node whose name does not resolve",
+        "ros1-names",
+        &["no-such-robot.invalid", "/talker", "/etc/hosts", "ROS_IP"],
+        |scene| {
+            scene.python(
             "import xmlrpc.client, time\n\
              master = xmlrpc.client.ServerProxy('http://127.0.0.1:11311')\n\
              master.registerPublisher('/talker', '/chatter', 'std_msgs/String', 'http://no-such-robot.invalid:4711/')\n\
              print('ready', flush=True)\ntime.sleep(1000)",
         );
-        // The master keeps it.
-        scene.undo.push("/usr/bin/python3 -c __import__('xmlrpc.client').client.ServerProxy('http://127.0.0.1:11311').unregisterPublisher('/talker','/chatter','http://no-such-robot.invalid:4711/')".into());
-    }),
+            // The master keeps it.
+            scene.undo.push("/usr/bin/python3 -c __import__('xmlrpc.client').client.ServerProxy('http://127.0.0.1:11311').unregisterPublisher('/talker','/chatter','http://no-such-robot.invalid:4711/')".into());
+        },
+    ),
     row("nodes in another domain", "ros2-domain", &["domain 5", "ros2: { domain: 5 }"], |scene| {
         scene.file = scene.ros2_file();
         scene.rclpy(&[("ROS_DOMAIN_ID", "5")], true);
     }),
-    row("one node in another domain", "dds-domain-of-nodes", &["ROS_DOMAIN_ID=7", "export ROS_DOMAIN_ID=0"], |scene| {
-        scene.file = scene.ros2_file();
-        scene.rclpy(&[("ROS_DOMAIN_ID", "0")], false);
-        scene.rclpy(&[("ROS_DOMAIN_ID", "7")], false);
-    }),
-    row("a discovery server", "dds-discovery-server", &["10.0.0.1:11811", "unset ROS_DISCOVERY_SERVER"], |scene| {
-        hide_by(scene, "ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
-    }),
-    row("LARGE_DATA", "dds-transports", &["LARGE_DATA", "FASTDDS_BUILTIN_TRANSPORTS=DEFAULT"], |scene| {
-        hide_by(scene, "FASTDDS_BUILTIN_TRANSPORTS", "LARGE_DATA");
-    }),
+    row(
+        "one node in another domain",
+        "dds-domain-of-nodes",
+        &["ROS_DOMAIN_ID=7", "export ROS_DOMAIN_ID=0"],
+        |scene| {
+            scene.file = scene.ros2_file();
+            scene.rclpy(&[("ROS_DOMAIN_ID", "0")], false);
+            scene.rclpy(&[("ROS_DOMAIN_ID", "7")], false);
+        },
+    ),
+    row(
+        "a discovery server",
+        "dds-discovery-server",
+        &["10.0.0.1:11811", "unset ROS_DISCOVERY_SERVER"],
+        |scene| {
+            hide_by(scene, "ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
+        },
+    ),
+    row(
+        "LARGE_DATA",
+        "dds-transports",
+        &["LARGE_DATA", "FASTDDS_BUILTIN_TRANSPORTS=DEFAULT"],
+        |scene| {
+            hide_by(scene, "FASTDDS_BUILTIN_TRANSPORTS", "LARGE_DATA");
+        },
+    ),
     row("shared memory alone", "dds-transports", &["SHM", "UDPv4"], |scene| {
         hide_by(scene, "FASTDDS_BUILTIN_TRANSPORTS", "SHM");
     }),
@@ -159,33 +188,54 @@ pub const ROWS: &[Row] = &[
     row("nodes on loopback alone", "dds-range", &["LOCALHOST", "range: localhost"], |scene| {
         hide_by(scene, "ROS_LOCALHOST_ONLY", "1");
     }),
-    row("a profile of Fast DDS", "dds-profile", &["/tmp/profile.xml", "unset FASTRTPS_DEFAULT_PROFILES_FILE"], |scene| {
-        hide_by(scene, "FASTRTPS_DEFAULT_PROFILES_FILE", "/tmp/profile.xml");
-    }),
-    row("Zenoh", "dds-zenoh", &["rmw_zenoh_cpp", "process 4000000001 (talker)", "rmw_fastrtps_cpp"], |scene| {
-        scene.file = scene.ros2_file();
-        // No package of this machine has it.
-        let folder = "/proc/4000000001";
-        scene.plant(&format!("{folder}/comm"), "talker");
-        scene.plant(&format!("{folder}/environ"), "PATH=/bin\0RMW_IMPLEMENTATION=rmw_zenoh_cpp\0");
-        scene.plant(&format!("{folder}/maps"), "7f0 r-xp 00 08:01 7 /opt/ros/jazzy/lib/librcl.so\n");
-    }),
+    row(
+        "a profile of Fast DDS",
+        "dds-profile",
+        &["/tmp/profile.xml", "unset FASTRTPS_DEFAULT_PROFILES_FILE"],
+        |scene| {
+            hide_by(scene, "FASTRTPS_DEFAULT_PROFILES_FILE", "/tmp/profile.xml");
+        },
+    ),
+    row(
+        "Zenoh",
+        "dds-zenoh",
+        &["rmw_zenoh_cpp", "process 4000000001 (talker)", "rmw_fastrtps_cpp"],
+        |scene| {
+            scene.file = scene.ros2_file();
+            // No package of this machine has it.
+            let folder = "/proc/4000000001";
+            scene.plant(&format!("{folder}/comm"), "talker");
+            scene.plant(
+                &format!("{folder}/environ"),
+                "PATH=/bin\0RMW_IMPLEMENTATION=rmw_zenoh_cpp\0",
+            );
+            scene.plant(
+                &format!("{folder}/maps"),
+                "7f0 r-xp 00 08:01 7 /opt/ros/jazzy/lib/librcl.so\n",
+            );
+        },
+    ),
     row("a port in use", "port", &["18470", "python3", "listen: 18471"], |scene| {
         scene.python(
             "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
              s.bind(('0.0.0.0', 18470))\nprint('ready', flush=True)\ntime.sleep(1000)",
         );
     }),
-    row("a firewall of nftables", "firewall", &["inet own", "nft insert rule inet own input udp dport 18470 accept"], |scene| {
-        scene.robot.nft(
-            "add table inet own\n\
+    row(
+        "a firewall of nftables",
+        "firewall",
+        &["inet own", "nft insert rule inet own input udp dport 18470 accept"],
+        |scene| {
+            scene.robot.nft(
+                "add table inet own\n\
              add chain inet own input { type filter hook input priority 0; policy drop; }\n\
              add rule inet own input iifname lo accept\n\
              add rule inet own input ct state established,related accept\n\
              add rule inet own input tcp dport { 22, 11311 } accept",
-        );
-        scene.undo.push("nft flush ruleset".into());
-    }),
+            );
+            scene.undo.push("nft flush ruleset".into());
+        },
+    ),
     row("a rule that drops UDP", "firewall", &["chain in", "nft insert rule"], |scene| {
         scene.robot.nft(
             "add table inet own\nadd chain inet own in { type filter hook input priority 0; }\n\
@@ -194,64 +244,117 @@ pub const ROWS: &[Row] = &[
         );
         scene.undo.push("nft flush ruleset".into());
     }),
-    row("a firewall of iptables", "firewall", &["iptables", "iptables -I INPUT -p udp --dport 18470 -j ACCEPT"], |scene| {
-        for rule in [
-            "-A INPUT -i lo -j ACCEPT",
-            "-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT",
-            "-A INPUT -p tcp -m tcp --dport 22 -m comment --comment ssh -j ACCEPT",
-            "-P INPUT DROP",
-        ] {
-            scene.robot.run(&format!("iptables {rule}"));
-        }
-        scene.undo.push("nft flush ruleset".into());
-    }),
+    row(
+        "a firewall of iptables",
+        "firewall",
+        &["iptables", "iptables -I INPUT -p udp --dport 18470 -j ACCEPT"],
+        |scene| {
+            for rule in [
+                "-A INPUT -i lo -j ACCEPT",
+                "-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT",
+                "-A INPUT -p tcp -m tcp --dport 22 -m comment --comment ssh -j ACCEPT",
+                "-P INPUT DROP",
+            ] {
+                scene.robot.run(&format!("iptables {rule}"));
+            }
+            scene.undo.push("nft flush ruleset".into());
+        },
+    ),
+    row(
+        "a firewall that drops groups",
+        "firewall",
+        &["239.255.72.38 (beacons)", "nft insert rule inet own in"],
+        |scene| {
+            scene.lines("beacons: true");
+            scene.robot.nft(
+                "add table inet own\nadd chain inet own in { type filter hook input priority 0; }\n\
+             add rule inet own in ip daddr 224.0.0.0/4 drop",
+            );
+            scene.undo.push("nft flush ruleset".into());
+        },
+    ),
     row("no multicast", "beacons", &["wlan0", "multicast on", "'address'"], |scene| {
         scene.lines("beacons: [wlan0]");
         scene.robot.ip("link set wlan0 multicast off");
         scene.undo.push("ip link set wlan0 multicast on".into());
     }),
-    row("an interface that is down", "link-down", &["eth7 is down", "ip link set eth7 up"], |scene| {
-        add_interface(scene, "eth7", Some("10.98.0.1/24"));
-        scene.robot.ip("link set eth7 down");
-        scene.lines("radios: { eth7: {} }");
-    }),
-    row("an interface without an address", "link-down", &["eth7 has no IP address", "ip address add"], |scene| {
-        add_interface(scene, "eth7", None);
-        scene.lines("radios: { eth7: {} }");
-    }),
-    row("a host name that does not resolve", "peer-name", &["base.invalid", "/etc/hosts"], |scene| {
-        scene.file = scene.usual_file("base.invalid");
-    }),
+    row(
+        "an interface that is down",
+        "link-down",
+        &["eth7 is down", "ip link set eth7 up"],
+        |scene| {
+            add_interface(scene, "eth7", Some("10.98.0.1/24"));
+            scene.robot.ip("link set eth7 down");
+            scene.lines("radios: { eth7: {} }");
+        },
+    ),
+    row(
+        "an interface without an address",
+        "link-down",
+        &["eth7 has no IP address", "ip address add"],
+        |scene| {
+            add_interface(scene, "eth7", None);
+            scene.lines("radios: { eth7: {} }");
+        },
+    ),
+    row(
+        "a host name that does not resolve",
+        "peer-name",
+        &["base.invalid", "/etc/hosts"],
+        |scene| {
+            scene.file = scene.usual_file("base.invalid");
+        },
+    ),
     row("the own address", "own-address", &["10.77.0.1", "that of the other machine"], |scene| {
         scene.file = scene.usual_file("10.77.0.1");
     }),
     row("no route", "peer-route", &["192.0.2.9", "ip route add 192.0.2.9"], |scene| {
         scene.file = scene.usual_file("192.0.2.9");
     }),
-    row("a route through a modem", "route-interface", &["wwan7", "mobile network", "interface: wlan0"], |scene| {
-        add_interface(scene, "wwan7", Some("10.99.0.1/24"));
-        scene.plant("/sys/class/net/wwan7/uevent", "DEVTYPE=wwan\nINTERFACE=wwan7\n");
-        scene.file = scene.usual_file("10.99.0.2");
-    }),
-    row("a strict reverse path filter", "rp-filter", &["rp_filter of eth7", "net.ipv4.conf.eth7.rp_filter=2"], |scene| {
-        add_interface(scene, "eth7", Some("10.98.0.1/24"));
-        scene.robot.run("sysctl -qw net.ipv4.conf.eth7.rp_filter=1");
-        replace(scene, "address: 10.77.0.2", "address: 10.77.0.2, interface: eth7");
-    }),
-    row("an address of two machines", "duplicate-address", &["9c:c9:eb:44:55:66", "another address"], |scene| {
-        scene.program(
+    row(
+        "a route through a modem",
+        "route-interface",
+        &["wwan7", "mobile network", "interface: wlan0"],
+        |scene| {
+            add_interface(scene, "wwan7", Some("10.99.0.1/24"));
+            scene.plant("/sys/class/net/wwan7/uevent", "DEVTYPE=wwan\nINTERFACE=wwan7\n");
+            scene.file = scene.usual_file("10.99.0.2");
+        },
+    ),
+    row(
+        "a strict reverse path filter",
+        "rp-filter",
+        &["rp_filter of eth7", "net.ipv4.conf.eth7.rp_filter=2"],
+        |scene| {
+            add_interface(scene, "eth7", Some("10.98.0.1/24"));
+            scene.robot.run("sysctl -qw net.ipv4.conf.eth7.rp_filter=1");
+            replace(scene, "address: 10.77.0.2", "address: 10.77.0.2, interface: eth7");
+        },
+    ),
+    row(
+        "an address of two machines",
+        "duplicate-address",
+        &["9c:c9:eb:44:55:66", "another address"],
+        |scene| {
+            scene.program(
             "arping",
             "ARPING 10.77.0.1 from 0.0.0.0 wlan0\nUnicast reply from 10.77.0.1 [9c:c9:eb:44:55:66]  3.4ms\n\
              Sent 1 probes (1 broadcast(s))\nReceived 1 response(s)",
         );
-    }),
+        },
+    ),
     row("a small MTU", "interface-mtu", &["wlan0 is 900", "ip link set wlan0 mtu"], |scene| {
         scene.robot.ip("link set wlan0 mtu 900");
         scene.undo.push("ip link set wlan0 mtu 1500".into());
     }),
-    row("Wi-Fi power saving", "wifi-power-save", &["wlan0 is on", "iw dev wlan0 set power_save off"], |scene| {
-        scene.iw("on", -55, "65.0", "yes", "DE");
-    }),
+    row(
+        "Wi-Fi power saving",
+        "wifi-power-save",
+        &["wlan0 is on", "iw dev wlan0 set power_save off"],
+        |scene| {
+            scene.iw("on", -55, "65.0", "yes", "DE");
+        },
+    ),
     row("a weak signal", "wifi-signal", &["-82 dBm", "antenna"], |scene| {
         scene.iw("off", -82, "6.5", "yes", "DE");
     }),
@@ -261,9 +364,14 @@ pub const ROWS: &[Row] = &[
     row("no regulatory domain", "wifi-region", &["00 (world)", "iw reg set"], |scene| {
         scene.iw("off", -55, "65.0", "yes", "00");
     }),
-    row("slow repetitions of ARP", "neighbour-retry", &["1000 ms", "retrans_time_ms=50"], |scene| {
-        scene.plant("/proc/sys/net/ipv4/neigh/wlan0/retrans_time_ms", "1000");
-    }),
+    row(
+        "slow repetitions of ARP",
+        "neighbour-retry",
+        &["1000 ms", "retrans_time_ms=50"],
+        |scene| {
+            scene.plant("/proc/sys/net/ipv4/neigh/wlan0/retrans_time_ms", "1000");
+        },
+    ),
     row("a tunnel without back-pressure", "back-pressure", &["tun7", "nothing"], |scene| {
         scene.robot.ip("tuntap add dev tun7 mode tun");
         scene.robot.ip("address add 10.97.0.1/24 dev tun7");
@@ -272,10 +380,15 @@ pub const ROWS: &[Row] = &[
         scene.plant("/sys/class/net/tun7/operstate", "unknown");
         scene.lines("radios: { tun7: {} }");
     }),
-    row("a short transmit queue", "transmit-queue", &["holds 3 packets", "txqueuelen 1000"], |scene| {
-        scene.robot.ip("link set wlan0 txqueuelen 3");
-        scene.undo.push("ip link set wlan0 txqueuelen 1000".into());
-    }),
+    row(
+        "a short transmit queue",
+        "transmit-queue",
+        &["holds 3 packets", "txqueuelen 1000"],
+        |scene| {
+            scene.robot.ip("link set wlan0 txqueuelen 3");
+            scene.undo.push("ip link set wlan0 txqueuelen 1000".into());
+        },
+    ),
     row("a clock without NTP", "clock", &["not synchronized", "chrony"], |scene| {
         scene.program("timedatectl", "no");
     }),
@@ -293,9 +406,14 @@ pub const ROWS: &[Row] = &[
     row("too little memory", "memory", &["MemoryMax", "64 MiB", "MemoryMax=192M"], |scene| {
         plant_unit(scene, "MemoryMax=64M");
     }),
-    row("a small receive buffer", "receive-buffer", &["212992", "net.core.rmem_max=4194304"], |scene| {
-        scene.plant("/proc/sys/net/core/rmem_max", "212992");
-    }),
+    row(
+        "a small receive buffer",
+        "receive-buffer",
+        &["212992", "net.core.rmem_max=4194304"],
+        |scene| {
+            scene.plant("/proc/sys/net/core/rmem_max", "212992");
+        },
+    ),
     row("a full disk", "disk", &["1 MiB", "journalctl --vacuum-size"], |scene| {
         let folder = scene.place.path("state");
         std::fs::create_dir_all(&folder).unwrap();
@@ -304,32 +422,55 @@ pub const ROWS: &[Row] = &[
         scene.undo.push(format!("umount {folder}"));
         scene.lines(&format!("state: {folder}"));
     }),
-    row("a peer that is down", "peer-down", &["'base' is 'down'", "ping -c 3 10.77.0.2"], |scene| {
-        scene.report(|it| {
-            it.peers[0].state = "down".into();
-            it.links[0].up = false;
-            it.links[0].remote = "10.77.0.2:18470".into();
-        });
-    }),
-    row("a wrong key", "peer-key", &["which belongs to no peer", "tautline keygen --show"], |scene| {
-        notice(scene, "a node 'thief' initiates handshakes from 10.77.0.9 with the key X, which belongs to no peer of 'robot1': add it under peers, or ignore this if the peer was removed on purpose");
-    }),
+    row(
+        "a peer that is down",
+        "peer-down",
+        &["'base' is 'down'", "ping -c 3 10.77.0.2"],
+        |scene| {
+            scene.report(|it| {
+                it.peers[0].state = "down".into();
+                it.links[0].up = false;
+                it.links[0].remote = "10.77.0.2:18470".into();
+            });
+        },
+    ),
+    row(
+        "a wrong key",
+        "peer-key",
+        &["which belongs to no peer", "tautline keygen --show"],
+        |scene| {
+            notice(
+                scene,
+                "a node 'thief' initiates handshakes from 10.77.0.9 with the key X, which belongs to no peer of 'robot1': add it under peers, or ignore this if the peer was removed on purpose",
+            );
+        },
+    ),
     row("a clock that differs", "peer-clock", &["400 ms", "move_stamps: true"], |scene| {
         let clock = ClockReport { offset_ms: Some(-400.0), bound_ms: 2.0, drift_ppm: None };
         scene.report(|it| it.peers[0].clock = Some(clock));
     }),
-    row("a path that drops large packets", "path-mtu", &["1100 bytes", "black hole", "ICMP"], |scene| {
-        scene.report(|it| {
-            it.links[0].mtu = 1100;
-            it.links[0].mtu_known_by = "black hole".into();
-        });
-    }),
+    row(
+        "a path that drops large packets",
+        "path-mtu",
+        &["1100 bytes", "black hole", "ICMP"],
+        |scene| {
+            scene.report(|it| {
+                it.links[0].mtu = 1100;
+                it.links[0].mtu_known_by = "black hole".into();
+            });
+        },
+    ),
     row("a lossy link", "loss", &["loses 9 %", "fec"], |scene| {
         scene.report(|it| it.links[0].loss = 0.09);
     }),
-    row("topics that exceed the link", "too-slow", &["12.0 Mbps", "4.0 Mbps", "rate: 2Hz"], |scene| {
-        scene.report(|it| it.peers[0].wanted_bps = Some(12e6));
-    }),
+    row(
+        "topics that exceed the link",
+        "too-slow",
+        &["12.0 Mbps", "4.0 Mbps", "rate: 2Hz"],
+        |scene| {
+            scene.report(|it| it.peers[0].wanted_bps = Some(12e6));
+        },
+    ),
     row("a topic without a line", "not-accepted", &["/goal", "accept: { /goal: any }"], |scene| {
         scene.report(|it| {
             it.waiting.push(WaitingReport {

@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tautline_node::audit::Actor;
 use tautline_node::control::{ControlServer, Inspect};
 use tautline_node::keys;
@@ -31,12 +32,18 @@ impl Drop for Program {
     }
 }
 
-/// A daemon with a constant state.
-struct Daemon(Status);
+/// A daemon with one state when it is asked first, and another one later.
+struct Daemon {
+    first: Status,
+    later: Option<Status>,
+    was_asked: AtomicBool,
+}
 
 impl Inspect for Daemon {
     fn status(&self) -> Result<Status, String> {
-        Ok(self.0.clone())
+        let later = self.later.as_ref().filter(|_| self.was_asked.load(Ordering::Relaxed));
+        self.was_asked.store(true, Ordering::Relaxed);
+        Ok(later.unwrap_or(&self.first).clone())
     }
 
     fn change_topic(&self, _: TopicChange, _: Actor) -> Result<Vec<String>, String> {
@@ -56,6 +63,8 @@ pub struct Scene {
     pub file: String,
     /// The state of the daemon, if one runs.
     pub status: Option<Status>,
+    /// Its state when it is asked again, if that differs.
+    pub later: Option<Status>,
     /// Whether doctor looks at the base.
     pub at_base: bool,
     /// Commands at the robot that undo a fault.
@@ -92,6 +101,7 @@ impl Scene {
             programs,
             file: String::new(),
             status: None,
+            later: None,
             at_base: false,
             undo: Vec::new(),
             processes: Vec::new(),
@@ -108,6 +118,7 @@ impl Scene {
             self.robot.run(&command);
         }
         self.processes.clear();
+        self.later = None;
         self.at_base = false;
         for folder in [&self.planted, &self.programs] {
             let _ = std::fs::remove_dir_all(folder);
@@ -141,7 +152,7 @@ impl Scene {
         let key = &self.keys[1];
         format!(
             "name: robot1\ncontrol: {}\nros1: {{ master: {MASTER}, host: 127.0.0.1 }}\n\
-             peers: {{ base: {{ key: {key}, address: {address} }} }}\ntopics: {{ /scan: {{}} }}\n",
+             peers: {{ base: {{ key: {key}, address: {address}, prefix: /base }} }}\ntopics: {{ /scan: {{}} }}\n",
             self.control().display()
         )
     }
@@ -261,7 +272,8 @@ impl Scene {
         let control = self.control();
         let _ = std::fs::remove_file(&control);
         let _server = self.status.clone().map(|it| {
-            let daemon: Arc<dyn Inspect> = Arc::new(Daemon(it));
+            let (later, was_asked) = (self.later.clone(), AtomicBool::new(false));
+            let daemon: Arc<dyn Inspect> = Arc::new(Daemon { first: it, later, was_asked });
             ControlServer::start(&control, daemon).unwrap()
         });
         let mut command = self.command();
@@ -319,7 +331,8 @@ pub fn rclpy(machine: &Enclosure, variables: &[(&str, &str)], makes_node: bool) 
     let python = folder.join("bin/python");
     assert!(python.exists(), "{} is missing: run make ros2", folder.display());
     let node = if makes_node { "rclpy.init(); node = rclpy.create_node('planted')" } else { "" };
-    let script = format!("import rclpy, time\n{node}\nprint('ready', flush=True)\ntime.sleep(1000)");
+    let script =
+        format!("import rclpy, time\n{node}\nprint('ready', flush=True)\ntime.sleep(1000)");
     let mut command = machine.command(python.to_str().unwrap());
     command.args(["-c", &script]).env_remove("LD_LIBRARY_PATH");
     for name in [
