@@ -110,18 +110,42 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     assert!(out(&output).contains("no peer 'bass'; its peers: base"), "{}", out(&output));
 }
 
+/// Real daemons of ROS 2: their own participants are no ROS of the robot.
+#[test]
+fn a_robot_with_ros2_is_healthy_once_a_node_runs() {
+    let mut scene = Scene::new();
+    let lines = "ros1: false\nros2: { domain: 3 }\nsecurity: none\n# key: none";
+    let daemon = scene.place.start_as("robot2", "robot2", lines, Some(&scene.robot));
+    let file = scene.place.path("robot2.yaml");
+    let look = |scene: &Scene| {
+        let output = scene.command().arg(&file).arg("--json").output().unwrap();
+        serde_json::from_slice::<Json>(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", out(&output)))
+    };
+    let alone = look(&scene);
+    assert_eq!(harmful(&alone), BTreeSet::from(["ros".to_owned()]), "{alone:#}");
+    scene.rclpy(&[("ROS_DOMAIN_ID", "3")], true);
+    let both = look(&scene);
+    assert!(harmful(&both).is_empty(), "{both:#}");
+    drop(daemon);
+}
+
 /// A link of 2 Mbps, on which images of 5 Mbps are published alongside a laser.
 #[test]
 fn the_test_of_a_peer_says_what_topics_get() {
     let scene = Scene::new();
-    let topics = "topics: { /scan: { priority: 200 }, /image: { priority: 20 }, /quiet: {} }\n\
+    let topics = "topics: { /scan: { priority: 200 }, /image: { priority: 20 }, /quiet: {}, /goal: {} }\n\
                   peers: { base: { address: 10.77.0.2 } }";
     let robot = Running::start_in(Some(&scene.robot), "robot1", topics);
-    let accept = "peers: { robot1: { address: 10.77.0.1, accept: [/scan, /image, /quiet] } }";
+    let accept = "peers: { robot1: { address: 10.77.0.1, accept: { /scan: any, /image: any, /quiet: any, /goal: geometry_msgs/Pose } } }";
     let base = Running::start_in(Some(&scene.base), "base", accept);
     for topic in ["/scan", "/image", "/quiet"] {
         robot.offer(topic);
     }
+    robot.advertise("/goal", "geometry_msgs/PoseStamped");
+    wait_for("a refusal", || {
+        robot.status().notices.iter().any(|it| it.contains("/goal")).then_some(())
+    });
     let control = scene.place.path("node.sock");
     let _server = ControlServer::start(&control, Arc::new(robot.handle.clone())).unwrap();
     let test = |publish: &dyn Fn()| {
@@ -157,6 +181,8 @@ fn the_test_of_a_peer_says_what_topics_get() {
     assert!(words(&idle, "/scan").starts_with("arrives"), "{idle:#}");
     assert!(words(&idle, "/image").starts_with("arrives"), "{idle:#}");
     assert!(words(&idle, "/quiet").contains("nothing was published"), "{idle:#}");
+    let refused = words(&idle, "/goal");
+    assert!(refused.starts_with("not accepted there") && refused.contains("accept"), "{idle:#}");
     let shape = "qdisc add dev wlan0 root tbf rate 2mbit burst 6kb latency 300ms";
     scene.robot.run(&format!("tc {shape}"));
     // The rate of the link is known once it was full.

@@ -106,7 +106,8 @@ fn text_for_people_has_no_banned_phrase() {
     sources.retain(|path| !path.to_string_lossy().contains("tests"));
     assert!(pages.len() > 30 && sources.len() > 200, "{} {}", pages.len(), sources.len());
     let mut problems = Vec::new();
-    for command in ["", "run", "check", "init", "keygen", "status", "top", "set", "reload", "audit"]
+    for command in
+        ["", "run", "check", "init", "keygen", "status", "top", "set", "reload", "audit", "doctor"]
     {
         let mut program = Command::new(env!("CARGO_BIN_EXE_tautline"));
         let output = program.args([command, "--help"].iter().filter(|it| !it.is_empty())).output();

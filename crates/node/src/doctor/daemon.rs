@@ -12,7 +12,7 @@ const MAX_LISTED: usize = 10;
 /// This program's version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Begin of a notice about another version of the protocol.
-const OTHER_PROTOCOL: &str = "has protocol version";
+pub(super) const OTHER_PROTOCOL: &str = "has protocol version";
 
 pub(super) fn file(_: &Machine, robot: &Robot) -> Answer {
     let file = robot.file_name();

@@ -18,12 +18,14 @@ const USABLE: f64 = 0.95;
 /// Requests that are listed.
 const MAX_LISTED: usize = 20;
 /// Parts of notices about keys (`notices.rs`).
-const KEY_NOTICES: [&str; 5] = [
+const KEY_NOTICES: [&str; 7] = [
     "which belongs to no peer",
     "are for another key",
     "has another: correct the wrong one",
     "has the key of peer",
     "use the same key",
+    "use the key of",
+    "refuses the handshake of",
 ];
 
 fn status(robot: &Robot) -> Result<&Status, Answer> {
@@ -221,4 +223,35 @@ pub(super) fn waiting(_: &Machine, robot: &Robot) -> Answer {
         ))
     });
     Answer::Made(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notices;
+    use std::net::SocketAddr;
+    use tautline_proto::{Notice, SecretKey, Verdict};
+
+    #[test]
+    fn notices_about_keys_are_recognized() {
+        let key = SecretKey::insecure("robot").public();
+        let from = "10.0.0.7:1".parse::<SocketAddr>().unwrap().into();
+        let name = || "robot".to_owned();
+        let of_keys = [
+            Notice::UnknownKey { name: name(), key, from, known_name: true },
+            Notice::UnknownKey { name: name(), key, from, known_name: false },
+            Notice::OtherKey { name: Some(name()), from },
+            Notice::OtherName { name: name(), theirs: "other".into(), from },
+            Notice::Twins { name: name(), from, other: None },
+            Notice::Twins { name: name(), from, other: Some(from) },
+            Notice::TheyRefuse { name: name(), from, verdict: Verdict::Name },
+        ];
+        for notice in of_keys {
+            let text = notices::text(&notice, "base");
+            assert!(KEY_NOTICES.iter().any(|part| text.contains(part)), "{text}");
+        }
+        let version = notices::text(&Notice::Version { from, theirs: 7, ours: 0 }, "base");
+        assert!(version.contains(super::super::daemon::OTHER_PROTOCOL), "{version}");
+        assert!(!KEY_NOTICES.iter().any(|part| version.contains(part)), "{version}");
+    }
 }

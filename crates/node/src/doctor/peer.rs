@@ -11,8 +11,6 @@ use serde::Serialize;
 
 /// Part of the available rate above which a link counts as used.
 const USED: f64 = 0.5;
-/// The end of a notice about a topic that a peer does not accept.
-const THERE: &str = "add there, under peers.";
 
 /// The test of one peer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -187,15 +185,17 @@ fn verdict(
 }
 
 fn sent(it: &TopicRates, after: &Status, seconds: f64, plan: Option<&TeamPlan>) -> (String, bool) {
-    let is_of_topic = |notice: &&String| {
-        let mut words = notice.split(|c: char| c.is_whitespace() || "'\",:;()".contains(c));
-        words.any(|word| word == it.topic) && notice.contains(THERE)
-    };
+    let refuses = format!("'{}' refuses {} (", it.peer, it.topic);
+    let is_of_topic = |notice: &&String| notice.starts_with(&refuses);
     if let Some(notice) = after.notices.iter().rev().find(is_of_topic) {
         return (format!("not accepted there: {notice}"), true);
     }
     if !it.wanted {
-        return ("not wanted by any node there".into(), false);
+        let words = format!(
+            "not wanted by any node there, or not accepted: 'tautline status' at '{}' lists missing lines",
+            it.peer
+        );
+        return (words, false);
     }
     if let Some(given_up) = &it.given_up {
         return (given_up.in_words(), true);
@@ -215,7 +215,7 @@ fn sent(it: &TopicRates, after: &Status, seconds: f64, plan: Option<&TeamPlan>) 
             0.0 => {
                 ("does not arrive: topics of higher priorities need the whole rate".into(), true)
             }
-            hz => (every(one.asked_hz / hz, one.asked_hz, hz), true),
+            hz => (every(one.asked_hz, hz), true),
         };
     }
     let planned = plan.topics.iter().find(|one| one.traffic.topic == it.topic);
@@ -230,17 +230,15 @@ fn sent(it: &TopicRates, after: &Status, seconds: f64, plan: Option<&TeamPlan>) 
     }
 }
 
-/// Formats `every third message (5 of 15 Hz)`.
-fn every(distance: f64, asked_hz: f64, hz: f64) -> String {
-    let number = match distance.ceil() as u64 {
-        2 => "second".to_owned(),
-        3 => "third".into(),
-        4 => "fourth".into(),
-        number => format!("{number}th"),
+/// Formats `about every third message arrives (5.0 of 15.0 Hz)`.
+fn every(asked_hz: f64, hz: f64) -> String {
+    let part = match (asked_hz / hz).round() as u64 {
+        0 | 1 => "most messages arrive".to_owned(),
+        2 => "about every second message arrives".into(),
+        3 => "about every third message arrives".into(),
+        number => format!("about every {number}th message arrives"),
     };
-    format!(
-        "about every {number} message arrives ({hz:.1} of {asked_hz:.1} Hz): the link is too slow"
-    )
+    format!("{part} ({hz:.1} of {asked_hz:.1} Hz): the link is too slow")
 }
 
 fn received(it: &TopicRates, report: Option<&TopicReport>) -> (String, bool) {
@@ -274,10 +272,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_rate_are_said_in_words() {
-        assert!(
-            every(3.0, 15.0, 5.0).starts_with("about every third message arrives (5.0 of 15.0")
-        );
-        assert!(every(1.2, 12.0, 10.0).contains("every second"));
-        assert!(every(40.0, 40.0, 1.0).contains("40th"));
+        assert!(every(15.0, 5.0).starts_with("about every third message arrives (5.0 of 15.0"));
+        assert!(every(12.0, 10.0).starts_with("most messages arrive (10.0 of"));
+        assert!(every(40.0, 1.0).contains("every 40th"));
     }
 }

@@ -34,8 +34,9 @@ fn value(machine: &Machine, key: &str) -> Option<String> {
         texts.extend(names.filter_map(|it| machine.read(format!("{folder}/{it}"))));
     }
     let lines = texts.iter().flat_map(|text| text.lines());
-    let values = lines.filter_map(|line| line.trim().strip_prefix(key)?.trim().strip_prefix('='));
-    values.last().map(|it| it.trim().to_owned())
+    let mut values =
+        lines.filter_map(|line| line.trim().strip_prefix(key)?.trim().strip_prefix('='));
+    values.next_back().map(|it| it.trim().to_owned())
 }
 
 /// The user that runs the daemon, as far as it is known.

@@ -95,14 +95,19 @@ impl Running {
 
     /// Advertises a topic as a local publisher, and waits for a subscriber.
     pub fn offer(&self, topic: &str) {
+        self.advertise(topic, "sensor_msgs/Image");
+        wait_for("a subscriber", || self.sent(topic).filter(|it| it.wanted));
+    }
+
+    /// Advertises a topic as a local publisher.
+    pub fn advertise(&self, topic: &str, type_name: &str) {
         self.events.emit(Event::Offered(Topic {
             name: topic.into(),
-            type_name: "sensor_msgs/Image".into(),
+            type_name: type_name.into(),
             type_hash: "f43a8e1b362b75baa741461b46adc7e0".into(),
             definition: "uint8[] data".into(),
             qos: Qos::default(),
         }));
-        wait_for("a subscriber", || self.sent(topic).filter(|it| it.wanted));
     }
 
     /// Publishes a message of so many bytes.
