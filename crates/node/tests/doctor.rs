@@ -100,6 +100,11 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     for words in ["robot1: ", "the daemon", "runs for", "ROS 1: master at", "checks passed"] {
         assert!(text.contains(words), "{words}: {text}");
     }
+    // Without a name, it is the file of the daemon.
+    if !std::path::Path::new("/etc/tautline/robot.yaml").exists() {
+        let text = out(&scene.command().output().unwrap());
+        assert!(text.contains("robot1.yaml; the daemon"), "{text}");
+    }
     let output = scene.command().arg(&file).args(["--peer", "base", "--seconds", "5"]).output();
     let text = out(&output.unwrap());
     for words in ["Peer base: up", "direct, no address translator", "MTU", "round trip", "rate:"] {
@@ -241,7 +246,7 @@ fn a_report_has_what_helps_and_no_secret() {
     let key = std::fs::read_to_string(scene.key_file()).unwrap();
     let secret = key.lines().last().unwrap().split(": ").nth(1).unwrap().to_owned();
     scene.lines("# psk: hunter2-in-a-comment");
-    scene.lines(&format!("# tautline-secret-key: {secret}"));
+    scene.lines(&format!("# the key of the other robot {secret}"));
     scene.lines("# ssh://me:hunter2-in-a-uri@base/");
     scene.program(
         "journalctl",

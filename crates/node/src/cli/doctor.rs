@@ -31,7 +31,7 @@ const INDENT: &str = "         ";
                   It changes nothing. Some checks need root (firewall, processes of other users).\n\n\
                   Exit code: 0 if nothing stops or delays messages, 3 if something does, 1 for an error.")]
 pub struct Arguments {
-    /// The robot's file [default: /etc/tautline/robot.yaml, if it exists]
+    /// The robot's file [default: /etc/tautline/robot.yaml if it exists, else that of the daemon]
     file: Option<PathBuf>,
     /// Test the path to this peer with the running daemon, and say what its topics get
     #[arg(long, value_name = "NAME")]
@@ -57,7 +57,7 @@ pub struct Arguments {
 
 pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
     let machine = Machine::new(arguments.planted.clone());
-    let robot = robot(arguments)?;
+    let robot = robot(arguments, &machine)?;
     let findings = examine(&machine, &robot);
     let test = match (&arguments.peer, &robot.status) {
         (Some(peer), Some(before)) => Some(test_peer(arguments, &robot, before, peer)?),
@@ -93,9 +93,9 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
     if is_harmful { Err(Failure::with_code(HARMFUL, "")) } else { Ok(()) }
 }
 
-fn robot(arguments: &Arguments) -> Result<Robot, Failure> {
+fn robot(arguments: &Arguments, machine: &Machine) -> Result<Robot, Failure> {
     let default = Some(PathBuf::from(DEFAULT_FILE)).filter(|it| it.exists());
-    let file = arguments.file.clone().or(default);
+    let file = arguments.file.clone().or(default).or_else(|| machine.daemon_file());
     let loaded = file.as_deref().map(config::load);
     if let (Some(given), Some(Err(config::ConfigError::Unreadable { cause, .. }))) =
         (&arguments.file, &loaded)

@@ -117,6 +117,26 @@ impl Machine {
         self.processes.get_or_init(|| super::processes::all(self))
     }
 
+    /// Returns the file of the only daemon in this network, as its command line names it.
+    pub fn daemon_file(&self) -> Option<PathBuf> {
+        let daemons = self.processes().iter();
+        let here = daemons.filter(|it| it.is_tautline() && it.is_here == Some(true));
+        let files: BTreeSet<PathBuf> = here.filter_map(|it| self.file_of(it.id)).collect();
+        files.first().filter(|_| files.len() == 1).cloned()
+    }
+
+    fn file_of(&self, daemon: u32) -> Option<PathBuf> {
+        let line = self.read(format!("/proc/{daemon}/cmdline"))?;
+        let mut words = line.split('\0').skip(1);
+        let is_run = words.next() == Some("run");
+        let folder = self.link(format!("/proc/{daemon}/cwd")).unwrap_or_default();
+        let named = words.map(|word| Path::new(&folder).join(word));
+        // Values of options are no files of this ending.
+        let mut files =
+            named.filter(|it| it.extension().is_some_and(|it| it == "yaml" || it == "yml"));
+        files.next().filter(|it| is_run && it.is_file())
+    }
+
     /// The programs of ROS 2 among them.
     pub(super) fn visible(&self) -> &Visible {
         self.visible.get_or_init(|| super::processes::visible(self))

@@ -30,8 +30,10 @@ const SECRET_NAMES: [&str; 11] = [
     "api_key",
     "wep_key",
 ];
-/// Length of the base64 of 32 bytes: a key, secret or public.
-const KEY_LENGTH: usize = 44;
+/// Shortest word that is shortened as a key: the base64 of 32 bytes has 44 characters, with its end.
+const KEY_LENGTH: usize = 40;
+/// Longest line, in bytes.
+const MAX_LINE: usize = 8000;
 
 /// The contents of a report.
 #[derive(Debug)]
@@ -90,7 +92,11 @@ impl Report<'_> {
     fn file(&self) -> String {
         let Some(file) = &self.robot.file else { return "none".into() };
         match config::read(file) {
-            Ok(text) => format!("# {}\n{}", file.display(), start(&text, MAX_PART)),
+            Ok(text) => {
+                let lines = start(&text, MAX_PART).lines().map(without_comment);
+                let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+                format!("# {}, without comments\n{}", file.display(), lines.join("\n"))
+            }
             Err(error) => error.to_string(),
         }
     }
@@ -100,6 +106,12 @@ impl Report<'_> {
         let text = serde_json::to_string_pretty(status).unwrap_or_else(|error| error.to_string());
         start(&text, MAX_PART).to_owned()
     }
+}
+
+/// Cuts a comment of YAML; what looks like one within a text in quotes is cut as well.
+fn without_comment(line: &str) -> &str {
+    let begins = line.starts_with('#').then_some(0).or_else(|| line.find(" #"));
+    line[..begins.unwrap_or(line.len())].trim_end()
 }
 
 fn start(text: &str, most: usize) -> &str {
@@ -113,26 +125,23 @@ fn tail(text: &str) -> String {
 /// Removes secrets from a text: the rest of a line after a name that may hold one, user and password in
 /// URIs; and shortens all keys.
 pub fn without_secrets(text: &str) -> String {
-    let lines = text.lines().map(|line| shorten_keys(&without_passwords(&without_values(line))));
+    let plain = |line| tautline_gateway::plain::plain(line, MAX_LINE);
+    let lines =
+        text.lines().map(|line| shorten_keys(&without_passwords(&without_values(&plain(line)))));
     let mut text = lines.collect::<Vec<_>>().join("\n");
     text.push('\n');
     text
 }
 
-/// Cuts a line after `NAME:` or `NAME=` if the name may be that of a secret.
+/// Cuts a line after the name of a secret.
 fn without_values(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let name = SECRET_NAMES.iter().filter_map(|name| Some((lower.find(name)?, *name))).min();
     let Some((at, name)) = name else { return line.to_owned() };
-    let rest = &line[at + name.len()..];
-    match rest.find([':', '=']).map(|it| at + name.len() + it + 1) {
-        // Words of a sentence may lie between; an assignment is near.
-        Some(end) if end < line.len() => format!("{} {REMOVED}", &line[..end]),
-        // A value may follow after white space (`--psk abc`).
-        _ if rest.starts_with(' ') && line[..at].ends_with('-') => {
-            format!("{} {REMOVED}", &line[..at + name.len()])
-        }
-        _ => line.to_owned(),
+    let (kept, rest) = line.split_at(at + name.len());
+    match rest.chars().any(char::is_alphanumeric) {
+        true => format!("{kept} {REMOVED}"),
+        false => line.to_owned(),
     }
 }
 
@@ -155,7 +164,16 @@ fn without_passwords(line: &str) -> String {
     out + rest
 }
 
-/// Shortens whatever has the form of a key of 32 bytes in base64.
+/// Whether a word may be a key in base64: long, and of letters of both cases and digits.
+fn is_key(word: &str) -> bool {
+    let has = |class: fn(&char) -> bool| word.chars().any(|it| class(&it));
+    word.len() >= KEY_LENGTH
+        && has(char::is_ascii_uppercase)
+        && has(char::is_ascii_lowercase)
+        && has(char::is_ascii_digit)
+}
+
+/// Shortens whatever has the form of a key in base64.
 fn shorten_keys(line: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
     let mut out = String::new();
@@ -165,8 +183,7 @@ fn shorten_keys(line: &str) -> String {
             word.push(c);
             continue;
         }
-        let is_key = word.len() >= KEY_LENGTH && word.ends_with('=');
-        match is_key {
+        match is_key(&word) {
             true => {
                 out += &word[..KEY_SHOWN];
                 out += "...";
@@ -189,13 +206,18 @@ mod tests {
         let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
         let text = format!(
             "tautline-secret-key: {key}\npsk=\"hunter2\"\nkey: {key}\nuri: http://me:hunter2@host:1/x\n\
-             WIFI_PASSWORD=hunter2 run\nwpa --psk hunter2\npassword: hunter2\nname: robot1"
+             WIFI_PASSWORD=hunter2 run\nwpa --psk hunter2\npassword: hunter2\n\
+             the password is hunter2\n\u{1b}[2Jname: robot1"
         );
         let found = without_secrets(&text);
         assert!(!found.contains("hunter2") && !found.contains(key), "{found}");
         for kept in ["key: cHVibGlj...", "name: robot1", "http://[removed]@host:1/x"] {
             assert!(found.contains(kept), "{found}");
         }
+        assert!(!found.contains('\u{1b}'));
+        let pem = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7";
+        assert_eq!(without_secrets(pem), "MIIEvQIB...\n");
+        assert_eq!(without_comment("name: a # the key of b"), "name: a");
         let harmless = "the master at http://localhost:11311 does not answer\n";
         assert_eq!(without_secrets(harmless), harmless);
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot: its file, its daemon, and the paths to its peers.
 
-use super::machine::Machine;
+use super::machine::{Machine, interface};
 use crate::config::{Checked, Config, ConfigError, DEFAULT_PORT, LinkConfig};
 use crate::paths::{self, Path};
 use crate::status::Status;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 /// Time for the resolution of a host name.
 const RESOLUTION_TIME: Duration = Duration::from_secs(6);
+/// Beginnings of the names of interfaces of containers and virtual machines.
+const INNER: [&str; 7] = ["veth", "docker", "br-", "virbr", "cni", "flannel", "lxc"];
 /// Links that are examined.
 const MAX_LINKS: usize = 64;
 
@@ -79,24 +82,32 @@ impl Robot {
         })
     }
 
-    /// The interfaces that the links use; without any, all that have an address.
-    pub(super) fn interfaces(&self, machine: &Machine) -> Vec<String> {
+    /// The interfaces that the file names, or that routes to peers use.
+    pub(super) fn named_interfaces(&self) -> Vec<String> {
         let configured = self.config().into_iter().flat_map(|it| {
             let links = it.peers.iter().flat_map(|peer| &peer.links);
             let radios = it.radios.iter().map(|it| it.interface.clone());
             radios.chain(links.filter_map(|link| link.interface.clone())).collect::<Vec<_>>()
         });
         let routed = self.routes().iter().filter_map(|it| it.path.as_ref()?.as_ref().ok());
-        let mut all: Vec<String> =
-            configured.chain(routed.map(|path| path.interface.clone())).collect();
-        if all.is_empty() {
-            let addressed = machine.addresses().into_iter().map(|(name, _)| name);
-            all = addressed.collect();
+        let all = configured.chain(routed.map(|path| path.interface.clone()));
+        let all: BTreeSet<String> = all.filter(|name| name != "lo").collect();
+        all.into_iter().collect()
+    }
+
+    /// The same; without any, all interfaces that may lead to peers.
+    pub(super) fn interfaces(&self, machine: &Machine) -> Vec<String> {
+        let named = self.named_interfaces();
+        if !named.is_empty() {
+            return named;
         }
-        all.retain(|name| name != "lo");
-        all.sort();
-        all.dedup();
-        all
+        let addressed = machine.addresses().into_iter().map(|(name, _)| name);
+        let is_outside = |name: &String| {
+            let is_inner = INNER.iter().any(|it| name.starts_with(it));
+            name != "lo" && !is_inner && !machine.exists(interface(name, "bridge"))
+        };
+        let all: BTreeSet<String> = addressed.filter(is_outside).collect();
+        all.into_iter().collect()
     }
 }
 

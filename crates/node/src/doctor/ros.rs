@@ -114,6 +114,9 @@ pub(super) fn present(machine: &Machine, robot: &Robot) -> Answer {
     if has_ros1 && wants_ros1 || has_ros2 && wants_ros2 {
         return Answer::Made(Vec::new());
     }
+    if !has_ros1 && !has_ros2 && configured_master(robot).is_some() {
+        return Answer::DoesNotApply("'ros1-master' looks at the master".into());
+    }
     let master = expected_master(robot);
     let found = match (has_ros1, has_ros2) {
         (false, false) => {

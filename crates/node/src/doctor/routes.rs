@@ -197,7 +197,15 @@ pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> Answer {
 pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
     let addresses = machine.addresses();
     let mut all = Vec::new();
-    for name in robot.interfaces(machine) {
+    if robot.interfaces(machine).is_empty() {
+        let why = "Without a network, no packet leaves this machine.";
+        let found = Found::new(Harm::Stops, "no interface has an IP address", why);
+        let names = machine.interfaces().join(", ");
+        all.push(
+            found.fix(format!("connect one of the interfaces {names}; ip link; nmcli device")),
+        );
+    }
+    for name in robot.named_interfaces() {
         let exists = machine.exists(interface(&name, "flags"));
         let state = machine.read(interface(&name, "operstate")).unwrap_or_default();
         let why = format!("Links through {name} carry nothing.");

@@ -7,8 +7,10 @@ use super::{Answer, Found, Harm};
 
 /// Signal below which a radio falls to its lowest rates, in dBm.
 const WEAK_DBM: f64 = -75.0;
-/// Rate below which a camera does not fit, in Mbit/s.
+/// Rate below which a camera does not fit, in Mbit/s; and the signal below which it is no rate of an idle
+/// radio, which sends its few packets at the lowest one.
 const SLOW_MBPS: f64 = 12.0;
+const FAIR_DBM: f64 = -65.0;
 /// Pause of the kernel between two attempts of ARP that is short, in milliseconds.
 const SHORT_RETRY_MS: u64 = 100;
 
@@ -77,7 +79,8 @@ pub(super) fn signal(machine: &Machine, _: &Robot) -> Answer {
         let signal = field(&text, "signal").and_then(first_number);
         let rate = field(&text, "tx bitrate").and_then(first_number);
         let is_weak = signal.is_some_and(|it| it < WEAK_DBM);
-        let is_slow = rate.is_some_and(|it| it < SLOW_MBPS);
+        let is_slow =
+            rate.is_some_and(|it| it < SLOW_MBPS) && signal.is_some_and(|it| it < FAIR_DBM);
         if !is_weak && !is_slow {
             continue;
         }
