@@ -91,7 +91,7 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     let robot = format!("{ros1}\ntopics: {{ /scan: {{}} }}\n{to_base}");
     let robot = scene.place.start_as("robot1", "robot1", &robot, Some(&scene.robot));
     let base = lines(&scene, 0, "");
-    let _base = scene.place.start_as("base", "base", &base, Some(&scene.base));
+    let base = scene.place.start_as("base", "base", &base, Some(&scene.base));
     robot.wait_for_state("base", "up");
     let file = scene.place.path("robot1.yaml");
     let output = scene.command().arg(&file).output().unwrap();
@@ -113,6 +113,15 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     let output = scene.command().arg(&file).args(["--peer", "bass"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(out(&output).contains("no peer 'bass'; its peers: base"), "{}", out(&output));
+    drop(base);
+    robot.wait_for_state("base", "down");
+    let output = scene.command().arg(&file).output().unwrap();
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(
+        text.contains("peer 'base' is 'down'") && text.contains("ping -c 3 10.77.0.2"),
+        "{text}"
+    );
 }
 
 /// Real daemons of ROS 2: their own participants are no ROS of the robot.
@@ -272,6 +281,12 @@ fn a_report_has_what_helps_and_no_secret() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // A link of another user leads nowhere.
+    let link = scene.place.path("link.txt");
+    std::os::unix::fs::symlink(scene.place.path("elsewhere"), &link).unwrap();
+    let refused = scene.doctor(&["--report", link.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", out(&refused));
+    assert!(!scene.place.path("elsewhere").exists());
     use std::os::unix::fs::MetadataExt;
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }

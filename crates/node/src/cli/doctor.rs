@@ -6,7 +6,7 @@ use super::words::uptime;
 use super::{Failure, output};
 use std::fmt::Write;
 use std::io::{IsTerminal, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tautline_node::config;
@@ -254,12 +254,14 @@ fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Fail
     Ok(text)
 }
 
-/// Writes the report for its owner alone. Another file of this name is replaced.
+/// Writes the report for its owner alone. Another file of this name is replaced, but no link is followed:
+/// in a folder of everybody, it might lead to any file of root.
 fn write_report(path: &Path, text: &str) -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure::new(format!("--report {}: {error}", path.display()));
     let mut options = std::fs::OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(path).map_err(failed)?;
+    let mut file = options.custom_flags(libc::O_NOFOLLOW).open(path).map_err(failed)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)
 }

@@ -52,7 +52,10 @@ impl Daemon {
 fn socket_of(config: &Config) -> PathBuf {
     let folders = Surroundings::of(Path::new("")).control_folders();
     let others = folders.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
-    let mut all = std::iter::once(config.control.clone()).chain(others);
+    // Those of users' sessions, which root may use.
+    let sessions = std::fs::read_dir("/run/user").into_iter().flatten().flatten();
+    let of_users = sessions.map(|it| it.path().join(format!("tautline/{}.sock", config.name)));
+    let mut all = std::iter::once(config.control.clone()).chain(others).chain(of_users);
     all.find(|it| it.exists()).unwrap_or_else(|| config.control.clone())
 }
 

@@ -113,10 +113,11 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
             "this user may not use the daemon's control socket: sudo tautline doctor".into(),
         ),
         (None, Some(_)) => {
-            let reason = robot.no_status.lines().next().unwrap_or_default();
+            // What follows are the fixes.
+            let reason = robot.no_status.split(['\n', ';']).next().unwrap_or_default();
             let found = Found::new(
                 Harm::Stops,
-                format!("no answer of a daemon: {reason}"),
+                reason,
                 "Only a running daemon carries topics. Checks of its peers could not be made.",
             );
             Answer::Made(vec![match unit::file(machine) {

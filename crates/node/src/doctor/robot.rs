@@ -48,9 +48,12 @@ impl Robot {
     /// Returns a robot with a file, or without; and its daemon's state, or why there is none.
     pub fn new(
         file: Option<PathBuf>,
-        loaded: Option<Result<Checked, ConfigError>>,
+        mut loaded: Option<Result<Checked, ConfigError>>,
         status: Result<Status, String>,
     ) -> Self {
+        if let (Some(Ok(checked)), Ok(status)) = (&mut loaded, &status) {
+            take_surroundings(&mut checked.config, status);
+        }
         let (status, no_status) = match status {
             Ok(status) => (Some(status), String::new()),
             Err(text) => (None, text),
@@ -108,6 +111,22 @@ impl Robot {
         };
         let all: BTreeSet<String> = addressed.filter(is_outside).collect();
         all.into_iter().collect()
+    }
+}
+
+/// Where the file leaves the master or the domain to the environment, that of the daemon counts, which
+/// sudo and systemd do not share with a person's shell.
+fn take_surroundings(config: &mut Config, status: &Status) {
+    let location = |kind: &str| {
+        status.gateways.iter().find(|it| it.kind == kind).map(|it| it.location.as_str())
+    };
+    if let (Some(ros1), Some(master)) = (&mut config.ros1, location("ros1")) {
+        ros1.master = master.into();
+    }
+    if let (Some(ros2), Some(location)) = (&mut config.ros2, location("ros2")) {
+        let number = location.strip_prefix("domain ").and_then(|it| it.split(',').next());
+        ros2.domain = number.and_then(|it| it.parse().ok()).unwrap_or(ros2.domain);
+        ros2.localhost = location.ends_with("localhost");
     }
 }
 

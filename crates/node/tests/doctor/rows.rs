@@ -96,7 +96,7 @@ pub const ROWS: &[Row] = &[
         plant_unit(scene, "");
         scene.program("systemctl", "failed");
     }),
-    row("no daemon", "daemon", &["no daemon answers", "tautline run"], |scene| {
+    row("no daemon", "daemon", &["no daemon answers at", "tautline run"], |scene| {
         scene.status = None;
     }),
     row("an old daemon", "versions", &["0.0.1", "systemctl restart tautline"], |scene| {
@@ -137,6 +137,7 @@ pub const ROWS: &[Row] = &[
         &["11399", "ros1: { master: http://localhost:11311 }"],
         |scene| {
             replace(scene, "127.0.0.1:11311", "127.0.0.1:11399");
+            scene.report(|it| it.gateways[0].location = "http://127.0.0.1:11399".into());
         },
     ),
     row(

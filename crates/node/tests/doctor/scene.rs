@@ -172,6 +172,7 @@ impl Scene {
         status.links.retain(|it| it.peer == "base");
         status.links.truncate(1);
         for gateway in &mut status.gateways {
+            gateway.location = MASTER.into();
             gateway.trouble.clear();
         }
         for peer in &mut status.peers {
