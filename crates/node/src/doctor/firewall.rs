@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the firewall of this machine drops packets of peers.
 
-use super::firewall_rules::{Fate, Packet, Place, Ruleset};
+use super::firewall_rules::{Fate, IP6TABLES, IPTABLES, Packet, Place, Ruleset};
 use super::machine::{Machine, Said};
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
@@ -12,7 +12,23 @@ use std::net::IpAddr;
 /// The firewall of the kernel.
 enum Rules {
     Nft(String),
+    /// Of IPv4.
     Iptables(String),
+    /// Of IPv6.
+    Ip6tables(String),
+}
+
+impl Rules {
+    /// Returns the rules that concern a packet; `None` if they are not understood.
+    fn of(&self, packet: &Packet) -> Option<Ruleset> {
+        let is_v4 = packet.from.is_none_or(|it| it.is_ipv4());
+        match self {
+            Self::Nft(text) => Ruleset::of_nft(text, packet),
+            Self::Iptables(text) if is_v4 => Some(Ruleset::of_iptables(text, packet)),
+            Self::Ip6tables(text) if !is_v4 => Some(Ruleset::of_iptables(text, packet)),
+            Self::Iptables(_) | Self::Ip6tables(_) => Some(Ruleset::default()),
+        }
+    }
 }
 
 pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
@@ -23,10 +39,7 @@ pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
     let (mut all, mut unknown) = (Vec::<(Place, String, Ruleset)>::new(), false);
     for packet in packets(machine, robot) {
         for text in &rules {
-            let rules = match text {
-                Rules::Nft(text) => Ruleset::of_nft(text, &packet),
-                Rules::Iptables(text) => Some(Ruleset::of_iptables(text, &packet)),
-            };
+            let rules = text.of(&packet);
             match rules.as_ref().map(Ruleset::fate) {
                 Some(Fate::Dropped(place)) if all.iter().any(|(it, ..)| *it == place) => {}
                 Some(Fate::Dropped(place)) => {
@@ -68,8 +81,8 @@ fn found(port: u16, place: &Place, interface: &str, rules: &Ruleset) -> Found {
         format!("ufw allow {port}/udp")
     } else if rules.has_table("firewalld") {
         format!("firewall-cmd --permanent --add-port={port}/udp && firewall-cmd --reload")
-    } else if table == "iptables" {
-        format!("iptables -I INPUT -p udp --dport {port} -j ACCEPT  # and save it: iptables-save")
+    } else if [IPTABLES, IP6TABLES].contains(&table.as_str()) {
+        format!("{table} -I INPUT -p udp --dport {port} -j ACCEPT  # and save it: {table}-save")
     } else {
         format!(
             "nft insert rule {table} {chain} udp dport {port} accept  # and in /etc/nftables.conf"
@@ -133,11 +146,14 @@ fn rules(machine: &Machine) -> Result<Vec<Rules>, String> {
 }
 
 fn iptables(machine: &Machine) -> Result<Vec<Rules>, String> {
-    match machine.run("iptables", &["-S"]) {
-        Said::Output(text) => Ok(vec![Rules::Iptables(text)]),
-        Said::Missing => Err("iptables is not installed: apt install iptables".into()),
-        Said::Failed(text) => Err(format!("iptables: {}", text.trim())),
-    }
+    let ask = |program: &str| match machine.run(program, &["-S"]) {
+        Said::Output(text) => Ok(text),
+        Said::Missing => Err(format!("{program} is not installed: apt install iptables")),
+        Said::Failed(text) => Err(format!("{program}: {}", text.trim())),
+    };
+    // A machine without IPv6 has no ip6tables.
+    let v6 = ask("ip6tables").unwrap_or_default();
+    Ok(vec![Rules::Iptables(ask("iptables")?), Rules::Ip6tables(v6)])
 }
 
 /// Separates rules that iptables made, in the table `filter` of IPv4: nft cannot show all of their

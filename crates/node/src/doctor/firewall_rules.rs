@@ -9,6 +9,9 @@ use std::net::IpAddr;
 
 /// Deepest chain of jumps that is followed; the kernel's limit.
 const MAX_JUMPS: usize = 16;
+/// The tables of these programs, which are also their names.
+pub(super) const IPTABLES: &str = "iptables";
+pub(super) const IP6TABLES: &str = "ip6tables";
 
 /// A UDP packet that arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,10 +98,11 @@ impl Ruleset {
         Some(all)
     }
 
-    /// Reads the output of `iptables -S`.
+    /// Reads the output of `iptables -S`, or of `ip6tables -S` for a packet of IPv6.
     pub(super) fn of_iptables(text: &str, packet: &Packet) -> Self {
         let mut all = Self::default();
-        let table = "iptables".to_owned();
+        let is_v6 = packet.from.is_some_and(|it| it.is_ipv6());
+        let table = if is_v6 { IP6TABLES } else { IPTABLES }.to_owned();
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {

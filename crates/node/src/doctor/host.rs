@@ -6,6 +6,7 @@ use super::robot::Robot;
 use super::{Answer, Found, Harm};
 use crate::config::{AuditConfig, SYSTEM_LOGS_FOLDER};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The receive buffer that the daemon asks for (docs/how-to/links.md), in bytes.
@@ -111,14 +112,16 @@ fn folders(robot: &Robot) -> BTreeSet<PathBuf> {
 }
 
 pub(super) fn disk(machine: &Machine, robot: &Robot) -> Answer {
-    let mut all = Vec::new();
+    let (mut all, mut disks) = (Vec::new(), BTreeSet::new());
     for folder in folders(robot) {
         let path = machine.path(&folder);
         // A folder that the daemon will make is on the disk of its parent.
         let existing = path.ancestors().find(|it| it.exists());
         let Some(disk) = existing.and_then(|it| rustix::fs::statvfs(it).ok()) else { continue };
+        // Two folders on one disk are one finding.
+        let device = existing.and_then(|it| it.metadata().ok()).map(|it| it.dev());
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if disk.f_blocks == 0 || free >= MIN_FREE {
+        if disk.f_blocks == 0 || free >= MIN_FREE || !disks.insert(device) {
             continue;
         }
         let shown = folder.display();
@@ -133,7 +136,5 @@ pub(super) fn disk(machine: &Machine, robot: &Robot) -> Answer {
                 .fix(format!("du -xh {shown} | sort -h | tail  # shows what takes the room")),
         );
     }
-    // Two folders on one disk are one finding.
-    all.dedup_by(|one, other| one.why == other.why && one.harm == other.harm);
     Answer::Made(all)
 }

@@ -267,6 +267,20 @@ pub const ROWS: &[Row] = &[
         },
     ),
     row(
+        "a firewall of ip6tables",
+        "firewall",
+        &["ip6tables", "ip6tables -I INPUT -p udp --dport 18470 -j ACCEPT"],
+        |scene| {
+            scene.robot.ip("-6 address add fd00:77::1/64 dev wlan0 nodad");
+            scene.undo.push("ip -6 address delete fd00:77::1/64 dev wlan0".into());
+            scene.file = scene.usual_file("\"fd00:77::2\"");
+            for rule in ["-A INPUT -p ipv6-icmp -j ACCEPT", "-P INPUT DROP"] {
+                scene.robot.run(&format!("ip6tables {rule}"));
+            }
+            scene.undo.push("nft flush ruleset".into());
+        },
+    ),
+    row(
         "a firewall that drops groups",
         "firewall",
         &["239.255.72.38 (beacons)", "nft insert rule inet own in"],
