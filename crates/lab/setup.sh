@@ -9,7 +9,7 @@ python="python3-venv python3-cryptography"
 links="iproute2 iptables nftables iputils-ping iperf3 util-linux"
 # systemd-analyze, and its filters without systemd
 unit="systemd python3-seccomp"
-ros="python3-roslaunch python3-rostopic python3-rospy python3-rosbag
+ros="python3-roslaunch python3-rosnode python3-rostopic python3-rospy python3-rosbag
      python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-nav-msgs python3-tf2-msgs
      python3-actionlib python3-actionlib-msgs libroscpp-dev libstd-msgs-dev"
 # Tests give daemons other clocks.
