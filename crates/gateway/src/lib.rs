@@ -12,6 +12,7 @@
 
 mod backlog;
 pub mod deliveries;
+pub mod description;
 mod drops;
 pub mod goals;
 mod lock;
@@ -36,6 +37,7 @@ pub mod threads;
 pub mod types;
 
 use bytes::Bytes;
+use description::{Nodes, Parameters};
 use rejections::Rejected;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -392,6 +394,29 @@ pub enum Command {
         /// The outcome for the caller.
         outcome: Outcome,
     },
+    /// Report the nodes or the parameters of this robot from now on, or do not.
+    Describe {
+        /// Whether to emit [`Event::Nodes`].
+        nodes: bool,
+        /// Whether to emit [`Event::Parameters`].
+        parameters: bool,
+    },
+    /// Show these nodes of a peer to local programs, in place of those shown before.
+    StandIn {
+        /// Number of the peer.
+        peer: u32,
+        /// Local names, which lie under the peer's prefix.
+        nodes: Nodes,
+    },
+    /// Show these parameters of a peer to local programs, in place of those shown before.
+    Mirror {
+        /// Number of the peer.
+        peer: u32,
+        /// The peer's prefix, under which all names lie.
+        prefix: String,
+        /// By local names; `None`: remove all that were shown.
+        parameters: Option<Parameters>,
+    },
     /// The [`Selector`] has changed: offer what may leave now, and withdraw what may no longer
     /// leave. Other topics and services are not affected.
     Reselect,
@@ -481,6 +506,10 @@ pub enum Event {
         /// The response, or the reason of the failure.
         outcome: Outcome,
     },
+    /// The nodes of this robot without those of Tautline; repeated when they change.
+    Nodes(Nodes),
+    /// The parameters of this robot; repeated when they change.
+    Parameters(Parameters),
     /// A command was refused, e.g. since a local topic of the same name has another type.
     Refused {
         /// Local name.

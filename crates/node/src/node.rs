@@ -3,11 +3,12 @@
 
 use crate::audit::{Actor, Audit};
 use crate::codec::{Codec, Done};
-use crate::config::Config;
+use crate::config::{Config, Show};
 use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
 use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
+use crate::topics::may_use_parameters;
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tautline_gateway::mapping::{ServiceRule, TopicRule, service_treatment, treatment};
+use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, service_treatment, treatment};
 use tautline_gateway::threads::{self, End};
 use tautline_gateway::{Event, Events, Gateway, Named, Selector};
 use tautline_proto::PublicKey;
@@ -248,21 +249,32 @@ impl Events for Inlet {
 }
 
 /// The rules that select topics and services to be sent, from the current configuration.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Selection {
-    pub(crate) topics: Vec<TopicRule>,
-    pub(crate) services: Vec<ServiceRule>,
+    topics: Vec<TopicRule>,
+    services: Vec<ServiceRule>,
+    /// The rights of each peer to the parameters of nodes.
+    parameters: Vec<(Show, Vec<Pattern>)>,
 }
 
 impl Selection {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { topics: config.topics.clone(), services: config.services.clone() }
+        let rights = config.peers.iter().map(|peer| (peer.show, peer.set_parameters.clone()));
+        Self {
+            topics: config.topics.clone(),
+            services: config.services.clone(),
+            parameters: rights.collect(),
+        }
     }
 
     fn selects(&self, named: Named<'_>) -> bool {
         match named {
             Named::Topic(name) => treatment(&self.topics, name).is_some(),
-            Named::Service(name) => service_treatment(&self.services, name).is_some(),
+            Named::Service(name) => {
+                let mut rights = self.parameters.iter();
+                service_treatment(&self.services, name).is_some()
+                    || rights.any(|(show, set)| may_use_parameters(*show, set, name))
+            }
         }
     }
 }

@@ -146,20 +146,44 @@ impl Master {
         answer.ok()
     }
 
-    /// Registers us; returns the URIs of the topic's publishers for a subscriber.
+    /// Registers us under the name `caller`; returns the URIs of the topic's publishers for a subscriber.
     pub async fn register(
         &self,
         role: Role,
         name: &str,
         type_name: &str,
+        caller: &str,
     ) -> Result<Vec<String>, CallError> {
         let second = if role == Role::Service { self.own.uri(role) } else { text(type_name) };
         let params = vec![text(name), second, text(&self.own.uri)];
-        Ok(texts(&self.call(role.register_method(), params).await?))
+        Ok(texts(&self.call_as(caller, role.register_method(), params).await?))
     }
 
-    pub async fn unregister(&self, role: Role, name: &str) -> Result<(), CallError> {
-        self.call(role.unregister_method(), vec![text(name), self.own.uri(role)]).await.map(drop)
+    /// Removes a registration under the name `caller`.
+    pub async fn unregister(&self, role: Role, name: &str, caller: &str) -> Result<(), CallError> {
+        let params = vec![text(name), self.own.uri(role)];
+        self.call_as(caller, role.unregister_method(), params).await.map(drop)
+    }
+
+    /// The parameters under a name, or `None` if there are none.
+    pub async fn parameters(&self, below: &str) -> Result<Option<Value>, CallError> {
+        match self.call("getParam", vec![text(below)]).await {
+            Ok(found) => Ok(Some(found)),
+            Err(CallError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub async fn set_parameter(&self, name: &str, value: Value) -> Result<(), CallError> {
+        self.call("setParam", vec![text(name), value]).await.map(drop)
+    }
+
+    pub async fn delete_parameter(&self, name: &str) -> Result<(), CallError> {
+        match self.call("deleteParam", vec![text(name)]).await {
+            // It is not there.
+            Ok(_) | Err(CallError::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The URI of `service` (`rosrpc://HOST:PORT`); refused if the master does not know it.
@@ -183,15 +207,17 @@ impl Master {
     }
 
     /// Removes all our registrations with the last calls to the master: pending calls end before,
-    /// and waiting calls never start.
-    pub async fn leave(&self) -> Result<(), CallError> {
+    /// and waiting calls never start. `stand_ins` are our other names.
+    pub async fn leave(&self, stand_ins: &BTreeSet<String>) -> Result<(), CallError> {
         let mut slot = self.connection.lock().await;
-        let state = self.call_over(&mut slot, "getSystemState", vec![]).await?;
+        let own = &self.own.name;
+        let state = self.call_over(&mut slot, own, "getSystemState", vec![]).await?;
         for role in Role::ALL {
-            let listed = role.listed(&state).into_iter();
-            for (name, _) in listed.filter(|(_, nodes)| nodes.contains(&self.own.name)) {
-                let params = vec![text(&name), self.own.uri(role)];
-                self.call_over(&mut slot, role.unregister_method(), params).await?;
+            for (name, nodes) in role.listed(&state) {
+                for caller in nodes.iter().filter(|it| *it == own || stand_ins.contains(*it)) {
+                    let params = vec![text(&name), self.own.uri(role)];
+                    self.call_over(&mut slot, caller, role.unregister_method(), params).await?;
+                }
             }
         }
         std::mem::forget(slot);
@@ -199,7 +225,16 @@ impl Master {
     }
 
     async fn call(&self, method: &'static str, params: Vec<Value>) -> Result<Value, CallError> {
-        self.call_over(&mut *self.connection.lock().await, method, params).await
+        self.call_as(&self.own.name, method, params).await
+    }
+
+    async fn call_as(
+        &self,
+        caller: &str,
+        method: &'static str,
+        params: Vec<Value>,
+    ) -> Result<Value, CallError> {
+        self.call_over(&mut *self.connection.lock().await, caller, method, params).await
     }
 
     /// The time limit includes the response's last byte, and not the parsing of a long response:
@@ -207,10 +242,11 @@ impl Master {
     async fn call_over(
         &self,
         slot: &mut Option<Connection>,
+        caller: &str,
         method: &'static str,
         params: Vec<Value>,
     ) -> Result<Value, CallError> {
-        let params = [vec![text(&self.own.name)], params].concat();
+        let params = [vec![text(caller)], params].concat();
         let body = self.exchange(slot, method, params).await?;
         master_response(&self.endpoint, method, body).await
     }

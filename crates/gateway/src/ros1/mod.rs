@@ -19,6 +19,8 @@
 //! | which services are offered | `services.rs` |
 //! | how services are called and served | `rpc.rs`, `actor/services.rs` |
 //! | actions of actionlib in the form of ROS 2 | `actions/` |
+//! | what peers are told of this robot's nodes and parameters | `actor/description.rs` |
+//! | nodes of peers at the master; parameters of peers there | `stand_ins.rs`; `mirror.rs` |
 //! | what other nodes may call | `slave.rs` |
 //! | the addresses of our sockets; admission of connections | `listeners.rs`; `admission.rs` |
 //! | which connection is evicted at a limit | `slots.rs` |
@@ -43,6 +45,7 @@ mod latched;
 mod listeners;
 pub mod look;
 mod master;
+mod mirror;
 mod polls;
 mod probes;
 mod publication;
@@ -53,6 +56,7 @@ mod services;
 mod shared_connection;
 mod slave;
 mod slots;
+mod stand_ins;
 mod subscription;
 mod xmlrpc;
 

@@ -132,7 +132,12 @@ impl Prober {
 
     /// The URI of a live node that has our name.
     pub async fn namesake(&self) -> Option<String> {
-        let uri = self.master.lookup_node(&self.identity.node_name).await.ok()?;
+        self.other_node(&self.identity.node_name).await
+    }
+
+    /// The URI of a live node of another process that has this name.
+    pub async fn other_node(&self, name: &str) -> Option<String> {
+        let uri = self.master.lookup_node(name).await.ok()?;
         if uri == self.own_uri {
             return None;
         }

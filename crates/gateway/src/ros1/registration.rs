@@ -21,6 +21,8 @@ pub(super) struct Registration {
     /// Another node that the master lists as the server. The master would replace it by us, which
     /// is right only if its process has ended.
     pub rival: Option<String>,
+    /// The name under which it is registered: ours, or that of a stand-in.
+    pub caller: Option<String>,
     pub backoff: Backoff,
 }
 
@@ -36,7 +38,7 @@ pub(super) enum NotRegistered {
 impl Registration {
     pub fn new(serial: u64) -> Self {
         let backoff = Backoff::new(Instant::now());
-        Self { serial, registered: false, pending: false, rival: None, backoff }
+        Self { serial, registered: false, pending: false, rival: None, caller: None, backoff }
     }
 
     fn is_waiting(&self) -> bool {
@@ -51,6 +53,14 @@ impl Registration {
     /// Whether the master may list it, now or after the pending call.
     pub fn may_be_listed(&self) -> bool {
         self.registered || self.pending
+    }
+
+    /// Registers it again under another name, with the next poll.
+    pub fn register_as(&mut self, caller: &str) {
+        if self.caller.as_deref().is_some_and(|it| it != caller) {
+            self.registered = false;
+            self.backoff = Backoff::new(Instant::now());
+        }
     }
 
     /// The server that the master lists, if it is another node. A change of it is acted on at once.
@@ -86,6 +96,10 @@ pub(super) struct Registrations([BTreeMap<String, Registration>; Role::ALL.len()
 impl Registrations {
     pub fn of(&mut self, role: Role) -> &mut BTreeMap<String, Registration> {
         &mut self.0[role as usize]
+    }
+
+    pub fn all(&self, role: Role) -> impl Iterator<Item = &Registration> {
+        self.0[role as usize].values()
     }
 
     pub fn get(&self, role: Role, name: &str) -> Option<&Registration> {

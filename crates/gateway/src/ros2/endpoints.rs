@@ -107,6 +107,11 @@ impl Endpoints {
         Some(gone.name)
     }
 
+    /// The name of the topic or service of an endpoint, and its role.
+    pub fn get(&self, guid: &Guid) -> Option<(&str, Role)> {
+        self.known.get(guid).map(|known| (known.name.as_str(), known.role))
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }

@@ -16,6 +16,7 @@
 //! | which peer's message is written next | `outbox.rs` |
 //! | how many messages late joiners get | `history.rs` |
 //! | our node in the ROS graph | `graph.rs` |
+//! | nodes of peers there, and nodes here that peers are told of | `nodes.rs` |
 //! | the effect of a command or a discovery on services | `actor/services.rs` |
 //! | which services are offered | `servers.rs` |
 //! | conflicts between local nodes and peers | `conflict.rs` |
@@ -37,6 +38,7 @@ mod history;
 mod liveliness;
 mod names;
 mod neighbours;
+mod nodes;
 mod outbox;
 mod pairing;
 mod publication;
@@ -132,6 +134,8 @@ enum Order {
     Discovered(Discovery),
     /// The size of GUIDs in the ROS graph has changed; at most one such order is queued.
     GidSizeChanged,
+    /// Nodes of the domain have changed.
+    NodesChanged,
     /// The writers of our node have changed.
     WritersChanged,
     /// The messages that the publishers of a topic keep are to be counted at this time.

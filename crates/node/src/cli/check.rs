@@ -488,6 +488,8 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         "accept": accept,
         "call": texts(&peer.call),
         "offer": texts(&peer.offer),
+        "show": peer.show.words(),
+        "set_parameters": texts(&peer.set_parameters),
         "max_rate_bps": peer.max_rate_bps,
         "max_priority": peer.max_priority, "move_stamps": peer.move_stamps, "via": peer.via, "relay": peer.relay,
         "direct": peer.direct_path().map(|when| match when {

@@ -3,6 +3,7 @@
 //! been reported, or if the option table lacks a default that this file expects, which the tests
 //! would detect.
 
+use super::Show;
 use super::kind::{ANY_TYPE, Kind, Value};
 use super::problem::Problem;
 use super::surroundings::{SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings};
@@ -267,10 +268,17 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         relay: section.get("relay")?,
         call: section.all("call"),
         offer: section.all("offer"),
+        show: show(&section.all("show")),
+        set_parameters: section.all("set_parameters"),
         max_rate_bps: section.get("max_rate")?,
         max_priority: section.number("max_priority")?,
         move_stamps: section.get("move_stamps")?,
     })
+}
+
+fn show(words: &[String]) -> Show {
+    let has = |word: &str| words.iter().any(|it| it == word);
+    Show { nodes: has("nodes"), parameters: has("parameters") }
 }
 
 /// Returns the accepted names of a peer and their names on this robot.

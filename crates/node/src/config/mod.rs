@@ -342,6 +342,10 @@ pub struct PeerConfig {
     pub call: Vec<Pattern>,
     /// Topics, services and actions of this robot that are advertised to the peer; empty means all.
     pub offer: Vec<Pattern>,
+    /// What of this robot's ROS the peer sees.
+    pub show: Show,
+    /// Nodes of ROS 2 whose parameters the peer may set.
+    pub set_parameters: Vec<Pattern>,
     /// Maximum accepted rate of the peer's topics, calls and responses after decompression, in bits
     /// per second.
     pub max_rate_bps: u64,
@@ -349,6 +353,23 @@ pub struct PeerConfig {
     pub max_priority: u8,
     /// Whether stamps in the peer's messages are moved onto this robot's clock.
     pub move_stamps: bool,
+}
+
+/// What of this robot's ROS a peer sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Show {
+    /// Its nodes.
+    pub nodes: bool,
+    /// Its parameters.
+    pub parameters: bool,
+}
+
+impl Show {
+    /// The words of the file.
+    pub fn words(self) -> Vec<&'static str> {
+        let all = [(self.nodes, "nodes"), (self.parameters, "parameters")];
+        all.into_iter().filter(|(shown, _)| *shown).map(|(_, word)| word).collect()
+    }
 }
 
 /// A watchdog: the reaction to a timeout of a topic from peers.

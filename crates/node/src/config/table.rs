@@ -222,6 +222,9 @@ const ROS2: &[Setting] = &[
 /// ROS_AUTOMATIC_DISCOVERY_RANGE.
 pub const RANGES: &[&str] = &["subnet", "localhost"];
 
+/// What `show` of a peer may name.
+pub const SHOWN: &[&str] = &["nodes", "parameters"];
+
 /// Modes of `security`.
 pub const SECURITY: &[&str] = &["keys", "none"];
 
@@ -263,6 +266,12 @@ const PEERS: Naming = Naming {
         list("offer", Kind::Pattern, Absent("all"))
             .example("[/scan, \"/camera/**\"]")
             .doc("Topics, services and actions of this robot that are advertised to the peer, from those under topics, services and actions."),
+        list("show", Kind::OneOf(SHOWN), Absent("nothing"))
+            .example("[nodes, parameters]")
+            .doc("What of this robot's ROS the peer sees under its `prefix` for this robot: the nodes, with the topics and services that the peer gets; the parameters (ROS 1: all of the server; ROS 2: the services of each node that read them). See [remote robots](../how-to/remote-robots.md)."),
+        list("set_parameters", Kind::Pattern, Absent("none"))
+            .example("[/camera, \"/arm/**\"]")
+            .doc("Nodes of this robot with ROS 2 whose parameters the peer may set, by the name of the node."),
         key("max_rate", Kind::BitRate("1kbps", "100Gbps"), Value(MAX_RATE))
             .example("2Mbps")
             .doc("Maximum rate of the peer's topics, calls and responses after decompression. If they exceed it for longer than a second, the excess is dropped."),

@@ -20,10 +20,9 @@ impl Driver {
         self.follow_peers(&new.peers).map_err(|error| error.to_string())?;
         let now = self.now();
         self.topics.reconfigure(now, &old, &new);
-        if (&old.topics, &old.services) != (&new.topics, &new.services) {
-            let mut selection = self.selection.write().unwrap_or_else(PoisonError::into_inner);
-            *selection = Selection::new(&new);
-            drop(selection);
+        let selection = Selection::new(&new);
+        if Selection::new(&old) != selection {
+            *self.selection.write().unwrap_or_else(PoisonError::into_inner) = selection;
             gateway.handle(Command::Reselect);
         }
         self.follow_beacons(&new);

@@ -301,6 +301,8 @@ fn peer_keys(peer: &PeerConfig) -> Described {
         ("accept", list(names.accept.iter().map(accepted))),
         ("call", list(peer.call.iter().map(text))),
         ("offer", list(peer.offer.iter().map(text))),
+        ("show", list(peer.show.words().into_iter().map(str::to_owned))),
+        ("set_parameters", list(peer.set_parameters.iter().map(text))),
         ("max_rate", format!("{} bps", peer.max_rate_bps)),
         ("max_priority", peer.max_priority.to_string()),
         ("move_stamps", peer.move_stamps.to_string()),

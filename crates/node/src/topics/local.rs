@@ -7,10 +7,12 @@ pub(crate) use kept::SourceChange;
 
 use super::frames::Frames;
 use super::origin;
+use super::shown::Kind;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::{Job, Plain};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tautline_gateway::description::{write_nodes, write_parameters};
 use tautline_gateway::mapping::{LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::wire::control::MAX_ORDER_WAIT;
@@ -185,6 +187,10 @@ impl Topics {
             }
             Event::Answered { call, outcome, .. } => self.answered(now, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
+            Event::Nodes(nodes) => self.show(now, Kind::Nodes, write_nodes(&nodes).into()),
+            Event::Parameters(parameters) => {
+                self.show(now, Kind::Parameters, write_parameters(&parameters).into());
+            }
             Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),
             Event::Depth { topic, source, successor, depth } => {
                 let successor = Some((successor, depth));

@@ -12,6 +12,7 @@ mod reload;
 mod remote;
 mod rights;
 mod services;
+mod shown;
 #[cfg(test)]
 mod tests;
 mod transforms;
@@ -32,6 +33,8 @@ use remote::{Absence, Catalog, Held, Publication};
 pub(crate) use remote::{ArrivalChange, ChannelKey, IncomingState, Unchecked};
 use rights::Rights;
 use services::Services;
+use shown::Shown;
+pub(crate) use shown::may_use_parameters;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, treatment};
@@ -130,6 +133,7 @@ pub(crate) struct Topics {
     /// definitions, delays only its own.
     examined: BTreeMap<PeerId, ChannelKey>,
     publications: BTreeMap<String, Publication>,
+    shown: Shown,
     /// Names under which topics of each peer were published.
     names: BTreeMap<PeerId, BTreeSet<String>>,
     /// Bytes of each peer's messages that this robot's ROS holds.
@@ -170,6 +174,7 @@ impl Topics {
             remote: Catalog::default(),
             examined: BTreeMap::new(),
             publications: BTreeMap::new(),
+            shown: Shown::default(),
             names: BTreeMap::new(),
             held: BTreeMap::new(),
             absent: BTreeMap::new(),

@@ -33,6 +33,7 @@ impl Topics {
     pub(crate) fn remove_all_of(&mut self, now: Instant, peer: PeerId) {
         self.record_removal(peer);
         self.remove_services_of(now, peer);
+        self.remove_shown_of(peer);
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.remote_withdrawn(now, key);
         }
@@ -91,6 +92,7 @@ impl Topics {
         for (id, peer) in &all {
             if known(peer) != Some(*peer) {
                 self.set_peer(*id, peer, known(peer), new.ros().as_ref());
+                self.follow_shown_rights(now, *id);
             }
         }
         for (peer, before) in before {

@@ -121,7 +121,9 @@ impl Topics {
         match event {
             Event::Message { peer, channel, message } => {
                 let key = ChannelKey { peer, channel };
-                if !self.service_message(now, key, &message.payload) {
+                if !self.service_message(now, key, &message.payload)
+                    && !self.shown_message(now, key, &message.payload)
+                {
                     self.remote_message(now, key, message);
                 }
             }
@@ -133,7 +135,9 @@ impl Topics {
                     Role::Topic => {
                         // A new session may give a service's number to a topic.
                         self.service_channel_withdrawn(now, key);
-                        self.remote_offered(now, key, topic, definition);
+                        if !self.shown_offered(now, key, &topic) {
+                            self.remote_offered(now, key, topic, definition);
+                        }
                     }
                     _ => self.service_channel_offered(now, key, topic, definition),
                 }
@@ -141,7 +145,7 @@ impl Topics {
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 self.waiting.remove(&key);
-                if !self.service_channel_withdrawn(now, key) {
+                if !self.service_channel_withdrawn(now, key) && !self.shown_withdrawn(key) {
                     self.remote_withdrawn(now, key);
                 }
             }
@@ -150,7 +154,7 @@ impl Topics {
                 if wanted {
                     self.drop_refusal(key);
                 }
-                if !self.calls_wanted(now, key, wanted) {
+                if !self.calls_wanted(now, key, wanted) && !self.shown_wanted(now, key, wanted) {
                     self.remote_wanted(now, key, wanted);
                 }
             }
@@ -231,6 +235,7 @@ impl Topics {
             remote.over_rate = OverRate::default();
         }
         self.waiting.retain(|key, _| key.peer != peer);
+        self.new_session_of_shown(now, peer);
         self.clear_interests(now, peer);
         self.returning.remove(&peer);
         self.new_session_of_services(now, peer);
@@ -254,6 +259,7 @@ impl Topics {
             self.remote_withdrawn(now, key);
         }
         self.sweep_services(now);
+        self.sweep_shown(now);
         // The thread that examines them may have been too busy to take the requests.
         for peer in std::mem::take(&mut self.examined).into_keys() {
             self.examine_next(peer);

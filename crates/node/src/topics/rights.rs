@@ -2,9 +2,10 @@
 //! The rights of a peer: what it may publish, serve, call and be offered, at which rate, and at
 //! which priority its topics are relayed.
 
+use super::shown::may_use_parameters;
 use super::{ChannelKey, Topics};
 use crate::audit::{self, Kind};
-use crate::config::PeerConfig;
+use crate::config::{PeerConfig, Show};
 use crate::limits::MESSAGES;
 use crate::quota::Cause;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub(super) struct Rights {
     pub(super) names: NameMap,
     pub(super) call: Vec<Pattern>,
     offer: Vec<Pattern>,
+    pub(super) show: Show,
+    set_parameters: Vec<Pattern>,
     /// Hashes of the types that `accept` names and that are installed here: as messages, and as
     /// services.
     messages: BTreeMap<String, String>,
@@ -149,6 +152,8 @@ impl Rights {
             names: peer.names.clone(),
             call: peer.call.clone(),
             offer: peer.offer.clone(),
+            show: peer.show,
+            set_parameters: peer.set_parameters.clone(),
             rate: Rate::new(peer.max_rate_bps),
             max_priority: peer.max_priority,
             move_stamps: peer.move_stamps,
@@ -196,11 +201,19 @@ impl Rights {
     /// Whether the peer may call a service of this robot.
     pub(super) fn may_call(&self, name: &str) -> bool {
         self.call.iter().any(|pattern| pattern.matches_or_action(name))
+            || self.may_use_parameters(name)
+    }
+
+    /// Whether `name` is a service for parameters of a node of ROS 2 that the peer may use.
+    pub(super) fn may_use_parameters(&self, name: &str) -> bool {
+        may_use_parameters(self.show, &self.set_parameters, name)
     }
 
     /// Whether a topic or service of this robot is advertised to the peer.
     pub(super) fn is_offered(&self, name: &str) -> bool {
-        self.offer.is_empty() || self.offer.iter().any(|it| it.matches_or_action(name))
+        self.offer.is_empty()
+            || self.offer.iter().any(|it| it.matches_or_action(name))
+            || self.may_use_parameters(name)
     }
 
     /// Replaces the rights but keeps the rate, which must be the same: tokens already taken still

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of the gateway, and the effect of each command and each note.
 
+mod description;
 mod publishing;
 mod registrations;
 mod services;
@@ -14,17 +15,21 @@ use super::connection::Identity;
 use super::discovery::{Checked, Discovery, Located};
 use super::header::Header;
 use super::master::{Master, NodesByName, OwnNode, Role, Snapshot};
+use super::mirror::{Mirrored, Mirrors};
 use super::polls::{Polls, TOPIC_OF_ALL_NODES};
 use super::probes::{Probed, Prober};
 use super::publication::Publication;
 use super::registration::{NotRegistered, Registrations};
 use super::slave::ApiCall;
+use super::stand_ins::StandIns;
 use super::subscription::{INCOMPLETE_BYTES, MAX_READERS, ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
 use super::{Order, Ros1Options};
 use crate::deliveries::{Deliveries, Subscriber};
+use crate::description::Parameters;
 use crate::shared::Shared;
 use crate::{Command, Event, Events, Selector};
+use description::Described;
 use dxr::Value;
 use services::{ServiceNote, ServiceState};
 use std::collections::BTreeMap;
@@ -64,6 +69,8 @@ pub(super) enum Note {
     Registered {
         role: Role,
         name: String,
+        /// The name under which it is registered.
+        caller: String,
         serial: u64,
         /// The publishers, for a subscriber.
         outcome: Result<Vec<String>, NotRegistered>,
@@ -87,6 +94,13 @@ pub(super) enum Note {
         identity: Subscriber,
     },
     Service(ServiceNote),
+    /// The parameters of this robot.
+    Parameters(Result<Parameters, CallError>),
+    /// The parameters of a peer have been written.
+    Mirrored {
+        peer: u32,
+        mirrored: Mirrored,
+    },
     Api(ApiCall, oneshot::Sender<Value>),
 }
 
@@ -95,6 +109,8 @@ pub(super) struct Poll {
     snapshot: Snapshot,
     /// The URI of a live node with our name, if that was queried.
     namesake: Option<Option<String>>,
+    /// Stand-ins whose names other nodes have now.
+    lost: Vec<String>,
 }
 
 pub(super) struct Actor {
@@ -116,6 +132,9 @@ pub(super) struct Actor {
     received: mpsc::Receiver<Note>,
     next_serial: u64,
     polls: Polls,
+    described: Described,
+    stand_ins: StandIns,
+    mirrors: Mirrors,
     /// Whether the master answers, as last logged; `None` before the first poll.
     logged_connected: Option<bool>,
     /// Whether another node may have our name: nothing is registered until that is known.
@@ -141,6 +160,9 @@ impl Actor {
             received,
             next_serial: 0,
             polls: Polls::new(Instant::now()),
+            described: Described::default(),
+            stand_ins: StandIns::default(),
+            mirrors: Mirrors::default(),
             logged_connected: None,
             name_is_doubtful: false,
             setup,
@@ -201,6 +223,12 @@ impl Actor {
             Command::Call { service, call, request, patience, .. } => {
                 self.call(service, call, request, patience);
             }
+            Command::Describe { nodes, parameters } => self.set_described(nodes, parameters),
+            Command::StandIn { peer, nodes } => self.stand_in(peer, nodes),
+            Command::Mirror { peer, prefix, parameters } => {
+                self.mirrors.set(peer, prefix, parameters);
+                self.poll();
+            }
             Command::Reselect => self.reselect(),
         }
     }
@@ -225,9 +253,11 @@ impl Actor {
                 self.discovery.on_checked(&node, result, Instant::now());
                 self.after_discovery();
             }
-            Note::Registered { role, name, serial, outcome } => {
-                self.registered(role, &name, serial, outcome);
+            Note::Registered { role, name, caller, serial, outcome } => {
+                self.registered(role, &name, caller, serial, outcome);
             }
+            Note::Parameters(found) => self.parameters_found(found),
+            Note::Mirrored { peer, mirrored } => self.mirrored(peer, mirrored),
             Note::Reader { topic, uri, serial, note } => {
                 self.reader_note(&topic, &uri, serial, note);
             }

@@ -8,6 +8,7 @@ use crate::ros1::master::{Role, Snapshot};
 use crate::ros1::probes::users_of;
 use crate::ros1::registration::{NotRegistered, Registration};
 use crate::ros1::shown;
+use crate::ros1::stand_ins::Listed;
 use crate::ros1::xmlrpc::CallError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -22,21 +23,32 @@ impl Actor {
             return;
         }
         let (prober, name_is_doubtful) = (self.prober.clone(), self.name_is_doubtful);
+        let held = self.stand_ins.held().clone();
         self.spawn(async move {
             let snapshot = match prober.master.poll().await {
                 Ok(snapshot) => snapshot,
                 Err(error) => return Note::Polled(Err(error)),
             };
-            let namesake = if name_is_doubtful { Some(prober.namesake().await) } else { None };
-            Note::Polled(Ok(Poll { snapshot, namesake }))
+            let mut poll = Poll { snapshot, namesake: None, lost: Vec::new() };
+            if name_is_doubtful {
+                poll.namesake = Some(prober.namesake().await);
+                for name in held {
+                    if prober.other_node(&name).await.is_some() {
+                        poll.lost.push(name);
+                    }
+                }
+            }
+            Note::Polled(Ok(poll))
         });
     }
 
     pub(super) fn polled(&mut self, result: Result<Poll, CallError>) {
         self.polls.end(Instant::now(), result.is_ok());
         match result {
-            Ok(Poll { snapshot, namesake }) => {
+            Ok(Poll { mut snapshot, namesake, lost }) => {
                 self.set_connected(true, String::new());
+                self.stand_ins.release(&lost);
+                let listed = self.stand_ins.merge(&mut snapshot, &self.setup.own.name);
                 if self.subscribed_at_start.is_none() {
                     let known = snapshot.subscribers.iter().filter(|it| self.deliveries.knows(it.0));
                     let known = known.map(|(topic, nodes)| (topic.clone(), nodes.clone()));
@@ -48,8 +60,9 @@ impl Actor {
                     None => {}
                 }
                 if !self.name_is_doubtful {
-                    self.update_registrations(&snapshot);
+                    self.update_registrations(&snapshot, &listed);
                 }
+                self.describe(&snapshot);
                 self.services.discovery.on_snapshot(&snapshot.services, Instant::now());
                 self.discovery.on_snapshot(&snapshot, Instant::now());
             }
@@ -116,18 +129,24 @@ impl Actor {
     }
 
     /// Registers what the master does not list, and unregisters what it lists without need.
-    fn update_registrations(&mut self, snapshot: &Snapshot) {
+    fn update_registrations(&mut self, snapshot: &Snapshot, ours: &[Listed]) {
         let own_name = self.setup.own.name.clone();
+        for Listed { role, name, caller } in ours {
+            let needed = self.registrations.get(*role, name);
+            // Another name may have taken its place.
+            let has_moved = |it: &Registration| it.registered && it.caller.as_ref() != Some(caller);
+            if needed.is_none_or(has_moved) {
+                self.unregister(*role, name, caller);
+            }
+        }
+        self.release_unused(ours);
         for role in Role::ALL {
             let listed = snapshot.nodes(role);
-            for (name, _) in listed.iter().filter(|(_, nodes)| nodes.contains(&own_name)) {
-                if self.registrations.get(role, name).is_none() {
-                    self.unregister(role, name);
-                }
-            }
             for (name, registration) in self.registrations.of(role) {
                 registration.registered &=
                     listed.get(name).is_some_and(|nodes| nodes.contains(&own_name));
+                let caller = self.stand_ins.caller(role, name).unwrap_or(&own_name);
+                registration.register_as(caller);
             }
         }
         self.note_rivals(snapshot);
@@ -136,6 +155,18 @@ impl Actor {
                 self.register(role, name, snapshot);
             }
         }
+    }
+
+    /// Gives up names under which the master lists nothing.
+    fn release_unused(&mut self, ours: &[Listed]) {
+        let is_used = |name: &&String| {
+            let mut all = Role::ALL.into_iter().flat_map(|role| self.registrations.all(role));
+            ours.iter().any(|it| it.caller == **name)
+                || all.any(|it| it.pending || it.caller.as_ref() == Some(*name))
+        };
+        let held = self.stand_ins.held().iter();
+        let unused: Vec<String> = held.filter(|name| !is_used(name)).cloned().collect();
+        self.stand_ins.release(&unused);
     }
 
     /// Adds a registration for the next poll.
@@ -147,8 +178,9 @@ impl Actor {
     /// Removes a registration, also at the master.
     pub(super) fn remove_registration(&mut self, role: Role, name: &str) {
         let removed = self.registrations.of(role).remove(name);
-        if removed.is_some_and(|registration| registration.may_be_listed()) {
-            self.unregister(role, name);
+        if let Some(registration) = removed.filter(Registration::may_be_listed) {
+            let caller = registration.caller.as_ref().unwrap_or(&self.setup.own.name);
+            self.unregister(role, name, caller);
         }
     }
 
@@ -157,6 +189,8 @@ impl Actor {
         registration.pending = true;
         let (serial, rival) = (registration.serial, registration.rival.clone());
         let prober = self.prober.clone();
+        let stand_in = self.stand_ins.caller(role, &name).cloned();
+        let own_name = self.setup.own.name.clone();
         let published = self.publications.get(&name).filter(|_| role == Role::Publisher);
         let (type_name, check) = match published {
             Some(found) => {
@@ -180,15 +214,20 @@ impl Actor {
                 Some(node) if !prober.has_server_ended(&name).await => Some(node),
                 _ => None,
             };
+            let caller = match stand_in {
+                // The master would end a local node of this name.
+                Some(it) if prober.other_node(&it).await.is_none() => it,
+                _ => own_name,
+            };
             let outcome = match (conflict, rival) {
                 (Some(conflict), _) => Err(NotRegistered::Conflict(conflict)),
                 (None, Some(node)) => Err(NotRegistered::Served(node)),
                 (None, None) => {
-                    let registered = prober.master.register(role, &name, &type_name).await;
+                    let registered = prober.master.register(role, &name, &type_name, &caller).await;
                     registered.map_err(NotRegistered::Master)
                 }
             };
-            Note::Registered { role, name, serial, outcome }
+            Note::Registered { role, name, caller, serial, outcome }
         });
     }
 
@@ -196,13 +235,23 @@ impl Actor {
         &mut self,
         role: Role,
         name: &str,
+        caller: String,
         serial: u64,
         outcome: Result<Vec<String>, NotRegistered>,
     ) {
+        if outcome.is_ok() && caller != self.setup.own.name {
+            // Also for what is not needed any more: the next poll unregisters it.
+            self.stand_ins.hold(&caller);
+        }
         let registration = self.registrations.of(role).get_mut(name);
         let registration = registration.filter(|found| found.serial == serial);
         let Some(registration) = registration else { return };
         registration.finish(&outcome);
+        let mut has_moved = false;
+        if outcome.is_ok() {
+            let before = registration.caller.replace(caller);
+            has_moved = before.is_some() && before != registration.caller;
+        }
         match outcome {
             Ok(publishers) => {
                 match role {
@@ -211,7 +260,7 @@ impl Actor {
                     Role::Service => self.set_servable(name),
                 }
                 // More may wait than were registered at once.
-                if self.registrations.of(role).values().any(Registration::is_new) {
+                if has_moved || self.registrations.of(role).values().any(Registration::is_new) {
                     self.poll();
                 }
             }
@@ -251,9 +300,10 @@ impl Actor {
     }
 
     /// A failed call is repeated after a poll that still lists us.
-    pub(super) fn unregister(&self, role: Role, name: &str) {
+    pub(super) fn unregister(&self, role: Role, name: &str, caller: &str) {
         let (master, name) = (self.prober.master.clone(), name.to_owned());
-        tokio::spawn(async move { master.unregister(role, &name).await.map_err(drop) });
+        let caller = caller.to_owned();
+        tokio::spawn(async move { master.unregister(role, &name, &caller).await.map_err(drop) });
     }
 
     pub(super) async fn unregister_all(&mut self) {
@@ -261,7 +311,11 @@ impl Actor {
         if !self.setup.shared.connected.load(Ordering::Relaxed) {
             return;
         }
-        let trouble = match timeout(UNREGISTER_TIMEOUT, self.prober.master.leave()).await {
+        let leave = async {
+            self.mirrors.remove_all(&self.prober.master).await?;
+            self.prober.master.leave(self.stand_ins.held()).await
+        };
+        let trouble = match timeout(UNREGISTER_TIMEOUT, leave).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it took more than {} s", UNREGISTER_TIMEOUT.as_secs()),

@@ -158,7 +158,13 @@ impl Actor {
             return;
         }
         self.setup.shared.troubles.clear(name, "service");
-        self.remove_registration(Role::Service, name);
+        if !self.stand_ins.is_presence(name) {
+            self.remove_registration(Role::Service, name);
+        }
+    }
+
+    pub(super) fn is_served(&self, name: &str) -> bool {
+        self.services.serving.contains_key(name)
     }
 
     /// Notes the other nodes that the master lists for our services.

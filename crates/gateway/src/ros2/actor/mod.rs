@@ -9,6 +9,7 @@ use super::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
 use super::history::Histories;
 use super::liveliness::{State, Timers};
 use super::names;
+use super::nodes::{Announced, OwnEndpoints, Reports, StandIns};
 use super::publication::{Publication, REDISCOVERY};
 use super::subscription::Subscription;
 use super::{Context, Order, Publications, Ros2Options, qos};
@@ -21,8 +22,8 @@ use crate::{Event, Named, Selector, Topic};
 use bytes::Bytes;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, RawWriter, Specification};
 
@@ -54,6 +55,10 @@ pub struct Actor {
     graph: RawWriter,
     _graph_reader: RawReader,
     graph_pace: Pace,
+    /// The nodes of other participants.
+    announced: Arc<Mutex<Announced>>,
+    node_reports: Reports,
+    stand_ins: StandIns,
     liveliness: Timers,
     /// When subscribers from before the start that were not found have left.
     rediscovery_ends: Option<Instant>,
@@ -97,9 +102,15 @@ impl Actor {
         let orders = setup.orders.clone();
         let observed_gid_bytes = Arc::<ObservedGidBytes>::default();
         let observer = observed_gid_bytes.clone();
+        let announced = Arc::<Mutex<Announced>>::default();
+        let announcements = announced.clone();
         let observe = move |bytes: Bytes, _: &_| {
-            if observer.on_message(&bytes) {
+            let Some(participant) = graph::read(&bytes) else { return };
+            if observer.on_message(participant.gid_bytes) {
                 let _ = orders.send(Order::GidSizeChanged);
+            }
+            if lock(&announcements).on_message(participant) {
+                let _ = orders.send(Order::NodesChanged);
             }
         };
         let reader = RawReader::new(participant, specification, observe, |_, _| ())?;
@@ -117,6 +128,9 @@ impl Actor {
             gid_bytes: GidBytes::Sixteen,
             observed_gid_bytes,
             graph_pace: Pace::default(),
+            announced,
+            node_reports: Reports::default(),
+            stand_ins: StandIns::default(),
             liveliness: Timers::default(),
             rediscovery_ends: Some(setup.context.started + REDISCOVERY),
             setup,
@@ -133,8 +147,15 @@ impl Actor {
             for order in first.into_iter().chain(more) {
                 match order {
                     Order::Do(command) => self.command(command, &mut changed),
-                    Order::Discovered(event) => self.discovered(event, &mut changed),
+                    Order::Discovered(event) => {
+                        self.node_reports.on_change();
+                        self.discovered(event, &mut changed);
+                    }
                     Order::GidSizeChanged => self.update_gid_bytes(),
+                    Order::NodesChanged => {
+                        lock(&self.announced).on_notified();
+                        self.node_reports.on_change();
+                    }
                     Order::WritersChanged => self.graph_pace.changed = true,
                     Order::Count(topic, due) => self.histories.schedule_at(&topic, due),
                     Order::LivelinessChanged(topic) => drop(changed.topics.insert(topic)),
@@ -153,6 +174,7 @@ impl Actor {
             self.advance_services(Instant::now());
             self.assert_liveliness(Instant::now());
             self.end_rediscovery(Instant::now());
+            self.report_nodes();
             self.update_graph();
         }
     }
@@ -193,6 +215,7 @@ impl Actor {
             self.services.next_wake(now),
             self.graph_pace.due(now),
             self.liveliness.next_due(),
+            self.node_reports.next_due(),
             self.rediscovery_ends,
         ];
         let Some(wake) = timers.into_iter().flatten().min() else {
@@ -233,7 +256,25 @@ impl Actor {
                 let deadline = Instant::now() + patience;
                 self.call(super::calls::Call { service, call, request, patience, deadline });
             }
+            Describe { nodes, .. } => self.node_reports.want(nodes),
+            StandIn { peer, nodes } => {
+                self.stand_ins.set(peer, nodes);
+                self.graph_pace.changed = true;
+            }
+            // Parameters of ROS 1; those of ROS 2 are services of each node.
+            Mirror { .. } => {}
             Reselect => self.reselect(changed),
+        }
+    }
+
+    /// Reports the nodes of this domain, if that is due.
+    fn report_nodes(&mut self) {
+        let announced = lock(&self.announced);
+        let (topics, services) = (&self.topic_endpoints, &self.service_endpoints);
+        let nodes = self.node_reports.take(&announced, topics, services);
+        drop(announced);
+        if let Some(nodes) = nodes {
+            self.emit(Event::Nodes(nodes));
         }
     }
 
@@ -569,14 +610,21 @@ impl Actor {
         let subscriptions = self.subscribed.values().flatten();
         let mut readers: Vec<Guid> = subscriptions.flat_map(|it| it.guids()).collect();
         let publications = lock(&self.setup.publications);
-        let mut writers: Vec<Guid> = publications.values().flat_map(|it| it.guids()).collect();
+        let all = publications.iter();
+        let mut own = OwnEndpoints {
+            writers: all.map(|(name, it)| (name.clone(), it.guids())).collect(),
+            servers: self.services.servers().collect(),
+        };
         drop(publications);
-        for guids in self.services.guids() {
+        let stand_ins = self.stand_ins.announce(&mut own, &lock(&self.announced));
+        let mut writers: Vec<Guid> = own.writers.into_values().flatten().collect();
+        for guids in own.servers.into_values().chain(self.services.clients()) {
             readers.push(guids.reader);
             writers.push(guids.writer);
         }
         writers.sort_unstable();
-        let nodes = [Node { namespace, name, readers, writers }];
+        let mut nodes = vec![Node { namespace, name, readers, writers }];
+        nodes.extend(stand_ins);
         let guid = &self.setup.context.participant.guid;
         let message = graph::write(guid, &nodes, self.gid_bytes);
         let written = match message {

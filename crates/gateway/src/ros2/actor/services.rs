@@ -67,9 +67,15 @@ impl Services {
         [soon, self.retry, self.calls.next_deadline()].into_iter().flatten().min()
     }
 
-    pub fn guids(&self) -> impl Iterator<Item = EndpointGuids> {
-        let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
-        served.map(Served::guids).chain(self.calls.guids())
+    /// Our endpoints as servers, by service.
+    pub fn servers(&self) -> impl Iterator<Item = (String, EndpointGuids)> {
+        let all = self.serving.iter();
+        all.filter_map(|(name, serving)| Some((name.clone(), serving.served.as_ref()?.guids())))
+    }
+
+    /// Our endpoints as clients.
+    pub fn clients(&self) -> impl Iterator<Item = EndpointGuids> {
+        self.calls.guids()
     }
 }
 

@@ -102,7 +102,9 @@ pub fn start(master_uri: &str, name: &str) -> Agent {
     // The node's tests come from a neighbouring crate.
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros1/agent.py");
     let mut program = ros("/usr/bin/python3", master_uri, scratch.path());
-    program.args([script, name]);
+    let (namespace, own_name) = name.rsplit_once('/').unwrap_or(("", name));
+    program.env("ROS_NAMESPACE", if namespace.is_empty() { "/" } else { namespace });
+    program.args([script, own_name]);
     Agent::start(program, scratch)
 }
 

@@ -133,7 +133,7 @@ fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> Ch
 impl Topics {
     /// Advertises a service of this robot to the peers that its rule and their rights allow.
     pub(crate) fn service_offered(&mut self, now: Instant, service: Service) {
-        let Some(treatment) = service_treatment(&self.service_rules, &service.name) else { return };
+        let Some(treatment) = self.treatment_of_service(&service) else { return };
         let name = service.name.clone();
         let known = self.services.local.remove(&name);
         let mut local = LocalService {

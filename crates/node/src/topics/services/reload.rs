@@ -3,7 +3,7 @@
 
 use super::channel;
 use crate::topics::{ChannelKey, Topics};
-use tautline_gateway::mapping::{ServiceTreatment, service_treatment};
+use tautline_gateway::mapping::ServiceTreatment;
 use tautline_proto::{Instant, PeerId, Role};
 
 impl Topics {
@@ -22,8 +22,10 @@ impl Topics {
 
     /// Advertises the services of this robot by the new rules.
     pub(crate) fn follow_service_rules(&mut self, now: Instant) {
-        for name in self.services.local.keys().cloned().collect::<Vec<_>>() {
-            match service_treatment(&self.service_rules, &name) {
+        let services: Vec<_> = self.services.local.values().map(|it| it.service.clone()).collect();
+        for service in services {
+            let name = service.name.clone();
+            match self.treatment_of_service(&service) {
                 None => self.service_withdrawn(now, &name),
                 Some(treatment) => self.follow_service_rule(now, &name, treatment),
             }

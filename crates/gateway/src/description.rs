@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a robot shows of its ROS to a peer: its nodes and, in ROS 1, its parameters. Pure: the form in
+//! which both cross the radio, and its limits. Everything read here is hostile.
+
+use crate::names::check_peer_name;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes that a robot shows, and nodes of one peer that are shown here.
+pub const MAX_NODES: usize = 512;
+/// Topics and services of all these nodes.
+pub const MAX_NAMES: usize = 8192;
+/// Parameters that a robot shows, and parameters of one peer that are shown here.
+pub const MAX_PARAMETERS: usize = 4096;
+/// Bytes of a list of nodes or of parameters.
+pub const MAX_BYTES: usize = 1 << 20;
+/// Bytes of a name.
+const MAX_NAME: usize = 255;
+/// Deepest nesting of lists in a parameter.
+const MAX_DEPTH: usize = 8;
+
+/// The topics and services of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shown {
+    /// Topics that it publishes.
+    pub publishes: BTreeSet<String>,
+    /// Services that it serves.
+    pub serves: BTreeSet<String>,
+}
+
+/// Nodes by their full names.
+pub type Nodes = BTreeMap<String, Shown>;
+
+/// Parameters of ROS 1 by their full names. Each is a number, a flag, a text, or a list of these;
+/// namespaces are levels of the names.
+pub type Parameters = BTreeMap<String, Value>;
+
+/// The form of a list of nodes on the radio. What is above the limits is left out.
+pub fn write_nodes(nodes: &Nodes) -> Vec<u8> {
+    let mut names_left = MAX_NAMES;
+    let mut written = Map::new();
+    for (name, node) in nodes.iter().take(MAX_NODES) {
+        let mut list = |names: &BTreeSet<String>| {
+            let taken: Vec<&String> = names.iter().take(names_left).collect();
+            names_left -= taken.len();
+            json!(taken)
+        };
+        let (publishes, serves) = (list(&node.publishes), list(&node.serves));
+        written.insert(name.clone(), json!({ "publishes": publishes, "serves": serves }));
+    }
+    Value::Object(written).to_string().into_bytes()
+}
+
+/// Reads a list of nodes.
+pub fn read_nodes(bytes: &[u8]) -> Result<Nodes, String> {
+    let all = read_map(bytes)?;
+    let mut names_left = MAX_NAMES;
+    if all.len() > MAX_NODES {
+        return Err(format!("{} nodes; allowed: {MAX_NODES}", all.len()));
+    }
+    let mut names = |node: &Value, key: &str| -> Result<BTreeSet<String>, String> {
+        let list = node.get(key).and_then(Value::as_array).ok_or("a node without its lists")?;
+        names_left = names_left
+            .checked_sub(list.len())
+            .ok_or_else(|| format!("more than {MAX_NAMES} topics and services"))?;
+        list.iter().map(|it| checked(it.as_str().unwrap_or_default())).collect()
+    };
+    let mut node = |(name, node): (String, Value)| {
+        let shown =
+            Shown { publishes: names(&node, "publishes")?, serves: names(&node, "serves")? };
+        Ok((checked(&name)?, shown))
+    };
+    all.into_iter().map(&mut node).collect()
+}
+
+/// The form of parameters on the radio. What is above the limits is left out.
+pub fn write_parameters(parameters: &Parameters) -> Vec<u8> {
+    let mut bytes_left = MAX_BYTES;
+    let mut written = Map::new();
+    for (name, value) in parameters.iter().take(MAX_PARAMETERS) {
+        // Quotes, a colon and a comma surround them.
+        let size = name.len() + value.to_string().len() + 8;
+        if size <= bytes_left && checked(name).is_ok() && is_plain(value, MAX_DEPTH) {
+            bytes_left -= size;
+            written.insert(name.clone(), value.clone());
+        }
+    }
+    Value::Object(written).to_string().into_bytes()
+}
+
+/// Reads parameters.
+pub fn read_parameters(bytes: &[u8]) -> Result<Parameters, String> {
+    let all = read_map(bytes)?;
+    if all.len() > MAX_PARAMETERS {
+        return Err(format!("{} parameters; allowed: {MAX_PARAMETERS}", all.len()));
+    }
+    let parameter = |(name, value): (String, Value)| match is_plain(&value, MAX_DEPTH) {
+        true => Ok((checked(&name)?, value)),
+        false => {
+            Err(format!("{} is no number, flag, text or list", crate::plain::plain(&name, 80)))
+        }
+    };
+    all.into_iter().map(parameter).collect()
+}
+
+fn read_map(bytes: &[u8]) -> Result<Map<String, Value>, String> {
+    if bytes.len() > MAX_BYTES {
+        return Err(format!("{} bytes; allowed: {MAX_BYTES}", bytes.len()));
+    }
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+}
+
+fn checked(name: &str) -> Result<String, String> {
+    if name.len() > MAX_NAME {
+        return Err(format!("a name of {} bytes; allowed: {MAX_NAME}", name.len()));
+    }
+    check_peer_name(name).map_err(|error| error.to_string())?;
+    Ok(name.to_owned())
+}
+
+/// Whether the value is one that every library of XML-RPC can hold.
+fn is_plain(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Bool(_) => true,
+        Value::Number(number) => number.is_f64() || number.as_i64().is_some_and(is_of_ros1),
+        // XML 1.0 has no other control characters.
+        Value::String(text) => !text.chars().any(|c| c.is_control() && !"\t\n\r".contains(c)),
+        Value::Array(all) => depth > 0 && all.iter().all(|it| is_plain(it, depth - 1)),
+        Value::Null | Value::Object(_) => false,
+    }
+}
+
+fn is_of_ros1(number: i64) -> bool {
+    i32::try_from(number).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|it| (*it).to_owned()).collect()
+    }
+
+    #[test]
+    fn nodes_and_parameters_are_read_as_written() {
+        let camera = Shown { publishes: set(&["/image", "/info"]), serves: set(&["/camera/x"]) };
+        let nodes = Nodes::from([("/camera".into(), camera), ("/a".into(), Shown::default())]);
+        assert_eq!(read_nodes(&write_nodes(&nodes)), Ok(nodes));
+        let values = [json!(3), json!(3.0), json!(true), json!("a\n'b'"), json!([1, [2.5]])];
+        let names = (0..).map(|number| format!("/n{number}/p"));
+        let parameters: Parameters = names.zip(values).collect();
+        assert_eq!(read_parameters(&write_parameters(&parameters)), Ok(parameters));
+    }
+
+    #[test]
+    fn what_is_above_a_limit_is_not_written() {
+        let names: BTreeSet<String> = (0..MAX_NAMES).map(|it| format!("/t{it}")).collect();
+        let one = Shown { publishes: names.clone(), serves: names };
+        let nodes: Nodes = (0..=MAX_NODES).map(|it| (format!("/n{it:04}"), one.clone())).collect();
+        let read = read_nodes(&write_nodes(&nodes)).unwrap();
+        assert_eq!(read.len(), MAX_NODES);
+        assert_eq!(
+            read.values().map(|it| it.publishes.len() + it.serves.len()).sum::<usize>(),
+            MAX_NAMES
+        );
+        let large = |size| Parameters::from([("/a".into(), json!("x".repeat(size)))]);
+        assert_eq!(read_parameters(&write_parameters(&large(MAX_BYTES))), Ok(Parameters::new()));
+        assert_eq!(read_parameters(&write_parameters(&large(1000))), Ok(large(1000)));
+    }
+
+    #[test]
+    fn hostile_lists_are_refused_with_a_reason() {
+        for (text, expected) in [
+            ("[]", "invalid type"),
+            ("{\"camera\":{\"publishes\":[],\"serves\":[]}}", "does not start with '/'"),
+            ("{\"/camera\":{\"publishes\":[]}}", "without its lists"),
+            ("{\"/camera\":{\"publishes\":[3],\"serves\":[]}}", "does not start with '/'"),
+            ("{\"/camera\":{\"publishes\":[\"/a b\"],\"serves\":[]}}", "has ' '"),
+        ] {
+            let error = read_nodes(text.as_bytes()).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let deep = format!("{{\"/a\":{}{}}}", "[".repeat(9), "]".repeat(9));
+        let very_deep = format!("{{\"/a\":{}", "[".repeat(100_000));
+        for text in [
+            "{\"/a\":{}}",
+            "{\"/a\":null}",
+            "{\"/a\":4294967296}",
+            "{\"/a\":\"\\u0000\"}",
+            "{\"a\":1}",
+        ]
+        .into_iter()
+        .chain([&*deep, &*very_deep])
+        {
+            assert!(read_parameters(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(
+            read_parameters(&vec![b' '; MAX_BYTES + 1]).unwrap_err().contains("bytes; allowed")
+        );
+        let many: Vec<String> = (0..=MAX_PARAMETERS).map(|it| format!("\"/p{it}\":1")).collect();
+        let error = read_parameters(format!("{{{}}}", many.join(",")).as_bytes()).unwrap_err();
+        assert_eq!(error, "4097 parameters; allowed: 4096");
+    }
+}

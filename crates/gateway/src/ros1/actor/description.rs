@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What peers are told of the nodes and parameters at this master, and what of theirs is shown here.
+
+use super::{Actor, Note};
+use crate::Event;
+use crate::description::{Nodes, Parameters};
+use crate::ros1::master::{NodesByName, Role, Snapshot};
+use crate::ros1::mirror::{self, Mirrored};
+use crate::ros1::xmlrpc::CallError;
+use std::time::{Duration, Instant};
+
+/// Least time between two requests of all parameters, and between two comparisons of those of a peer.
+/// Half a megabyte costs the master some 50 ms.
+const PARAMETER_PERIOD: Duration = Duration::from_secs(2);
+
+/// What is reported of this robot, as last reported.
+#[derive(Debug, Default)]
+pub(super) struct Described {
+    nodes: Option<Nodes>,
+    parameters: Option<Parameters>,
+    wants_nodes: bool,
+    wants_parameters: bool,
+    requested: Option<Instant>,
+}
+
+impl Actor {
+    pub(super) fn set_described(&mut self, nodes: bool, parameters: bool) {
+        let known = std::mem::take(&mut self.described);
+        self.described = Described {
+            nodes: known.nodes.filter(|_| nodes && known.wants_nodes),
+            parameters: known.parameters.filter(|_| parameters && known.wants_parameters),
+            wants_nodes: nodes,
+            wants_parameters: parameters,
+            requested: known.requested.filter(|_| known.wants_parameters),
+        };
+        self.poll();
+    }
+
+    /// Reports nodes if they have changed, and requests parameters if it is time.
+    pub(super) fn describe(&mut self, snapshot: &Snapshot) {
+        if self.described.wants_nodes {
+            let nodes = nodes_of(snapshot, &self.setup.own.name);
+            if self.described.nodes.as_ref() != Some(&nodes) {
+                self.described.nodes = Some(nodes.clone());
+                self.emit(Event::Nodes(nodes));
+            }
+        }
+        let is_due = |at: Instant| at.elapsed() >= PARAMETER_PERIOD;
+        if self.described.wants_parameters && self.described.requested.is_none_or(is_due) {
+            self.described.requested = Some(Instant::now());
+            let master = self.prober.master.clone();
+            let mirrored = self.mirrors.prefixes();
+            self.spawn(async move {
+                let found = master.parameters("/").await;
+                Note::Parameters(found.map(|found| mirror::leaves(found.as_ref(), "", &mirrored)))
+            });
+        }
+        for (peer, job) in self.mirrors.due(PARAMETER_PERIOD) {
+            let master = self.prober.master.clone();
+            self.spawn(async move { Note::Mirrored { peer, mirrored: job.run(&master).await } });
+        }
+    }
+
+    pub(super) fn parameters_found(&mut self, found: Result<Parameters, CallError>) {
+        match found {
+            Ok(found) => {
+                let is_news = self.described.parameters.as_ref() != Some(&found);
+                if self.described.wants_parameters && is_news {
+                    self.described.parameters = Some(found.clone());
+                    self.emit(Event::Parameters(found));
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the parameters of this robot"),
+        }
+    }
+
+    /// Shows the nodes of a peer at this master.
+    pub(super) fn stand_in(&mut self, peer: u32, nodes: Nodes) {
+        for service in self.stand_ins.set(peer, nodes) {
+            let is_known = self.registrations.get(Role::Service, &service).is_some();
+            match self.stand_ins.is_presence(&service) {
+                true if !is_known => self.add_registration(Role::Service, &service),
+                false if !self.is_served(&service) => {
+                    self.remove_registration(Role::Service, &service);
+                }
+                _ => {}
+            }
+        }
+        self.poll();
+    }
+
+    pub(super) fn mirrored(&mut self, peer: u32, mirrored: Mirrored) {
+        if let Some(error) = &mirrored.error {
+            tracing::debug!(%error, "parameters of a peer");
+        }
+        self.mirrors.finish(peer, mirrored);
+    }
+}
+
+/// The nodes that a master lists, except ours.
+fn nodes_of(snapshot: &Snapshot, own: &str) -> Nodes {
+    let mut nodes = Nodes::new();
+    let Snapshot { publishers, subscribers, services, .. } = snapshot;
+    let names = |all: &NodesByName| -> Vec<(String, String)> {
+        let pairs = all.iter().flat_map(|(name, nodes)| nodes.iter().map(move |it| (it, name)));
+        pairs.filter(|(node, _)| *node != own).map(|(a, b)| (a.clone(), b.clone())).collect()
+    };
+    for (node, topic) in names(publishers) {
+        nodes.entry(node).or_default().publishes.insert(topic);
+    }
+    for (node, service) in names(services) {
+        nodes.entry(node).or_default().serves.insert(service);
+    }
+    for (node, _) in names(subscribers) {
+        nodes.entry(node).or_default();
+    }
+    nodes
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Nodes and parameters of a robot at its base station, as the command line tools of ROS show them.
+
+#[allow(dead_code)]
+mod running;
+
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/bench.rs"]
+mod bench;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros1/nodes.rs"]
+mod ros1;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros2/nodes.rs"]
+mod ros2;
+
+use ros1::Master;
+use running::{Daemon, Place, free_port, wait_for};
+use std::path::Path;
+
+const TEXT: &str = "std_msgs/String";
+
+/// Two robots with ROS 1, the tools at the masters, and a folder for their files.
+struct Ros1 {
+    place: Place,
+    robot_master: Master,
+    base_master: Master,
+    ports: [u16; 2],
+}
+
+impl Ros1 {
+    fn new() -> Self {
+        Self {
+            place: Place::new(),
+            robot_master: Master::alone(bench::free_port()),
+            base_master: Master::alone(bench::free_port()),
+            ports: [free_port(), free_port()],
+        }
+    }
+
+    /// The rest of the robot's file with these lines for its peer.
+    fn robot_lines(&self, rights: &str) -> String {
+        format!(
+            "listen: \"127.0.0.1:{}\"\nros1: {{ master: \"{}\", host: 127.0.0.1 }}\n\
+             peers: {{ base: {{ address: \"127.0.0.1:{}\", {rights} }} }}\ntopics: [/image]",
+            self.ports[0], self.robot_master.uri, self.ports[1]
+        )
+    }
+
+    fn base_lines(&self) -> String {
+        format!(
+            "listen: \"127.0.0.1:{}\"\nros1: {{ master: \"{}\", host: 127.0.0.1 }}\n\
+             peers: {{ robot: {{ address: \"127.0.0.1:{}\", prefix: /robot1, accept: /image }} }}",
+            self.ports[1], self.base_master.uri, self.ports[0]
+        )
+    }
+
+    fn start(&self, rights: &str) -> [Daemon; 2] {
+        let robot = self.place.start("robot", &self.robot_lines(rights));
+        let base = self.place.start("base", &self.base_lines());
+        base.wait_for_state("robot", "up");
+        [robot, base]
+    }
+
+    /// The output of a tool of ROS at a master.
+    fn tool(&self, master: &Master, command: &str) -> String {
+        tool(master, command, self.place.path("").as_path())
+    }
+
+    fn at_base(&self, command: &str) -> String {
+        self.tool(&self.base_master, command)
+    }
+
+    fn wait_at_base(&self, command: &str, holds: impl Fn(&str) -> bool) -> String {
+        wait_for(format!("{command} at the base"), || {
+            Some(self.at_base(command)).filter(|output| holds(output))
+        })
+    }
+}
+
+fn tool(master: &Master, command: &str, scratch: &Path) -> String {
+    let mut words = command.split(' ');
+    let mut program = ros1::ros(words.next().unwrap(), &master.uri, scratch);
+    let output = program.args(words).output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+fn has_line(text: &str, line: &str) -> bool {
+    text.lines().any(|it| it.trim() == line)
+}
+
+#[test]
+fn nodes_of_a_robot_are_listed_at_the_base_with_their_topics() {
+    let ros = Ros1::new();
+    let mut camera = ros1::start(&ros.robot_master.uri, "/camera");
+    camera.advertise("/image", TEXT, false);
+    let quiet = ros1::start(&ros.robot_master.uri, "/arm/quiet");
+    let mut viewer = ros1::start(&ros.base_master.uri, "/viewer");
+    viewer.subscribe("/robot1/image", TEXT);
+    let [_robot, mut base] = ros.start("show: [nodes]");
+
+    ros.wait_at_base("rosnode list", |output| {
+        ["/robot1/camera", "/robot1/arm/quiet"].iter().all(|it| has_line(output, it))
+    });
+    ros.wait_at_base("rostopic info /robot1/image", |output| {
+        output.contains("* /robot1/camera (") && !output.contains("* /tautline (")
+    });
+    let info = ros.at_base("rosnode info /robot1/camera");
+    assert!(info.contains(" * /robot1/image [std_msgs/String]"), "{info}");
+    assert!(info.contains("Pid: "), "{info}");
+    wait_for("a message under the name of the stand-in", || {
+        camera.send("/image", serde_json::json!({"data": "x"}));
+        viewer.received("/robot1/image").pop()
+    });
+    let received = viewer.received("/robot1/image").len();
+    camera.send("/image", serde_json::json!({"data": "last"}));
+    wait_for("the last message", || {
+        (viewer.received("/robot1/image").len() > received).then_some(())
+    });
+
+    // What a node leaves, it leaves there too.
+    quiet.leave();
+    ros.wait_at_base("rosnode list", |output| !output.contains("quiet"));
+    base.terminate();
+    assert!(base.wait_for_end().success());
+    assert_eq!(ros.at_base("rosnode list").trim(), "/viewer");
+}
+
+#[test]
+fn a_stand_in_neither_ends_a_local_node_nor_hides_it() {
+    let ros = Ros1::new();
+    let mut camera = ros1::start(&ros.robot_master.uri, "/camera");
+    camera.advertise("/image", TEXT, false);
+    let mut local = ros1::start(&ros.base_master.uri, "/robot1/camera");
+    local.advertise("/local", TEXT, false);
+    let [_robot, _base] = ros.start("show: [nodes]");
+    // The topic is there, under the name of the daemon.
+    ros.wait_at_base("rostopic info /robot1/image", |it| it.contains("* /tautline ("));
+    let other = ros1::start(&ros.robot_master.uri, "/later");
+    ros.wait_at_base("rosnode list", |output| has_line(output, "/robot1/later"));
+    let is_local_there = || {
+        let info = ros.at_base("rosnode info /robot1/camera");
+        info.contains(" * /local [") && !info.contains("/robot1/image")
+    };
+    assert!(is_local_there());
+    // A local node that starts later has the name as well.
+    let mut late = ros1::start(&ros.base_master.uri, "/robot1/later");
+    late.advertise("/late", TEXT, false);
+    wait_for("the local node under its name", || {
+        let info = ros.at_base("rosnode info /robot1/later");
+        (info.contains(" * /late [") && info.contains("Pid: ")).then_some(())
+    });
+    assert!(is_local_there(), "and it is still there");
+    late.advertise("/later_still", TEXT, false);
+    drop(other);
+}
+
+#[test]
+fn parameters_of_a_robot_can_be_read_at_the_base_and_local_ones_stay() {
+    let ros = Ros1::new();
+    for command in [
+        "rosparam set /camera/rate 2.5",
+        "rosparam set /camera/size [640,480]",
+        "rosparam set /camera/active true",
+        "rosparam set /name camera_one",
+        "rosparam set /shared robot",
+    ] {
+        ros.tool(&ros.robot_master, command);
+    }
+    ros.at_base("rosparam set /robot1/shared base");
+    ros.at_base("rosparam set /own 1");
+    let [robot, mut base] = ros.start("show: [parameters]");
+    ros.wait_at_base("rosparam get /robot1/camera", |output| {
+        ["rate: 2.5", "640", "active: true"].iter().all(|it| output.contains(it))
+    });
+    assert_eq!(ros.at_base("rosparam get /robot1/name").trim(), "camera_one");
+    assert_eq!(ros.at_base("rosparam get /robot1/shared").trim(), "base");
+
+    ros.tool(&ros.robot_master, "rosparam set /camera/rate 3.0");
+    ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.0");
+    ros.tool(&ros.robot_master, "rosparam delete /camera/size");
+    ros.wait_at_base("rosparam list", |output| !output.contains("/robot1/camera/size"));
+    // What is set here does not reach the robot, and is put back.
+    ros.at_base("rosparam set /robot1/camera/rate 9.0");
+    ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.0");
+    assert_eq!(ros.tool(&ros.robot_master, "rosparam get /camera/rate").trim(), "3.0");
+
+    // Without the right, nothing is shown any more.
+    ros.place.write("robot", "robot", &ros.robot_lines("prefix: /b"));
+    let mut client =
+        tautline_node::control::Client::connect(&ros.place.path("robot.sock")).unwrap();
+    client.reload(false, || ()).unwrap();
+    ros.wait_at_base("rosparam list", |output| !output.contains("/robot1/camera"));
+    ros.place.write("robot", "robot", &ros.robot_lines("show: parameters"));
+    client.reload(false, || ()).unwrap();
+    ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.0");
+    drop(robot);
+    base.terminate();
+    assert!(base.wait_for_end().success());
+    let left = ros.at_base("rosparam list");
+    assert!(has_line(&left, "/robot1/shared") && has_line(&left, "/own"), "{left}");
+    assert!(!left.contains("/robot1/camera") && !left.contains("/robot1/name"), "{left}");
+}
