@@ -14,9 +14,12 @@ mod ros1;
 #[path = "../../gateway/tests/ros/ros2/nodes.rs"]
 mod ros2;
 
+use bench::Agent;
 use ros1::Master;
 use running::{Daemon, Place, free_port, wait_for};
+use serde_json::{Value, json};
 use std::path::Path;
+use std::process::Command as Process;
 
 const TEXT: &str = "std_msgs/String";
 
@@ -109,11 +112,11 @@ fn nodes_of_a_robot_are_listed_at_the_base_with_their_topics() {
     assert!(info.contains(" * /robot1/image [std_msgs/String]"), "{info}");
     assert!(info.contains("Pid: "), "{info}");
     wait_for("a message under the name of the stand-in", || {
-        camera.send("/image", serde_json::json!({"data": "x"}));
+        camera.send("/image", json!({"data": "x"}));
         viewer.received("/robot1/image").pop()
     });
     let received = viewer.received("/robot1/image").len();
-    camera.send("/image", serde_json::json!({"data": "last"}));
+    camera.send("/image", json!({"data": "last"}));
     wait_for("the last message", || {
         (viewer.received("/robot1/image").len() > received).then_some(())
     });
@@ -200,4 +203,126 @@ fn parameters_of_a_robot_can_be_read_at_the_base_and_local_ones_stay() {
     let left = ros.at_base("rosparam list");
     assert!(has_line(&left, "/robot1/shared") && has_line(&left, "/own"), "{left}");
     assert!(!left.contains("/robot1/camera") && !left.contains("/robot1/name"), "{left}");
+}
+
+/// Domains of the robot and of the base.
+const DOMAINS: [u32; 2] = [71, 72];
+
+/// A daemon of each, and a node of the robot with parameters.
+fn start_ros2(place: &Place, rights: &str) -> [Daemon; 2] {
+    let ports = [free_port(), free_port()];
+    let file = |here: usize, peer: &str| {
+        format!(
+            "listen: \"127.0.0.1:{}\"\npeers: {{ {peer}, address: \"127.0.0.1:{}\" }} }}\n\
+             ros2: {{ domain: {}, range: localhost, definitions: [\"{}\"] }}",
+            ports[here],
+            ports[1 - here],
+            DOMAINS[here],
+            ros2::installation("kilted").display()
+        )
+    };
+    let robot = file(0, &format!("base: {{ {rights}"));
+    let robot = place.start("robot", &format!("{robot}\ntopics: [/image]"));
+    let base = place.start("base", &file(1, "robot: { prefix: /robot1, accept: /image"));
+    base.wait_for_state("robot", "up");
+    [robot, base]
+}
+
+/// A node of the domain that executes Python lines, whose output is JSON.
+fn start_script(domain: u32, script: &str, arguments: &[&str]) -> Agent {
+    let mut program = Process::new(ros2::installation("kilted").join("bin/python"));
+    program
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/remote_robots").join(script))
+        .args(arguments)
+        .env("ROS_DOMAIN_ID", domain.to_string())
+        .env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
+    Agent::start(program, tempfile::tempdir().unwrap())
+}
+
+#[test]
+fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
+    if !ros2::inside_as("nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base") {
+        return;
+    }
+    let place = Place::new();
+    let _camera = start_script(DOMAINS[0], "camera.py", &["camera"]);
+    let _arm = start_script(DOMAINS[0], "camera.py", &["arm"]);
+    let mut viewer = start_script(DOMAINS[1], "viewer.py", &[]);
+    let [_robot, base] = start_ros2(&place, "show: [nodes, parameters], set_parameters: [/camera]");
+    wait_for("the nodes at the base", || {
+        let nodes = viewer.order(json!({"do": "nodes"}))["nodes"].clone();
+        let has = |name: &str| nodes.as_array().unwrap().iter().any(|it| it == name);
+        (has("/robot1/camera") && has("/robot1/arm") && has("/tautline")).then_some(())
+    });
+    wait_for("the publishers and services of the node", || {
+        let order = json!({"do": "node", "name": "camera", "namespace": "/robot1"});
+        let found = viewer.order(order);
+        let has = |kind: &str, name: &str| {
+            found[kind].as_array().unwrap().iter().any(|it| it[0] == name)
+        };
+        (has("publishers", "/robot1/image") && has("services", "/robot1/camera/get_parameters"))
+            .then_some(())
+    });
+    let get = |viewer: &mut Agent, node: &str| {
+        let done = viewer.order(json!({"do": "get", "node": node, "parameter": "rate"}));
+        done["value"].clone()
+    };
+    assert_eq!(get(&mut viewer, "/robot1/camera"), 10);
+    assert_eq!(get(&mut viewer, "/robot1/arm"), 10);
+    let set = |viewer: &mut Agent, node: &str| {
+        let order = json!({"do": "set", "node": node, "parameter": "rate", "value": 20});
+        viewer.order(order)["successful"].clone()
+    };
+    assert_eq!(set(&mut viewer, "/robot1/camera"), true);
+    assert_eq!(get(&mut viewer, "/robot1/camera"), 20);
+    assert_eq!(set(&mut viewer, "/robot1/arm"), Value::Null, "there is no such service");
+    assert_eq!(get(&mut viewer, "/robot1/arm"), 10);
+    drop(base);
+}
+
+#[test]
+#[ignore = "needs ros2, which GitHub has but PyPI does not: crates/lab/ros2.sh cli"]
+fn the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot() {
+    if !ros2::inside_as("the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot") {
+        return;
+    }
+    let place = Place::new();
+    let _camera = start_script(DOMAINS[0], "camera.py", &["camera"]);
+    let [_robot, _base] = start_ros2(&place, "show: [nodes, parameters], set_parameters: /camera");
+    let cli = std::env::var("TAUTLINE_ROS2_CLI").unwrap_or_else(|_| {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/ros2/cli").to_owned()
+    });
+    let ros2 = |command: &str| {
+        let mut program = Process::new(Path::new(&cli).join("bin/ros2"));
+        program
+            .args(command.split(' '))
+            .env("ROS_DOMAIN_ID", DOMAINS[1].to_string())
+            .env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+            .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
+            .env_remove("LD_LIBRARY_PATH")
+            .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
+        let output = program.output().expect("run crates/lab/ros2.sh cli first");
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let spin = "--no-daemon --spin-time 3";
+    for (command, expected) in [
+        (format!("node list {spin}"), "/robot1/camera\n"),
+        (format!("node info {spin} /robot1/camera"), "/robot1/image: std_msgs/msg/String"),
+        (format!("param list {spin} /robot1/camera"), "rate"),
+        (format!("param get {spin} /robot1/camera rate"), "Integer value is: 10"),
+        (format!("param set {spin} /robot1/camera rate 30"), "Set parameter successful"),
+        (format!("param get {spin} /robot1/camera rate"), "Integer value is: 30"),
+        (format!("param dump {spin} /robot1/camera"), "rate: 30"),
+        (format!("topic info {spin} -v /robot1/image"), "Node name: camera\nNode namespace: /robot1"),
+    ] {
+        let mut last = String::new();
+        wait_for(format!("'{expected}' of ros2 {command}"), || {
+            last = ros2(&command);
+            if !last.contains(expected) { eprintln!("{command}: {last}"); }
+            last.contains(expected).then_some(())
+        });
+    }
 }
