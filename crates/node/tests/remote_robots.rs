@@ -205,6 +205,28 @@ fn parameters_of_a_robot_can_be_read_at_the_base_and_local_ones_stay() {
     assert!(!left.contains("/robot1/camera") && !left.contains("/robot1/name"), "{left}");
 }
 
+#[test]
+fn logs_of_a_robot_are_among_those_of_the_base_under_its_prefix() {
+    let ros = Ros1::new();
+    let mut camera = ros1::start(&ros.robot_master.uri, "/camera");
+    let log = "rosgraph_msgs/Log";
+    camera.advertise("/rosout", log, false);
+    let mut console = ros1::start(&ros.base_master.uri, "/console");
+    console.order(json!({"do": "subscribe", "topic": "/rosout", "type": log, "fields": true}));
+    let [_robot, _base] = ros.start("show: logs");
+    let found = wait_for("a log of the robot at the base", || {
+        let fields =
+            json!({"name": "/camera", "level": 4, "msg": "lens cap", "topics": ["/image"]});
+        camera.send("/rosout", fields);
+        let logs = console.received("/rosout").into_iter().map(|it| it["fields"].clone());
+        logs.rev().find(|it| it["msg"] == "lens cap")
+    });
+    assert_eq!(found["name"], "/robot1/camera");
+    assert_eq!((&found["level"], &found["topics"]), (&json!(4), &json!(["/image"])));
+    // Nobody else gets them.
+    assert!(!ros.at_base("rostopic list").contains("/robot1/rosout"));
+}
+
 /// Domains of the robot and of the base.
 const DOMAINS: [u32; 2] = [71, 72];
 
@@ -251,7 +273,8 @@ fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
     let _camera = start_script(DOMAINS[0], "camera.py", &["camera"]);
     let _arm = start_script(DOMAINS[0], "camera.py", &["arm"]);
     let mut viewer = start_script(DOMAINS[1], "viewer.py", &[]);
-    let [_robot, base] = start_ros2(&place, "show: [nodes, parameters], set_parameters: [/camera]");
+    let [_robot, base] =
+        start_ros2(&place, "show: [nodes, parameters, logs], set_parameters: [/camera]");
     wait_for("the nodes at the base", || {
         let nodes = viewer.order(json!({"do": "nodes"}))["nodes"].clone();
         let has = |name: &str| nodes.as_array().unwrap().iter().any(|it| it == name);
@@ -260,9 +283,8 @@ fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
     wait_for("the publishers and services of the node", || {
         let order = json!({"do": "node", "name": "camera", "namespace": "/robot1"});
         let found = viewer.order(order);
-        let has = |kind: &str, name: &str| {
-            found[kind].as_array().unwrap().iter().any(|it| it[0] == name)
-        };
+        let has =
+            |kind: &str, name: &str| found[kind].as_array().unwrap().iter().any(|it| it[0] == name);
         (has("publishers", "/robot1/image") && has("services", "/robot1/camera/get_parameters"))
             .then_some(())
     });
@@ -280,6 +302,10 @@ fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
     assert_eq!(get(&mut viewer, "/robot1/camera"), 20);
     assert_eq!(set(&mut viewer, "/robot1/arm"), Value::Null, "there is no such service");
     assert_eq!(get(&mut viewer, "/robot1/arm"), 10);
+    wait_for("a log of the robot", || {
+        let logs = viewer.order(json!({"do": "logs"}))["logs"].clone();
+        logs.as_array().unwrap().contains(&json!(["robot1.camera", "focus lost"])).then_some(())
+    });
     drop(base);
 }
 
@@ -316,12 +342,17 @@ fn the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot() {
         (format!("param set {spin} /robot1/camera rate 30"), "Set parameter successful"),
         (format!("param get {spin} /robot1/camera rate"), "Integer value is: 30"),
         (format!("param dump {spin} /robot1/camera"), "rate: 30"),
-        (format!("topic info {spin} -v /robot1/image"), "Node name: camera\nNode namespace: /robot1"),
+        (
+            format!("topic info {spin} -v /robot1/image"),
+            "Node name: camera\nNode namespace: /robot1",
+        ),
     ] {
         let mut last = String::new();
         wait_for(format!("'{expected}' of ros2 {command}"), || {
             last = ros2(&command);
-            if !last.contains(expected) { eprintln!("{command}: {last}"); }
+            if !last.contains(expected) {
+                eprintln!("{command}: {last}");
+            }
             last.contains(expected).then_some(())
         });
     }

@@ -278,7 +278,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
 
 fn show(words: &[String]) -> Show {
     let has = |word: &str| words.iter().any(|it| it == word);
-    Show { nodes: has("nodes"), parameters: has("parameters") }
+    Show { nodes: has("nodes"), parameters: has("parameters"), logs: has("logs") }
 }
 
 /// Returns the accepted names of a peer and their names on this robot.

@@ -362,12 +362,14 @@ pub struct Show {
     pub nodes: bool,
     /// Its parameters.
     pub parameters: bool,
+    /// The logs of its nodes.
+    pub logs: bool,
 }
 
 impl Show {
     /// The words of the file.
     pub fn words(self) -> Vec<&'static str> {
-        let all = [(self.nodes, "nodes"), (self.parameters, "parameters")];
+        let all = [(self.nodes, "nodes"), (self.parameters, "parameters"), (self.logs, "logs")];
         all.into_iter().filter(|(shown, _)| *shown).map(|(_, word)| word).collect()
     }
 }

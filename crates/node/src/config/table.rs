@@ -223,7 +223,7 @@ const ROS2: &[Setting] = &[
 pub const RANGES: &[&str] = &["subnet", "localhost"];
 
 /// What `show` of a peer may name.
-pub const SHOWN: &[&str] = &["nodes", "parameters"];
+pub const SHOWN: &[&str] = &["nodes", "parameters", "logs"];
 
 /// Modes of `security`.
 pub const SECURITY: &[&str] = &["keys", "none"];
@@ -267,8 +267,8 @@ const PEERS: Naming = Naming {
             .example("[/scan, \"/camera/**\"]")
             .doc("Topics, services and actions of this robot that are advertised to the peer, from those under topics, services and actions."),
         list("show", Kind::OneOf(SHOWN), Absent("nothing"))
-            .example("[nodes, parameters]")
-            .doc("What of this robot's ROS the peer sees under its `prefix` for this robot: the nodes, with the topics and services that the peer gets; the parameters (ROS 1: all of the server; ROS 2: the services of each node that read them). See [remote robots](../how-to/remote-robots.md)."),
+            .example("[nodes, parameters, logs]")
+            .doc("What of this robot's ROS the peer sees under its `prefix` for this robot: the nodes, with the topics and services that the peer gets; the parameters (ROS 1: all of the server; ROS 2: the services of each node that read them); the logs (`/rosout`). See [remote robots](../how-to/remote-robots.md)."),
         list("set_parameters", Kind::Pattern, Absent("none"))
             .example("[/camera, \"/arm/**\"]")
             .doc("Nodes of this robot with ROS 2 whose parameters the peer may set, by the name of the node."),

@@ -277,7 +277,8 @@ impl Topics {
 
     /// Returns the treatment of a topic: the file's rule with the changes since.
     fn treatment_of(&self, name: &str) -> Option<Treatment> {
-        let mut found = treatment(&self.rules, name)?.clone();
+        let ruled = treatment(&self.rules, name).cloned();
+        let mut found = ruled.or_else(|| self.treatment_of_logs(name))?;
         for (_, change) in self.changes.iter().filter(|(p, _)| p.matches(name)) {
             found.priority = change.priority.unwrap_or(found.priority);
             match change.rate_hz {

@@ -9,6 +9,7 @@ use crate::config::{PeerConfig, Show};
 use crate::limits::MESSAGES;
 use crate::quota::Cause;
 use std::collections::BTreeMap;
+use tautline_gateway::logs;
 use tautline_gateway::mapping::{
     Accepted, ActionCall, NameMap, Pattern, action_call, is_action_topic, is_type,
 };
@@ -163,9 +164,12 @@ impl Rights {
 
     /// Returns the right to publish here a topic that the peer has under `name`.
     pub(super) fn publish(&self, name: &str, found: TypeOf<'_>) -> Right {
+        let is_log =
+            !found.is_foreign && self.log_prefix(name, found.offered, found.hash).is_some();
         // Only clients of an action read its topics, under a name that they chose.
-        let default =
-            is_observation(found.name, found.hash) || is_action_topic(name, found.offered);
+        let default = is_observation(found.name, found.hash)
+            || is_action_topic(name, found.offered)
+            || is_log;
         self.right(name, found, &self.messages, default)
     }
 
@@ -214,6 +218,15 @@ impl Rights {
         self.offer.is_empty()
             || self.offer.iter().any(|it| it.matches_or_action(name))
             || self.may_use_parameters(name)
+            || (self.show.logs && name == logs::TOPIC)
+    }
+
+    /// The prefix for the logs of the peer's nodes, if this is their topic. They are published on the
+    /// topic of this robot, unless the file gives the topic another name.
+    pub(super) fn log_prefix(&self, name: &str, type_name: &str, hash: &str) -> Option<&str> {
+        let is_named = self.names.renames(name) || self.names.is_named(name);
+        let prefix = self.names.prefix.as_str();
+        (logs::is_log(name, type_name, hash) && !is_named && !prefix.is_empty()).then_some(prefix)
     }
 
     /// Replaces the rights but keeps the rate, which must be the same: tokens already taken still

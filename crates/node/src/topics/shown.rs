@@ -9,18 +9,23 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::description::{Nodes, Parameters, Shown as ShownNode};
 use tautline_gateway::description::{read_nodes, read_parameters};
+use tautline_gateway::logs;
 use tautline_gateway::mapping::{
-    Pattern, SERVICE_TIMEOUT, ServiceTreatment, check_local_name, is_below, service_treatment,
+    Pattern, SERVICE_TIMEOUT, ServiceTreatment, Treatment, check_local_name, is_below,
+    service_treatment,
 };
 use tautline_gateway::types::Dialect;
 use tautline_gateway::{Command, Service};
 use tautline_proto::{
-    ChannelConfig, ChannelId, DeliveryOrder, Instant, LinkPolicy, LinkUse, Message, OfferedQos,
-    OfferedTopic, PeerId, Role, SendError,
+    ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkUse, Message,
+    OfferedQos, OfferedTopic, PeerId, Role, SendError,
 };
 
 /// Lists of nodes and parameters leave after all else.
 const PRIORITY: u8 = 0;
+/// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
+const KEPT_LOGS: u16 = 100;
+const LOG_LIFESPAN: Duration = Duration::from_secs(10);
 /// Services of each node of ROS 2 that read its parameters, and those that set them
 /// (`rcl_interfaces/srv`).
 const READ: [&str; 4] =
@@ -109,6 +114,21 @@ fn channel(kind: Kind) -> ChannelConfig {
 }
 
 impl Topics {
+    /// The treatment of the logs of this robot, which need no rule.
+    pub(super) fn treatment_of_logs(&self, topic: &str) -> Option<Treatment> {
+        let shows = |peer: &PeerId| topic == logs::TOPIC && self.rights(*peer).show.logs;
+        let peers = self.endpoint.peers().filter(shows);
+        let to: Vec<String> = peers.map(|peer| self.peer_name(peer).to_owned()).collect();
+        let (keep_last, lifespan) = (Some(KEPT_LOGS), Some(LOG_LIFESPAN));
+        (!to.is_empty()).then_some(Treatment {
+            priority: PRIORITY,
+            keep_last,
+            lifespan,
+            to: Some(to),
+            ..Treatment::default()
+        })
+    }
+
     /// The treatment of a local service: that of its rule, or that of a service for parameters of a
     /// node, which need no rule.
     pub(super) fn treatment_of_service(&self, service: &Service) -> Option<ServiceTreatment> {

@@ -5,13 +5,17 @@ import json
 import sys
 
 import rclpy
-from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
+from rcl_interfaces.msg import Log, Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
 from std_msgs.msg import String
 
 rclpy.init()
 node = rclpy.create_node("viewer")
 node.create_subscription(String, "/robot1/image", lambda message: None, 10)
+found_logs = []
+node.create_subscription(
+    Log, "/rosout", lambda log: found_logs.append((log.name, log.msg)), 100
+)
 # Seconds until a service is taken as absent, and until a call has failed.
 APPEARS, ANSWERS = 8, 20
 
@@ -59,7 +63,12 @@ def set_parameter(order):
     return {"successful": done and done.results[0].successful}
 
 
-orders = {"nodes": nodes, "node": one_node, "get": get, "set": set_parameter}
+def logs(order):
+    rclpy.spin_once(node, timeout_sec=0.2)
+    return {"logs": found_logs}
+
+
+orders = {"logs": logs, "nodes": nodes, "node": one_node, "get": get, "set": set_parameter}
 print(json.dumps({"did": "start"}), flush=True)
 for line in sys.stdin:
     order = json.loads(line)

@@ -6,6 +6,7 @@ use super::super::origin::{self, Content};
 use super::{ArrivalChange, ChannelKey};
 use crate::codec::{Incoming, Job, decompressed_size};
 use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES};
+use tautline_gateway::logs;
 use tautline_gateway::{Command, Kept, MAX_SOURCES, Origin, Source};
 use tautline_proto::{Duration, Instant, PeerId, Received};
 
@@ -95,6 +96,15 @@ impl Topics {
         let Incoming { key, topic, source, payload, origin, arrived, revision, .. } = message;
         let Some(remote) = self.remote.get_mut(key) else { return };
         let has_left = origin.kept.is_some() && remote.kept.has_left(source.number, revision);
+        let offered = (&remote.offered_name, &remote.topic.type_name, &remote.topic.type_hash);
+        let prefix = self.rights[key.peer.0 as usize].log_prefix(offered.0, offered.1, offered.2);
+        let payload = match prefix {
+            Some(prefix) => logs::with_prefix(&payload, offered.1, prefix),
+            None => Some(payload),
+        };
+        let Some(payload) = payload else {
+            return self.drop_malformed(now, key, &topic, "the name of the node is missing");
+        };
         let Some(payload) = remote.held.hold(payload) else {
             remote.not_held += 1;
             let peer = self.peer_name(key.peer);
