@@ -418,6 +418,11 @@ pub enum Command {
         /// By local names; `None`: remove all that were shown.
         parameters: Option<Parameters>,
     },
+    /// Set parameters that exist on this robot, on behalf of a peer.
+    SetParameters {
+        /// By their names on this robot.
+        parameters: Parameters,
+    },
     /// The [`Selector`] has changed: offer what may leave now, and withdraw what may no longer
     /// leave. Other topics and services are not affected.
     Reselect,
@@ -511,6 +516,14 @@ pub enum Event {
     Nodes(Nodes),
     /// The parameters of this robot; repeated when they change.
     Parameters(Parameters),
+    /// A local program has changed parameters of a peer that are shown here. They are put back if
+    /// the peer does not show the new values soon.
+    Changed {
+        /// Number of the peer.
+        peer: u32,
+        /// By local names, with their new values.
+        parameters: Parameters,
+    },
     /// A command was refused, e.g. since a local topic of the same name has another type.
     Refused {
         /// Local name.

@@ -188,6 +188,12 @@ fn parameters_of_a_robot_can_be_read_at_the_base_and_local_ones_stay() {
     ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.0");
     assert_eq!(ros.tool(&ros.robot_master, "rosparam get /camera/rate").trim(), "3.0");
 
+    let line = "under peers.base: set_parameters: /camera/rate";
+    robot.wait_for_notice(&["'base' may set it only if", line]);
+    base.wait_for_notice(&["'robot' refuses the parameter /camera/rate", "add there", line]);
+    let waiting = robot.status().waiting;
+    assert!(waiting.iter().any(|it| it.name == "/camera/rate"), "{waiting:?}");
+
     // Without the right, nothing is shown any more.
     ros.place.write("robot", "robot", &ros.robot_lines("prefix: /b"));
     let mut client =
@@ -225,6 +231,35 @@ fn logs_of_a_robot_are_among_those_of_the_base_under_its_prefix() {
     assert_eq!((&found["level"], &found["topics"]), (&json!(4), &json!(["/image"])));
     // Nobody else gets them.
     assert!(!ros.at_base("rostopic list").contains("/robot1/rosout"));
+}
+
+#[test]
+fn parameters_of_a_robot_are_set_at_the_base_with_the_right() {
+    let ros = Ros1::new();
+    for command in
+        ["rosparam set /camera/rate 2.5", "rosparam set /camera/gain 1", "rosparam set /x 1"]
+    {
+        ros.tool(&ros.robot_master, command);
+    }
+    let [robot, _base] = ros.start("show: [parameters], set_parameters: \"/camera/**\"");
+    ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "2.5");
+    ros.at_base("rosparam set /robot1/camera/rate 9.5");
+    wait_for("the new value on the robot", || {
+        let found = ros.tool(&ros.robot_master, "rosparam get /camera/rate");
+        (found.trim() == "9.5").then_some(())
+    });
+    // Another value follows at once, and that of the robot reaches the base.
+    ros.at_base("rosparam set /robot1/camera/rate 8.5");
+    wait_for("the next value on the robot", || {
+        let found = ros.tool(&ros.robot_master, "rosparam get /camera/rate");
+        (found.trim() == "8.5").then_some(())
+    });
+    ros.tool(&ros.robot_master, "rosparam set /camera/rate 1.5");
+    ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "1.5");
+    ros.at_base("rosparam set /robot1/x 5");
+    ros.wait_at_base("rosparam get /robot1/x", |output| output.trim() == "1");
+    robot.wait_for_notice(&["the parameter /x of 'robot'", "set_parameters: /x"]);
+    assert_eq!(ros.tool(&ros.robot_master, "rosparam get /x").trim(), "1");
 }
 
 /// Domains of the robot and of the base.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parameters of peers at this master, each under its peer's prefix. A parameter that a local program
-//! has set there stays as it is; one that we have set is put back if a local program changes it.
+//! has set there stays as it is. If a local program changes one that we have set, the peer is asked to
+//! set it; without its new value from there, it is put back.
 
 use super::master::Master;
 use super::xmlrpc::CallError;
@@ -12,6 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Time in which the peer has to show a value that a local program has set here.
+const PATIENCE: Duration = Duration::from_secs(6);
 /// Deepest level of a parameter's name.
 const MAX_LEVELS: usize = 32;
 
@@ -25,6 +28,8 @@ struct Mirror {
     wanted: Parameters,
     /// As last written by us.
     ours: Parameters,
+    /// Values that local programs have set, and since when.
+    changed: Changed,
     checked: Option<Instant>,
     is_running: bool,
     is_removed: bool,
@@ -35,11 +40,15 @@ pub(super) struct Job {
     prefix: String,
     wanted: Parameters,
     ours: Parameters,
+    changed: Changed,
 }
+
+type Changed = BTreeMap<String, (Json, Instant)>;
 
 /// The result of a job.
 pub(super) struct Mirrored {
     ours: Parameters,
+    changed: Changed,
     pub error: Option<CallError>,
 }
 
@@ -72,25 +81,34 @@ impl Mirrors {
             if is_due && !mirror.is_running {
                 (mirror.checked, mirror.is_running) = (Some(Instant::now()), true);
                 let (wanted, ours) = (mirror.wanted.clone(), mirror.ours.clone());
-                jobs.push((*peer, Job { prefix: mirror.prefix.clone(), wanted, ours }));
+                let (prefix, changed) = (mirror.prefix.clone(), mirror.changed.clone());
+                jobs.push((*peer, Job { prefix, wanted, ours, changed }));
             }
         }
         jobs
     }
 
-    pub fn finish(&mut self, peer: u32, mirrored: Mirrored) {
-        let Some(mirror) = self.0.get_mut(&peer) else { return };
+    /// Ends a comparison; returns what local programs have changed since the one before.
+    pub fn finish(&mut self, peer: u32, mirrored: Mirrored) -> Parameters {
+        let Some(mirror) = self.0.get_mut(&peer) else { return Parameters::new() };
+        let is_new = |name: &String, (value, _): &(Json, Instant)| {
+            mirror.changed.get(name).is_none_or(|(before, _)| before != value)
+        };
+        let news = mirrored.changed.iter().filter(|(name, it)| is_new(name, it));
+        let news = news.map(|(name, (value, _))| (name.clone(), value.clone())).collect();
         (mirror.is_running, mirror.ours) = (false, mirrored.ours);
+        mirror.changed = mirrored.changed;
         if mirror.is_removed && mirror.ours.is_empty() {
             self.0.remove(&peer);
         }
+        news
     }
 
     /// Removes everything that we have written.
     pub async fn remove_all(&mut self, master: &Arc<Master>) -> Result<(), CallError> {
         for mirror in std::mem::take(&mut self.0).into_values() {
             let Mirror { prefix, ours, .. } = mirror;
-            let job = Job { prefix, wanted: Parameters::new(), ours };
+            let job = Job { prefix, wanted: Parameters::new(), ours, changed: Changed::new() };
             if let Some(error) = job.run(master).await.error {
                 return Err(error);
             }
@@ -111,13 +129,23 @@ enum Change {
 impl Job {
     pub async fn run(mut self, master: &Master) -> Mirrored {
         let error = self.try_run(master).await.err();
-        Mirrored { ours: self.ours, error }
+        Mirrored { ours: self.ours, changed: self.changed, error }
     }
 
     async fn try_run(&mut self, master: &Master) -> Result<(), CallError> {
         let found = master.parameters(&self.prefix).await?;
         let found = leaves(found.as_ref(), &self.prefix, &[]);
-        for change in changes(&found, &self.wanted, &mut self.ours) {
+        follow_changes(&found, &self.wanted, &self.ours, &mut self.changed, Instant::now());
+        let wanted = self.wanted.iter();
+        let is_kept = |name: &String| self.changed.get(name).is_some_and(|it| !is_over(it));
+        let wanted = wanted.map(|(name, value)| match is_kept(name) {
+            // As if the peer had it already.
+            true => (name.clone(), self.changed[name].0.clone()),
+            false => (name.clone(), value.clone()),
+        });
+        let wanted: Parameters = wanted.collect();
+        self.changed.retain(|_, it| !is_over(it));
+        for change in changes(&found, &wanted, &mut self.ours) {
             match change {
                 Change::Set(name, value) => {
                     if let Some(to) = xml_value(&value) {
@@ -137,6 +165,45 @@ impl Job {
         }
         Ok(())
     }
+}
+
+fn is_over((_, since): &(Json, Instant)) -> bool {
+    since.elapsed() >= PATIENCE
+}
+
+/// Follows what local programs have set in place of our values.
+fn follow_changes(
+    found: &Parameters,
+    wanted: &Parameters,
+    ours: &Parameters,
+    changed: &mut Changed,
+    now: Instant,
+) {
+    changed.retain(|name, (value, _)| {
+        found.get(name) == Some(value) && wanted.get(name).is_some_and(|it| it != value)
+    });
+    for (name, value) in found {
+        let (our, peers) = (ours.get(name), wanted.get(name));
+        let is_changed = our.is_some_and(|it| it != value) && peers.is_some_and(|it| it != value);
+        if is_changed {
+            changed.entry(name.clone()).or_insert_with(|| (value.clone(), now));
+        }
+    }
+}
+
+/// Sets parameters that exist and are no namespaces: a peer's value does not replace one.
+pub(super) async fn set_existing(master: &Master, parameters: Parameters) -> Result<(), CallError> {
+    for (name, value) in parameters {
+        let is_there = matches!(master.parameters(&name).await?, Some(it) if !is_struct(&it));
+        if let Some(to) = xml_value(&value).filter(|_| is_there) {
+            master.set_parameter(&name, to).await?;
+        }
+    }
+    Ok(())
+}
+
+fn is_struct(value: &Value) -> bool {
+    matches!(value, Value::Struct(_))
 }
 
 /// What to change at the master. A parameter that has the wanted value counts as ours, since it may
@@ -254,6 +321,23 @@ mod tests {
         assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/a", 1), set("/r/b", 2)]);
         assert_eq!(changes(&found, &Parameters::new(), &mut ours), []);
         assert!(ours.is_empty());
+    }
+
+    #[test]
+    fn a_change_counts_until_the_peer_or_the_program_takes_it_back() {
+        let (ours, now) = (parameters(&[("/r/a", 1), ("/r/b", 2)]), Instant::now());
+        let mut changed = Changed::new();
+        let mut follow = |found: &[(&str, i64)], wanted: &[(&str, i64)]| {
+            follow_changes(&parameters(found), &parameters(wanted), &ours, &mut changed, now);
+            changed.keys().cloned().collect::<Vec<_>>()
+        };
+        let own = [("/r/a", 1), ("/r/b", 2)];
+        assert!(follow(&[("/r/a", 1), ("/r/b", 2), ("/r/local", 5)], &own).is_empty());
+        assert_eq!(follow(&[("/r/a", 7), ("/r/b", 2)], &own), ["/r/a"]);
+        assert!(follow(&[("/r/a", 7)], &[("/r/a", 7), ("/r/b", 2)]).is_empty(), "the peer has it");
+        assert_eq!(follow(&[("/r/a", 8)], &own), ["/r/a"]);
+        assert!(follow(&[("/r/a", 1)], &own).is_empty(), "the program has undone it");
+        assert!(follow(&[("/r/a", 1)], &[("/r/a", 3)]).is_empty(), "the peer has changed it");
     }
 
     #[test]

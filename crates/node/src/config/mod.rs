@@ -344,7 +344,7 @@ pub struct PeerConfig {
     pub offer: Vec<Pattern>,
     /// What of this robot's ROS the peer sees.
     pub show: Show,
-    /// Nodes of ROS 2 whose parameters the peer may set.
+    /// Parameters of ROS 1, and nodes of ROS 2, that the peer may set.
     pub set_parameters: Vec<Pattern>,
     /// Maximum accepted rate of the peer's topics, calls and responses after decompression, in bits
     /// per second.

@@ -271,7 +271,7 @@ const PEERS: Naming = Naming {
             .doc("What of this robot's ROS the peer sees under its `prefix` for this robot: the nodes, with the topics and services that the peer gets; the parameters (ROS 1: all of the server; ROS 2: the services of each node that read them); the logs (`/rosout`). See [remote robots](../how-to/remote-robots.md)."),
         list("set_parameters", Kind::Pattern, Absent("none"))
             .example("[/camera, \"/arm/**\"]")
-            .doc("Nodes of this robot with ROS 2 whose parameters the peer may set, by the name of the node."),
+            .doc("Parameters of this robot that the peer may set: ROS 1 by the name of the parameter, ROS 2 by the name of its node."),
         key("max_rate", Kind::BitRate("1kbps", "100Gbps"), Value(MAX_RATE))
             .example("2Mbps")
             .doc("Maximum rate of the peer's topics, calls and responses after decompression. If they exceed it for longer than a second, the excess is dropped."),

@@ -187,6 +187,7 @@ impl Topics {
             }
             Event::Answered { call, outcome, .. } => self.answered(now, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
+            Event::Changed { peer, parameters } => self.ask_to_set(now, peer, parameters),
             Event::Nodes(nodes) => self.show(now, Kind::Nodes, write_nodes(&nodes).into()),
             Event::Parameters(parameters) => {
                 self.show(now, Kind::Parameters, write_parameters(&parameters).into());

@@ -208,6 +208,11 @@ impl Rights {
             || self.may_use_parameters(name)
     }
 
+    /// Whether the peer may set a parameter of ROS 1.
+    pub(super) fn may_set(&self, parameter: &str) -> bool {
+        self.set_parameters.iter().any(|pattern| pattern.matches(parameter))
+    }
+
     /// Whether `name` is a service for parameters of a node of ROS 2 that the peer may use.
     pub(super) fn may_use_parameters(&self, name: &str) -> bool {
         may_use_parameters(self.show, &self.set_parameters, name)

@@ -8,7 +8,7 @@ use crate::config::Show;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::description::{Nodes, Parameters, Shown as ShownNode};
-use tautline_gateway::description::{read_nodes, read_parameters};
+use tautline_gateway::description::{read_nodes, read_parameters, write_parameters};
 use tautline_gateway::logs;
 use tautline_gateway::mapping::{
     Pattern, SERVICE_TIMEOUT, ServiceTreatment, Treatment, check_local_name, is_below,
@@ -26,6 +26,8 @@ const PRIORITY: u8 = 0;
 /// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
 const KEPT_LOGS: u16 = 100;
 const LOG_LIFESPAN: Duration = Duration::from_secs(10);
+/// Messages with new values that are queued for a peer.
+const QUEUED_CHANGES: u32 = 100;
 /// Services of each node of ROS 2 that read its parameters, and those that set them
 /// (`rcl_interfaces/srv`).
 const READ: [&str; 4] =
@@ -38,16 +40,19 @@ const PARAMETER_TYPES: &str = "rcl_interfaces/srv/";
 pub(super) enum Kind {
     Nodes,
     Parameters,
+    /// New values for parameters of the receiver.
+    Changes,
 }
 
 impl Kind {
-    const ALL: [Self; 2] = [Self::Nodes, Self::Parameters];
+    const ALL: [Self; 3] = [Self::Nodes, Self::Parameters, Self::Changes];
 
     /// The name and the type of its channel.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Nodes => ("/_tautline/nodes", "tautline/Nodes"),
             Self::Parameters => ("/_tautline/parameters", "tautline/Parameters"),
+            Self::Changes => ("/_tautline/set_parameters", "tautline/Parameters"),
         }
     }
 
@@ -60,6 +65,7 @@ impl Kind {
         match self {
             Self::Nodes => show.nodes,
             Self::Parameters => show.parameters,
+            Self::Changes => false,
         }
     }
 
@@ -81,6 +87,13 @@ pub(super) struct Shown {
     remote: BTreeMap<ChannelKey, (Kind, Option<Instant>)>,
 }
 
+impl Shown {
+    /// Whether a peer shows this list here.
+    fn has(&self, peer: PeerId, kind: Kind) -> bool {
+        self.remote.iter().any(|(key, (it, _))| key.peer == peer && *it == kind)
+    }
+}
+
 /// Whether `name` is a service for parameters of a node of ROS 2 that a peer with these rights may
 /// use.
 pub(crate) fn may_use_parameters(show: Show, set: &[Pattern], name: &str) -> bool {
@@ -93,17 +106,21 @@ pub(crate) fn may_use_parameters(show: Show, set: &[Pattern], name: &str) -> boo
 
 fn channel(kind: Kind) -> ChannelConfig {
     let (name, type_name) = kind.names();
+    let (keep_last, order) = match kind {
+        Kind::Nodes | Kind::Parameters => (1, DeliveryOrder::Newest),
+        Kind::Changes => (QUEUED_CHANGES, DeliveryOrder::Arrival),
+    };
     ChannelConfig {
         topic: OfferedTopic {
             name: name.into(),
             type_name: type_name.into(),
             type_hash: String::new(),
             priority: PRIORITY,
-            keep_last: 1,
+            keep_last,
             lifespan: None,
             qos: OfferedQos::default(),
             role: Role::Topic,
-            order: DeliveryOrder::Newest,
+            order,
         },
         definition: "".into(),
         repair: true,
@@ -152,7 +169,10 @@ impl Topics {
     pub(super) fn sweep_shown(&mut self, now: Instant) {
         for peer in self.endpoint.peers().collect::<Vec<_>>() {
             for kind in Kind::ALL {
-                let may_see = kind.is_of(self.dialect) && kind.is_shown(self.rights(peer).show);
+                let may_see = match kind {
+                    Kind::Changes => self.shown.has(peer, Kind::Parameters),
+                    _ => kind.is_of(self.dialect) && kind.is_shown(self.rights(peer).show),
+                };
                 let known = self.shown.channels.get(&(peer, kind)).copied();
                 match (may_see, known) {
                     (true, None) => {
@@ -194,7 +214,17 @@ impl Topics {
     fn send_list(&mut self, now: Instant, peer: PeerId, kind: Kind) {
         let channel = self.shown.channels.get(&(peer, kind)).copied();
         let (Some(channel), Some(list)) = (channel, self.shown.lists.get(&kind)) else { return };
-        let payload = list.clone();
+        self.send_payload_of(now, peer, kind, channel, list.clone());
+    }
+
+    fn send_payload_of(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        kind: Kind,
+        channel: ChannelId,
+        payload: Bytes,
+    ) {
         let message =
             Message { payload, published: now, source: 0, encoded: false, lifespan: None };
         match self.endpoint.send(now, peer, channel, message) {
@@ -251,7 +281,12 @@ impl Topics {
         let Some(kind) = Kind::of(offered) else { return false };
         // The list continues under its new number.
         self.shown.remote.retain(|other, (it, _)| other.peer != key.peer || *it != kind);
-        let is_wanted = kind.is_of(self.dialect) && !self.rights(key.peer).names.prefix.is_empty();
+        let rights = self.rights(key.peer);
+        let is_wanted = match kind {
+            // Also without the right to set, so that the peer learns which line is missing.
+            Kind::Changes => self.dialect == Some(Dialect::Ros1) && rights.show.parameters,
+            _ => kind.is_of(self.dialect) && !rights.names.prefix.is_empty(),
+        };
         if is_wanted {
             self.shown.remote.insert(key, (kind, None));
         }
@@ -270,6 +305,7 @@ impl Topics {
             Kind::Parameters => {
                 read_parameters(payload).map(|all| self.show_parameters_of(key.peer, all))
             }
+            Kind::Changes => read_parameters(payload).map(|all| self.set_for(now, key, all)),
         };
         if let Err(reason) = done {
             let reason = crate::notices::plain(&reason);
@@ -308,6 +344,43 @@ impl Topics {
         self.gateway(Command::Mirror { peer: peer.0, prefix, parameters: Some(local) });
     }
 
+    /// Sets parameters of this robot for a peer, if it has the right.
+    fn set_for(&mut self, now: Instant, key: ChannelKey, parameters: Parameters) {
+        let rights = self.rights(key.peer);
+        let is_allowed = |name: &String, _: &mut serde_json::Value| rights.may_set(name);
+        let mut denied = parameters;
+        let parameters: Parameters = denied.extract_if(.., is_allowed).collect();
+        if !parameters.is_empty() {
+            self.gateway(Command::SetParameters { parameters });
+        }
+        if let Some(name) = denied.into_keys().next() {
+            self.deny_setting(now, key, &name);
+        }
+    }
+
+    /// Asks a peer to set parameters that a local program has changed here.
+    pub(super) fn ask_to_set(&mut self, now: Instant, peer: u32, parameters: Parameters) {
+        let peer = PeerId(peer);
+        let Some(&channel) = self.shown.channels.get(&(peer, Kind::Changes)) else { return };
+        let prefix = &self.rights(peer).names.prefix;
+        let theirs = parameters.into_iter().filter_map(|(name, value)| {
+            Some((name.strip_prefix(prefix.as_str())?.to_owned(), value))
+        });
+        let payload = write_parameters(&theirs.collect()).into();
+        self.send_payload_of(now, peer, Kind::Changes, channel, payload);
+    }
+
+    /// Whether a peer refuses to set a parameter, for this reason.
+    pub(super) fn setting_refused(&mut self, now: Instant, key: ChannelKey, reason: &str) -> bool {
+        let changes = self.shown.channels.get(&(key.peer, Kind::Changes));
+        if changes != Some(&key.channel) {
+            return false;
+        }
+        let text = format!("'{}' refuses {reason}", self.peer_name(key.peer));
+        self.peer_notice(now, key.peer, &text);
+        true
+    }
+
     /// Removes what is shown of a channel; returns whether it carries a list.
     pub(super) fn shown_withdrawn(&mut self, key: ChannelKey) -> bool {
         let Some((kind, _)) = self.shown.remote.remove(&key) else { return false };
@@ -318,6 +391,7 @@ impl Topics {
     fn hide(&mut self, peer: PeerId, kind: Kind) {
         let peer = peer.0;
         self.gateway(match kind {
+            Kind::Changes => return,
             Kind::Nodes => Command::StandIn { peer, nodes: Nodes::new() },
             Kind::Parameters => Command::Mirror { peer, prefix: String::new(), parameters: None },
         });

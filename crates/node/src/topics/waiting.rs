@@ -31,6 +31,8 @@ pub(crate) enum Act {
     Serve,
     /// Call a service or action of this robot.
     Call,
+    /// Set a parameter of this robot.
+    Set,
 }
 
 impl Act {
@@ -40,6 +42,7 @@ impl Act {
             Self::Publish => "publish",
             Self::Serve => "serve",
             Self::Call => "call",
+            Self::Set => "set",
         }
     }
 }
@@ -214,6 +217,10 @@ impl Topics {
                 "service {name} ({type_name}) of '{peer}': '{here}' serves it only if its file \
                  allows it"
             ),
+            Act::Set => format!(
+                "the parameter {name} of '{here}': '{peer}' may set it only if the file of '{here}' \
+                 allows it"
+            ),
             Act::Call => format!(
                 "{name} of '{here}': '{peer}' may call it only if the file of '{here}' allows it"
             ),
@@ -259,6 +266,24 @@ impl Topics {
                 || text.contains(&unusable)
         };
         self.notices.retain(&self.cause(key.peer), |text| !is_untrue(text));
+    }
+
+    /// Reports at both ends that a peer may not set a parameter; it may try others.
+    pub(super) fn deny_setting(&mut self, now: Instant, key: ChannelKey, name: &str) {
+        let waiting = Waiting {
+            act: Act::Set,
+            name: name.to_owned(),
+            type_name: "parameter".into(),
+            allowed: None,
+            line: format!("set_parameters: {name}"),
+            unusable: None,
+        };
+        let here = self.line_text(key.peer, &waiting, HERE);
+        let there = self.line_text(key.peer, &waiting, THERE);
+        self.record_refusal(key, &here);
+        self.peer_notice(now, key.peer, &here);
+        self.endpoint.refuse(now, key.peer, key.channel, there);
+        self.keep_waiting(key, waiting);
     }
 
     fn keep_waiting(&mut self, key: ChannelKey, waiting: Waiting) {

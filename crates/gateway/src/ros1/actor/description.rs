@@ -93,7 +93,24 @@ impl Actor {
         if let Some(error) = &mirrored.error {
             tracing::debug!(%error, "parameters of a peer");
         }
-        self.mirrors.finish(peer, mirrored);
+        let parameters = self.mirrors.finish(peer, mirrored);
+        if !parameters.is_empty() {
+            self.emit(Event::Changed { peer, parameters });
+        }
+    }
+
+    /// Sets parameters on behalf of a peer, which gets the new values with the next report.
+    pub(super) fn set_parameters(&mut self, parameters: Parameters) {
+        let master = self.prober.master.clone();
+        self.described.requested = None;
+        let mirrored = self.mirrors.prefixes();
+        self.spawn(async move {
+            let found = match mirror::set_existing(&master, parameters).await {
+                Ok(()) => master.parameters("/").await,
+                Err(error) => Err(error),
+            };
+            Note::Parameters(found.map(|found| mirror::leaves(found.as_ref(), "", &mirrored)))
+        });
     }
 }
 

@@ -229,6 +229,7 @@ impl Actor {
                 self.mirrors.set(peer, prefix, parameters);
                 self.poll();
             }
+            Command::SetParameters { parameters } => self.set_parameters(parameters),
             Command::Reselect => self.reselect(),
         }
     }

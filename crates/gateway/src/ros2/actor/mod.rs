@@ -262,7 +262,7 @@ impl Actor {
                 self.graph_pace.changed = true;
             }
             // Parameters of ROS 1; those of ROS 2 are services of each node.
-            Mirror { .. } => {}
+            Mirror { .. } | SetParameters { .. } => {}
             Reselect => self.reselect(changed),
         }
     }
