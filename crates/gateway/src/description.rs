@@ -153,6 +153,18 @@ mod tests {
         assert_eq!(read_parameters(&write_parameters(&parameters)), Ok(parameters));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, text in "[\\[\\]{}\",:/a-c0-9. -]*") {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                if let Ok(parameters) = read_parameters(bytes) {
+                    assert_eq!(read_parameters(&write_parameters(&parameters)), Ok(parameters));
+                }
+                let _ = read_nodes(bytes);
+            }
+        }
+    }
+
     #[test]
     fn what_is_above_a_limit_is_not_written() {
         let names: BTreeSet<String> = (0..MAX_NAMES).map(|it| format!("/t{it}")).collect();

@@ -134,6 +134,26 @@ mod tests {
         assert_eq!(with_prefix(&huge.into(), ROS2.0, "/r"), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_renamed_or_refused(bytes: Vec<u8>, length in 0_u32..40) {
+            let mut named = bytes.clone();
+            for at in [12, 16] {
+                if let Some(place) = named.get_mut(at..at + 4) {
+                    place.copy_from_slice(&length.to_le_bytes());
+                }
+            }
+            for bytes in [bytes, named] {
+                for kind in [ROS1.0, ROS2.0] {
+                    let message = Bytes::from(bytes.clone());
+                    if let Some(renamed) = with_prefix(&message, kind, "/r") {
+                        assert!(renamed.len() > message.len() - 4);
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn other_topics_and_types_are_no_logs() {
         assert!(is_log("/rosout", ROS1.0, ROS1.1) && is_log("/rosout", ROS2.0, ""));

@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// Deepest level of a parameter's name.
 const MAX_LEVELS: usize = 32;
 
-/// The parameters of all peers.
+/// The parameters of all peers, by their numbers and prefixes: those under an earlier prefix are being
+/// removed.
 #[derive(Debug, Default)]
-pub(super) struct Mirrors(BTreeMap<u32, Mirror>);
+pub(super) struct Mirrors(BTreeMap<(u32, String), Mirror>);
 
 #[derive(Debug, Default)]
 struct Mirror {
-    prefix: String,
     wanted: Parameters,
     /// As last written by us.
     ours: Parameters,
@@ -47,6 +47,7 @@ type Changed = BTreeMap<String, (Json, Instant)>;
 
 /// The result of a job.
 pub(super) struct Mirrored {
+    prefix: String,
     ours: Parameters,
     changed: Changed,
     pub error: Option<CallError>,
@@ -54,34 +55,33 @@ pub(super) struct Mirrored {
 
 impl Mirrors {
     pub fn set(&mut self, peer: u32, prefix: String, parameters: Option<Parameters>) {
-        if parameters.is_none() && !self.0.contains_key(&peer) {
-            return;
+        for mirror in self.0.iter_mut().filter(|(key, _)| key.0 == peer).map(|(_, it)| it) {
+            mirror.is_removed = true;
+            mirror.wanted.clear();
+            mirror.checked = None;
         }
-        let mirror = self.0.entry(peer).or_default();
-        if parameters.is_some() {
-            mirror.prefix = prefix;
+        if let Some(mut wanted) = parameters {
+            let below = format!("{prefix}/");
+            wanted.retain(|name, _| name.starts_with(&below));
+            let mirror = self.0.entry((peer, prefix)).or_default();
+            (mirror.is_removed, mirror.wanted, mirror.checked) = (false, wanted, None);
         }
-        mirror.is_removed = parameters.is_none();
-        mirror.wanted = parameters.unwrap_or_default();
-        let below = format!("{}/", mirror.prefix);
-        mirror.wanted.retain(|name, _| name.starts_with(&below));
-        mirror.checked = None;
     }
 
     /// The prefixes of peers whose parameters are shown here; other peers do not get these.
     pub fn prefixes(&self) -> Vec<String> {
-        self.0.values().map(|it| it.prefix.clone()).collect()
+        self.0.keys().map(|(_, prefix)| prefix.clone()).collect()
     }
 
     /// Starts the comparisons that are due.
     pub fn due(&mut self, period: Duration) -> Vec<(u32, Job)> {
         let mut jobs = Vec::new();
-        for (peer, mirror) in &mut self.0 {
+        for ((peer, prefix), mirror) in &mut self.0 {
             let is_due = mirror.checked.is_none_or(|at| at.elapsed() >= period);
             if is_due && !mirror.is_running {
                 (mirror.checked, mirror.is_running) = (Some(Instant::now()), true);
                 let (wanted, ours) = (mirror.wanted.clone(), mirror.ours.clone());
-                let (prefix, changed) = (mirror.prefix.clone(), mirror.changed.clone());
+                let (prefix, changed) = (prefix.clone(), mirror.changed.clone());
                 jobs.push((*peer, Job { prefix, wanted, ours, changed }));
             }
         }
@@ -90,7 +90,8 @@ impl Mirrors {
 
     /// Ends a comparison; returns what local programs have changed since the one before.
     pub fn finish(&mut self, peer: u32, mirrored: Mirrored) -> Parameters {
-        let Some(mirror) = self.0.get_mut(&peer) else { return Parameters::new() };
+        let key = (peer, mirrored.prefix);
+        let Some(mirror) = self.0.get_mut(&key) else { return Parameters::new() };
         let is_new = |name: &String, (value, _): &(Json, Instant)| {
             mirror.changed.get(name).is_none_or(|(before, _)| before != value)
         };
@@ -99,15 +100,14 @@ impl Mirrors {
         (mirror.is_running, mirror.ours) = (false, mirrored.ours);
         mirror.changed = mirrored.changed;
         if mirror.is_removed && mirror.ours.is_empty() {
-            self.0.remove(&peer);
+            self.0.remove(&key);
         }
         news
     }
 
     /// Removes everything that we have written.
     pub async fn remove_all(&mut self, master: &Arc<Master>) -> Result<(), CallError> {
-        for mirror in std::mem::take(&mut self.0).into_values() {
-            let Mirror { prefix, ours, .. } = mirror;
+        for ((_, prefix), Mirror { ours, .. }) in std::mem::take(&mut self.0) {
             let job = Job { prefix, wanted: Parameters::new(), ours, changed: Changed::new() };
             if let Some(error) = job.run(master).await.error {
                 return Err(error);
@@ -129,7 +129,7 @@ enum Change {
 impl Job {
     pub async fn run(mut self, master: &Master) -> Mirrored {
         let error = self.try_run(master).await.err();
-        Mirrored { ours: self.ours, changed: self.changed, error }
+        Mirrored { prefix: self.prefix, ours: self.ours, changed: self.changed, error }
     }
 
     async fn try_run(&mut self, master: &Master) -> Result<(), CallError> {
@@ -300,6 +300,32 @@ mod tests {
 
     fn set(name: &str, value: i64) -> Change {
         Change::Set(name.into(), json!(value))
+    }
+
+    #[test]
+    fn parameters_under_an_earlier_prefix_are_removed() {
+        let mut mirrors = Mirrors::default();
+        let finish = |mirrors: &mut Mirrors, done: &[(&str, &[(&str, i64)])]| {
+            let jobs = mirrors.due(Duration::ZERO);
+            assert_eq!(jobs.len(), done.len());
+            for ((peer, job), (prefix, ours)) in jobs.into_iter().zip(done) {
+                assert_eq!(job.prefix, *prefix);
+                let (prefix, ours, changed) = (job.prefix, parameters(ours), Changed::new());
+                mirrors.finish(peer, Mirrored { prefix, ours, changed, error: None });
+            }
+        };
+        // A name elsewhere is not shown.
+        let all = parameters(&[("/r/a", 1), ("/q", 2), ("/rest", 3)]);
+        mirrors.set(1, "/r".into(), Some(all));
+        assert_eq!(mirrors.0.values().next().unwrap().wanted, parameters(&[("/r/a", 1)]));
+        finish(&mut mirrors, &[("/r", &[("/r/a", 1)])]);
+        mirrors.set(1, "/s".into(), Some(parameters(&[("/s/a", 1)])));
+        assert_eq!(mirrors.prefixes(), ["/r", "/s"]);
+        finish(&mut mirrors, &[("/r", &[]), ("/s", &[("/s/a", 1)])]);
+        assert_eq!(mirrors.prefixes(), ["/s"]);
+        mirrors.set(1, String::new(), None);
+        finish(&mut mirrors, &[("/s", &[])]);
+        assert!(mirrors.prefixes().is_empty());
     }
 
     #[test]

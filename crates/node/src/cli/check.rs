@@ -307,6 +307,13 @@ fn names(peer: &PeerConfig) -> String {
     if peer.move_stamps {
         text.push_str(", time stamps on this robot's clock");
     }
+    let shown = peer.show.words();
+    if !shown.is_empty() {
+        let _ = write!(text, ", sees {} of this robot", shown.join(", "));
+    }
+    if !peer.set_parameters.is_empty() {
+        let _ = write!(text, ", may set parameters {}", texts(&peer.set_parameters).join(" "));
+    }
     if peer.max_priority < u8::MAX {
         let _ = write!(text, ", priority at most {}", peer.max_priority);
     }

@@ -160,8 +160,7 @@ impl Topics {
             }
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
-                if !self.calls_refused(now, key, &reason)
-                    && !self.setting_refused(now, key, &reason)
+                if !self.calls_refused(now, key, &reason) && !self.shown_refused(now, key, &reason)
                 {
                     self.remote_refused(now, key, &reason);
                 }

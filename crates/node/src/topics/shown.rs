@@ -83,8 +83,12 @@ pub(super) struct Shown {
     /// Our channels to peers, and those that a peer wants.
     channels: BTreeMap<(PeerId, Kind), ChannelId>,
     wanted: BTreeSet<(PeerId, Kind)>,
+    /// Whether the gateway reports nodes and parameters.
+    described: (bool, bool),
     /// Channels of peers, and since when their session has ended.
     remote: BTreeMap<ChannelKey, (Kind, Option<Instant>)>,
+    /// The last lists of peers, for another prefix.
+    received: BTreeMap<(PeerId, Kind), Bytes>,
 }
 
 impl Shown {
@@ -264,8 +268,11 @@ impl Topics {
 
     fn describe(&mut self) {
         let wants = |kind| self.shown.wanted.iter().any(|(_, it)| *it == kind);
-        let (nodes, parameters) = (wants(Kind::Nodes), wants(Kind::Parameters));
-        self.gateway(Command::Describe { nodes, parameters });
+        let wanted = (wants(Kind::Nodes), wants(Kind::Parameters));
+        if std::mem::replace(&mut self.shown.described, wanted) != wanted {
+            let (nodes, parameters) = wanted;
+            self.gateway(Command::Describe { nodes, parameters });
+        }
     }
 
     /// Whether a peer's channel carries a list. Without a prefix, its names could not be told from
@@ -300,6 +307,11 @@ impl Topics {
         if !self.within_rate(now, key, payload.len()) {
             return true;
         }
+        self.take_list(now, key, kind, payload);
+        true
+    }
+
+    fn take_list(&mut self, now: Instant, key: ChannelKey, kind: Kind, payload: &Bytes) {
         let done = match kind {
             Kind::Nodes => read_nodes(payload).map(|nodes| self.show_nodes_of(key.peer, nodes)),
             Kind::Parameters => {
@@ -307,11 +319,16 @@ impl Topics {
             }
             Kind::Changes => read_parameters(payload).map(|all| self.set_for(now, key, all)),
         };
-        if let Err(reason) = done {
-            let reason = crate::notices::plain(&reason);
-            self.refuse(now, key, kind.names().0, &reason);
+        match done {
+            Ok(()) if kind != Kind::Changes => {
+                self.shown.received.insert((key.peer, kind), payload.clone());
+            }
+            Ok(()) => {}
+            Err(reason) => {
+                let reason = crate::notices::plain(&reason);
+                self.refuse(now, key, kind.names().0, &reason);
+            }
         }
-        true
     }
 
     /// Whether this robot's ROS can have a name of a peer, and no other peer has the place.
@@ -370,10 +387,10 @@ impl Topics {
         self.send_payload_of(now, peer, Kind::Changes, channel, payload);
     }
 
-    /// Whether a peer refuses to set a parameter, for this reason.
-    pub(super) fn setting_refused(&mut self, now: Instant, key: ChannelKey, reason: &str) -> bool {
-        let changes = self.shown.channels.get(&(key.peer, Kind::Changes));
-        if changes != Some(&key.channel) {
+    /// Whether a peer refuses a list of ours, or to set a parameter, for this reason.
+    pub(super) fn shown_refused(&mut self, now: Instant, key: ChannelKey, reason: &str) -> bool {
+        let mut channels = self.shown.channels.iter();
+        if !channels.any(|((peer, _), channel)| *peer == key.peer && *channel == key.channel) {
             return false;
         }
         let text = format!("'{}' refuses {reason}", self.peer_name(key.peer));
@@ -384,6 +401,7 @@ impl Topics {
     /// Removes what is shown of a channel; returns whether it carries a list.
     pub(super) fn shown_withdrawn(&mut self, key: ChannelKey) -> bool {
         let Some((kind, _)) = self.shown.remote.remove(&key) else { return false };
+        self.shown.received.remove(&(key.peer, kind));
         self.hide(key.peer, kind);
         true
     }
@@ -422,17 +440,21 @@ impl Topics {
         }
     }
 
-    /// Shows the lists of a peer under its new prefix.
+    /// Shows the lists of a peer by its new prefix and rights.
     pub(super) fn follow_shown_rights(&mut self, now: Instant, peer: PeerId) {
-        let lists = self.endpoint.channels_in(peer).filter(|channel| {
-            let offered = self.endpoint.channel_in(peer, *channel);
-            offered.is_some_and(|(offered, ..)| Kind::of(offered).is_some())
+        let lists = self.endpoint.channels_in(peer).filter_map(|channel| {
+            let (offered, ..) = self.endpoint.channel_in(peer, channel)?;
+            Kind::of(offered).map(|kind| (channel, kind, offered.clone()))
         });
-        for channel in lists.collect::<Vec<_>>() {
+        for (channel, kind, offered) in lists.collect::<Vec<_>>() {
             let key = ChannelKey { peer, channel };
+            let received = self.shown.received.get(&(peer, kind)).cloned();
             self.shown_withdrawn(key);
-            self.endpoint.want(now, peer, channel, false);
-            self.endpoint.repeat_offer(now, peer, channel);
+            self.waiting.remove(&key);
+            self.shown_offered(now, key, &offered);
+            if let Some(list) = received.filter(|_| self.shown.remote.contains_key(&key)) {
+                self.take_list(now, key, kind, &list);
+            }
         }
         self.sweep_shown(now);
     }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use tautline_node::limits::{
     DEFINITIONS_IN_USE_BYTES, HELD_BYTES_OF_EACH_TOPIC, LATCHED_BYTES, MAX_CODEC_BYTES_PER_PEER,
-    MAX_HELD_BYTES, OWN_QUEUES_BYTES, PUBLISHED_NAMES, table,
+    MAX_HELD_BYTES, OWN_QUEUES_BYTES, PUBLISHED_NAMES, SHOWN_BYTES, table,
 };
 
 /// Returns the page.
@@ -43,7 +43,7 @@ const CONTROL_MESSAGE_BYTES: usize = 1400;
 const EXAMPLE_PEERS: usize = 10;
 
 /// Returns the parts of a peer's memory, with the most bytes of each.
-fn parts_of_a_peer() -> [(&'static str, usize); 13] {
+fn parts_of_a_peer() -> [(&'static str, usize); 14] {
     use tautline_proto::limits as proto;
     [
         ("`QUEUE_BYTES`", proto::QUEUE_BYTES),
@@ -65,6 +65,10 @@ fn parts_of_a_peer() -> [(&'static str, usize); 13] {
             HELD_BYTES_OF_EACH_TOPIC * PUBLISHED_NAMES,
         ),
         ("`LATCHED_BYTES`, in DDS", LATCHED_BYTES),
+        (
+            "`SHOWN_BYTES` of two lists, each as received, as shown and twice at work",
+            8 * SHOWN_BYTES,
+        ),
     ]
 }
 
@@ -124,7 +128,7 @@ const WHERE_SHOWN: &str = "
 | `MAX_RATE` (`max_rate`), `MESSAGES` per second | the topic's DROPPED: `over rate`; calls: Packets refused: `calls over rate` | `tautline_topic_dropped`, `tautline_packets_refused` | the peer and topic; in the audit log `over_rate_began`, `over_rate_ended` |
 | `MAX_CODEC_*` | Packets refused: `codec behind` | `tautline_packets_refused` | |
 | `HELD_*` | the topic's DROPPED: `slow subscriber` | `tautline_topic_dropped` | the peer and topic |
-| `LATCHED_BYTES`, `PUBLISHED_NAMES`, `DEFINITIONS_IN_USE_BYTES` | | | the peer and topic |
+| `LATCHED_BYTES`, `PUBLISHED_NAMES`, `DEFINITIONS_IN_USE_BYTES`, `SHOWN_*` | | | the peer and topic |
 | `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER`, `MAX_PENDING_PER_SERVICE` | | | the caller receives the reason as an error |
 | packets queued for the data plane | Packets refused: `inlet full` | `tautline_packets_refused` | |
 

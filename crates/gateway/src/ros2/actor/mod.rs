@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of the gateway, and the effect of each command and each discovery.
 
+mod nodes;
 mod services;
 
 use super::discovery::Offer;
 use super::endpoints::Endpoints;
-use super::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
+use super::graph::{self, GidBytes, ObservedGidBytes, Pace};
 use super::history::Histories;
 use super::liveliness::{State, Timers};
 use super::names;
-use super::nodes::{Announced, OwnEndpoints, Reports, StandIns};
+use super::nodes::{Announced, Reports, StandIns};
 use super::publication::{Publication, REDISCOVERY};
 use super::subscription::Subscription;
 use super::{Context, Order, Publications, Ros2Options, qos};
@@ -25,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, RawWriter, Specification};
+use tautline_dds::{DdsError, Discovery, Qos as Dds, RawReader, RawWriter, Specification};
 
 /// Orders processed before their consequences.
 const BATCH: usize = 1024;
@@ -267,17 +268,6 @@ impl Actor {
         }
     }
 
-    /// Reports the nodes of this domain, if that is due.
-    fn report_nodes(&mut self) {
-        let announced = lock(&self.announced);
-        let (topics, services) = (&self.topic_endpoints, &self.service_endpoints);
-        let nodes = self.node_reports.take(&announced, topics, services);
-        drop(announced);
-        if let Some(nodes) = nodes {
-            self.emit(Event::Nodes(nodes));
-        }
-    }
-
     /// The selector has changed: updates all topics and services.
     fn reselect(&mut self, changed: &mut Changed) {
         for topic in self.topic_endpoints.names() {
@@ -346,13 +336,6 @@ impl Actor {
         for publication in publications {
             gone.iter().for_each(|reader| publication.on_reader_gone(reader.to_be_bytes()));
         }
-    }
-
-    /// The size of GUIDs depends on the version of ROS.
-    fn update_gid_bytes(&mut self) {
-        let gid_bytes = self.observed_gid_bytes.get();
-        self.graph_pace.changed |= self.gid_bytes != gid_bytes;
-        self.gid_bytes = gid_bytes;
     }
 
     fn emit(&self, event: Event) {
@@ -599,42 +582,5 @@ impl Actor {
             self.emit(Event::Wanted { topic: name.into(), wanted: false });
         }
         self.report_keys(name);
-    }
-
-    /// Publishes the endpoints of our node, if that is due.
-    fn update_graph(&mut self) {
-        if !self.graph_pace.take(Instant::now()) {
-            return;
-        }
-        let (namespace, name) = names::split_node_name(&self.setup.options.node_name);
-        let subscriptions = self.subscribed.values().flatten();
-        let mut readers: Vec<Guid> = subscriptions.flat_map(|it| it.guids()).collect();
-        let publications = lock(&self.setup.publications);
-        let all = publications.iter();
-        let mut own = OwnEndpoints {
-            writers: all.map(|(name, it)| (name.clone(), it.guids())).collect(),
-            servers: self.services.servers().collect(),
-        };
-        drop(publications);
-        let stand_ins = self.stand_ins.announce(&mut own, &lock(&self.announced));
-        let mut writers: Vec<Guid> = own.writers.into_values().flatten().collect();
-        for guids in own.servers.into_values().chain(self.services.clients()) {
-            readers.push(guids.reader);
-            writers.push(guids.writer);
-        }
-        writers.sort_unstable();
-        let mut nodes = vec![Node { namespace, name, readers, writers }];
-        nodes.extend(stand_ins);
-        let guid = &self.setup.context.participant.guid;
-        let message = graph::write(guid, &nodes, self.gid_bytes);
-        let written = match message {
-            Ok(bytes) => self.graph.write(bytes.into(), None).map(drop),
-            Err(error) => return tracing::error!(%error, "the graph's message"),
-        };
-        if let Err(error) = written {
-            // Retried after the interval.
-            self.graph_pace.changed = true;
-            log_limited!(warn, {%error,}, "our node is not shown in the graph");
-        }
     }
 }

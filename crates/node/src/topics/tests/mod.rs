@@ -13,6 +13,7 @@ mod recent;
 mod reload;
 mod rights;
 mod services;
+mod shown;
 mod stamps;
 mod transforms;
 mod translation;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Nodes and parameters that robots show each other.
+
+use super::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use tautline_gateway::description::{MAX_PARAMETERS, Nodes, Parameters, Shown};
+
+const BASE: &str = "peers: { robot: { address: 10.0.0.1, prefix: /robot1 } }";
+
+fn robot(rights: &str) -> String {
+    format!("peers: {{ base: {{ address: 10.0.0.2{rights} }} }}")
+}
+
+fn nodes(names: &[(&str, &str)]) -> Nodes {
+    let shown = |topic: &str| Shown { publishes: [topic.to_owned()].into(), ..Shown::default() };
+    names.iter().map(|(name, topic)| ((*name).to_owned(), shown(topic))).collect()
+}
+
+fn parameters(all: &[(&str, Value)]) -> Parameters {
+    all.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+}
+
+/// The last nodes and parameters that a node's gateway got.
+fn shown_at(world: &World, side: usize) -> (Option<Nodes>, Option<Parameters>) {
+    let all = &world.sides[side].commands;
+    let nodes = all.iter().rev().find_map(|it| match it {
+        Command::StandIn { nodes, .. } => Some(nodes.clone()),
+        _ => None,
+    });
+    let mirrored = all.iter().rev().find_map(|it| match it {
+        Command::Mirror { parameters, .. } => Some(parameters.clone()),
+        _ => None,
+    });
+    (nodes, mirrored.flatten())
+}
+
+/// Whether a node's gateway reports nodes and parameters.
+fn described(world: &World, side: usize) -> (bool, bool) {
+    let all = world.sides[side].commands.iter().rev();
+    let last = all.filter_map(|it| match it {
+        Command::Describe { nodes, parameters } => Some((*nodes, *parameters)),
+        _ => None,
+    });
+    last.clone().next().unwrap_or_default()
+}
+
+#[test]
+fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
+    let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
+    assert_eq!(described(&world, 0), (true, true));
+    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    world.says(0, Event::Parameters(parameters(&[("/camera/rate", json!(2.0))])));
+    let (shown, mirrored) = shown_at(&world, 1);
+    assert_eq!(shown, Some(nodes(&[("/robot1/camera", "/robot1/image")])));
+    assert_eq!(mirrored, Some(parameters(&[("/robot1/camera/rate", json!(2.0))])));
+    world.reload(0, &robot(", show: [nodes]"));
+    world.run(2 * SECOND);
+    assert_eq!(described(&world, 0), (true, false));
+    assert_eq!(shown_at(&world, 1).1, None);
+    world.reload(1, "peers: { robot: { address: 10.0.0.1, prefix: /other } }");
+    world.run(2 * SECOND);
+    let other = Some(nodes(&[("/other/camera", "/other/image")]));
+    assert_eq!(shown_at(&world, 1).0, other, "the robot sends the list again");
+    world.reload(1, "peers: {}");
+    world.run(2 * SECOND);
+    assert_eq!(shown_at(&world, 1).0, Some(Nodes::new()));
+}
+
+#[test]
+fn without_the_right_a_prefix_or_a_ros_nothing_is_read() {
+    for (rights, base) in [
+        ("", BASE),
+        (", show: [logs], set_parameters: \"/**\"", BASE),
+        (", show: [nodes, parameters]", "peers: { robot: 10.0.0.1 }"),
+        (
+            ", show: [nodes, parameters]",
+            "ros1: false\npeers: { robot: { address: 10.0.0.1, prefix: /r } }",
+        ),
+    ] {
+        let world = World::as_written(&robot(rights), base);
+        assert_eq!(described(&world, 0), (false, false), "{rights} {base}");
+    }
+    // Parameters of ROS 1 are of no use at a robot with ROS 2; nodes are.
+    let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
+    let world = World::as_written(&robot(", show: [nodes, parameters]"), base);
+    assert_eq!(described(&world, 0), (true, false));
+}
+
+#[test]
+fn a_peer_cannot_have_names_under_the_prefix_of_another() {
+    let robot = "name: robot\npeers: { base: { address: 10.0.0.2, show: [nodes, parameters] } }";
+    let base = "name: base\npeers:\n  robot: { address: 10.0.0.1, prefix: /a }\n  \
+                other: { address: 10.0.0.3, prefix: /a/b }";
+    let other = "name: other\npeers: { base: 10.0.0.2 }";
+    let mut world = World::made_of(&[robot, base, other], |_| {});
+    world.says(0, Event::Nodes(nodes(&[("/b/camera", "/image"), ("/mine", "/image")])));
+    let all = [("/b/rate", json!(1)), ("/mine", json!(2)), ("/b", json!(3)), ("/bc", json!(4))];
+    world.says(0, Event::Parameters(parameters(&all)));
+    let (shown, mirrored) = shown_at(&world, 1);
+    assert_eq!(shown, Some(nodes(&[("/a/mine", "/a/image")])));
+    assert_eq!(mirrored, Some(parameters(&[("/a/bc", json!(4)), ("/a/mine", json!(2))])));
+}
+
+#[test]
+fn a_list_is_shown_once_and_names_that_ros2_lacks_are_left_out() {
+    let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
+    let mut world = World::as_written(&robot(", show: [nodes]"), base);
+    for _ in 0..3 {
+        world.says(0, Event::Nodes(nodes(&[("/camera-1", "/x"), ("/camera", "/x")])));
+    }
+    let lists = world.sides[1].commands.iter();
+    assert_eq!(lists.filter(|it| matches!(it, Command::StandIn { .. })).count(), 1);
+    assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/r/camera", "/r/x")])));
+}
+
+#[test]
+fn parameters_are_set_with_the_right_alone() {
+    let rights = ", show: [parameters], set_parameters: \"/camera/*\"";
+    let mut world = World::as_written(&robot(rights), BASE);
+    world.says(0, Event::Parameters(parameters(&[("/camera/rate", json!(2))])));
+    world.run(2 * SECOND);
+    let changes =
+        [("/robot1/camera/rate", json!(3)), ("/robot1/arm", json!(4)), ("/own", json!(5))];
+    world.says(1, Event::Changed { peer: 0, parameters: parameters(&changes) });
+    world.run(SECOND);
+    let set: Vec<_> = world.sides[0]
+        .commands
+        .iter()
+        .filter_map(|it| match it {
+            Command::SetParameters { parameters } => Some(parameters.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(set, [parameters(&[("/camera/rate", json!(3))])]);
+    let words = ["the parameter /arm of 'robot'", "peers.base: set_parameters: /arm"];
+    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    let waiting: Vec<_> = world.sides[0].topics.waiting().map(|(_, it)| it.line.clone()).collect();
+    assert_eq!(waiting, ["set_parameters: /arm"]);
+    world.reload(0, &robot(", show: [parameters], set_parameters: \"/**\""));
+    world.run(2 * SECOND);
+    assert_eq!(world.sides[0].topics.waiting().count(), 0, "the line is there");
+}
+
+#[test]
+fn malformed_lists_are_refused_at_both_ends_and_the_last_good_one_stays() {
+    let mut world = World::as_written(&robot(", show: [parameters]"), BASE);
+    let good = parameters(&[("/a", json!(1))]);
+    world.says(0, Event::Parameters(good));
+    // The robot does not keep to its own limits.
+    let many: BTreeSet<String> = (0..=MAX_PARAMETERS).map(|it| format!("\"/p{it}\":1")).collect();
+    let list = format!("{{{}}}", many.into_iter().collect::<Vec<_>>().join(","));
+    let now = world.now;
+    world.sides[0].topics.show(now, crate::topics::shown::Kind::Parameters, list.into());
+    world.run(2 * SECOND);
+    for side in [0, 1] {
+        let words = ["/_tautline/parameters", "4097 parameters; allowed: 4096"];
+        assert!(world.noticed(side, &words), "{:?}", world.notices(side));
+    }
+    assert_eq!(shown_at(&world, 1).1, Some(parameters(&[("/robot1/a", json!(1))])));
+}
