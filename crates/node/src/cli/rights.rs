@@ -41,6 +41,8 @@ pub fn show(config: &Config, peer: &str, as_json: bool) -> Result<(), Failure> {
             "max_rate_bps": peer.max_rate_bps,
             "max_priority": peer.max_priority,
             "relay": peer.relay,
+            "show": peer.show.words(),
+            "set_parameters": peer.set_parameters.iter().map(Pattern::as_str).collect::<Vec<_>>(),
         }));
     }
     output::print(&in_words(config, peer, &rows))
@@ -57,13 +59,19 @@ fn in_words(config: &Config, peer: &PeerConfig, rows: &[Row]) -> String {
     let local = |row: &Row| row.local.clone().unwrap_or_default();
     let cells = |row: &Row| [row.may.into(), row.name.clone(), local(row), types(row)];
     let table = output::table(["MAY", "NAME", "HERE", "TYPE"], rows.iter().map(cells));
+    let or_nothing = |all: Vec<&str>| match all.is_empty() {
+        true => "nothing".to_owned(),
+        false => all.join(", "),
+    };
+    let show = or_nothing(peer.show.words());
+    let set = or_nothing(peer.set_parameters.iter().map(Pattern::as_str).collect());
     let relay = if peer.relay { "are forwarded" } else { "are not forwarded" };
     let observations = match rows.iter().any(|row| row.types == observations) {
         true => format!("\n{ALL_OBSERVATIONS}: {}\n", observations.join(" ")),
         false => String::new(),
     };
     format!(
-        "Rights of '{name}' at '{here}'\n\n{table}{observations}\nmax_rate {}: topics, calls and responses \
+        "Rights of '{name}' at '{here}'\n\n{table}{observations}\nshow: {show}; set_parameters: {set}\nmax_rate {}: topics, calls and responses \
          of '{name}' after decompression\nmax_priority {}, relay {}: its packets for others {relay}\n",
         words::bit_rate(peer.max_rate_bps as f64),
         peer.max_priority,
