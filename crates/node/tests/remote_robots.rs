@@ -234,6 +234,32 @@ fn logs_of_a_robot_are_among_those_of_the_base_under_its_prefix() {
 }
 
 #[test]
+fn after_a_crash_at_the_base_nodes_and_parameters_are_taken_over() {
+    let ros = Ros1::new();
+    ros.tool(&ros.robot_master, "rosparam set /camera/rate 2.5");
+    let mut camera = ros1::start(&ros.robot_master.uri, "/camera");
+    camera.advertise("/image", TEXT, false);
+    let [_robot, base] = ros.start("show: [nodes, parameters]");
+    ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "2.5");
+    ros.wait_at_base("rostopic info /robot1/image", |it| it.contains("* /robot1/camera ("));
+    base.kill();
+    assert!(has_line(&ros.at_base("rosnode list"), "/robot1/camera"), "the master does not notice");
+    let mut base = ros.place.start("base", &ros.base_lines());
+    let pid = format!("Pid: {}", base.pid());
+    ros.wait_at_base("rosnode info /robot1/camera", |output| output.contains(&pid));
+    ros.wait_at_base("rostopic info /robot1/image", |it| {
+        it.matches("* /robot1/camera (").count() == 1 && !it.contains("* /tautline (")
+    });
+    ros.tool(&ros.robot_master, "rosparam set /camera/rate 3.5");
+    ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.5");
+    base.terminate();
+    assert!(base.wait_for_end().success());
+    assert_eq!(ros.at_base("rosnode list").trim(), "");
+    let left = ros.at_base("rosparam list");
+    assert!(!left.contains("/robot1"), "{left}");
+}
+
+#[test]
 fn parameters_of_a_robot_are_set_at_the_base_with_the_right() {
     let ros = Ros1::new();
     for command in
