@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All missing lines under one peer, as a fragment of the file. `accept`, `call` and `remap` appear
+//! All missing lines under one peer, as a fragment of the file. Each key appears
 //! once each, so the fragment includes their present entries.
 
 use super::Topics;
@@ -14,7 +14,7 @@ const INDENT: &str = "    ";
 
 impl Topics {
     /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them, in
-    /// place of its `accept`, `call` and `remap`.
+    /// place of its `accept`, `call`, `set_parameters` and `remap`.
     pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
         let mut of_peers: BTreeMap<PeerId, Vec<&Waiting>> = BTreeMap::new();
         for (peer, waiting) in self.waiting() {
@@ -22,13 +22,13 @@ impl Topics {
         }
         of_peers.into_iter().map(|(peer, waiting)| {
             let rights = self.rights(peer);
-            (peer, lines(&rights.names, &rights.call, &waiting))
+            (peer, lines(&rights.names, [&rights.call, &rights.set_parameters], &waiting))
         })
     }
 }
 
-/// Returns `remap`, `accept` and `call`, each only if a request needs it.
-fn lines(names: &NameMap, call: &[Pattern], waiting: &[&Waiting]) -> String {
+/// Returns `remap`, `accept`, `call` and `set_parameters`, each only if a request needs it.
+fn lines(names: &NameMap, [call, set]: [&[Pattern]; 2], waiting: &[&Waiting]) -> String {
     let mut text = String::new();
     let (unusable, waiting): (Vec<&Waiting>, Vec<_>) =
         waiting.iter().partition(|it| it.unusable.is_some());
@@ -41,18 +41,23 @@ fn lines(names: &NameMap, call: &[Pattern], waiting: &[&Waiting]) -> String {
             let _ = writeln!(text, "{INDENT}  {}: {to}", written(&from));
         }
     }
-    let (calls, offers): (Vec<&Waiting>, _) = waiting.iter().partition(|it| it.act == Act::Call);
+    let of_act = |act: Act| waiting.iter().copied().filter(move |it| it.act == act);
+    let offers: Vec<&Waiting> =
+        waiting.iter().copied().filter(|it| matches!(it.act, Act::Publish | Act::Serve)).collect();
     if !offers.is_empty() {
         let _ = writeln!(text, "{INDENT}accept:");
         for (name, types) in accepted(&names.accept, &offers) {
             let _ = writeln!(text, "{INDENT}  {}: {}", written(name), in_file(&types));
         }
     }
-    if !calls.is_empty() {
-        let mut names: Vec<&str> = call.iter().map(Pattern::as_str).collect();
-        names.extend(calls.iter().map(|it| it.name.as_str()));
+    for (key, present, act) in [("call", call, Act::Call), ("set_parameters", set, Act::Set)] {
+        if of_act(act).next().is_none() {
+            continue;
+        }
+        let mut names: Vec<&str> = present.iter().map(Pattern::as_str).collect();
+        names.extend(of_act(act).map(|it| it.name.as_str()));
         let names: Vec<String> = once_each(names).into_iter().map(written).collect();
-        let _ = writeln!(text, "{INDENT}call: [{}]", names.join(", "));
+        let _ = writeln!(text, "{INDENT}{key}: [{}]", names.join(", "));
     }
     text
 }
@@ -117,9 +122,10 @@ mod tests {
     fn all_that_waits_of_a_peer_is_one_piece_of_the_file_with_what_is_there() {
         let before = base(
             "    accept: { /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any, /x: a/B }\n    \
-             call: [/set_mode, \"/light/*\"]\n",
+             call: [/set_mode, \"/light/*\"]\n    set_parameters: /camera/rate\n",
         );
         let all = [
+            waiting(Act::Set, "/camera/gain", None),
             waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
             waiting(Act::Call, "/reboot", None),
             waiting(Act::Publish, "/x", Some("a/C")),
@@ -127,10 +133,15 @@ mod tests {
             waiting(Act::Publish, "/cmd_vel", None),
             waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
         ];
-        let text = lines(&before.names, &before.call, &all.iter().collect::<Vec<_>>());
+        let text = lines(
+            &before.names,
+            [&before.call, &before.set_parameters],
+            &all.iter().collect::<Vec<_>>(),
+        );
         let expected = "    accept:\n      /cmd_vel: any\n      \"/plan/**\": any\n      \
                         /x: [a/B, a/C]\n      /goal: geometry_msgs/PoseStamped\n      \
-                        /reset: std_srvs/msg/Empty\n    call: [/set_mode, \"/light/*\", /reboot]\n";
+                        /reset: std_srvs/msg/Empty\n    call: [/set_mode, \"/light/*\", /reboot]\n    \
+                        set_parameters: [/camera/rate, /camera/gain]\n";
         assert_eq!(text, expected);
         let after = base(&text);
         assert_eq!(after.names.accept.len(), 5);
@@ -144,7 +155,7 @@ mod tests {
         let unusable = Unusable { problem: String::new(), proposal: "/c_1".into() };
         let name =
             Waiting { unusable: Some(unusable), ..waiting(Act::Publish, "/c-1", Some("a/B")) };
-        let text = lines(&before.names, &before.call, &[&name]);
+        let text = lines(&before.names, [&before.call, &[]], &[&name]);
         assert_eq!(
             text,
             "    remap:\n      \"/a-1\": /a\n      \"/b:1\": /b\n      \"/c-1\": /c_1\n"
@@ -156,9 +167,9 @@ mod tests {
     fn of_what_nothing_waits_for_nothing_is_said() {
         let reboot = waiting(Act::Call, "/reboot", None);
         let none = NameMap::default();
-        assert_eq!(lines(&none, &[], &[&reboot]), "    call: [/reboot]\n");
+        assert_eq!(lines(&none, [&[], &[]], &[&reboot]), "    call: [/reboot]\n");
         let goal = waiting(Act::Publish, "/goal", None);
         let call = base("    call: /reboot\n").call;
-        assert_eq!(lines(&none, &call, &[&goal]), "    accept:\n      /goal: any\n");
+        assert_eq!(lines(&none, [&call, &[]], &[&goal]), "    accept:\n      /goal: any\n");
     }
 }

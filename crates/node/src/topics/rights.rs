@@ -28,7 +28,7 @@ pub(super) struct Rights {
     pub(super) call: Vec<Pattern>,
     offer: Vec<Pattern>,
     pub(super) show: Show,
-    set_parameters: Vec<Pattern>,
+    pub(super) set_parameters: Vec<Pattern>,
     /// Hashes of the types that `accept` names and that are installed here: as messages, and as
     /// services.
     messages: BTreeMap<String, String>,
