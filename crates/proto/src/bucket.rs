@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Token buckets, for limits on the rate of events.
 
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -61,6 +61,37 @@ impl Bucket {
     }
 }
 
+/// A token bucket in bytes. A packet may leave while the bucket is not empty, and may then leave a debt, so
+/// that its size does not matter.
+#[derive(Debug, Clone)]
+pub(crate) struct ByteBucket {
+    rate_bps: Option<u64>,
+    /// The time at which all bytes sent so far are paid for.
+    paid_at: Instant,
+}
+
+impl ByteBucket {
+    /// Time for which an idle bucket fills.
+    const BURST: Duration = Duration::from_millis(50);
+
+    /// A full bucket; `None` without a limit.
+    pub(crate) fn new(rate_bps: Option<u64>) -> Self {
+        Self { rate_bps, paid_at: Instant::default() }
+    }
+
+    /// When the next packet may leave; `None`: now.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        (self.rate_bps.is_some() && self.paid_at > now).then_some(self.paid_at)
+    }
+
+    /// A packet of this many bytes leaves.
+    pub(crate) fn charge(&mut self, now: Instant, bytes: usize) {
+        let Some(rate_bps) = self.rate_bps else { return };
+        let time = Duration::from_secs_f64(bytes as f64 * 8.0 / rate_bps.max(1) as f64);
+        self.paid_at = self.paid_at.max(now.before(Self::BURST)) + time;
+    }
+}
+
 fn nanos(now: Instant) -> i64 {
     i64::try_from(now.0).unwrap_or(i64::MAX)
 }
@@ -68,7 +99,26 @@ fn nanos(now: Instant) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Duration;
+
+    #[test]
+    fn bytes_leave_at_the_rate_after_a_burst() {
+        let mut bucket = ByteBucket::new(Some(8_000_000));
+        let start = Instant(5 * SECOND as u64);
+        let (mut now, mut bytes) = (start, 0);
+        while now < start + Duration::from_secs(2) {
+            match bucket.next(now) {
+                Some(at) => now = at,
+                None => {
+                    bucket.charge(now, 1500);
+                    bytes += 1500;
+                }
+            }
+        }
+        assert!((2_049_000..2_054_000).contains(&bytes), "2 MB, and 50 ms of it first: {bytes}");
+        let mut open = ByteBucket::new(None);
+        open.charge(start, usize::MAX);
+        assert_eq!(open.next(start), None);
+    }
 
     #[test]
     fn a_burst_is_available_first_and_then_the_rate() {

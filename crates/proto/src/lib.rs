@@ -78,6 +78,7 @@ pub use endpoint::events::{Event, NoPath, Notice};
 pub use endpoint::relay::Rights;
 pub use endpoint::removal::RemovedPeer;
 pub use endpoint::rendezvous::DirectPath;
+pub use endpoint::teams::{TeamId, TeamLimits, TeamStats};
 pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};

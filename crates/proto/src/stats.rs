@@ -32,6 +32,11 @@ macro_rules! counted_reasons {
                 self.0[reason as usize] += 1;
             }
 
+            /// Adds other counters.
+            pub fn add_all(&mut self, other: &Self) {
+                self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+            }
+
             /// Number of events of `reason`.
             pub fn get(&self, reason: $name) -> u64 {
                 self.0[reason as usize]
@@ -107,6 +112,8 @@ counted_reasons! {
         UnknownChannel => "unknown_channel",
         /// Beyond a receive limit.
         Bound => "bound",
+        /// A relayed packet for which the queue of its team has no room.
+        TeamFull => "team_full",
     }
 }
 
@@ -140,9 +147,7 @@ impl OutStats {
         for (sum, bytes) in self.link_bytes.iter_mut().zip(other.link_bytes) {
             *sum += bytes;
         }
-        for (reason, count) in other.dropped.iter() {
-            self.dropped.0[reason as usize] += count;
-        }
+        self.dropped.add_all(&other.dropped);
     }
 
     /// Conservation: accepted = queued + sent + delivered + dropped.

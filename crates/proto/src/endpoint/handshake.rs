@@ -191,7 +191,8 @@ impl Endpoint {
         let greeting = Greeting::parse(&payload).map_err(|_| RefusedPacket::Malformed)?;
         let peer = self.known_initiator(from, &received, &greeting)?;
         let state = &self.peers[peer];
-        let verdict = if greeting.name != state.name {
+        // A relay has names of its own for the members of its teams.
+        let verdict = if greeting.name != state.name && state.team.is_none() {
             let (name, theirs) = (state.name.clone(), greeting.name.to_owned());
             self.notice(Notice::OtherName { name, theirs, from });
             Verdict::Name

@@ -176,7 +176,7 @@ impl Endpoint {
                     self.deliver_ready(now, peer);
                 }
                 // Polling for packets finds what is due.
-                Timer::Ack(..) | Timer::Pace(_) | Timer::Held(_) => {}
+                Timer::Ack(..) | Timer::Pace(_) | Timer::Held(_) | Timer::Team(_) => {}
             }
         }
     }
@@ -484,6 +484,7 @@ impl Endpoint {
                     let priority = data.channel as u8;
                     if let Err(reason) = self.handle_relay(now, radio, peer, priority, message) {
                         self.refused.add(reason);
+                        self.count_team_refusal(peer, reason);
                     }
                 } else {
                     self.handle_taken(now, peer, ChannelId(data.channel), taken);

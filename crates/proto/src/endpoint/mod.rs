@@ -16,6 +16,7 @@ pub(crate) mod peer;
 pub(crate) mod relay;
 pub(crate) mod removal;
 pub(crate) mod rendezvous;
+pub(crate) mod teams;
 pub(crate) mod timer;
 mod transmit;
 pub(crate) mod views;
@@ -37,6 +38,7 @@ use crate::endpoint::events::{Event, Events};
 use crate::endpoint::peer::Peer;
 use crate::endpoint::relay::RelayRoute;
 use crate::endpoint::removal::Vacant;
+use crate::endpoint::teams::{Team, TeamId};
 use crate::endpoint::timer::TimerTable;
 use crate::endpoint::views::{LinkView, PeerView, RadioView};
 use crate::error::{OfferError, SendError, SetupError};
@@ -110,6 +112,7 @@ pub(crate) enum Timer {
     Partials(PeerId),
     Order(PeerId),
     Pace(RadioId),
+    Team(TeamId),
 }
 
 /// Buffers of datagrams that were sent, for the next ones.
@@ -145,7 +148,9 @@ pub struct Endpoint {
     pub(crate) vacant: Vacant,
     pub(crate) by_session: HashMap<u32, PeerId>,
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
-    pub(crate) by_short_name: HashMap<ShortName, PeerId>,
+    pub(crate) teams: Arena<TeamId, Team>,
+    /// A short name is unique in its team.
+    pub(crate) by_short_name: HashMap<(Option<TeamId>, ShortName), PeerId>,
     pub(crate) routes: BTreeMap<(PeerId, Flow), RelayRoute>,
     /// No notice of initiations for another key before this time.
     pub(crate) next_stranger_notice: Instant,
@@ -192,6 +197,7 @@ impl Endpoint {
             cookie_checker: CookieChecker::new(&config.key),
             public,
             short_name: public.short_name(),
+            teams: Arena::new(),
             by_short_name: HashMap::new(),
             routes: BTreeMap::new(),
             next_stranger_notice: Instant::default(),
@@ -245,6 +251,15 @@ impl Endpoint {
 
     /// Adds a peer without links. Its key identifies it.
     pub fn add_peer(&mut self, name: &str, key: PublicKey) -> Result<PeerId, SetupError> {
+        self.add_peer_to(None, name, key)
+    }
+
+    pub(crate) fn add_peer_to(
+        &mut self,
+        team: Option<TeamId>,
+        name: &str,
+        key: PublicKey,
+    ) -> Result<PeerId, SetupError> {
         check_name(name)?;
         if name == self.config.name || self.peers.iter().any(|p| !p.removed && p.name == name) {
             return Err(SetupError::NameTaken(name.into()));
@@ -252,12 +267,13 @@ impl Endpoint {
         if key == self.public || self.by_key.contains_key(&key) {
             return Err(SetupError::KeyTaken(name.into()));
         }
-        let short_name = key.short_name();
-        if short_name == self.short_name || self.by_short_name.contains_key(&short_name) {
+        let short_name = (team, key.short_name());
+        if short_name.1 == self.short_name || self.by_short_name.contains_key(&short_name) {
             return Err(SetupError::ShortNameTaken(name.into()));
         }
         let epoch = self.draw_token();
-        let id = self.place_peer(Peer::new(name, (key, self.public), epoch, &self.config));
+        let peer = Peer { team, ..Peer::new(name, (key, self.public), epoch, &self.config) };
+        let id = self.place_peer(peer);
         self.by_key.insert(key, id);
         self.by_short_name.insert(short_name, id);
         Ok(id)

@@ -10,6 +10,7 @@ use crate::delivery::inbox::Inbox;
 use crate::delivery::outbox::{Flow, Outbox};
 use crate::endpoint::relay::{BacklogReport, Rights};
 use crate::endpoint::rendezvous::Rendezvous;
+use crate::endpoint::teams::TeamId;
 use crate::ids::LinkId;
 use crate::limits;
 use crate::path::select::Forecasts;
@@ -31,6 +32,8 @@ pub(crate) struct Peer {
     /// The peer was removed; the next one may take its place.
     pub(crate) removed: bool,
     pub(crate) short_name: ShortName,
+    /// The team of a relay that it belongs to.
+    pub(crate) team: Option<TeamId>,
     pub(crate) session: Session,
     pub(crate) up: bool,
     pub(crate) clock: Clock,
@@ -76,6 +79,7 @@ impl Peer {
             retired: Vec::new(),
             removed: false,
             short_name: key.short_name(),
+            team: None,
             session: Session::new(own, key, epoch),
             up: false,
             clock: Clock::default(),

@@ -399,7 +399,8 @@ impl Endpoint {
             self.notice(Notice::NotRelayed { name: self.peers[hop].name.clone() });
             return Err(RefusedPacket::NotRelayed);
         };
-        let Some(&peer) = self.by_short_name.get(&to) else {
+        // Members of other teams do not exist for the sender, which learns nothing about them.
+        let Some(&peer) = self.by_short_name.get(&(self.peers[hop].team, to)) else {
             self.notice(Notice::UnknownEnd { name: self.peers[hop].name.clone() });
             return Err(RefusedPacket::NoRoute);
         };
@@ -418,6 +419,9 @@ impl Endpoint {
         let flow = Flow { from, to };
         if self.peers[next].outbox.held_from(hop) >= limits::RELAYED_BYTES {
             return Err(RefusedPacket::Bound);
+        }
+        if !self.team_has_room(next, payload.len()) {
+            return Err(RefusedPacket::TeamFull);
         }
         self.record_route(hop, next, flow);
         let origin = RelayOrigin::For(hop, flow);
@@ -444,7 +448,7 @@ impl Endpoint {
     /// of a peer `from` apply only if it is the neighbour itself, or if the configuration names the
     /// neighbour as its relay. For a node that is no peer, the neighbour's rights apply.
     fn relay_rights(&self, hop: PeerId, from: ShortName) -> Option<Rights> {
-        let owner = match self.by_short_name.get(&from) {
+        let owner = match self.by_short_name.get(&(self.peers[hop].team, from)) {
             Some(&sender) if sender != hop => {
                 let links = self.peers[sender].links.iter();
                 let mut vias = links.map(|id| self.links[*id].via);

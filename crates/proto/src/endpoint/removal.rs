@@ -64,6 +64,7 @@ impl Endpoint {
         // Neighbours whose packets were queued for this peer get a report.
         self.process_backlog_changes(now);
         self.forget_routes(now, peer);
+        self.keep_team_counters(peer);
         self.forget_peer(peer);
         let channels = closed.into_iter().map(|(it, stats)| (ChannelId(it), stats)).collect();
         RemovedPeer { goodbyes, channels }
@@ -94,7 +95,7 @@ impl Endpoint {
         self.by_session.retain(|_, owner| *owner != peer);
         let state = &self.peers[peer];
         self.by_key.remove(&state.session.key);
-        self.by_short_name.remove(&state.short_name);
+        self.by_short_name.remove(&(state.team, state.short_name));
         let links: BTreeSet<LinkId> = state.retired.iter().copied().collect();
         self.events.forget(peer);
         let next_channel = state.next_channel;
@@ -202,10 +203,19 @@ impl Endpoint {
 impl Endpoint {
     /// Checks a complete list of peers, with the errors of [`Self::add_peer`].
     pub fn check_peers(&self, peers: &[(&str, PublicKey)]) -> Result<(), SetupError> {
+        let peers: Vec<_> = peers.iter().map(|(name, key)| (None, *name, *key)).collect();
+        self.check_members(&peers)
+    }
+
+    /// The same for peers with the names of their teams.
+    pub fn check_members(
+        &self,
+        peers: &[(Option<&str>, &str, PublicKey)],
+    ) -> Result<(), SetupError> {
         let mut names = BTreeSet::from([self.config.name.as_str()]);
         let mut keys = BTreeSet::from([self.public]);
-        let mut short_names = BTreeSet::from([self.short_name]);
-        for &(name, key) in peers {
+        let mut short_names = BTreeSet::new();
+        for &(team, name, key) in peers {
             check_name(name)?;
             if !names.insert(name) {
                 return Err(SetupError::NameTaken(name.into()));
@@ -213,7 +223,8 @@ impl Endpoint {
             if !keys.insert(key) {
                 return Err(SetupError::KeyTaken(name.into()));
             }
-            if !short_names.insert(key.short_name()) {
+            let is_new = short_names.insert((team, key.short_name()));
+            if !is_new || key.short_name() == self.short_name {
                 return Err(SetupError::ShortNameTaken(name.into()));
             }
         }

@@ -441,14 +441,24 @@ impl Endpoint {
             let late = next.order.is_control() && !first.has_one(now);
             let rank = if late { LATE_CONTROL_RANK } else { next.order.rank.0 };
             let is_better = best.is_none_or(|(best_rank, other)| {
-                let is_served_first = || self.radios[radio].is_served_before(peer, other.peer);
-                rank > best_rank || rank == best_rank && is_served_first()
+                self.precedes(radio, (rank, peer), (best_rank, other.peer))
             });
             if is_better {
                 best = Some((rank, next));
             }
         }
         best.map(|(_, next)| next)
+    }
+
+    /// Whether a peer's message of a rank precedes another's. Teams take turns whatever the priorities of
+    /// their packets.
+    fn precedes(&self, radio: RadioId, (rank, peer): (u16, PeerId), other: (u16, PeerId)) -> bool {
+        let (other_rank, other) = other;
+        let radio = &self.radios[radio];
+        match (self.peers[peer].team, self.peers[other].team) {
+            (team, others) if team != others => radio.is_team_served_before(team, others),
+            _ => rank > other_rank || rank == other_rank && radio.is_served_before(peer, other),
+        }
     }
 
     /// The first message that this radio can carry to a peer, and its link.
@@ -459,6 +469,12 @@ impl Endpoint {
         peer: PeerId,
         held_back: &[LinkId],
     ) -> Option<Candidate> {
+        if self.peers[peer].team.is_some() {
+            let is_control = self.peers[peer].outbox.next_in_order(Scope::All)?.is_control();
+            if self.team_holds_back(now, peer, is_control) {
+                return None;
+            }
+        }
         if self.policies_decide(peer) {
             return self.next_by_policy(now, radio, peer, held_back);
         }
@@ -495,7 +511,10 @@ impl Endpoint {
         link.last_eliciting = now;
         let eliciting = !pieces.is_empty();
         debug_assert!(eliciting || packet.sealed_len() > SESSION_HEADER + TIME_BYTES + TAG);
-        self.radios[radio].on_data_sent(now, peer, ip_bytes);
+        self.radios[radio].on_data_sent(now, (self.peers[peer].team, peer), ip_bytes);
+        if !order.is_control() {
+            self.on_forwarded(now, peer, ip_bytes);
+        }
         self.arm_expiry(now, peer);
         let request = match (eliciting, ack_soon) {
             (false, _) => AckRequest::None,

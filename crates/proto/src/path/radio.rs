@@ -4,11 +4,13 @@
 
 use crate::class::Class;
 use crate::config::RadioConfig;
+use crate::endpoint::teams::TeamId;
 use crate::ids::PeerId;
 use crate::path::headroom::aged_limit;
 use crate::rate::{Controller, Window, of_radio};
 use crate::time::{Duration, Instant};
 use std::collections::HashMap;
+use std::hash::Hash;
 
 /// Span over which the rate of a busy radio is measured.
 const RATE_SPAN: Duration = Duration::from_millis(100);
@@ -17,7 +19,9 @@ const RATE_SPAN: Duration = Duration::from_millis(100);
 pub(crate) struct Radio {
     pub(crate) config: RadioConfig,
     pub(crate) pacer: Box<dyn Controller>,
-    fair_queue: FairQueue,
+    fair_queue: FairQueue<PeerId>,
+    /// Peers without a team are one of them.
+    fair_teams: FairQueue<Option<TeamId>>,
     meter: Meter,
     pub(crate) sent_packets: u64,
     pub(crate) sent_bytes: u64,
@@ -30,6 +34,7 @@ impl Radio {
             config,
             pacer,
             fair_queue: FairQueue::default(),
+            fair_teams: FairQueue::default(),
             meter: Meter::default(),
             sent_packets: 0,
             sent_bytes: 0,
@@ -61,8 +66,19 @@ impl Radio {
         self.fair_queue.finish.remove(&peer);
     }
 
-    /// A packet with messages was sent to `peer`.
-    pub(crate) fn on_data_sent(&mut self, now: Instant, peer: PeerId, bytes: usize) {
+    /// Forgets a removed team.
+    pub(crate) fn forget_team(&mut self, team: TeamId) {
+        self.fair_teams.finish.remove(&Some(team));
+    }
+
+    /// A packet with messages was sent to a peer, which may belong to a team.
+    pub(crate) fn on_data_sent(
+        &mut self,
+        now: Instant,
+        (team, peer): (Option<TeamId>, PeerId),
+        bytes: usize,
+    ) {
+        self.fair_teams.charge(team, bytes);
         self.fair_queue.charge(peer, bytes);
         self.meter.add(now, bytes);
     }
@@ -97,28 +113,42 @@ impl Radio {
 
     /// Whether a peer is to be served before another of the same rank.
     pub(crate) fn is_served_before(&self, peer: PeerId, other: PeerId) -> bool {
-        let turn = |peer| (self.fair_queue.start(peer), peer);
-        turn(peer) < turn(other)
+        self.fair_queue.is_before(peer, other)
+    }
+
+    /// Whether the peers of a team are to be served before those of another.
+    pub(crate) fn is_team_served_before(&self, team: Option<TeamId>, other: Option<TeamId>) -> bool {
+        self.fair_teams.is_before(team, other)
     }
 }
 
-/// Fair queuing between peers by bytes sent: start-time fair queueing (Goyal, Vin and Cheng, 1996)
+/// Fair queuing between peers, or teams, by bytes sent: start-time fair queueing (Goyal, Vin and Cheng, 1996)
 /// with equal weights. Bytes stand for airtime until links of one radio have rates of their own.
-#[derive(Debug, Default)]
-struct FairQueue {
+#[derive(Debug)]
+struct FairQueue<K> {
     now: u64,
-    finish: HashMap<PeerId, u64>,
+    finish: HashMap<K, u64>,
 }
 
-impl FairQueue {
-    fn start(&self, peer: PeerId) -> u64 {
-        self.finish.get(&peer).copied().unwrap_or(0).max(self.now)
+impl<K> Default for FairQueue<K> {
+    fn default() -> Self {
+        Self { now: 0, finish: HashMap::new() }
+    }
+}
+
+impl<K: Copy + Ord + Hash> FairQueue<K> {
+    fn start(&self, key: K) -> u64 {
+        self.finish.get(&key).copied().unwrap_or(0).max(self.now)
     }
 
-    fn charge(&mut self, peer: PeerId, bytes: usize) {
-        let start = self.start(peer);
+    fn charge(&mut self, key: K, bytes: usize) {
+        let start = self.start(key);
         self.now = start;
-        self.finish.insert(peer, start + bytes as u64);
+        self.finish.insert(key, start + bytes as u64);
+    }
+
+    fn is_before(&self, key: K, other: K) -> bool {
+        (self.start(key), key) < (self.start(other), other)
     }
 }
 
