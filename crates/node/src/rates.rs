@@ -3,7 +3,7 @@
 
 use crate::status::{
     BudgetReport, DelayReport, Direction, GivenUpReport, LinkReport, LinkUseReport, RadioReport,
-    Status, TopicReport,
+    Status, TeamReport, TopicReport,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +23,8 @@ pub struct Rates {
     pub interval_s: Option<f64>,
     /// Rates of the topics, in the order of the snapshot.
     pub topics: Vec<TopicRates>,
+    /// Rates of the teams of a relay, in the order of the snapshot.
+    pub teams: Vec<TeamRates>,
     /// Rates of the radios, in the order of the snapshot.
     pub radios: Vec<RadioRates>,
     /// Rates of the links, in the order of the snapshot.
@@ -62,6 +64,29 @@ pub struct TopicRates {
     pub given_up: Option<GivenUpReport>,
     /// Bytes that each link carried in the interval, if several lead to the peer.
     pub links: Option<LinkUseReport>,
+}
+
+/// The rates of one team of a relay.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TeamRates {
+    /// Its name.
+    pub team: String,
+    /// Number of its members.
+    pub members: u64,
+    /// Members that are up.
+    pub up: u64,
+    /// Its `max_rate` in bits per second.
+    pub max_bps: Option<u64>,
+    /// Bits per second of the IP packets that carried forwarded packets.
+    pub sent_bps: Option<f64>,
+    /// Forwarded packets per second.
+    pub forwarded_pps: Option<f64>,
+    /// Bytes queued.
+    pub queued_bytes: u64,
+    /// Packets that were not forwarded since the start, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets that were not forwarded in the interval.
+    pub dropped_now: u64,
 }
 
 /// The rates of one radio.
@@ -134,6 +159,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let topics = paired(previous.map(|p| &p.topics[..]), &current.topics, |t| {
         (t.direction, &*t.topic, &*t.peer)
     });
+    let teams = paired(previous.map(|p| &p.teams[..]), &current.teams, |team| &*team.name);
     let radios = paired(previous.map(|p| &p.radios[..]), &current.radios, |r| &*r.radio);
     let earlier = previous.zip(interval.seconds);
     let earlier = earlier.map(|(p, age_s)| EarlierLinks { age_s, links: &p.links });
@@ -147,6 +173,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
                 interval.topic(before, now, dropped_before, rejected.and_dropped(now))
             })
             .collect(),
+        teams: teams.map(|(before, now)| interval.team(before, now)).collect(),
         radios: radios.map(|(before, now)| interval.radio(before, now)).collect(),
         links: of_links(earlier, &current.links),
     }
@@ -247,6 +274,22 @@ impl Interval {
                 .links
                 .as_ref()
                 .map(|links| links.since(before.and_then(|before| before.links.as_ref()))),
+        }
+    }
+
+    fn team(&self, before: Option<&TeamReport>, now: &TeamReport) -> TeamRates {
+        let total = |team: &TeamReport| team.dropped.values().sum::<u64>();
+        let packets_before = before.map(|b| b.forwarded_packets);
+        TeamRates {
+            team: now.name.clone(),
+            members: now.members,
+            up: now.up,
+            max_bps: now.max_bps,
+            sent_bps: self.bps(before.map(|b| b.sent_bytes), now.sent_bytes),
+            forwarded_pps: self.per_second(packets_before, now.forwarded_packets),
+            queued_bytes: now.queued_bytes,
+            dropped: now.dropped.clone(),
+            dropped_now: self.seconds.map_or(0, |_| grown(before.map(total), total(now))),
         }
     }
 

@@ -143,6 +143,7 @@ impl Reporter {
             listen: self.listen.clone(),
             gateways: gateway_reports(&state),
             peers: endpoint.peers().map(|p| self.peer(&lately, p)).collect(),
+            teams: Vec::new(),
             topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: self.links(topics),
@@ -453,7 +454,7 @@ fn clock_report(clock: ClockView) -> ClockReport {
     }
 }
 
-fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
+pub(crate) fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
     dropped.iter().map(|(reason, count)| (reason.as_str().into(), count)).collect()
 }
 

@@ -37,6 +37,34 @@ fn the_schema_follows_the_table() {
 }
 
 #[test]
+fn the_relays_reference_and_schema_follow_their_table() {
+    check("relay.md", &configuration::relay_markdown());
+    check("relay.schema.json", &format!("{:#}\n", schema::relay_schema()));
+}
+
+#[test]
+fn the_relays_schema_takes_what_the_relay_takes() {
+    let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
+    let fits =
+        |file: Json| jsonschema::validator_for(&schema::relay_schema()).unwrap().is_valid(&file);
+    let teams = json!({
+        "blue": { "max_rate": "20Mbps", "members": { "robot": key, "base": { "key": key } } },
+        "red": null,
+    });
+    assert!(fits(json!({ "name": "relay", "listen": 18470, "teams": teams })));
+    for bad in [
+        json!({ "name": "relay" }),
+        json!({ "name": "relay", "teams": {}, "peers": {} }),
+        json!({ "name": "relay", "teams": { "a b": {} } }),
+        json!({ "name": "relay", "teams": { "a": { "max_rate": "20" } } }),
+        json!({ "name": "relay", "teams": { "a": { "members": { "robot": "key" } } } }),
+        json!({ "name": "relay", "teams": { "a": { "members": { "robot": {} } } } }),
+    ] {
+        assert!(!fits(bad.clone()), "{bad}");
+    }
+}
+
+#[test]
 fn the_audit_logs_reference_follows_its_events() {
     check("audit.md", &audit::markdown());
 }

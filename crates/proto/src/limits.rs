@@ -94,8 +94,8 @@ limits! {
     pub const RELAYED_BYTES: u64 = 1 << 20;
     /// Bytes that a queued relayed packet counts in addition to its own, for its bookkeeping.
     pub const RELAYED_OVERHEAD_BYTES: u64 = 512;
-    /// Bytes of relayed packets of a team that are queued at a relay, with `RELAYED_OVERHEAD_BYTES` for
-    /// each packet (`queue_bytes` of a team).
+    /// Bytes of packets of a team that a relay holds, queued or not yet acknowledged, with
+    /// `RELAYED_OVERHEAD_BYTES` for each packet (`queue_bytes` of a team).
     pub const TEAM_QUEUE_BYTES: u64 = 8 << 20;
     /// Pairs of nodes whose relayed packets from a peer are counted separately.
     pub const RELAYED_FLOWS: usize = 64;

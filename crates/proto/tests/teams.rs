@@ -169,9 +169,8 @@ fn members_reach_their_own_team_and_nobody_else() {
     teams.net.run(200 * MS);
     assert_eq!(teams.net.nodes[2].received.len(), 1);
     // A robot of team 0 and a base of team 1 that even know each other's keys.
-    let across = [(1, 4), (4, 1)].map(|(node, other)| {
-        (node, teams.net.meet_through(node, other, &[PeerId(0)]))
-    });
+    let across = [(1, 4), (4, 1)]
+        .map(|(node, other)| (node, teams.net.meet_through(node, other, &[PeerId(0)])));
     teams.net.nodes.iter_mut().for_each(|node| node.sent.clear());
     let before: Vec<_> = [3, 4].map(|node| teams.net.nodes[node].received.len()).into();
     teams.net.run(5000 * MS);
@@ -264,7 +263,9 @@ fn flooded(limit_bps: Option<u64>, has_teams: bool) -> Option<Duration> {
     if let Some(limit_bps) = limit_bps {
         // 8 s of flood, a second before and one after, and the burst.
         assert!(own.sent_bytes * 8 < limit_bps * 12, "{} bytes", own.sent_bytes);
-        assert!(own.refused.get(RefusedPacket::TeamFull) + own.refused.get(RefusedPacket::Bound) > 0);
+        assert!(
+            own.refused.get(RefusedPacket::TeamFull) + own.refused.get(RefusedPacket::Bound) > 0
+        );
     }
     (delays.len() >= 80).then(|| percentile(&delays, 99))
 }

@@ -11,6 +11,7 @@ mod keygen;
 mod logging;
 mod output;
 mod plan;
+mod relay;
 mod reload;
 mod rights;
 mod ros_arguments;
@@ -49,11 +50,13 @@ struct Arguments {
 enum Command {
     /// Run the daemon until SIGTERM or Ctrl-C
     Run(run::Arguments),
-    /// Check a robot's file and explain it
+    /// Check the file of a robot or relay and explain it
     Check(check::Arguments),
+    /// Run a relay: forward packets between the members of teams, without ROS
+    Relay(relay::Arguments),
     /// Say whether the topics of several robots fit on their radio
     Plan(plan::Arguments),
-    /// Write a commented robot.yaml to start from
+    /// Write a commented robot.yaml or relay.yaml to start from
     Init(init::Arguments),
     /// Create this node's key, which identifies it to its peers
     Keygen(keygen::Arguments),
@@ -97,6 +100,7 @@ pub fn main() -> ExitCode {
     };
     let result = match Arguments::parse_from(own).command {
         Command::Run(arguments) => run::run(&arguments, ros),
+        Command::Relay(arguments) => relay::relay(&arguments, ros),
         Command::Check(arguments) => check::check(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::Init(arguments) => init::init(&arguments),

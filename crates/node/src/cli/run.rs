@@ -4,7 +4,8 @@
 use super::logging::{self, LogFormat};
 use super::ros_arguments::RosArguments;
 use super::{EXIT_CONFIG, Failure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tautline_node::config::FileKind;
 use tautline_node::{Origin, RunError, config};
 
 /// Arguments of `tautline run`.
@@ -28,11 +29,22 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, ros: RosArguments) -> Result<(), Failure> {
+    let log = arguments.log.as_deref();
+    run_file(&arguments.file, FileKind::Robot, (log, arguments.log_format), ros)
+}
+
+/// Runs the daemon with a file of this kind, until SIGTERM or Ctrl-C.
+pub fn run_file(
+    file: &Path,
+    kind: FileKind,
+    (log, log_format): (Option<&str>, LogFormat),
+    ros: RosArguments,
+) -> Result<(), Failure> {
     let RosArguments { launch, log_level, ignored } = ros;
-    let loaded = config::load_launched(&arguments.file, &launch);
+    let loaded = config::load_as(file, &launch, Some(kind));
     let checked = loaded.map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
-    let log = arguments.log.as_deref().or(log_level.as_deref()).unwrap_or("info");
-    logging::start(log, arguments.log_format)?;
+    let log = log.or(log_level.as_deref()).unwrap_or("info");
+    logging::start(log, log_format)?;
     if !ignored.is_empty() {
         let all = ignored.join("', '");
         tracing::warn!(
@@ -40,9 +52,9 @@ pub fn run(arguments: &Arguments, ros: RosArguments) -> Result<(), Failure> {
         );
     }
     for warning in &checked.warnings {
-        tracing::warn!("{}:{warning}", arguments.file.display());
+        tracing::warn!("{}:{warning}", file.display());
     }
-    let origin = Origin { file: arguments.file.clone(), sha256: checked.sha256, launch };
+    let origin = Origin { file: file.to_owned(), sha256: checked.sha256, launch };
     tautline_node::run(checked.config, &origin).map_err(|error| match error {
         RunError::Key(_) | RunError::Setup(_) => Failure::with_code(EXIT_CONFIG, error),
         _ => Failure::new(error),

@@ -3,15 +3,15 @@
 
 use super::find::Daemon;
 use super::words::{
-    UNKNOWN, address, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent, short,
-    uptime, whole_bit_rate,
+    UNKNOWN, address, bit_rate, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent,
+    short, uptime, whole_bit_rate,
 };
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
-    TopicReport, UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
+    TeamReport, TopicReport, UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -56,6 +56,10 @@ pub fn in_words(status: &Status) -> String {
         ["NAME", "STATE", "QUEUED", "BYTES", "CLOCK ms", "FORWARDED"],
         status.peers.iter().map(peer),
     );
+    if !status.teams.is_empty() {
+        let header = ["TEAM", "UP", "MAX RATE", "FORWARDED", "SENT", "QUEUED", "DROPPED"];
+        section(&mut text, "Teams", header, status.teams.iter().map(team));
+    }
     let header = [
         "",
         "TOPIC",
@@ -153,6 +157,18 @@ fn peer(peer: &PeerReport) -> [String; 6] {
             (passed, none) if none.is_empty() => short(passed as f64),
             (passed, lost) => format!("{}, dropped {lost}", short(passed as f64)),
         },
+    ]
+}
+
+fn team(team: &TeamReport) -> [String; 7] {
+    [
+        team.name.clone(),
+        format!("{} of {}", team.up, team.members),
+        team.max_bps.map_or_else(|| "no limit".into(), |bps| bit_rate(bps as f64)),
+        short(team.forwarded_packets as f64),
+        bytes(team.sent_bytes as f64),
+        part_of_bytes(team.queued_bytes, team.max_queued_bytes),
+        dropped(&team.dropped),
     ]
 }
 

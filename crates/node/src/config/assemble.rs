@@ -66,6 +66,7 @@ pub fn config(
             Some(section) => Some(marking(section)?),
             None => None,
         },
+        teams: None,
         peers: file
             .named("peers")
             .iter()
@@ -166,7 +167,7 @@ fn beacons(file: &Section) -> Beacons {
 }
 
 /// Without an `audit` key, the log goes only to a folder that the service manager provides.
-fn audit(file: &Section, from: &Surroundings, name: &str) -> Option<AuditConfig> {
+pub(super) fn audit(file: &Section, from: &Surroundings, name: &str) -> Option<AuditConfig> {
     let section = file.section("audit");
     let is_meant = file.is_given("audit") || from.logs_folder.is_some();
     let Some(section) = section.filter(|_| is_meant) else { return Some(AuditConfig::Off) };
@@ -260,6 +261,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
     Some(PeerConfig {
         name: named.text.clone(),
         key,
+        team: None,
         mtu: section.number("mtu").filter(|_| links.is_empty()),
         links,
         names: names(section),

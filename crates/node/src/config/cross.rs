@@ -78,7 +78,7 @@ fn link_names(peer: &Named) -> Vec<String> {
 }
 
 impl Findings {
-    fn wrong(
+    pub(super) fn wrong(
         &mut self,
         at: Position,
         key: impl Into<String>,
@@ -89,7 +89,7 @@ impl Findings {
         self.problems.push(Problem { at, key, found, allowed });
     }
 
-    fn odd(&mut self, at: Position, key: impl Into<String>, text: impl Into<String>) {
+    pub(super) fn odd(&mut self, at: Position, key: impl Into<String>, text: impl Into<String>) {
         self.warnings.push(Warning { at, key: key.into(), text: text.into() });
     }
 

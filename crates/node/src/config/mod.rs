@@ -11,6 +11,7 @@ mod cross;
 pub mod kind;
 mod launch;
 mod problem;
+pub mod relay;
 pub mod starter;
 mod surroundings;
 pub mod table;
@@ -21,6 +22,7 @@ pub mod yaml;
 pub use budget::Budget;
 pub use launch::Launch;
 pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest};
+pub use relay::{MAX_MEMBERS, MAX_TEAMS, TeamConfig};
 pub use surroundings::{
     SYSTEM_CONTROL_FOLDER, SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings,
 };
@@ -62,20 +64,41 @@ pub fn load(file: &Path) -> Result<Checked, ConfigError> {
 
 /// The same for a process that was launched with these names.
 pub fn load_launched(file: &Path, launch: &Launch) -> Result<Checked, ConfigError> {
+    load_as(file, launch, None)
+}
+
+/// The same for a file that a command expects to be of one kind.
+pub fn load_as(
+    file: &Path,
+    launch: &Launch,
+    kind: Option<FileKind>,
+) -> Result<Checked, ConfigError> {
     let text = read(file)?;
     let invalid = |problems| ConfigError::Invalid { file: file.into(), problems };
     let (checked, section) =
-        check(&text, &Surroundings::of(file).launched(launch)).map_err(invalid)?;
+        check(&text, &Surroundings::of(file).launched(launch), kind).map_err(invalid)?;
     match own_key_of_peers(&checked.config, &section) {
         problems if problems.is_empty() => Ok(checked),
         problems => Err(invalid(problems)),
     }
 }
 
+/// The kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A robot's, for `tautline run`.
+    Robot,
+    /// A relay's, for `tautline relay`. It has `teams`.
+    Relay,
+}
+
 /// Finds peers with this node's own key. A key file that cannot be read has errors of its own.
 fn own_key_of_peers(config: &Config, file: &validate::Section) -> Vec<Problem> {
     let Security::Keys(path) = &config.security else { return Vec::new() };
     let Ok(own) = crate::keys::load(path).map(|key| key.public()) else { return Vec::new() };
+    if config.teams.is_some() {
+        return relay::own_key_of_members(file, &own);
+    }
     let has_own = |peer: &&validate::Named| matches!(peer.section.single("key"), Some((_, kind::Value::Key(key))) if *key == own);
     let problem = |peer: &validate::Named| Problem {
         at: peer.section.place("key"),
@@ -117,21 +140,27 @@ fn not_text(bytes: &[u8], valid: usize) -> Problem {
 
 /// Checks the text of a file; the error lists every problem in the file's order, at least one.
 pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Problem>> {
-    check(text, surroundings).map(|(checked, _)| checked)
+    check(text, surroundings, None).map(|(checked, _)| checked)
 }
 
 fn check(
     text: &str,
     surroundings: &Surroundings,
+    kind: Option<FileKind>,
 ) -> Result<(Checked, validate::Section), Vec<Problem>> {
     let mut problems = Vec::new();
     let root = yaml::read(text, &mut problems).map_err(|problem| vec![problem])?;
-    let file = validate::section(table::FILE, &root, &mut problems);
-    let cross::Findings { problems: more, mut warnings } = cross::check(&file, surroundings);
-    problems.extend(more);
-    let config = assemble::config(&file, surroundings, &mut problems);
+    let is_relay = relay::is_relay(&root);
+    if kind == Some(FileKind::Relay) && !is_relay {
+        problems.push(relay::without_teams(&root));
+        return Err(problems);
+    }
+    let (config, mut warnings, file) = match kind {
+        Some(FileKind::Robot) if is_relay => return Err(vec![relay::not_of_robot(&root)]),
+        _ if is_relay => relay::check(&root, surroundings, &mut problems),
+        _ => robot(&root, surroundings, &mut problems),
+    };
     problems.sort_by_key(|problem| (problem.at.line, problem.at.column));
-    warnings.extend(config.iter().flat_map(|it| does_not_fit(&file, it)));
     warnings.sort_by_key(|warning| (warning.at.line, warning.at.column));
     match config {
         Some(config) if problems.is_empty() => {
@@ -139,6 +168,19 @@ fn check(
         }
         _ => Err(problems),
     }
+}
+
+fn robot(
+    root: &yaml::Node,
+    surroundings: &Surroundings,
+    problems: &mut Vec<Problem>,
+) -> (Option<Config>, Vec<Warning>, validate::Section) {
+    let file = validate::section(table::FILE, root, problems);
+    let cross::Findings { problems: more, mut warnings } = cross::check(&file, surroundings);
+    problems.extend(more);
+    let config = assemble::config(&file, surroundings, problems);
+    warnings.extend(config.iter().flat_map(|it| does_not_fit(&file, it)));
+    (config, warnings, file)
 }
 
 /// Warns of radios that do not carry what is expected of the topics.
@@ -192,6 +234,8 @@ pub struct Config {
     pub radios: Vec<RadioConfig>,
     /// DSCP marking of packets; `None` leaves packets unmarked.
     pub marking: Option<Marking>,
+    /// Teams of a relay, between whose members packets are forwarded; `None` at a robot.
+    pub teams: Option<Vec<TeamConfig>>,
     /// Other nodes.
     pub peers: Vec<PeerConfig>,
     /// Rules for sent topics; the first rule that matches a topic applies.
@@ -326,6 +370,8 @@ pub struct PeerConfig {
     pub name: String,
     /// Public key that the peer must prove.
     pub key: PublicKey,
+    /// Its team, at a relay.
+    pub team: Option<String>,
     /// Paths to the peer. If empty, the peer initiates the handshake, or relays lead to it.
     pub links: Vec<LinkConfig>,
     /// Largest IP packet to a peer that initiates the handshake; `None` as in [`LinkConfig`].

@@ -9,11 +9,26 @@ const HEADER: &str = "\
 
 ";
 
-/// Returns a commented file that passes `tautline check` unchanged.
+const RELAY_HEADER: &str = "\
+# Tautline: the file of a relay (`tautline relay FILE`). `tautline check FILE` explains it.
+# Lines such as '#key: value' show the default or an example: remove the # to use one.
+
+";
+
+/// Returns a commented file of a robot that passes `tautline check` unchanged.
 pub fn starter() -> String {
+    written(HEADER, FILE)
+}
+
+/// Returns a commented file of a relay that passes `tautline check` unchanged.
+pub fn relay_starter() -> String {
+    written(RELAY_HEADER, super::relay::table::FILE)
+}
+
+fn written(header: &str, file: &'static [Setting]) -> String {
     let mut lines = Vec::new();
-    settings(&mut lines, FILE, 0, false);
-    format!("{HEADER}{}\n", lines.join("\n"))
+    settings(&mut lines, file, 0, false);
+    format!("{header}{}\n", lines.join("\n"))
 }
 
 fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize, commented: bool) {

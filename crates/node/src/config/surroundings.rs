@@ -54,6 +54,10 @@ pub const SYSTEM_STATE_FOLDER: &str = "/var/lib/tautline";
 /// Folder of control sockets without XDG_RUNTIME_DIR.
 pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
 
+/// Folder of control sockets of relays without XDG_RUNTIME_DIR. A relay's unit has a folder of its own,
+/// which the end of a robot's unit does not remove.
+pub const RELAY_CONTROL_FOLDER: &str = "/run/tautline-relay";
+
 impl Surroundings {
     /// Returns the surroundings of this process, for a file at this path.
     pub fn of(file: &Path) -> Self {
@@ -97,17 +101,26 @@ impl Surroundings {
 
     /// Returns the default control socket of node `name`.
     pub fn control_socket(&self, name: &str) -> PathBuf {
+        self.control_socket_in(SYSTEM_CONTROL_FOLDER, name)
+    }
+
+    /// Returns the default control socket of relay `name`.
+    pub fn relay_control_socket(&self, name: &str) -> PathBuf {
+        self.control_socket_in(RELAY_CONTROL_FOLDER, name)
+    }
+
+    fn control_socket_in(&self, system_folder: &str, name: &str) -> PathBuf {
         let file = format!("{name}.sock");
         match &self.runtime_folder {
             Some(folder) => folder.join("tautline").join(file),
-            None => Path::new(SYSTEM_CONTROL_FOLDER).join(file),
+            None => Path::new(system_folder).join(file),
         }
     }
 
     /// Returns the folders that are searched for control sockets, the most likely first.
     pub fn control_folders(&self) -> Vec<PathBuf> {
         let own = self.runtime_folder.iter().map(|folder| folder.join("tautline"));
-        own.chain([PathBuf::from(SYSTEM_CONTROL_FOLDER)]).collect()
+        own.chain([SYSTEM_CONTROL_FOLDER, RELAY_CONTROL_FOLDER].map(PathBuf::from)).collect()
     }
 }
 

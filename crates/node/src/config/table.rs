@@ -76,7 +76,7 @@ pub struct Naming {
     pub options: &'static [Setting],
 }
 
-const fn key(name: &'static str, kind: Kind, preset: Preset) -> Setting {
+pub(super) const fn key(name: &'static str, kind: Kind, preset: Preset) -> Setting {
     shaped(name, Shape::Single(kind), preset)
 }
 
@@ -84,23 +84,23 @@ const fn list(name: &'static str, kind: Kind, preset: Preset) -> Setting {
     shaped(name, Shape::List(kind), preset)
 }
 
-const fn shaped(name: &'static str, shape: Shape, preset: Preset) -> Setting {
+pub(super) const fn shaped(name: &'static str, shape: Shape, preset: Preset) -> Setting {
     let example = if let Preset::Value(value) = preset { value } else { "" };
     Setting { name, shape, preset, doc: "", example, in_starter: false }
 }
 
 impl Setting {
-    const fn doc(mut self, doc: &'static str) -> Self {
+    pub(super) const fn doc(mut self, doc: &'static str) -> Self {
         self.doc = doc;
         self
     }
 
-    const fn example(mut self, example: &'static str) -> Self {
+    pub(super) const fn example(mut self, example: &'static str) -> Self {
         self.example = example;
         self
     }
 
-    const fn shown(mut self) -> Self {
+    pub(super) const fn shown(mut self) -> Self {
         self.in_starter = true;
         self
     }
@@ -167,7 +167,7 @@ pub const FILE: &[Setting] = &[
         .doc("Real-time options of the thread that sends and receives packets."),
 ];
 
-const AUDIT: &[Setting] = &[
+pub(super) const AUDIT: &[Setting] = &[
     key("to", Kind::OneOf(AUDIT_LOGS), Value("file"))
         .example("journald")
         .doc("Destination: `file`, which rotates, or `journald`, which has limits of its own and ignores the keys below."),
@@ -229,7 +229,7 @@ pub const SHOWN: &[&str] = &["nodes", "parameters", "logs"];
 pub const SECURITY: &[&str] = &["keys", "none"];
 
 /// Nobody has the secret key: the bytes of this public key are text.
-const EXAMPLE_KEY: &str = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
+pub(super) const EXAMPLE_KEY: &str = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
 
 const PEERS: Naming = Naming {
     names: Kind::NodeName,

@@ -51,7 +51,9 @@ impl Beacons {
             config::Beacons::Everywhere => (true, None),
             config::Beacons::On(interfaces) => (true, Some(interfaces.clone())),
         };
-        let receives = sends || config.peers.iter().any(|peer| peer.links.is_empty());
+        // A relay is reached by its address.
+        let awaits = config.teams.is_none() && config.peers.iter().any(|it| it.links.is_empty());
+        let receives = sends || awaits;
         prepare(listen, config.listen);
         receives.then(|| Self { sends, only, joined: BTreeSet::new(), sent_at: None })
     }

@@ -13,6 +13,7 @@ mod realtime;
 mod reload;
 mod rendezvous;
 mod silence;
+mod teams;
 mod train;
 mod usage;
 
@@ -48,7 +49,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Event as LocalEvent, Gateway};
-use tautline_proto::{Endpoint, Event, Instant, PublicKey, RadioId, SecretKey};
+use tautline_proto::{Endpoint, Event, Instant, PublicKey, RadioId, SecretKey, TeamId};
 use train::Train;
 use usage::Usage;
 
@@ -109,6 +110,8 @@ pub(crate) struct Driver {
     budgets: Budgets,
     planned: Planned,
     radios: BTreeMap<String, RadioId>,
+    /// Teams of a relay, by name.
+    teams: BTreeMap<String, TeamId>,
     /// Radio of links whose interface is unknown.
     unknown_radio: RadioId,
     /// Radios towards recent initiators without a link.
@@ -206,6 +209,7 @@ impl Driver {
             budgets: Budgets::default(),
             planned: Planned::new(config),
             radios: BTreeMap::new(),
+            teams: BTreeMap::new(),
             unknown_radio: RadioId(0),
             strangers: HashMap::new(),
             inputs,
@@ -440,7 +444,10 @@ impl Driver {
             codec_behind: codec.dropped.load(Ordering::Relaxed),
             over_time: self.usage.dropped(),
         };
-        self.reporter.status(self.now(), &self.topics, &self.recent, gateway, &refused)
+        let teams = self.team_reports();
+        let status =
+            self.reporter.status(self.now(), &self.topics, &self.recent, gateway, &refused);
+        Status { teams, ..status }
     }
 
     /// Publishes this node's state on /diagnostics if anybody listens; called once per second.

@@ -52,8 +52,7 @@ impl FileEntry {
 impl Driver {
     /// Checks whether this node can have these peers.
     pub(super) fn check_peers(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
-        let all: Vec<(&str, PublicKey)> = peers.iter().map(|it| (&*it.name, it.key)).collect();
-        self.topics.endpoint.check_peers(&all)?;
+        self.check_members(peers)?;
         let count = |it: &PeerConfig| {
             it.links.len() + it.via.len() + usize::from(it.direct_path().is_some())
         };
@@ -71,10 +70,15 @@ impl Driver {
     pub(super) fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         // Links that are removed take their counters with them.
         self.check_budgets(self.now());
+        self.follow_teams();
         let endpoint = &self.topics.endpoint;
-        let stays = |id: &PeerId| peers.iter().any(|it| it.key == endpoint.peer(*id).key);
+        let is_same = |id: PeerId, it: &PeerConfig| {
+            it.key == endpoint.peer(id).key && self.is_in_team(id, it)
+        };
+        let stays = |id: &PeerId| peers.iter().any(|it| is_same(*id, it));
         let gone: Vec<PeerId> = endpoint.peers().filter(|id| !stays(id)).collect();
         gone.into_iter().for_each(|id| self.remove_peer(id));
+        self.drop_teams();
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
                 self.topics.endpoint.rename_peer(id, &peer.name);
@@ -83,7 +87,7 @@ impl Driver {
         for peer in peers {
             let id = match self.peer_of(peer.key) {
                 Some(id) => id,
-                None => self.topics.endpoint.add_peer(&peer.name, peer.key)?,
+                None => self.add_peer(peer)?,
             };
             let max_priority = peer.max_priority;
             self.topics.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });

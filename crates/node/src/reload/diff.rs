@@ -4,7 +4,7 @@
 use super::changes::{Change, Changes, Detail, Kind};
 use crate::config::{
     AuditConfig, Beacons, Config, Expected, Limits, LinkConfig, PeerConfig, RadioConfig, Security,
-    WatchdogConfig,
+    TeamConfig, WatchdogConfig,
 };
 use crate::plan::Channel;
 use crate::plan::radio::words;
@@ -29,6 +29,7 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
     // A new key of the file belongs here, or above if it needs a restart.
     let Config {
         name: _,
+        teams,
         listen: _,
         control: _,
         security: _,
@@ -52,6 +53,8 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
         limits,
     } = new;
     let mut all = Changes::default();
+    let [before, after] = [&old.teams, teams].map(|all| all.clone().unwrap_or_default());
+    all.entries("team", &before, &after, |it| it.name.clone(), team);
     all.peers(&old.peers, peers);
     let name = |it: &TopicRule| text(&it.pattern);
     all.rules("topic", &old.topics, topics, name, |it| treatment(&it.treatment));
@@ -126,6 +129,9 @@ impl FixedKeys {
 fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
     let mut found = FixedKeys::default();
     found.compare("name", &old.name, &new.name, Clone::clone);
+    found.compare("the kind of the file", &old.teams.is_some(), &new.teams.is_some(), |it| {
+        if *it { "a relay's, with 'teams'" } else { "a robot's, without 'teams'" }.to_owned()
+    });
     found.compare("listen", &old.listen, &new.listen, ToString::to_string);
     found.compare("control", &old.control, &new.control, |it| path(it));
     found.compare("key or security", &old.security, &new.security, |it| match it {
@@ -156,7 +162,7 @@ fn change(what: &str, name: &str, kind: Kind) -> Change {
 impl Changes {
     /// Keys identify peers: an entry with another key is another peer, even under the same name.
     fn peers(&mut self, old: &[PeerConfig], new: &[PeerConfig]) {
-        let same = |a: &PeerConfig, b: &PeerConfig| a.key == b.key;
+        let same = |a: &PeerConfig, b: &PeerConfig| a.key == b.key && a.team == b.team;
         self.matched("peer", old, new, same, |peer| peer.name.to_string(), peer_keys);
     }
 
@@ -285,6 +291,11 @@ fn or_none(value: Option<impl Display>) -> String {
 fn list(all: impl IntoIterator<Item = String>) -> String {
     let all: Vec<String> = all.into_iter().collect();
     if all.is_empty() { "none".into() } else { format!("[{}]", all.join(", ")) }
+}
+
+fn team(of: &TeamConfig) -> Described {
+    let rate = of.max_rate_bps.map(|bps| format!("{bps} bps"));
+    vec![("max_rate", or_none(rate)), ("queue_bytes", of.queue_bytes.to_string())]
 }
 
 fn peer_keys(peer: &PeerConfig) -> Described {

@@ -3,8 +3,11 @@
 
 use std::fmt::Write;
 use tautline_node::config::kind::Kind;
+use tautline_node::config::relay::table::FILE as RELAY_FILE;
 use tautline_node::config::table::{FILE, Naming, Preset, Setting, Shape};
-use tautline_node::config::{MAX_FILE_BYTES, MAX_NESTING, MAX_PEERS, MAX_TOPIC_RULES};
+use tautline_node::config::{
+    MAX_FILE_BYTES, MAX_MEMBERS, MAX_NESTING, MAX_PEERS, MAX_TEAMS, MAX_TOPIC_RULES,
+};
 
 /// A file that uses most of the format; it passes `tautline check`.
 const EXAMPLE: &str = include_str!("example.yaml");
@@ -28,6 +31,28 @@ pub fn markdown() -> String {
          - Limits: {MAX_FILE_BYTES} bytes, {MAX_NESTING} levels, {MAX_PEERS} peers, {MAX_TOPIC_RULES} topic rules.\n"
     );
     section(&mut page, "The file", "", FILE);
+    page
+}
+
+/// A relay's file, as it is packaged; it passes `tautline check`.
+const RELAY_EXAMPLE: &str = include_str!("../../../../packaging/examples/relay.yaml");
+
+/// Returns the page of the relay's file.
+pub fn relay_markdown() -> String {
+    let mut page = format!(
+        "<!-- Generated from the option table by `UPDATE=1 cargo test -p tautline-node --test generated`. -->\n\
+         # The relay's file\n\n\
+         `tautline init --relay` writes a starter file, `tautline check relay.yaml` explains a file, and \
+         `tautline relay relay.yaml` uses it; [relays](../how-to/relays.md#a-relay-for-teams) is the guide. An unknown key, a \
+         value out of range or a repeated key is an error with its position. The daemon does not start until all errors are \
+         corrected.\n\n\
+         [relay.schema.json](relay.schema.json) describes the same keys to editors. [Values](configuration.md#values) have \
+         the same form as in the robot's file.\n\n\
+         Limits: {MAX_FILE_BYTES} bytes, {MAX_NESTING} levels, {MAX_TEAMS} teams, {MAX_MEMBERS} members of all teams. `TEAM/MEMBER` \
+         has at most 63 bytes.\n\n\
+         ## Example\n\n```yaml\n{RELAY_EXAMPLE}```\n"
+    );
+    section(&mut page, "The file", "", RELAY_FILE);
     page
 }
 

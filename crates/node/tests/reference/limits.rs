@@ -83,6 +83,10 @@ fn memory() -> String {
     let pairs = EXAMPLE_PEERS * (EXAMPLE_PEERS - 1);
     let example = megabytes(of_all + EXAMPLE_PEERS * of_a_peer + pairs * relayed);
     let relayed = relayed as f64 / 1e6;
+    let of_member = tautline_proto::limits::CONTROL_BYTES_HELD
+        + tautline_proto::limits::BLOCK_BYTES
+        + tautline_node::config::relay::MEMBER_REASSEMBLY_BYTES;
+    let member = megabytes(of_member);
     let mut text = String::from(
         "\n## Memory of a team\n\nMemory of a peer that reaches every limit in bytes:\n\n\
          | limit | MB |\n| --- | --- |\n",
@@ -100,6 +104,9 @@ fn memory() -> String {
          `reassembly_bytes`, replace N x {each} MB by N x ({rest} MB + `queue_bytes` + \
          `reassembly_bytes`). The program itself, its bookkeeping for each message and the DDS \
          library need more.\n\n\
+         A relay (`tautline relay`) holds `TEAM_QUEUE_BYTES` (`queue_bytes`) for each team. In addition, each \
+         member takes at most {member} MB: `CONTROL_BYTES_HELD`, `BLOCK_BYTES`, and 1 MiB of incomplete \
+         packets.\n\n\
          Peers that follow the protocol use little of this memory. For a large team, the sum \
          exceeds `MemoryMax` of the systemd unit: at that limit, the daemon is killed and \
          restarted. Raise `MemoryMax` if several peers are not trusted and memory allows it.\n"
@@ -122,6 +129,7 @@ const WHERE_SHOWN: &str = "
 | `MESSAGE_BYTES` (`max_message`) | of local publishers: `rejected` below the ROS, `too large`; at the receiver: the topic's DROPPED, `too large` (the sender counts such a message as delivered) | `tautline_gateway_rejected`, `tautline_topic_dropped` | the topic or service, with both sizes, at both nodes; the caller of a service receives them as an error |
 | `REASSEMBLY_BYTES`, `PARTIAL_MESSAGES`, `CHANNELS`, `SOURCES`, `CONTROL_*`, `RELAYED_*` in packets from a peer | Packets refused: `bound` | `tautline_packets_refused` | |
 | packets queued to be relayed to a peer | the peer's FORWARDED, by reason | | |
+| `TEAM_QUEUE_BYTES` (`queue_bytes` of a team), `max_rate` of a team | the team's DROPPED: `team full`, `bound`, `expired` | `tautline_team_dropped` | |
 | `FUTILE_REPAIRS` | the topic's DROPPED: `lost` | `tautline_topic_dropped` | |
 | `TIME_SHARE` | Packets refused: `over time` | `tautline_packets_refused` | |
 | `NEW_SESSIONS`, handshakes and beacons of strangers | Packets refused: `flood` | `tautline_packets_refused` | |
@@ -146,7 +154,9 @@ fn grouped(value: &str) -> String {
 }
 
 /// Limits that are part of another counted limit, or that limit one item of a counted sum.
-const COUNTED_WITH_OTHERS: [&str; 7] = [
+const COUNTED_WITH_OTHERS: [&str; 8] = [
+    // Of a relay, which holds nothing else for its members.
+    "TEAM_QUEUE_BYTES",
     "MESSAGE_BYTES",
     "DEFINITION_BYTES",
     "RELAYED_PACKET_BYTES",

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value as Json, json};
 use tautline_node::config::kind::Kind;
+use tautline_node::config::relay;
 use tautline_node::config::table::{FILE, Naming, Preset, Setting, Shape};
 
 /// Returns the schema (JSON Schema 2020-12) of the robot's file.
@@ -10,6 +11,14 @@ pub fn schema() -> Json {
     let mut schema = object(FILE);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Tautline: the robot's file".into();
+    schema
+}
+
+/// Returns the schema of the relay's file.
+pub fn relay_schema() -> Json {
+    let mut schema = object(relay::table::FILE);
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "Tautline: the relay's file".into();
     schema
 }
 

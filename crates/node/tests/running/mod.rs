@@ -77,11 +77,7 @@ impl Place {
         lines: &str,
         inside: Option<&Enclosure>,
     ) -> Daemon {
-        let program = match inside {
-            Some(enclosure) => enclosure.command(PROGRAM),
-            None => Command::new(PROGRAM),
-        };
-        self.start_by(program, files, name, lines)
+        self.start_by(program(inside), files, name, lines)
     }
 
     /// Starts node `name` on a clock that is ahead of this machine's by `seconds`.
@@ -97,12 +93,37 @@ impl Place {
     }
 
     fn start_by(&self, program: Command, files: &str, name: &str, lines: &str) -> Daemon {
-        let control = self.path(&format!("{files}.sock"));
         let file = self.write(files, name, lines);
+        self.run(program, "run", &file, files)
+    }
+
+    /// Starts relay `name`; `lines` are the rest of its file, with its teams.
+    pub fn start_relay(&self, name: &str, lines: &str, inside: Option<&Enclosure>) -> Daemon {
+        let file = self.write_relay(name, lines);
+        self.run(program(inside), "relay", &file, name)
+    }
+
+    /// Writes the file of relay `name`, for its start or as a replacement.
+    pub fn write_relay(&self, name: &str, lines: &str) -> PathBuf {
+        let file = self.path(&format!("{name}.yaml"));
+        let control = self.path(&format!("{name}.sock"));
+        let text = format!("name: {name}\ncontrol: {}\n{lines}\n", control.display());
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    fn run(
+        &self,
+        mut program: Command,
+        subcommand: &str,
+        file: &std::path::Path,
+        files: &str,
+    ) -> Daemon {
+        program.arg(subcommand);
         let mut daemon = Daemon {
-            child: self.spawn(program, &file, files),
+            child: self.spawn(program, file, files),
             log: self.path(&format!("{files}.log")),
-            control,
+            control: self.path(&format!("{files}.sock")),
         };
         wait_for(format!("{files} runs"), || {
             let ended = daemon.child.try_wait().unwrap();
@@ -127,13 +148,20 @@ impl Place {
 
     fn spawn(&self, mut command: Command, file: &std::path::Path, files: &str) -> Child {
         let log = std::fs::File::create(self.path(&format!("{files}.log"))).unwrap();
-        command.arg("run").arg(file).args(["--log", "info"]).stderr(log).stdin(Stdio::null());
+        command.arg(file).args(["--log", "info"]).stderr(log).stdin(Stdio::null());
         command.env_remove("TAUTLINE_LOG").env_remove("NOTIFY_SOCKET");
         command.spawn().unwrap()
     }
 }
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tautline");
+
+fn program(inside: Option<&Enclosure>) -> Command {
+    match inside {
+        Some(enclosure) => enclosure.command(PROGRAM),
+        None => Command::new(PROGRAM),
+    }
+}
 
 /// A running daemon; killed when dropped.
 pub struct Daemon {

@@ -57,9 +57,14 @@ impl Running {
 
     /// Starts node `name`, in the network of an enclosure if one is given, which only root may do.
     pub fn start_in(inside: Option<&Enclosure>, name: &str, lines: &str) -> Self {
-        let network = inside.map(Enclosure::network);
         let file = format!("name: {name}\nsecurity: none\nros1: false\n{lines}\n");
-        let config = config::parse(&file, &Surroundings::default()).unwrap().config;
+        Self::start_file(inside, &file)
+    }
+
+    /// Starts a node with this file.
+    pub fn start_file(inside: Option<&Enclosure>, file: &str) -> Self {
+        let network = inside.map(Enclosure::network);
+        let config = config::parse(file, &Surroundings::default()).unwrap().config;
         let (sender, started) = sync_channel(1);
         let (arrived, arrivals) = channel();
         // A node cannot change its thread.

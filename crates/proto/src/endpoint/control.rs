@@ -14,6 +14,10 @@ use std::sync::Arc;
 impl Endpoint {
     pub(super) fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
         let state = &mut self.peers[peer];
+        if state.team.is_some() {
+            // A relay has no topics for its members, and keeps nothing of theirs.
+            return;
+        }
         let needs_reply = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
         if needs_reply && state.outbox.control_backlog() >= limits::CONTROL_BACKLOG {
             return self.refused.add(RefusedPacket::Bound);

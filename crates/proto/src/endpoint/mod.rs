@@ -588,6 +588,7 @@ impl Endpoint {
         let peer = &self.peers[peer];
         PeerView {
             name: &peer.name,
+            team: peer.team,
             up: peer.up,
             clock: peer.clock.view(self.clock_now),
             met: peer.session.was_established(),

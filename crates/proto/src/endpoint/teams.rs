@@ -27,7 +27,8 @@ pub struct TeamLimits {
     /// Most bits per second of IP packets with forwarded packets, to all members together; `None`
     /// without a limit.
     pub rate_bps: Option<u64>,
-    /// Most bytes of queued packets, with [`limits::RELAYED_OVERHEAD_BYTES`] for each.
+    /// Most bytes of packets that are queued, or sent and not acknowledged, with
+    /// [`limits::RELAYED_OVERHEAD_BYTES`] for each.
     pub queue_bytes: u64,
 }
 
@@ -48,7 +49,7 @@ pub struct TeamStats {
     pub dropped: Drops,
     /// Packets of members that were not accepted to be forwarded, by reason.
     pub refused: RefusedPackets,
-    /// Bytes in the queue now, with the overhead of each packet.
+    /// Bytes that count as `queue_bytes` now, with the overhead of each packet.
     pub queued_bytes: u64,
 }
 
@@ -124,7 +125,7 @@ impl Endpoint {
 
     fn team_queue_bytes(&self, id: TeamId) -> u64 {
         let members = self.peers.iter().filter(|peer| peer.team == Some(id));
-        members.map(|peer| peer.outbox.relayed_bytes()).fold(0, u64::saturating_add)
+        members.map(|peer| peer.outbox.taken_bytes()).fold(0, u64::saturating_add)
     }
 }
 

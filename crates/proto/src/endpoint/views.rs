@@ -5,6 +5,7 @@ use crate::address::Place;
 use crate::clock::ClockView;
 use crate::crypto::keys::PublicKey;
 use crate::ecn::EcnUse;
+use crate::endpoint::teams::TeamId;
 use crate::ids::{PeerId, RadioId};
 use crate::path::mtu::MtuState;
 use crate::stats::LinkStats;
@@ -17,6 +18,8 @@ pub struct PeerView<'a> {
     pub name: &'a str,
     /// Its public key.
     pub key: PublicKey,
+    /// Its team, at a relay.
+    pub team: Option<TeamId>,
     /// Whether a link to it is up.
     pub up: bool,
     /// Whether there has been a session with it.

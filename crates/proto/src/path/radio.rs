@@ -117,7 +117,11 @@ impl Radio {
     }
 
     /// Whether the peers of a team are to be served before those of another.
-    pub(crate) fn is_team_served_before(&self, team: Option<TeamId>, other: Option<TeamId>) -> bool {
+    pub(crate) fn is_team_served_before(
+        &self,
+        team: Option<TeamId>,
+        other: Option<TeamId>,
+    ) -> bool {
         self.fair_teams.is_before(team, other)
     }
 }

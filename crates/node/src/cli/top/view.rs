@@ -11,7 +11,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
-use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
+use tautline_node::rates::{LinkRates, RadioRates, Rates, TeamRates, TopicRates};
 use tautline_node::status::{PeerReport, Status, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
@@ -78,7 +78,7 @@ pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffe
 /// Returns the number of lines that show everything.
 pub fn full_height(status: &Status) -> usize {
     let lines = |rows: usize| rows.max(1) + 2;
-    let topics = lines(status.topics.len()).max(MIN_TOPIC_LINES);
+    let topics = lines(status.topics.len().max(status.teams.len())).max(MIN_TOPIC_LINES);
     let others = lines(status.radios.len()) + lines(status.links.len());
     2 + topics + others + notice_lines(status) + 1
 }
@@ -180,7 +180,42 @@ impl Screen<'_> {
         Span::styled(text, style)
     }
 
+    /// The teams of a relay, which has no topics.
+    fn teams(&self, height: usize) -> Vec<Line<'static>> {
+        let columns = [
+            Column::flexible("TEAM", 3),
+            Column::right("UP", 11),
+            Column::right("MAX RATE", 9),
+            Column::right("SENDS", 9),
+            Column::right("PACKETS/s", 9),
+            Column::right("QUEUED", 8),
+            Column::flexible("DROPPED", 4),
+        ];
+        let past_end = self.rates.teams.len().saturating_sub(height.saturating_sub(2));
+        let shown = self.rates.teams.iter().skip(self.choices.scrolled.min(past_end));
+        rows(&columns, shown.map(|team| self.team(team)).collect(), self.width, height)
+    }
+
+    fn team(&self, team: &TeamRates) -> Row {
+        let style = self.alarm(team.up < team.members);
+        let dropping = if team.dropped_now > 0 { self.colour(Color::Yellow) } else { Style::new() };
+        let figures = [
+            whole_bit_rate(team.max_bps),
+            words::known_bit_rate(team.sent_bps),
+            team.forwarded_pps.map_or(UNKNOWN.into(), short),
+            words::bytes(team.queued_bytes as f64),
+        ];
+        let name = Span::raw(team.team.clone());
+        let up = Span::styled(format!("{} of {}", team.up, team.members), style);
+        let dropped = Span::styled(words::dropped(&team.dropped), dropping);
+        let figures = figures.into_iter().map(Span::raw);
+        [name, up].into_iter().chain(figures).chain([dropped]).collect()
+    }
+
     fn topics(&self, height: usize) -> Vec<Line<'static>> {
+        if !self.rates.teams.is_empty() {
+            return self.teams(height);
+        }
         let peer = if self.is_wide() { 12 } else { 7 };
         let mut columns = vec![
             Column::left("", 1),

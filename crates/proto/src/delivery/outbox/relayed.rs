@@ -91,9 +91,10 @@ impl Outbox {
         from.fold(0, u64::saturating_add)
     }
 
-    /// Memory of all relayed packets, with the overhead of each.
-    pub(crate) fn relayed_bytes(&self) -> u64 {
-        self.store.backlog.total.taken()
+    /// Memory of all messages that are queued, or sent with unknown outcome, with the overhead of each.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        let (bytes, packets) = (self.store.held_bytes() as u64, self.store.len() as u64);
+        Sum { bytes, packets }.taken()
     }
 
     /// Whether relayed packets are queued.
@@ -118,27 +119,25 @@ impl Outbox {
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     sums: BTreeMap<RelayOrigin, Sum>,
-    total: Sum,
     changes: BTreeSet<RelayOrigin>,
 }
 
 impl Backlog {
     /// A backlog without packets, in which the changes of `before` are still to be reported.
     pub(super) fn after(before: &mut Self) -> Self {
-        Self { changes: std::mem::take(&mut before.changes), ..Self::default() }
+        Self { sums: BTreeMap::new(), changes: std::mem::take(&mut before.changes) }
     }
 
     pub(super) fn add(&mut self, origin: RelayOrigin, bytes: u64) {
         let sum = self.sums.entry(origin).or_default();
-        sum.add(bytes);
-        self.total.add(bytes);
+        *sum = Sum { bytes: sum.bytes + bytes, packets: sum.packets + 1 };
         self.changes.insert(origin);
     }
 
     pub(super) fn remove(&mut self, origin: RelayOrigin, bytes: u64) {
         let sum = self.sums.entry(origin).or_default();
-        sum.remove(bytes);
-        self.total.remove(bytes);
+        sum.bytes = sum.bytes.saturating_sub(bytes);
+        sum.packets = sum.packets.saturating_sub(1);
         if sum.packets == 0 {
             self.sums.remove(&origin);
         }
@@ -153,15 +152,6 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, bytes: u64) {
-        *self = Self { bytes: self.bytes + bytes, packets: self.packets + 1 };
-    }
-
-    fn remove(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.packets = self.packets.saturating_sub(1);
-    }
-
     /// Memory, about.
     fn taken(&self) -> u64 {
         self.bytes + self.packets * limits::RELAYED_OVERHEAD_BYTES
@@ -181,6 +171,5 @@ mod tests {
         assert_eq!((sum.bytes, sum.taken()), (800, 800 + 100 * limits::RELAYED_OVERHEAD_BYTES));
         (0..100).for_each(|_| backlog.remove(origin, 8));
         assert!(backlog.sums.is_empty());
-        assert_eq!(backlog.total.taken(), 0);
     }
 }
