@@ -23,7 +23,6 @@ mod validate;
 
 use clap::Parser;
 use rig::enclosure;
-use rig::figures::RunArguments;
 use std::process::ExitCode;
 
 /// Tautline's test bench. Exit codes: 0 all targets reached, 1 could not run, 3 a
@@ -49,7 +48,7 @@ enum Command {
     #[command(hide = true)]
     AirCheck(air::check::Arguments),
     /// Run a scenario in virtual time.
-    Sim(RunArguments),
+    Sim(sim::SimArguments),
     /// Search for faults of the protocol: random settings, topologies and faults in virtual
     /// time, then recovery, checked against an independent record.
     Swarm(sim::swarm::Arguments),

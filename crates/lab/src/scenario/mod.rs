@@ -64,6 +64,8 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// Settings of every Tautline node.
     pub tautline: Tautline,
+    /// Whether plain ROS 1 carries the flows of Tautline, in virtual time; not in files.
+    pub is_plain_ros: bool,
     /// Problems of keys that virtual time does not support, in the file's order.
     pub real_time_only: Vec<Problem>,
 }
@@ -229,6 +231,13 @@ pub struct Tautline {
 }
 
 impl Scenario {
+    /// Returns the same load as plain ROS 1 carries it: over TCP, and over plain IP where Tautline would
+    /// relay. Control loops, whose messages have no queue, stay away.
+    pub fn carried_by_plain_ros(self) -> Self {
+        let tautline = Tautline { relay: false, ..self.tautline };
+        Self { tautline, is_plain_ros: true, control_loops: Vec::new(), ..self }
+    }
+
     /// Returns the stations on the path of a packet, both ends included: along a route that has
     /// both ends, otherwise directly if they share a network.
     pub fn path(&self, from: usize, to: usize) -> Option<Vec<usize>> {

@@ -85,6 +85,9 @@ impl Peers {
         let flows = scenario.flows.iter().map(|flow| (flow.over, flow.from, flow.to));
         let loops = scenario.control_loops.iter().map(|l| (l.over, l.plant, l.controller));
         let mut peers = Self::default();
+        if scenario.is_plain_ros {
+            return peers;
+        }
         for (_, a, b) in flows.chain(loops).filter(|(over, ..)| *over == Over::Tautline) {
             let path = scenario.path(a, b).filter(|_| scenario.tautline.relay);
             peers.add_along(&path.unwrap_or_else(|| vec![a, b]));
@@ -171,6 +174,9 @@ fn link_use(scenario: &Scenario, flow: &Flow) -> LinkUse {
 
 fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
     let carriage = match flow.over {
+        Over::Tautline if scenario.is_plain_ros => {
+            Carriage::PlainRos { queue: flow.keep_last.unwrap_or(KEEP_LAST) }
+        }
         Over::Udp => Carriage::Udp { dscp: flow.dscp },
         Over::Tcp => bail!("flow '{}': TCP is the kernel's own (tautline-lab air)", flow.name),
         Over::Tautline => Carriage::Tautline(ChannelConfig {

@@ -2,6 +2,7 @@
 //! Traffic of applications: messages on a schedule, or as fast as their socket accepts them.
 
 use super::net::{Net, Piece, instant};
+use super::plain_ros::PlainRos;
 use crate::rig::staging::DATAGRAM_BYTES;
 use crate::rig::stamp::{Incomplete, STAMP_BYTES, Stamp};
 use crate::rig::stats::Arrival;
@@ -32,6 +33,11 @@ pub enum Carriage {
     },
     /// A Tautline channel.
     Tautline(ChannelConfig),
+    /// A TCP connection of plain ROS 1, by a model.
+    PlainRos {
+        /// The publisher's `queue_size`.
+        queue: u32,
+    },
 }
 
 /// The parameters of a flow.
@@ -73,6 +79,8 @@ pub struct Flow {
     pub refused: u64,
     /// Channel to the subscriber, and the reverse channel.
     channels: [Option<(PeerId, ChannelId)>; 2],
+    /// The connection of a flow of plain ROS.
+    pub plain_ros: Option<PlainRos>,
     socket_bytes: u64,
     blocked: bool,
     /// The message that is only partly in the socket: its number and the next part.
@@ -83,8 +91,10 @@ pub struct Flow {
 
 impl Flow {
     fn new(plan: FlowPlan) -> Self {
+        let plain_ros = PlainRos::of(&plan.carriage);
         Self {
             plan,
+            plain_ros,
             sent: Vec::new(),
             arrivals: Vec::new(),
             refused: 0,
@@ -108,7 +118,7 @@ impl Flow {
         Some(self.plan.start + after_start).filter(|at| more && *at < self.plan.end)
     }
 
-    fn arrived(&mut self, now: Nanos, sequence: u64, published: Nanos) {
+    pub(super) fn arrived(&mut self, now: Nanos, sequence: u64, published: Nanos) {
         self.arrivals.push(Arrival { sequence, sent_ns: published, received_ns: now });
     }
 
@@ -214,6 +224,11 @@ impl Flows {
             Carriage::Udp { .. } if flow.pending.is_some() => false,
             Carriage::Udp { .. } => {
                 flow.pending = Some((flow.sent.len() as u64, 0));
+                true
+            }
+            Carriage::PlainRos { .. } => {
+                let (sequence, sent_ns) = (flow.sent.len() as u64, net.now());
+                flow.write_plain_ros(Stamp { sequence, sent_ns });
                 true
             }
             Carriage::Tautline(_) => {

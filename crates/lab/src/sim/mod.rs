@@ -7,6 +7,7 @@ mod control_loop;
 mod flows;
 mod gate;
 mod net;
+mod plain_ros;
 pub mod swarm;
 pub mod team;
 mod world;
@@ -38,9 +39,23 @@ const STEPS: u64 = 100;
 /// Expected speed as a multiple of real time, for the first progress line.
 const SPEED: u64 = 200;
 
+/// Arguments of `tautline-lab sim`.
+#[derive(Debug, clap::Args)]
+pub struct SimArguments {
+    #[command(flatten)]
+    run: RunArguments,
+    /// Carry the flows of Tautline as plain ROS 1 does: a TCP connection for each, by a model, with
+    /// `keep_last` as the publisher's queue_size; no relays.
+    #[arg(long)]
+    plain: bool,
+}
+
 /// Runs a scenario file.
-pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
-    let scenario = crate::scenario::load_for_virtual_time(&arguments.scenario)?;
+pub fn run(SimArguments { run: arguments, plain }: &SimArguments) -> Result<ExitCode> {
+    let mut scenario = crate::scenario::load_for_virtual_time(&arguments.scenario)?;
+    if *plain {
+        scenario = scenario.carried_by_plain_ros();
+    }
     let started = std::time::Instant::now();
     let mut world = build::build(&scenario, arguments.seed)?;
     let used = advance(&mut world, &scenario);
@@ -234,6 +249,7 @@ fn flow_figures(scenario: &Scenario, world: &World, number: usize) -> FlowFigure
     let over = match flow.plan.carriage {
         flows::Carriage::Udp { .. } => Over::Udp,
         flows::Carriage::Tautline(_) => Over::Tautline,
+        flows::Carriage::PlainRos { .. } => Over::Tcp,
     };
     let FlowPlan { name, bytes, pace, .. } = &flow.plan;
     let samples = samples_of(flow);
@@ -242,6 +258,10 @@ fn flow_figures(scenario: &Scenario, world: &World, number: usize) -> FlowFigure
 }
 
 fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
+    if let Some(ros) = &world.flows.all[number].plain_ros {
+        let dropped = Some(ros.dropped()).filter(|count| *count > 0);
+        return dropped.map(|count| ("queue_size".to_owned(), count)).into_iter().collect();
+    }
     let channel = world.flows.channel(number);
     let host = world.flows.all[number].plan.from;
     let stats = channel.and_then(|(peer, channel)| {

@@ -22,6 +22,7 @@ const WRITER_PAUSE: Nanos = 1_000_000;
 enum Due {
     Publish(usize),
     Refill(usize),
+    Timer(usize),
     Sample(usize),
     Change(Change),
 }
@@ -193,7 +194,12 @@ impl World {
         match due {
             Due::Publish(flow) => {
                 self.flows.publish(&mut self.net, flow);
+                self.pump(flow);
                 self.plan_publication(flow);
+            }
+            Due::Timer(flow) => {
+                self.flows.plain_ros_timer(&mut self.net, flow);
+                self.pump(flow);
             }
             Due::Refill(flow) => self.flows.fill_socket(&mut self.net, flow),
             Due::Sample(number) => {
@@ -208,8 +214,27 @@ impl World {
         }
     }
 
+    /// Sends what a connection of plain ROS has to send.
+    fn pump(&mut self, flow: usize) {
+        if let Some(at) = self.flows.pump_plain_ros(&mut self.net, flow) {
+            self.plan(at, Due::Timer(flow));
+        }
+    }
+
     fn react(&mut self, happened: Happened) {
         match happened {
+            Happened::Left(flow, _) | Happened::Dropped(flow, _)
+                if self.flows.segment_left(flow) =>
+            {
+                // What a full queue drops is sent again by timers and acknowledgements.
+                if matches!(happened, Happened::Left(..)) {
+                    self.pump(flow);
+                }
+            }
+            Happened::Segment(segment) => {
+                let flow = self.flows.segment(&mut self.net, segment);
+                self.pump(flow);
+            }
             Happened::Left(flow, ip_bytes) => self.flows.left(&mut self.net, flow, ip_bytes),
             Happened::Dropped(flow, ip_bytes) => {
                 self.flows.dropped(flow, ip_bytes);
@@ -223,7 +248,7 @@ impl World {
                 self.arrived(complete);
             }
             Happened::Event(host, event) => self.react_to_event(host, event),
-            Happened::Segment(_) | Happened::Datagram(..) => {}
+            Happened::Datagram(..) => {}
         }
     }
 

@@ -8,6 +8,7 @@ mod dcf;
 mod far;
 mod links;
 mod losses;
+mod networks;
 mod plans;
 mod rates;
 mod relays;
@@ -84,6 +85,18 @@ pub enum Subject {
         #[arg(long, value_name = "FILE")]
         expect: Option<PathBuf>,
         /// Also write measured/plans.json below this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
+    },
+    /// Compare Tautline with plain ROS 1 on a tether, Wi-Fi, a mesh, LTE and satellites, with one load.
+    Networks {
+        /// Folder of recorded links in the format of mahimahi, which may be compressed (.gz).
+        #[arg(long, value_name = "FOLDER", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"))]
+        traces: PathBuf,
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+        /// Also write the table into how-to/networks.md, and measured/networks.json, below this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
@@ -191,6 +204,7 @@ impl Subject {
                 | Self::Dcf { .. }
                 | Self::Links { .. }
                 | Self::Losses { .. }
+                | Self::Networks { .. }
                 | Self::Plans { .. }
                 | Self::Rates { .. }
                 | Self::Relays { .. }
@@ -208,6 +222,9 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
         Subject::Links { json, docs } => links::run(*json, docs.as_deref()),
         Subject::Losses { json } => losses::run(*json),
+        Subject::Networks { traces, json, docs } => {
+            networks::run(&networks::Options { folder: traces, json: *json, docs: docs.as_deref() })
+        }
         Subject::Plans { fleets, first_seed, json, expect, docs } => plans::run(&plans::Options {
             first_seed: *first_seed,
             fleets: *fleets,

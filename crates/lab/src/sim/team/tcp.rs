@@ -83,6 +83,8 @@ impl Part {
 #[derive(Debug)]
 pub struct Connection<M> {
     has_nodelay: bool,
+    /// Most messages in the queue of ROS.
+    ros_queue: usize,
     /// Queue of ROS: messages that have not begun, with their bytes.
     waiting: VecDeque<(M, u32)>,
     /// Messages of the stream that have not been delivered, with their ends in it.
@@ -162,8 +164,14 @@ impl Receiver {
 impl<M: Copy> Connection<M> {
     /// Creates an idle connection.
     pub fn new(has_nodelay: bool) -> Self {
+        Self::with_queue(has_nodelay, ROS_QUEUE)
+    }
+
+    /// Creates an idle connection with that many messages in the queue of ROS (`queue_size`).
+    pub fn with_queue(has_nodelay: bool, ros_queue: usize) -> Self {
         Self {
             has_nodelay,
+            ros_queue,
             waiting: VecDeque::new(),
             begun: VecDeque::new(),
             written: 0,
@@ -189,7 +197,7 @@ impl<M: Copy> Connection<M> {
     pub fn write(&mut self, message: M, bytes: u32) {
         self.waiting.push_back((message, bytes));
         self.fill();
-        if self.waiting.len() > ROS_QUEUE {
+        if self.waiting.len() > self.ros_queue {
             self.waiting.pop_front();
             self.dropped += 1;
         }
