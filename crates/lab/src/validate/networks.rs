@@ -80,7 +80,11 @@ impl Figures {
         let lost = 100.0 - self.arrived_percent;
         let ms =
             |value: f64| if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") };
-        let lost = if lost < 0.05 { String::new() } else { format!(" / −{lost:.0} %") };
+        let lost = match lost {
+            none if none < 0.05 => String::new(),
+            few if few < 0.95 => format!(" / −{few:.1} %"),
+            many => format!(" / −{many:.0} %"),
+        };
         format!("{} / {}{lost}", ms(self.p50_ms), ms(self.p99_ms))
     }
 }

@@ -286,7 +286,7 @@ const PEERS: Naming = Naming {
             .doc("Peers that forward packets to this peer, tried in this order after its own links. Each of them needs `relay: true` for both ends."),
         key("direct", Kind::Flag, Absent("if an address translator shows"))
             .example("false")
-            .doc("Whether to seek a direct path to a peer with `via` and without an address, which both ends then use instead of the relay; see [links](../how-to/links.md#through-nat-and-vpns). By default only if an address translator (NAT) is on the path of either end to the relay."),
+            .doc("Whether to seek a direct path to a peer with `via` and without an address, which both ends then use instead of the relay; see [the Internet](../how-to/internet.md#direct-paths). By default only if an address translator (NAT) is on the path of either end to the relay."),
         key("relay", Kind::Flag, Value("false"))
             .example("true")
             .doc("Whether this node forwards the peer's packets for other nodes."),

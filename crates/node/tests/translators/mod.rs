@@ -198,6 +198,8 @@ pub struct World {
     pub relay_address: &'static str,
     /// The robot's first; that of the base if it has another one.
     pub routers: Vec<Router>,
+    /// Routers behind these.
+    homes: Vec<Enclosure>,
     pub robot: Enclosure,
     pub base: Enclosure,
 }
@@ -211,6 +213,34 @@ impl World {
             let [robot, base] = [&first, &second].map(|it| it.add_host(place, "port", 10));
             (vec![first, second], robot, base)
         })
+    }
+
+    /// As [`Self::new`], with another router between the robot and its own: that of a carrier (CGNAT).
+    pub fn with_carrier(kinds: [Kind; 2]) -> Self {
+        let mut world = Self::new(kinds);
+        // What was the robot becomes the router of its home.
+        let home = &world.robot;
+        home.run("sysctl -qw net.ipv4.ip_forward=1");
+        home.nft(
+            "table ip translator {
+                chain own {
+                    type filter hook input priority 0; policy drop;
+                    iifname != lan accept
+                    ct state established,related accept
+                }
+                chain leave {
+                    type nat hook postrouting priority srcnat;
+                    oifname lan masquerade
+                }
+            }",
+        );
+        let robot = home.neighbour(&world.place.hosts());
+        robot.lay_cable("lan", home, "inside");
+        home.ip("addr add 192.168.2.1/24 dev inside");
+        robot.ip("addr add 192.168.2.10/24 dev lan");
+        robot.ip("route add default via 192.168.2.1");
+        world.homes.push(std::mem::replace(&mut world.robot, robot));
+        world
     }
 
     /// One home, whose router drops packets from the inside to its own address.
@@ -276,7 +306,8 @@ impl World {
             }",
         );
         let (routers, robot, base) = homes(&internet, &place);
-        Self { place, internet, relay, relay_address: RELAY, routers, robot, base }
+        let homes = Vec::new();
+        Self { place, internet, relay, relay_address: RELAY, routers, homes, robot, base }
     }
 
     /// Cuts the path between the homes, or mends it. Both still reach the relay.
@@ -286,6 +317,12 @@ impl World {
             let homes = "iifname { left, right } oifname { left, right }";
             self.internet.nft(&format!("add rule ip road forward {homes} drop"));
         }
+    }
+
+    /// Lets a router forward [`NODE_PORT`] to the host behind it.
+    pub fn forward_node_port(&self, router: usize) {
+        let rule = format!("iifname wan udp dport {NODE_PORT} dnat to 192.168.1.10:{NODE_PORT}");
+        self.routers[router].inside.nft(&format!("insert rule ip translator enter {rule}"));
     }
 
     /// Packets of the size of a scan that the relay has received.
