@@ -5,13 +5,14 @@
 //! answer per connection, so no server library is used.
 
 mod connections;
+mod teams;
 
 pub use connections::{MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS};
 
 use crate::control::Inspect;
 use crate::status::{
     DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, PlanReport,
-    RadioReport, RejectedReport, Status, TeamReport, TopicReport,
+    RadioReport, RejectedReport, Status, TopicReport,
 };
 use connections::{Connections, Served};
 use prometheus_client::collector::Collector;
@@ -226,7 +227,7 @@ impl Collector for Snapshot {
         page.link_use(&status.topics)?;
         page.delays(&status.topics)?;
         page.table(PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
-        page.table(TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
+        page.table(teams::TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
         page.team_drops(&status.teams)?;
         page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
         page.table(LINKS, &status.links, link_labels)?;
@@ -302,16 +303,6 @@ impl Page<'_> {
             }
         }
         Ok(())
-    }
-
-    fn team_drops(&mut self, teams: &[TeamReport]) -> Result<(), fmt::Error> {
-        let drops = teams.iter().flat_map(|team| {
-            let reasons = team.dropped.iter();
-            reasons
-                .map(|(reason, count)| (vec![("team", &*team.name), ("reason", &**reason)], *count))
-        });
-        let help = "Packets of members that were not forwarded, by reason";
-        self.counters("tautline_team_dropped", help, drops)
     }
 
     fn node(&mut self, status: &Status) -> Result<(), fmt::Error> {
@@ -464,26 +455,6 @@ const PEERS: &[Metric<PeerReport>] = &[
         "tautline_peer_relayed_packets",
         "Packets of other nodes that were forwarded to the peer",
         Counter(|p| p.relayed_packets),
-    ),
-];
-
-const TEAMS: &[Metric<TeamReport>] = &[
-    Metric("tautline_team_members", "Members of the team", Level(|t| t.members)),
-    Metric("tautline_team_members_up", "Members of the team that are up", Level(|t| t.up)),
-    Metric(
-        "tautline_team_forwarded_packets",
-        "Packets of members that were forwarded and arrived",
-        Counter(|t| t.forwarded_packets),
-    ),
-    Metric(
-        "tautline_team_sent_bytes",
-        "IP bytes of the packets that carried them",
-        Counter(|t| t.sent_bytes),
-    ),
-    Metric(
-        "tautline_team_queued_bytes",
-        "Bytes of the team's packets that are queued",
-        Level(|t| t.queued_bytes),
     ),
 ];
 

@@ -4,6 +4,7 @@
 
 #[allow(dead_code)]
 mod running;
+#[allow(dead_code)]
 mod translators;
 
 use running::enclosure::Enclosure;

@@ -165,6 +165,10 @@ fn the_packaged_example_is_valid_and_the_unit_starts_it() {
     let example = packaging.join("examples/relay.yaml").display().to_string();
     let (code, text) = tautline(&["check", &example]);
     assert!(code == Some(0) && !text.contains("warning"), "{text}");
+    let (_, text) = tautline(&["check", "--json", &example]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["teams"][0]["max_rate_bps"], 20_000_000);
+    assert_eq!(json["peers"][3]["name"], "farm/base");
     let unit = std::fs::read_to_string(packaging.join("tautline-relay.service")).unwrap();
     let robot = std::fs::read_to_string(packaging.join("tautline.service")).unwrap();
     for line in [

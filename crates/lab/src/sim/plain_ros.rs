@@ -117,8 +117,9 @@ mod tests {
 
     fn file(rate: &str) -> String {
         format!(
-            "about: a laser alongside a camera\nduration: 20s\nnetworks: {{ pipe: {{ pipe: {{ rate: {rate}, \
-             delay: 10ms, queue: 1MB }} }} }}\nstations: {{ a: {{ networks: [pipe] }}, b: {{ networks: [pipe] }} }}\n\
+            "about: a laser alongside a camera\nduration: 20s\nnetworks:\n  wire: {{ pipe: {{ rate: 1Gbps }} }}\n  \
+             far: {{ pipe: {{ rate: {rate}, delay: 10ms, queue: 1MB }} }}\nstations:\n  a: {{ networks: [wire] }}\n  \
+             r: {{ networks: [wire, far] }}\n  b: {{ networks: [far] }}\nroutes: [[a, r, b]]\n\
              flows:\n  - {{ name: laser, from: a, to: b, size: 4KB, every: 50ms, priority: 200, keep_last: 10 }}\n  \
              - {{ name: camera, from: a, to: b, size: 60KB, every: 100ms, priority: 20, keep_last: 2 }}\n"
         )

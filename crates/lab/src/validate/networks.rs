@@ -28,6 +28,8 @@ const NETWORKS: [(&str, &str); 8] = [
     ("geostationary, 2 Mbps, 600 ms, 1 % loss", "network-geo"),
 ];
 const LTE: &str = "network-lte";
+/// Its network with a recorded capacity.
+const MODEM: &str = "modem";
 /// The recording that replaces the modem of [`LTE`].
 const RECORDING: &str = "ATT-LTE-driving-2016.up.gz";
 const FLOWS: [&str; 3] = ["laser", "camera", "command"];
@@ -104,7 +106,7 @@ fn load(name: &str, folder: &Path) -> Result<Scenario> {
     if name == LTE
         && let Some(trace) = recording(folder)?
     {
-        for network in &mut scenario.networks {
+        for network in scenario.networks.iter_mut().filter(|it| it.name == MODEM) {
             if let NetworkKind::Pipe(pipe) = &mut network.kind {
                 pipe.trace = Some(trace.clone());
             }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline check`.
 
+mod relay;
+
 use super::{Failure, fields, output, rights, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -13,7 +15,7 @@ use tautline_gateway::types::compose::Written;
 use tautline_node::config::kind::pacing_word;
 use tautline_node::config::{
     self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_MTU, PeerConfig,
-    Ros2Config, Security, Surroundings, TeamConfig, WatchdogConfig,
+    Ros2Config, Security, Surroundings, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
 use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
@@ -80,7 +82,7 @@ fn error_as_json(error: &ConfigError) -> Json {
 
 fn in_words(config: &Config) -> String {
     if let Some(teams) = &config.teams {
-        return relay_in_words(config, teams);
+        return relay::in_words(config, teams);
     }
     let mut text = String::new();
     let mut fact = |name: &str, value: String| {
@@ -133,38 +135,6 @@ fn in_words(config: &Config) -> String {
         let title = "Watchdogs of topics from peers, and their safe messages";
         section(title, watchdogs(&config.watchdogs));
     }
-    text
-}
-
-fn relay_in_words(config: &Config, teams: &[TeamConfig]) -> String {
-    let mut text = String::new();
-    let mut fact = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:9} {value}");
-    };
-    fact("relay", format!("{}, listens on UDP {}", config.name, config.listen));
-    fact("key", key(config));
-    fact("control", config.control.display().to_string());
-    let metrics = config.metrics.map(|address| format!("http://{address}/metrics"));
-    fact("metrics", metrics.unwrap_or_else(|| "none".into()));
-    fact("audit", audit(&config.audit));
-    let rows = teams.iter().map(|team| {
-        let members = config.peers.iter().filter(|it| it.team.as_ref() == Some(&team.name));
-        let rate = team.max_rate_bps.map(|bps| words::bit_rate(bps as f64));
-        [
-            team.name.clone(),
-            members.count().to_string(),
-            rate.unwrap_or_else(|| "no limit".into()),
-            words::bytes(team.queue_bytes as f64),
-        ]
-    });
-    let table = output::table(["TEAM", "MEMBERS", "MAX RATE", "QUEUE"], rows);
-    let _ = write!(text, "\nTeams, whose members reach each other and nobody else\n{table}");
-    let rows = config.peers.iter().map(|member| {
-        let mtu = member.mtu.map_or_else(|| "any".into(), |mtu| mtu.to_string());
-        [member.name.clone(), member.key.to_string(), member.max_priority.to_string(), mtu]
-    });
-    let table = output::table(["MEMBER", "KEY", "MAX PRIORITY", "MTU"], rows);
-    let _ = write!(text, "\nMembers\n{table}");
     text
 }
 
@@ -460,6 +430,7 @@ fn as_json(checked: &Checked) -> Json {
         "control": config.control,
         "metrics": config.metrics,
         "audit": audit_as_json(&config.audit),
+        "teams": config.teams.as_ref().map(|all| all.iter().map(relay::as_json).collect::<Vec<_>>()),
         "ros1": config.ros1.as_ref().map(|ros1| {
             let allow: Vec<String> = ros1.allow.iter().map(|it| it.to_string()).collect();
             json!({
