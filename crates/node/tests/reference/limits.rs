@@ -189,10 +189,8 @@ fn the_sum_has_what_waits_for_a_peer_and_what_each_has_for_each_other() {
 
 #[test]
 fn metrics_that_show_a_bound_exist() {
-    let metrics = concat!(
-        include_str!("../../src/metrics.rs"),
-        include_str!("../../src/metrics/teams.rs")
-    );
+    let metrics =
+        concat!(include_str!("../../src/metrics.rs"), include_str!("../../src/metrics/teams.rs"));
     for name in WHERE_SHOWN.split('`').filter(|word| word.starts_with("tautline_")) {
         assert!(metrics.contains(&format!("\"{name}\"")), "{name}");
     }
