@@ -11,7 +11,7 @@ use super::problem::{Problem, Warning, nearest};
 use super::surroundings::Surroundings;
 use super::validate::{self, Named, Section};
 use super::yaml::{self, Node, Yaml, quoted};
-use super::{Config, PeerConfig, Security, assemble, cross};
+use super::{Config, PeerConfig, Security, Show, assemble, cross};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use tautline_gateway::mapping::NameMap;
@@ -228,5 +228,7 @@ fn member(team: &Named, named: &Named) -> Option<PeerConfig> {
         max_rate_bps: 1000,
         max_priority: named.section.number("max_priority")?,
         move_stamps: false,
+        show: Show::default(),
+        set_parameters: Vec::new(),
     })
 }
