@@ -16,6 +16,7 @@ pub mod limits;
 pub mod metrics;
 mod node;
 mod notices;
+pub mod pairing;
 mod paths;
 pub mod plan;
 mod planned;

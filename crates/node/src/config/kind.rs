@@ -347,7 +347,8 @@ fn is_peer_name(text: &str) -> bool {
     levels.is_some_and(|mut all| all.all(|level| !level.is_empty() && !level.contains(odd)))
 }
 
-fn is_node_name(text: &str) -> bool {
+/// Whether a text is a valid name of a node.
+pub fn is_node_name(text: &str) -> bool {
     let fits = (1..=MAX_NODE_NAME).contains(&text.len());
     fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }

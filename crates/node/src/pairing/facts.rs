@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the two ends say about themselves, and the other sealed messages, as JSON. All of it comes
+//! from another machine: [`Facts::check`] decides whether it may be used.
+
+use crate::config::MAX_TOPIC_RULES;
+use crate::config::kind::is_node_name;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use tautline_gateway::mapping::check_peer_name;
+use tautline_proto::PublicKey;
+
+/// Maximum number of topics, and of services, that one end lists; the page of a team has fewer
+/// rules.
+pub const MAX_LISTED: usize = MAX_TOPIC_RULES / 2;
+/// Maximum number of addresses that one end lists.
+pub const MAX_ADDRESSES: usize = 32;
+/// Maximum bytes of the name of a topic, service or type.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Maximum bytes of other texts.
+const MAX_TEXT_BYTES: usize = 400;
+
+/// A sealed message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// What the sender says about itself.
+    Facts(Box<Facts>),
+    /// A person at the sender has still to answer.
+    Waiting,
+    /// The sender agrees, and its new files are ready to be put in place.
+    Ready,
+    /// The base has both agreements: the robot puts its files in place.
+    Commit,
+    /// The sender has put its files in place.
+    Written,
+    /// The sender ends the pairing without writing.
+    Cancel {
+        /// The reason, for a person.
+        reason: String,
+    },
+}
+
+/// The ROS of one end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ros {
+    /// ROS 1.
+    Ros1 {
+        /// URI of the master.
+        master: String,
+    },
+    /// ROS 2.
+    Ros2 {
+        /// The domain.
+        domain: u32,
+    },
+}
+
+impl Ros {
+    /// In words.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Ros1 { master } => format!("ROS 1, master {master}"),
+            Self::Ros2 { domain } => format!("ROS 2, domain {domain}"),
+        }
+    }
+}
+
+/// A topic of one end, and what the nodes there do with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicFact {
+    /// Its name.
+    pub name: String,
+    /// Its type, as that ROS has it.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Whether a node publishes it.
+    pub published: bool,
+    /// Whether a node subscribes to it.
+    pub subscribed: bool,
+}
+
+/// What one end says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Name of the node.
+    pub name: String,
+    /// Its public key.
+    pub key: String,
+    /// UDP port on which its daemon listens.
+    pub port: u16,
+    /// Its global addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Version of Tautline.
+    pub version: String,
+    /// Version of the wire format of its daemon.
+    pub wire: u8,
+    /// Its ROS; `None` if none was found.
+    pub ros: Option<Ros>,
+    /// Topics in its ROS.
+    pub topics: Vec<TopicFact>,
+    /// Services in its ROS.
+    pub services: Vec<String>,
+    /// Topics and services that were left out because there were too many.
+    pub left_out: usize,
+    /// Topics that its file already sends to other peers, by name.
+    pub taken: Vec<String>,
+    /// Whether it writes nothing (`--dry-run`).
+    pub dry_run: bool,
+}
+
+/// Facts that may not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the other machine's {what} cannot be used: found {found}; allowed: {allowed}")]
+pub struct BadFacts {
+    what: &'static str,
+    found: String,
+    allowed: String,
+}
+
+impl Facts {
+    /// The public key, if the facts can be used.
+    pub fn check(&self) -> Result<PublicKey, BadFacts> {
+        let bad = |what, found: &str, allowed: &str| BadFacts {
+            what,
+            found: format!("'{}'", tautline_gateway::plain::plain(found, 80)),
+            allowed: allowed.into(),
+        };
+        if !is_node_name(&self.name) {
+            return Err(bad("name", &self.name, "1 to 63 letters, digits, '_' or '-'"));
+        }
+        let key: Option<PublicKey> = self.key.parse().ok().filter(PublicKey::is_usable);
+        let key = key.ok_or_else(|| bad("public key", &self.key, "the base64 of a public key"))?;
+        if self.port == 0 {
+            return Err(bad("port", "0", "1 to 65535"));
+        }
+        let (topics, services) = (self.topics.len(), self.services.len());
+        if topics.max(services).max(self.taken.len()) > MAX_LISTED {
+            let found = format!("{topics} topics, {services} services");
+            return Err(bad("list", &found, &format!("{MAX_LISTED} of each")));
+        }
+        if self.addresses.len() > MAX_ADDRESSES {
+            let found = format!("{} addresses", self.addresses.len());
+            return Err(bad("list", &found, &format!("{MAX_ADDRESSES}")));
+        }
+        let names = self.topics.iter().map(|it| &it.name).chain(&self.services).chain(&self.taken);
+        if let Some(wrong) = names.into_iter().find(|name| !is_name(name)) {
+            return Err(bad("name of a topic or service", wrong, "an absolute ROS name"));
+        }
+        if let Some(wrong) = self.topics.iter().find(|it| !is_type(&it.type_name)) {
+            return Err(bad("type of a topic", &wrong.type_name, "package/Type"));
+        }
+        let master = match &self.ros {
+            Some(Ros::Ros1 { master }) => master.as_str(),
+            _ => "",
+        };
+        if let Some(wrong) = [&*self.version, master].iter().find(|text| !is_text(text)) {
+            return Err(bad("version or ROS master", wrong, "printable ASCII"));
+        }
+        Ok(key)
+    }
+}
+
+/// Whether a name can stand in the files.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= MAX_NAME_BYTES && check_peer_name(name).is_ok()
+}
+
+/// Whether a type can stand in the files.
+pub fn is_type(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        !part.is_empty() && part.bytes().all(letter)
+    };
+    let parts: Vec<&str> = name.split('/').collect();
+    name.len() <= MAX_NAME_BYTES && matches!(parts.len(), 2 | 3) && parts.into_iter().all(is_part)
+}
+
+fn is_text(text: &str) -> bool {
+    text.len() <= MAX_TEXT_BYTES && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use tautline_proto::SecretKey;
+
+    /// Facts of a node with topics `/name type ps`: `p` for published, `s` for subscribed.
+    pub fn facts(name: &str, topics: &[&str]) -> Facts {
+        let topic = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [published, subscribed] = ['p', 's'].map(|letter| words[2].contains(letter));
+            let (name, type_name) = (words[0].into(), words[1].into());
+            TopicFact { name, type_name, published, subscribed }
+        };
+        Facts {
+            name: name.into(),
+            key: SecretKey::insecure(&format!("a test of {name}")).public().to_string(),
+            port: 18470,
+            addresses: vec!["10.0.0.1".parse().unwrap()],
+            version: "0.1.0".into(),
+            wire: 0,
+            ros: Some(Ros::Ros1 { master: "http://localhost:11311".into() }),
+            topics: topics.iter().map(topic).collect(),
+            services: vec!["/set_mode".into()],
+            left_out: 0,
+            taken: Vec::new(),
+            dry_run: false,
+        }
+    }
+
+    #[test]
+    fn facts_are_read_as_written() {
+        let message = Message::Facts(Box::new(facts("robot1", &["/scan sensor_msgs/LaserScan p"])));
+        let text = serde_json::to_string(&message).unwrap();
+        assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
+        assert!(text.contains(r#""type":"sensor_msgs/LaserScan""#), "{text}");
+    }
+
+    #[test]
+    fn what_could_change_a_file_is_refused_with_its_name() {
+        let good = facts("robot1", &["/scan sensor_msgs/msg/LaserScan p"]);
+        assert_eq!(good.check().unwrap().to_string(), good.key);
+        let cases: [(&str, fn(&mut Facts)); 9] = [
+            ("name", |it| it.name = "robot1:\n  evil".into()),
+            ("public key", |it| it.key = "AAAA".into()),
+            ("public key", |it| it.key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into()),
+            ("port", |it| it.port = 0),
+            ("name of a topic", |it| it.topics[0].name = "/scan: {}\n/x".into()),
+            ("name of a topic", |it| it.services = vec!["/**".into()]),
+            ("type of a topic", |it| it.topics[0].type_name = "any }".into()),
+            ("list", |it| it.services = vec!["/a".into(); MAX_LISTED + 1]),
+            ("master", |it| it.ros = Some(Ros::Ros1 { master: "a\u{1b}[2J".into() })),
+        ];
+        for (what, change) in cases {
+            let mut bad = good.clone();
+            change(&mut bad);
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(what) && !error.contains('\n'), "{error}");
+        }
+    }
+}
