@@ -33,6 +33,8 @@ pub mod ros2;
 mod shared;
 mod sources;
 pub mod state_file;
+#[cfg(any(feature = "ros1", feature = "ros2"))]
+pub mod survey;
 pub mod tf;
 pub mod threads;
 pub mod types;

@@ -58,6 +58,7 @@ mod slave;
 mod slots;
 mod stand_ins;
 mod subscription;
+pub mod survey;
 mod xmlrpc;
 
 use crate::networks::Network;

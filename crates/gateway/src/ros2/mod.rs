@@ -48,6 +48,7 @@ mod served;
 mod servers;
 mod source_writers;
 mod subscription;
+pub mod survey;
 
 use crate::deliveries::Deliveries;
 use crate::lock::lock;
