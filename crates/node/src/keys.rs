@@ -68,6 +68,11 @@ fn allowed_owners(user: u32) -> String {
 
 /// Reads a key that only its owner can read. The owner must be this process's user or root.
 pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
+    load_of(path, rustix::process::geteuid().as_raw())
+}
+
+/// The same for the key of a daemon that runs as another user.
+pub fn load_of(path: &Path, user: u32) -> Result<SecretKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => KeyFileError::Missing(path.into()),
         _ => KeyFileError::System(path.into(), error),
@@ -81,7 +86,6 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
     if mode & OTHERS != 0 {
         return Err(KeyFileError::Open { path: path.into(), mode });
     }
-    let user = rustix::process::geteuid().as_raw();
     check_owner(path, metadata.uid(), user)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(system)?;
@@ -118,19 +122,27 @@ pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
         ErrorKind::AlreadyExists => KeyFileError::Exists(path.into()),
         _ => KeyFileError::System(path.into(), error),
     };
-    let mut bytes = [0; 32];
-    fill(&mut bytes).map_err(system)?;
-    let key = SecretKey::new(bytes);
+    let key = draw().map_err(system)?;
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(system)?;
-    let text = format!(
-        "# Secret key of this node. Do not copy it.\n\
-         # Public key: {}\n{LABEL} {}\n",
-        key.public(),
-        encode(key.bytes()),
-    );
+    let text = file_of(&key);
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(system)?;
     Ok(key.public())
+}
+
+/// Draws a key.
+pub fn draw() -> std::io::Result<SecretKey> {
+    let mut bytes = [0; 32];
+    fill(&mut bytes)?;
+    Ok(SecretKey::new(bytes))
+}
+
+/// The text of a key's file.
+pub fn file_of(key: &SecretKey) -> String {
+    let (public, secret) = (key.public(), encode(key.bytes()));
+    format!(
+        "# Secret key of this node. Do not copy it.\n# Public key: {public}\n{LABEL} {secret}\n"
+    )
 }
 
 /// Fills `bytes` with randomness of the system.

@@ -32,6 +32,6 @@ mod sys;
 mod topics;
 mod udp;
 
-pub use driver::Settings;
+pub use driver::{GROUP_V4, GROUP_V6, Settings};
 pub use node::{Handle, Node, RunError};
 pub use run::{Origin, run};

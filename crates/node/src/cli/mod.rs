@@ -10,6 +10,7 @@ mod init;
 mod keygen;
 mod logging;
 mod output;
+mod pair;
 mod plan;
 mod relay;
 mod reload;
@@ -36,8 +37,8 @@ const EXIT_USAGE: u8 = 2;
     name = "tautline",
     version,
     about = "Carries ROS topics between robots over bad radio links, the important ones on time",
-    after_help = "Start here:\n  tautline init            write a commented robot.yaml\n  \
-                  tautline keygen robot1.key\n  \
+    after_help = "Start here:\n  tautline pair            connect two machines\n\nOr by hand:\n  \
+                  tautline init            write a commented robot.yaml\n  tautline keygen robot1.key\n  \
                   tautline check robot.yaml\n  tautline run robot.yaml\n  tautline top",
     max_term_width = 100
 )]
@@ -50,6 +51,8 @@ struct Arguments {
 enum Command {
     /// Run the daemon until SIGTERM or Ctrl-C
     Run(run::Arguments),
+    /// Connect two machines: exchange names, keys and topics under a short code
+    Pair(pair::Arguments),
     /// Check the file of a robot or relay and explain it
     Check(check::Arguments),
     /// Run a relay: forward packets between the members of teams, without ROS
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
     };
     let result = match Arguments::parse_from(own).command {
         Command::Run(arguments) => run::run(&arguments, ros),
+        Command::Pair(arguments) => pair::pair(&arguments),
         Command::Relay(arguments) => relay::relay(&arguments, ros),
         Command::Check(arguments) => check::check(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),

@@ -6,7 +6,7 @@ use super::machine::{Machine, Said};
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
 use crate::config::Beacons;
-use crate::driver::BEACON_GROUP as BEACONS;
+use crate::GROUP_V4 as BEACONS;
 use std::net::IpAddr;
 
 /// The firewall of the kernel.

@@ -15,9 +15,9 @@ use std::os::fd::AsFd;
 use tautline_proto::{Duration, Instant};
 
 /// Group of the IPv4 Local Scope (RFC 2365, section 6.1); its last two bytes are the default port.
-pub(crate) const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 72, 38);
+pub const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 72, 38);
 /// Group of link-local scope, not permanently assigned (RFC 3307, section 4.3).
-const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x8000, 0x4826);
+pub const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x8000, 0x4826);
 /// Interval of beacons while all peers are up: some may be down without knowing it yet. Otherwise
 /// each sweep sends a beacon.
 const IDLE_INTERVAL: Duration = Duration::from_secs(10);

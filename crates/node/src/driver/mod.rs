@@ -32,7 +32,7 @@ use crate::status::Status;
 use crate::topics::{Order, Topics};
 use crate::udp::{self, Inbox, Reporting};
 use beacons::Beacons;
-pub(crate) use beacons::GROUP_V4 as BEACON_GROUP;
+pub use beacons::{GROUP_V4, GROUP_V6};
 pub(crate) use budgets::BudgetReports;
 use budgets::Budgets;
 use links::Link;

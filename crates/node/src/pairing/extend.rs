@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 pub struct Additions<'a> {
     /// Name of the peer.
     pub peer: &'a str,
-    /// The lines below its name.
-    pub peer_lines: &'a [String],
+    /// The lines below its name; `None`: it has its lines already.
+    pub peer_lines: Option<&'a [String]>,
     /// The lines under `topics`, after those that exist.
     pub topics: &'a [TopicLine],
 }
@@ -49,7 +49,11 @@ pub fn extend(text: &str, additions: &Additions) -> Result<String, Unusual> {
     let unusual = |section| Unusual { section };
     let old = read(text).ok_or(unusual("the file"))?;
     let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
-    let mut edits = vec![peer_edit(&old, &lines, additions).ok_or(unusual("peers"))?];
+    let mut edits = Vec::new();
+    if let Some(peer_lines) = additions.peer_lines {
+        let edit = peer_edit(&old, &lines, additions.peer, peer_lines);
+        edits.push(edit.ok_or(unusual("peers"))?);
+    }
     if !additions.topics.is_empty() {
         edits.push(topics_edit(&old, &lines, additions).ok_or(unusual("topics"))?);
     }
@@ -73,11 +77,16 @@ fn read(text: &str) -> Option<Node> {
     yaml::read(text, &mut problems).ok().filter(|_| problems.is_empty())
 }
 
-fn peer_edit(root: &Node, lines: &[String], additions: &Additions) -> Option<Edit> {
+fn peer_edit(
+    root: &Node,
+    lines: &[String],
+    peer: &str,
+    peer_lines: &[String],
+) -> Option<Edit> {
     let block = |indent: usize| {
         let own = " ".repeat(indent);
-        let below = additions.peer_lines.iter().map(|line| format!("{own}  {line}"));
-        std::iter::once(format!("{own}{}:", additions.peer)).chain(below).collect::<Vec<_>>()
+        let below = peer_lines.iter().map(|line| format!("{own}  {line}"));
+        std::iter::once(format!("{own}{peer}:")).chain(below).collect::<Vec<_>>()
     };
     match section(root, lines, "peers")? {
         Section::Missing => {
@@ -87,7 +96,7 @@ fn peer_edit(root: &Node, lines: &[String], additions: &Additions) -> Option<Edi
         Section::Empty(line) => Some((line + 1, 0, block(2))),
         Section::Block(peers) => {
             let new = block(peers.indent);
-            let Some(at) = peers.entries.iter().position(|(key, _)| key.name == additions.peer) else {
+            let Some(at) = peers.entries.iter().position(|(key, _)| key.name == peer) else {
                 return Some((peers.end, 0, new));
             };
             let first = peers.entries[at].0.at.line - 1;
@@ -181,8 +190,9 @@ fn expected(old: &Node, additions: &Additions) -> Option<Value> {
         Value::Array(all) => all,
         _ => return None,
     };
-    let peer = parsed(&additions.peer_lines.join("\n"))?;
-    put(&mut all, "peers", additions.peer, peer)?;
+    if let Some(lines) = additions.peer_lines {
+        put(&mut all, "peers", additions.peer, parsed(&lines.join("\n"))?)?;
+    }
     for topic in additions.topics {
         put(&mut all, "topics", &topic.name, parsed(&topic.treatment)?)?;
     }
@@ -242,7 +252,7 @@ limits: { queue_time: 1s }   # short
         };
         let topics = topics.map(topic);
         let peer_lines = lines(&["key: BBB", "prefix: /robot2      # here", "accept:", "  /x: a/B"]);
-        extend(text, &Additions { peer, peer_lines: &peer_lines, topics: &topics })
+        extend(text, &Additions { peer, peer_lines: Some(&peer_lines), topics: &topics })
     }
 
     const BLOCK: &str = "    key: BBB\n    prefix: /robot2      # here\n    accept:\n      /x: a/B\n";
@@ -263,7 +273,8 @@ limits: { queue_time: 1s }   # short
         assert_eq!(extended(&two, "robot2"), Err(Unusual { section: "the file" }), "topics twice");
         let new = extended(OLD, "robot1").unwrap();
         assert!(new.contains(&format!("  # The first robot.\n  robot1:\n{BLOCK}\n# What leaves.")), "{new}");
-        let again = Additions { peer: "robot1", peer_lines: &lines(&["key: CCC"]), topics: &[] };
+        let key = lines(&["key: CCC"]);
+        let again = Additions { peer: "robot1", peer_lines: Some(&key), topics: &[] };
         let new = extend(&two, &again).unwrap();
         assert!(new.contains("  robot1:\n    key: CCC\n  robot2:\n    key: BBB\n"), "{new}");
     }

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//! After both ends have proved the code: they exchange what they are, show what would be written, ask,
+//! and write in two phases. Until both agree, and both have their files complete on the disk, nothing
+//! is in place.
+
+use super::channel::{Channel, ChannelError, PATIENCE};
+use super::local::{Local, surroundings};
+use super::store::{Placed, Prepared};
+use super::voice::Voice;
+use super::write::{self, Change};
+use crate::cli::{Failure, output};
+use serde_json::json;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tautline_gateway::plain::plain;
+use tautline_node::config::{ConfigError, DEFAULT_PORT, parse};
+use tautline_node::pairing::exchange::Role;
+use tautline_node::pairing::facts::{Facts, Message};
+use tautline_node::pairing::file::End;
+use tautline_node::pairing::plan::{Plan, plan};
+
+/// Time limit for the answer of a person at the other end.
+const PERSON: Duration = Duration::from_secs(600);
+/// Maximum characters of a text of the other end.
+const MAX_TEXT: usize = 400;
+
+/// The other end.
+pub struct Other {
+    pub channel: Channel,
+    pub name: String,
+    /// Its host as it was given on the command line.
+    pub host: Option<String>,
+    pub address: SocketAddr,
+}
+
+/// What was agreed.
+pub struct Agreed {
+    pub facts: Facts,
+    /// `None`: one end only tried (`--dry-run`).
+    pub placed: Option<Placed>,
+    /// Whether the file waits to be merged by hand.
+    pub needs_merge: bool,
+    pub warnings: Vec<String>,
+}
+
+/// How this end takes part.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    pub role: Role,
+    pub local: &'a Local,
+    pub voice: Voice,
+    pub replace: bool,
+}
+
+impl Part<'_> {
+    /// Agrees with the other end, and writes.
+    pub fn agree(self, mut other: Other) -> Result<Agreed, Failure> {
+        let name = other.name.clone();
+        let facts = self.exchange(&mut other).map_err(|error| nothing_written(&name, &error))?;
+        let done = self.agree_on(&facts, &mut other);
+        if let Err(failure) = &done {
+            let reason = plain(&failure.text, MAX_TEXT);
+            let _ = other.channel.send(&Message::Cancel { reason });
+        }
+        done
+    }
+
+    fn exchange(self, other: &mut Other) -> Result<Facts, ChannelError> {
+        let own = Message::Facts(Box::new(self.local.facts(&other.name)));
+        let message = match self.role {
+            Role::Robot => {
+                other.channel.send(&own)?;
+                other.channel.receive(PATIENCE)?
+            }
+            Role::Base => {
+                let message = other.channel.receive(PATIENCE)?;
+                other.channel.send(&own)?;
+                message
+            }
+        };
+        match message {
+            Message::Facts(facts) => {
+                facts.check().map_err(|error| ChannelError::Wrong(error.to_string()))?;
+                match facts.name == other.name {
+                    true => Ok(*facts),
+                    false => Err(ChannelError::Wrong("two names".into())),
+                }
+            }
+            Message::Cancel { reason } => Err(ChannelError::Refused(plain(&reason, MAX_TEXT))),
+            _ => Err(ChannelError::Wrong("something else than facts".into())),
+        }
+    }
+
+    fn agree_on(self, facts: &Facts, other: &mut Other) -> Result<Agreed, Failure> {
+        let own = self.local.facts(&facts.name);
+        let plan = match self.role {
+            Role::Robot => plan(&own, facts),
+            Role::Base => plan(facts, &own),
+        };
+        let address = address(self.role, other, facts);
+        let end = End {
+            role: self.role,
+            own: &own,
+            other: facts,
+            address: address.as_deref(),
+            plan: &plan,
+            ros: &self.local.ros.lines,
+        };
+        let change = write::change(self.local, &end, self.replace)?;
+        if change.replaces.is_some() && self.voice.yes && !self.replace {
+            return Err(Failure::new(format!(
+                "{}; --replace replaces it, or --name at the other machine gives that one another \
+                 name. Nothing was written",
+                change.replaces.unwrap_or_default()
+            )));
+        }
+        check(self.local, &change)?;
+        self.show(&own, facts, &plan, &change)?;
+        let is_trial = own.dry_run || facts.dry_run;
+        if is_trial {
+            self.finish_trial(other, facts)?;
+            return Ok(agreed(facts, None, change));
+        }
+        self.ask(facts, &change)?;
+        let prepared = write::prepare(self.local, &change)?;
+        let placed = self.commit(other, prepared)?;
+        Ok(agreed(facts, Some(placed), change))
+    }
+
+    /// Both ends see the plan, and neither writes.
+    fn finish_trial(self, other: &mut Other, facts: &Facts) -> Result<(), Failure> {
+        let who = if self.local.dry_run { "this machine" } else { facts.name.as_str() };
+        // The other end may have left already: nothing depends on it.
+        let _ = other.channel.send(&Message::Ready);
+        let _ = other.channel.receive(PATIENCE);
+        self.voice.say(&format!("--dry-run at {who}: nothing was written."))
+    }
+
+    fn ask(self, facts: &Facts, change: &Change) -> Result<(), Failure> {
+        let (name, file) = (&facts.name, self.local.file.display());
+        let (question, default) = match &change.replaces {
+            Some(text) => (format!("{text}. Replace it, and pair with {name}?"), false),
+            None => (format!("Pair with {name}, and write {file}?"), true),
+        };
+        match self.voice.ask(&question, default)? {
+            true => Ok(()),
+            false => Err(Failure::new("Not paired: the answer was no. Nothing was written")),
+        }
+    }
+
+    /// Two phases: both are ready; the robot writes first, and the base when the robot has.
+    fn commit(self, other: &mut Other, prepared: Prepared) -> Result<Placed, Failure> {
+        let name = other.name.clone();
+        let failed = |error: ChannelError| nothing_written(&name, &error);
+        other.channel.send(&Message::Ready).map_err(failed)?;
+        self.voice.progress(&format!("waiting for the answer at {name} ..."));
+        match self.role {
+            Role::Base => {
+                expect(&mut other.channel, PERSON, &Message::Ready).map_err(failed)?;
+                other.channel.send(&Message::Commit).map_err(failed)?;
+                expect(&mut other.channel, PATIENCE, &Message::Written).map_err(failed)?;
+                let placed = prepared.put_in_place()?;
+                // If this is lost, the robot says that it does not know of our files.
+                let _ = other.channel.send(&Message::Written);
+                Ok(placed)
+            }
+            Role::Robot => {
+                expect(&mut other.channel, PERSON, &Message::Ready).map_err(failed)?;
+                expect(&mut other.channel, PATIENCE, &Message::Commit).map_err(failed)?;
+                let placed = prepared.put_in_place()?;
+                let told = other.channel.send(&Message::Written);
+                match told.and_then(|()| other.channel.receive(PATIENCE)) {
+                    Ok(Message::Written) => {}
+                    Ok(Message::Cancel { reason }) => {
+                        placed.undo();
+                        let reason = plain(&reason, MAX_TEXT);
+                        return Err(Failure::new(format!(
+                            "{name} could not write its files: {reason}. The files here are as before"
+                        )));
+                    }
+                    _ => self.voice.say(&format!(
+                        "warning: the files here are written, but {name} vanished before it \
+                         confirmed its own. If it does not come up, run 'tautline pair' at both \
+                         again; nothing is lost"
+                    ))?,
+                }
+                Ok(placed)
+            }
+        }
+    }
+
+    fn show(self, own: &Facts, facts: &Facts, plan: &Plan, change: &Change) -> Result<(), Failure> {
+        let (robot, base) = match self.role {
+            Role::Robot => (own, facts),
+            Role::Base => (facts, own),
+        };
+        let text = summary(facts, plan, robot, base, change, &self.local.file);
+        self.voice.say(&text)?;
+        let shown: Vec<_> = plan.shown.iter().map(|it| json!({ "at_robot": it.at_robot, "at_base": it.at_base, "type": it.type_name })).collect();
+        let commands: Vec<_> = plan.commands.iter().map(|it| json!({ "at_base": it.at_base, "at_robot": it.at_robot, "type": it.type_name })).collect();
+        self.voice.event(&json!({
+            "event": "plan", "peer": facts.name, "key": facts.key, "robot": robot.name,
+            "base": base.name, "shown": shown, "commands": commands, "warnings": change.notes,
+        }))
+    }
+}
+
+fn agreed(facts: &Facts, placed: Option<Placed>, change: Change) -> Agreed {
+    let needs_merge = change.needs_merge;
+    Agreed { facts: facts.clone(), placed, needs_merge, warnings: change.notes }
+}
+
+fn nothing_written(name: &str, error: &ChannelError) -> Failure {
+    Failure::new(format!("the pairing with {name} ended: {error}. Nothing was written here"))
+}
+
+fn expect(channel: &mut Channel, patience: Duration, expected: &Message) -> Result<(), ChannelError> {
+    match channel.receive(patience)? {
+        found if found == *expected => Ok(()),
+        Message::Cancel { reason } => {
+            Err(ChannelError::Refused(plain(&reason, MAX_TEXT)))
+        }
+        _ => Err(ChannelError::Wrong("a message that does not fit".into())),
+    }
+}
+
+/// The new file must be valid for the daemon that will read it.
+fn check(local: &Local, change: &Change) -> Result<(), Failure> {
+    if change.needs_merge {
+        return Ok(());
+    }
+    let checked = parse(&change.text, &surroundings(&local.file));
+    checked.map(drop).map_err(|problems| {
+        let file = local.file.clone();
+        let error = ConfigError::Invalid { file, problems };
+        Failure::new(format!("the new file would not be valid. Nothing was written.\n{error}"))
+    })
+}
+
+/// The address of the other end for the own file. A robot names the base as it reached it. A base
+/// names the robot only if that is the robot's own address, and not that of a translator.
+fn address(role: Role, other: &Other, facts: &Facts) -> Option<String> {
+    let ip = other.address.ip();
+    let is_own = |ip: IpAddr| facts.addresses.contains(&ip) || ip.is_loopback() || is_link_local(ip);
+    if role == Role::Base && !is_own(ip) {
+        return None;
+    }
+    let host = match (&other.host, other.address) {
+        (Some(host), _) => host.clone(),
+        (None, SocketAddr::V6(v6)) if is_link_local(ip) => {
+            let all = if_addrs::get_if_addrs().unwrap_or_default();
+            let interface = all.into_iter().find(|it| it.index == Some(v6.scope_id()))?;
+            format!("{ip}%{}", interface.name)
+        }
+        (None, _) => ip.to_string(),
+    };
+    Some(match facts.port {
+        DEFAULT_PORT => host,
+        port if host.contains(':') => format!("[{host}]:{port}"),
+        port => format!("{host}:{port}"),
+    })
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+fn summary(
+    other: &Facts,
+    plan: &Plan,
+    robot: &Facts,
+    base: &Facts,
+    change: &Change,
+    file: &std::path::Path,
+) -> String {
+    let mut text = String::new();
+    let ros = other.ros.as_ref().map_or("no ROS found there".into(), |it| it.in_words());
+    let _ = writeln!(
+        text,
+        "\n{} proved the code: Tautline {}, {}\n  key {}\n",
+        other.name,
+        other.version,
+        plain(&ros, MAX_TEXT),
+        other.key
+    );
+    let rows = plan.shown.iter().map(|it| [it.at_robot.clone(), it.at_base.clone(), it.type_name.clone()]);
+    let _ = write!(
+        text,
+        "Topics of {} that {} gets\n{}",
+        robot.name,
+        base.name,
+        output::table(["THERE", "NAME AT THE BASE", "TYPE"], rows)
+    );
+    let rows = plan.commands.iter().map(|it| {
+        let now = if it.published { "published now" } else { "not published yet" };
+        [it.at_base.clone(), it.at_robot.clone(), it.type_name.clone(), now.into()]
+    });
+    let _ = write!(
+        text,
+        "\nTopics that {} may publish on {}\n{}",
+        base.name,
+        robot.name,
+        output::table(["AT THE BASE", "AT THE ROBOT", "TYPE", ""], rows)
+    );
+    if !plan.not_accepted.is_empty() {
+        let rows = plan.not_accepted.iter().map(|(name, type_name)| [name.clone(), type_name.clone()]);
+        let _ = write!(
+            text,
+            "\nNot accepted: nodes of {} subscribe to these, and nothing publishes them. To allow one, \
+             add it under 'accept' at {} and under 'topics' at {}\n{}",
+            robot.name,
+            robot.name,
+            base.name,
+            output::table(["TOPIC", "TYPE"], rows)
+        );
+    }
+    if other.left_out > 0 {
+        let _ = writeln!(text, "\n{} more topics and services of {} were left out", other.left_out, other.name);
+    }
+    let _ = writeln!(text, "\n{} {}", if change.is_new { "new file" } else { "changes in" }, file.display());
+    change.notes.iter().for_each(|note| {
+        let _ = writeln!(text, "note: {note}");
+    });
+    text
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! This machine: its file, key, addresses and ROS.
+
+use super::ros::{self, Found};
+use super::store::{self, Owner};
+use super::Arguments;
+use crate::cli::Failure;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use tautline_node::config::kind::{MAX_NODE_NAME, is_node_name};
+use tautline_node::config::{self, Config, ConfigError, DEFAULT_PORT, Security, Surroundings};
+use tautline_node::keys::{self, KeyFileError};
+use tautline_node::pairing::facts::{
+    Facts, MAX_ADDRESSES, MAX_LISTED, TopicFact, is_name, is_type,
+};
+use tautline_proto::{SecretKey, wire};
+
+/// The file of the systemd unit.
+pub const UNIT_FILE: &str = "/etc/tautline/robot.yaml";
+/// The user of the systemd unit.
+const UNIT_USER: &str = "tautline";
+
+/// A file that exists.
+pub struct Old {
+    pub text: String,
+    pub config: Config,
+}
+
+/// This machine.
+pub struct Local {
+    pub name: String,
+    pub file: PathBuf,
+    pub old: Option<Old>,
+    pub key_file: PathBuf,
+    pub key: SecretKey,
+    /// Whether the key has no file yet.
+    pub key_is_new: bool,
+    /// Owner of new files; `None`: the user of this program.
+    pub owner: Option<Owner>,
+    pub ros: Found,
+    /// UDP port on which the daemon listens.
+    pub port: u16,
+    pub dry_run: bool,
+}
+
+/// Whether the file is that of the systemd unit, whose daemon does not see this shell.
+pub fn is_of_unit(file: &Path) -> bool {
+    file == Path::new(UNIT_FILE)
+}
+
+/// The surroundings of the daemon that will read the file.
+pub fn surroundings(file: &Path) -> Surroundings {
+    let own = Surroundings::of(file);
+    match is_of_unit(file) {
+        true => Surroundings {
+            folder: own.folder,
+            host_name: own.host_name,
+            interfaces: own.interfaces,
+            ..Surroundings::default()
+        },
+        false => own,
+    }
+}
+
+impl Local {
+    /// Reads everything; writes nothing.
+    pub fn find(arguments: &Arguments) -> Result<Self, Failure> {
+        let file = arguments.file.clone();
+        let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_owned();
+        if !arguments.dry_run {
+            store::check_folder(&folder).map_err(|error| cannot_write(&folder, &error))?;
+        }
+        let old = read(&file)?;
+        let name = name(arguments.name.as_deref(), old.as_ref())?;
+        let key_file = match old.as_ref().map(|it| &it.config.security) {
+            Some(Security::Keys(path)) => path.clone(),
+            Some(Security::None) => {
+                return Err(Failure::new(format!(
+                    "{}: found 'security: none', under which keys have no effect; remove this line \
+                     first",
+                    file.display()
+                )));
+            }
+            None => folder.join(format!("{name}.key")),
+        };
+        let user = rustix::process::geteuid();
+        let of_unit = store::user(|name, _| name == UNIT_USER).filter(|_| is_of_unit(&file));
+        let owner = of_unit.map(|it| it.owner).filter(|_| user.is_root());
+        let key_owner = owner.map_or(user.as_raw(), |(user, _)| user);
+        let (key, key_is_new) = match keys::load_of(&key_file, key_owner) {
+            Ok(key) => (key, false),
+            Err(KeyFileError::Missing(_)) => (keys::draw().map_err(Failure::new)?, true),
+            Err(error) => return Err(Failure::new(error)),
+        };
+        let config = old.as_ref().map(|it| &it.config);
+        let port = config.map_or(DEFAULT_PORT, |it| it.listen.port());
+        let ros = ros::find(&arguments.ros, config, !is_of_unit(&file))?;
+        let dry_run = arguments.dry_run;
+        Ok(Self { name, file, old, key_file, key, key_is_new, owner, ros, port, dry_run })
+    }
+
+    /// What the other end is told. `other` is its name, if that is known.
+    pub fn facts(&self, other: &str) -> Facts {
+        let all = self.ros.graph.topics.iter();
+        let usable = all.filter(|(name, it)| is_name(name) && is_type(&it.type_name));
+        let topics: Vec<TopicFact> = usable
+            .map(|(name, it)| TopicFact {
+                name: name.clone(),
+                type_name: it.type_name.clone(),
+                published: it.published,
+                subscribed: it.subscribed,
+            })
+            .collect();
+        let services = self.ros.graph.services.iter().filter(|name| is_name(name)).cloned();
+        let services: Vec<String> = services.collect();
+        let over = |count: usize| count.saturating_sub(MAX_LISTED);
+        Facts {
+            name: self.name.clone(),
+            key: self.key.public().to_string(),
+            port: self.port,
+            addresses: addresses(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            wire: wire::VERSION,
+            ros: self.ros.ros.clone(),
+            left_out: over(topics.len()) + over(services.len()),
+            topics: topics.into_iter().take(MAX_LISTED).collect(),
+            services: services.into_iter().take(MAX_LISTED).collect(),
+            taken: self.taken(other),
+            dry_run: self.dry_run,
+        }
+    }
+
+    /// Topics that the file already sends to other peers than `other`.
+    fn taken(&self, other: &str) -> Vec<String> {
+        let rules = self.old.iter().flat_map(|it| &it.config.topics);
+        let others = self.old.iter().flat_map(|it| &it.config.peers).any(|it| it.name != other);
+        let is_for_others = |to: &Option<Vec<String>>| match to {
+            Some(to) => to.iter().any(|peer| peer != other),
+            None => others,
+        };
+        let taken = rules.filter(|it| it.pattern.is_name() && is_for_others(&it.treatment.to));
+        taken.map(|it| it.pattern.as_str().to_owned()).take(MAX_LISTED).collect()
+    }
+}
+
+fn read(file: &Path) -> Result<Option<Old>, Failure> {
+    let text = match config::read(file) {
+        Ok(text) => text,
+        Err(ConfigError::Unreadable { cause, .. }) if cause.kind() == ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(Failure::new(error)),
+    };
+    match config::parse(&text, &surroundings(file)) {
+        Ok(checked) => Ok(Some(Old { text, config: checked.config })),
+        Err(problems) => {
+            let error = ConfigError::Invalid { file: file.into(), problems };
+            Err(Failure::new(format!("{error}\nCorrect the file first, or name another one with --file.")))
+        }
+    }
+}
+
+fn cannot_write(folder: &Path, error: &std::io::Error) -> Failure {
+    let folder = folder.display();
+    Failure::new(format!(
+        "{folder}: this user cannot write files there ({error}). Nothing was written. Either run the \
+         command as root (sudo tautline pair ...), or keep the file elsewhere (--file robot.yaml)"
+    ))
+}
+
+/// The name of this node: that of its file, the given one, or that of the machine.
+fn name(given: Option<&str>, old: Option<&Old>) -> Result<String, Failure> {
+    if let Some(given) = given.filter(|it| !is_node_name(it)) {
+        let found = tautline_gateway::plain::plain(given, 80);
+        return Err(Failure::new(format!(
+            "--name: found '{found}'; allowed: 1 to {MAX_NODE_NAME} letters, digits, '_' or '-'"
+        )));
+    }
+    match (given, old) {
+        (Some(given), Some(Old { config, .. })) if config.name != given => {
+            Err(Failure::new(format!(
+                "--name: found '{given}', but the file has 'name: {}'; leave --name out, or change \
+                 the file",
+                config.name
+            )))
+        }
+        (_, Some(Old { config, .. })) => Ok(config.name.clone()),
+        (Some(given), None) => Ok(given.into()),
+        (None, None) => Ok(machine_name(Surroundings::of(Path::new("")).host_name.as_deref())),
+    }
+}
+
+/// A node name from the name of the machine, without its domain.
+fn machine_name(host: Option<&str>) -> String {
+    let host = host.unwrap_or_default().split('.').next().unwrap_or_default();
+    let valid = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = host.chars().map(valid).take(MAX_NODE_NAME).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "robot".into() } else { name.into() }
+}
+
+/// Addresses of this machine that other machines may reach.
+fn addresses() -> Vec<IpAddr> {
+    let all = if_addrs::get_if_addrs().unwrap_or_default();
+    let is_global = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified(),
+        IpAddr::V6(v6) => {
+            !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified()
+        }
+    };
+    let mut found: Vec<IpAddr> = all.iter().map(|it| it.ip()).filter(is_global).collect();
+    found.sort();
+    found.dedup();
+    found.truncate(MAX_ADDRESSES);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_machine_becomes_one_of_a_node() {
+        for (host, expected) in [
+            ("robot1", "robot1"),
+            ("robot1.lab.example.org", "robot1"),
+            ("größe", "gr--e"),
+            ("-", "robot"),
+            ("", "robot"),
+        ] {
+            assert_eq!(machine_name(Some(host)), expected);
+        }
+        assert!(is_node_name(&machine_name(Some(&"x".repeat(99)))));
+    }
+}

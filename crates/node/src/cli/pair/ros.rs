@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which ROS runs on this machine, and its graph.
+//!
+//! sudo clears the environment, so that ROS_MASTER_URI and ROS_DOMAIN_ID of the user's shell are
+//! missing. The process sudo still has them.
+
+use crate::cli::Failure;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use tautline_gateway::plain::plain;
+use tautline_gateway::survey::Graph;
+use tautline_node::config::table::DEFAULT_NODE_NAME;
+use tautline_node::config::{Config, MAX_DOMAIN};
+use tautline_node::pairing::facts::Ros;
+
+/// The usual master.
+pub const DEFAULT_MASTER: &str = "http://localhost:11311";
+/// Maximum bytes that are read of the environment of another process.
+const MAX_ENVIRONMENT: u64 = 1 << 20;
+/// Processes between this one and sudo.
+const MAX_ANCESTORS: usize = 4;
+/// Maximum bytes of a value that is used.
+const MAX_VALUE: usize = 400;
+/// Maximum number of folders of types that the file gets.
+const MAX_FOLDERS: usize = 8;
+
+/// Variables of ROS in the environment of this process, or of sudo.
+#[derive(Debug, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+const VARIABLES: [&str; 9] = [
+    "ROS_MASTER_URI",
+    "ROS_HOSTNAME",
+    "ROS_IP",
+    "ROS_VERSION",
+    "ROS_DOMAIN_ID",
+    "ROS_LOCALHOST_ONLY",
+    "ROS_AUTOMATIC_DISCOVERY_RANGE",
+    "CMAKE_PREFIX_PATH",
+    "AMENT_PREFIX_PATH",
+];
+
+impl Environment {
+    pub fn of_user() -> Self {
+        let inherited = if std::env::var_os("SUDO_UID").is_some() { of_sudo() } else { None };
+        let inherited = inherited.unwrap_or_default();
+        let value = |name: &str| std::env::var(name).ok().or_else(|| inherited.get(name).cloned());
+        let is_usable = |it: &String| !it.is_empty() && it.bytes().all(|b| (b' '..=b'~').contains(&b));
+        let values = VARIABLES.iter().filter_map(|name| {
+            let value = value(name).filter(is_usable)?;
+            let is_list = name.ends_with("_PATH");
+            (is_list || value.len() <= MAX_VALUE).then(|| (name.to_string(), value))
+        });
+        Self(values.collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Folders of installed types that the user's shell names, or the only one in /opt/ros.
+    fn folders(&self, variable: &str) -> Vec<PathBuf> {
+        let named = self.get(variable).unwrap_or_default().split(':').map(PathBuf::from);
+        let is_quotable = |it: &Path| it.to_str().is_some_and(|it| !it.contains(['"', '\\']));
+        let is_usable = |it: &PathBuf| it.is_absolute() && it.is_dir() && is_quotable(it);
+        let found: Vec<PathBuf> = named.filter(is_usable).take(MAX_FOLDERS).collect();
+        if !found.is_empty() {
+            return found;
+        }
+        let entries = fs::read_dir("/opt/ros").into_iter().flatten().flatten();
+        let all: Vec<PathBuf> = entries.map(|it| it.path()).filter(is_usable).collect();
+        if all.len() == 1 { all } else { Vec::new() }
+    }
+}
+
+/// The environment that the user's shell gave to sudo, from which this process comes.
+fn of_sudo() -> Option<BTreeMap<String, String>> {
+    let mut process = rustix::process::getppid()?.as_raw_nonzero().get();
+    for _ in 0..MAX_ANCESTORS {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let field = |name: &str| Some(status.lines().find_map(|it| it.strip_prefix(name))?.trim());
+        if field("Name:")? == "sudo" {
+            let mut bytes = Vec::new();
+            let file = fs::File::open(format!("/proc/{process}/environ")).ok()?;
+            file.take(MAX_ENVIRONMENT).read_to_end(&mut bytes).ok()?;
+            let entry = |text: &[u8]| {
+                let (name, value) = std::str::from_utf8(text).ok()?.split_once('=')?;
+                Some((name.to_owned(), value.to_owned()))
+            };
+            return Some(bytes.split(|&byte| byte == 0).filter_map(entry).collect());
+        }
+        process = field("PPid:")?.parse().ok()?;
+    }
+    None
+}
+
+/// What the command line says about ROS.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Flags {
+    /// This machine has ROS 1, with its master at URI [default: ROS_MASTER_URI, else
+    /// http://localhost:11311]
+    #[arg(long, value_name = "URI", num_args = 0..=1, require_equals = true, group = "ros")]
+    ros1: Option<Option<String>>,
+    /// This machine has ROS 2, in domain NUMBER [default: ROS_DOMAIN_ID, else 0]
+    #[arg(long, value_name = "NUMBER", num_args = 0..=1, require_equals = true, group = "ros")]
+    ros2: Option<Option<String>>,
+    /// Do not look for ROS
+    #[arg(long, group = "ros")]
+    no_ros: bool,
+}
+
+/// The ROS of this machine.
+pub struct Found {
+    pub ros: Option<Ros>,
+    pub graph: Graph,
+    /// What was tried, for a person.
+    pub words: String,
+    /// The lines of a new file.
+    pub lines: Vec<String>,
+}
+
+/// Finds the ROS that the flags, the file or the environment name, and looks at its graph.
+pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Found, Failure> {
+    let environment = Environment::of_user();
+    let master = || environment.get("ROS_MASTER_URI").unwrap_or(DEFAULT_MASTER).to_owned();
+    let domain = || number(environment.get("ROS_DOMAIN_ID").unwrap_or("0"), "ROS_DOMAIN_ID");
+    let node = file.and_then(|it| it.ros1.as_ref()).map(|it| it.node_name.clone());
+    let own = [DEFAULT_NODE_NAME.to_owned(), node.unwrap_or_default()];
+    let (ros, graph, words) = match (flags, file) {
+        (Flags { no_ros: true, .. }, _) => (None, Graph::default(), "not looked for".into()),
+        (Flags { ros1: Some(uri), .. }, _) => {
+            certain(Ros::Ros1 { master: uri.clone().unwrap_or_else(master) }, &own)
+        }
+        (Flags { ros2: Some(text), .. }, _) => {
+            let domain = text.as_ref().map_or_else(domain, |it| number(it, "--ros2"))?;
+            certain(Ros::Ros2 { domain }, &own)
+        }
+        (_, Some(Config { ros1: Some(ros1), .. })) => {
+            certain(Ros::Ros1 { master: ros1.master.clone() }, &own)
+        }
+        (_, Some(Config { ros2: Some(ros2), .. })) => {
+            certain(Ros::Ros2 { domain: ros2.domain }, &own)
+        }
+        (_, Some(_)) => (None, Graph::default(), "off in the file".into()),
+        (_, None) => search(master(), domain()?, environment.get("ROS_VERSION"), &own)?,
+    };
+    let lines = lines(ros.as_ref(), &environment, sees_shell);
+    Ok(Found { ros, graph, words, lines })
+}
+
+fn number(text: &str, from: &str) -> Result<u32, Failure> {
+    let number = text.parse().ok().filter(|it| *it <= MAX_DOMAIN);
+    let found = || plain(text, 40);
+    number.ok_or_else(|| {
+        Failure::new(format!("{from}: found '{}'; allowed: 0 to {MAX_DOMAIN}", found()))
+    })
+}
+
+type Choice = (Option<Ros>, Graph, String);
+
+/// A ROS that was named. That it does not answer is no error: it may start later.
+fn certain(ros: Ros, own: &[String]) -> Choice {
+    let (graph, words) = match survey(&ros, own) {
+        Ok(graph) => (graph, ros.in_words()),
+        Err(error) => (Graph::default(), format!("{} ({error})", ros.in_words())),
+    };
+    (Some(ros), graph, words)
+}
+
+fn search(
+    master: String,
+    domain: u32,
+    version: Option<&str>,
+    own: &[String],
+) -> Result<Choice, Failure> {
+    let all = [Ros::Ros1 { master }, Ros::Ros2 { domain }];
+    let [first, second] = std::thread::scope(|scope| {
+        let looks = all.each_ref().map(|ros| scope.spawn(|| survey(ros, own)));
+        looks.map(|it| it.join().unwrap_or_else(|_| Err("the look at the graph failed".into())))
+    });
+    let second = second.and_then(|graph| match graph.is_empty() {
+        true => Err("no nodes".to_owned()),
+        false => Ok(graph),
+    });
+    let [ros1, ros2] = all;
+    Ok(match (first, second, version) {
+        (Ok(_), Ok(_), None) => {
+            return Err(Failure::new(format!(
+                "found two kinds of ROS here: {}; {}. One daemon carries one of them: choose with \
+                 --ros1 or --ros2",
+                ros1.in_words(),
+                ros2.in_words()
+            )));
+        }
+        (Ok(graph), _, None | Some("1")) | (Ok(graph), Err(_), _) => {
+            let words = ros1.in_words();
+            (Some(ros1), graph, words)
+        }
+        (_, Ok(graph), _) => {
+            let words = ros2.in_words();
+            (Some(ros2), graph, words)
+        }
+        // Installed and not running.
+        (Err(_), Err(error), Some("2")) => {
+            let words = format!("{} ({error})", ros2.in_words());
+            (Some(ros2), Graph::default(), words)
+        }
+        (Err(one), Err(two), _) => {
+            let words = format!(
+                "none found. ROS 1: {one}. ROS 2, domain {domain}: {two}. Name it with --ros1=URI or \
+                 --ros2=NUMBER (or ROS_MASTER_URI, ROS_DOMAIN_ID), or add a line 'ros1:' or 'ros2:' \
+                 to the file later, and run this command again for the topics"
+            );
+            (None, Graph::default(), words)
+        }
+    })
+}
+
+fn survey(ros: &Ros, own: &[String]) -> Result<Graph, String> {
+    match ros {
+        #[cfg(feature = "ros1")]
+        Ros::Ros1 { master } => {
+            tautline_gateway::ros1::survey::survey(master, "/tautline_pair", own)
+        }
+        #[cfg(feature = "ros2")]
+        Ros::Ros2 { domain } => {
+            use std::time::Duration;
+            use tautline_gateway::ros2::{Range, survey::survey};
+            // Nodes announce themselves every few seconds, and answer a new participant at once.
+            let (patience, quiet) = (Duration::from_secs(5), Duration::from_millis(1500));
+            survey(*domain, Range::Machine, patience, quiet)
+        }
+        #[allow(unreachable_patterns)]
+        _ => {
+            let _ = own;
+            Err("this program was built without it".into())
+        }
+    }
+}
+
+/// The lines of a new file: what the daemon would not find by itself.
+fn lines(ros: Option<&Ros>, environment: &Environment, sees_shell: bool) -> Vec<String> {
+    // A daemon that is started in this shell has the variables.
+    let of_shell = |name| environment.get(name).filter(|_| !sees_shell);
+    let folders = |variable| {
+        let folders = if sees_shell { Vec::new() } else { environment.folders(variable) };
+        let quoted: Vec<String> = folders.iter().map(|it| format!("\"{}\"", it.display())).collect();
+        (!quoted.is_empty()).then(|| format!("definitions: [{}]", quoted.join(", ")))
+    };
+    match ros {
+        Some(Ros::Ros1 { master }) => {
+            let found = environment.get("ROS_MASTER_URI").filter(|_| sees_shell);
+            let is_found = found.unwrap_or(DEFAULT_MASTER) == master;
+            let master = (!is_found).then(|| format!("master: \"{master}\""));
+            let host = of_shell("ROS_HOSTNAME").or(of_shell("ROS_IP"));
+            let host = host.map(|host| format!("host: \"{host}\""));
+            let all: Vec<String> =
+                [master, host, folders("CMAKE_PREFIX_PATH")].into_iter().flatten().collect();
+            match all.is_empty() {
+                true => vec![format!("# ROS 1 at {}.", found.unwrap_or(DEFAULT_MASTER))],
+                false => vec![format!("ros1: {{ {} }}", all.join(", "))],
+            }
+        }
+        Some(Ros::Ros2 { domain }) => {
+            let localhost = of_shell("ROS_LOCALHOST_ONLY") == Some("1")
+                || of_shell("ROS_AUTOMATIC_DISCOVERY_RANGE") == Some("LOCALHOST");
+            let range = localhost.then(|| "range: localhost".to_owned());
+            let all = [Some(format!("domain: {domain}")), range, folders("AMENT_PREFIX_PATH")];
+            let all: Vec<String> = all.into_iter().flatten().collect();
+            vec![format!("ros2: {{ {} }}", all.join(", "))]
+        }
+        None => vec![
+            format!("# No ROS was found when this file was written. Without a line, it is ROS 1 at {DEFAULT_MASTER}."),
+            "#ros1: { master: \"http://localhost:11311\" }".into(),
+            "#ros2: { domain: 0 }".into(),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(all: &[(&str, &str)]) -> Environment {
+        Environment(all.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
+    }
+
+    #[test]
+    fn the_file_names_what_the_unit_does_not_see() {
+        let shell = environment(&[("ROS_MASTER_URI", "http://a:1"), ("ROS_IP", "10.0.0.1")]);
+        let ros = Ros::Ros1 { master: "http://a:1".into() };
+        let of_unit = "ros1: { master: \"http://a:1\", host: \"10.0.0.1\" }";
+        let found = lines(Some(&ros), &shell, false);
+        assert!(found[0].starts_with(of_unit.trim_end_matches(" }")), "{found:?}");
+        assert_eq!(lines(Some(&ros), &shell, true), ["# ROS 1 at http://a:1."]);
+        let none = environment(&[]);
+        let ros = Ros::Ros2 { domain: 7 };
+        assert_eq!(lines(Some(&ros), &none, true), ["ros2: { domain: 7 }"]);
+        assert!(lines(None, &none, false).iter().all(|line| line.starts_with('#')));
+    }
+
+    #[test]
+    fn a_domain_that_does_not_exist_is_refused_with_its_source() {
+        let error = number("233", "ROS_DOMAIN_ID").unwrap_err().text;
+        assert!(error.contains("ROS_DOMAIN_ID: found '233'; allowed: 0 to 232"), "{error}");
+        assert_eq!(number("0", "x").ok(), Some(0));
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The robot's side over ssh: the code goes through standard input, never on a command line.
+
+use super::voice::Voice;
+use crate::cli::Failure;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use tautline_gateway::plain::plain;
+use tautline_node::pairing::Code;
+use super::store;
+
+/// Maximum bytes of a line of the robot that is shown.
+const MAX_LINE: usize = 1000;
+
+/// What runs on the robot. The address of the base is that from which ssh comes.
+const SCRIPT: &str = "at=%AT%; [ -n \"$at\" ] || at=${SSH_CONNECTION%% *}; \
+    set -- tautline pair --code-from-stdin --yes --at \"$at\" --port %PORT% %MORE%; \
+    if [ \"$(id -u)\" = 0 ]; then exec \"$@\"; else exec sudo -n \"$@\"; fi";
+
+/// A robot's side that runs there.
+pub struct Remote {
+    child: Child,
+    target: String,
+    /// Set when the code was proved: then the end of ssh is no failure of the wait.
+    is_met: bool,
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if !self.is_met {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a text may be the target of ssh, and is no option of it.
+pub fn is_target(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let valid = |c: char| c.is_ascii_alphanumeric() || "._-:%[]".contains(c);
+        !part.is_empty() && !part.starts_with('-') && part.chars().all(valid)
+    };
+    text.split_once('@').is_some_and(|(user, host)| is_part(user) && is_part(host))
+}
+
+impl Remote {
+    /// Starts the robot's side. Under sudo, ssh runs as the user who has the keys.
+    pub fn start(
+        target: &str,
+        code: Code,
+        at: Option<&str>,
+        port: u16,
+        dry_run: bool,
+        voice: Voice,
+    ) -> Result<Self, Failure> {
+        let at = at.unwrap_or_default();
+        if !at.chars().all(|c| c.is_ascii_alphanumeric() || ".:-%[]".contains(c)) {
+            let at = plain(at, 80);
+            return Err(Failure::new(format!("--at: found '{at}'; allowed: an address or a host name")));
+        }
+        let script = SCRIPT
+            .replace("%AT%", at)
+            .replace("%PORT%", &port.to_string())
+            .replace("%MORE%", if dry_run { "--dry-run" } else { "" });
+        // The user's shell there may be any.
+        let remote = format!("sh -c '{script}'");
+        let mut command = Command::new("ssh");
+        command.args(["-T", "--", target, &remote]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+        let user = number("SUDO_UID").filter(|it| *it != 0 && rustix::process::geteuid().is_root());
+        if let Some(user) = user.and_then(|uid| store::user(|_, it| it == uid)) {
+            let (uid, gid) = user.owner;
+            command.uid(uid).gid(gid).env("HOME", &user.home).env("USER", &user.name);
+        }
+        let mut child = command.spawn().map_err(|error| Failure::new(format!("ssh: {error}")))?;
+        if let Some(mut input) = child.stdin.take() {
+            // If ssh has ended already, the wait says so.
+            let _ = writeln!(input, "{code}");
+        }
+        let streams: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|it| Box::new(it) as _),
+            child.stderr.take().map(|it| Box::new(it) as _),
+        ];
+        for stream in streams.into_iter().flatten() {
+            std::thread::Builder::new()
+                .name("ssh".into())
+                .spawn(move || show(stream, voice))
+                .map_err(Failure::new)?;
+        }
+        Ok(Self { child, target: target.into(), is_met: false })
+    }
+
+    /// Fails if the robot's side has ended before it proved the code.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(Failure::new(self.ended(status))),
+            Err(error) => Err(Failure::new(format!("ssh: {error}"))),
+        }
+    }
+
+    fn ended(&self, status: ExitStatus) -> String {
+        let target = &self.target;
+        let cause = match status.code() {
+            Some(255) => format!("ssh could not connect; try: ssh {target} true"),
+            Some(127) => "tautline or sudo is not installed there".into(),
+            _ => "its lines above name the cause. If sudo asks for a password there, run the command \
+                  on the robot instead"
+                .into(),
+        };
+        format!("the robot's side at {target} ended ({status}): {cause}. Nothing was written here")
+    }
+
+    /// The code was proved.
+    pub fn met(&mut self) {
+        self.is_met = true;
+    }
+}
+
+fn show(stream: Box<dyn Read + Send>, voice: Voice) {
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut reader).take(MAX_LINE as u64).read_until(b'\n', &mut line);
+        if !matches!(read, Ok(1..)) {
+            return;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = plain(text.trim_end(), MAX_LINE);
+        if voice.say(&format!("robot: {text}")).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_no_option_and_no_command() {
+        for good in ["pi@robot1", "root@10.0.0.1", "a@fe80::1%eth0"] {
+            assert!(is_target(good), "{good}");
+        }
+        for bad in ["robot1", "-oProxyCommand=x@y", "a@-x", "a@b c", "a@b;c", "@", "a@"] {
+            assert!(!is_target(bad), "{bad}");
+        }
+    }
+}
