@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline pair` between two namespaces, with real ROS at both ends. Needs root.
+
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/bench.rs"]
+mod bench;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros1/nodes.rs"]
+mod nodes;
+mod pairing;
+#[allow(dead_code)]
+mod running;
+
+use bench::{Agent, free_port};
+use nodes::Master;
+use pairing::{Machine, World};
+use serde_json::{Value, json};
+use std::process::Command;
+
+const NO_ROS: &[&str] = &["--no-ros"];
+const SCAN: &str = "sensor_msgs/LaserScan";
+const TWIST: &str = "geometry_msgs/Twist";
+
+/// A ROS 1 master and a node in the network of a machine.
+fn ros1(machine: &Machine) -> (Master, Agent) {
+    let start = || {
+        let master = Master::alone(free_port());
+        let agent = nodes::start(&master.uri, &format!("/of_{}", machine.name));
+        (master, agent)
+    };
+    machine.inside.call(start)
+}
+
+/// Waits until a node has received a message, which is published again until then.
+fn arrives(from: &mut Agent, at: &Agent, sent: &str, received: &str, fields: &Value) {
+    running::wait_for(format!("{received}"), || {
+        from.order(json!({ "do": "send", "topic": sent, "fields": fields }));
+        (!at.received(received).is_empty()).then_some(())
+    });
+}
+
+#[test]
+fn two_machines_with_ros_1_are_paired_and_carry_a_scan_and_commands() {
+    let world = World::new();
+    let ((base_master, mut viewer), (robot_master, mut robot)) =
+        (ros1(&world.base), ros1(&world.robot));
+    robot.advertise("/scan", SCAN, false);
+    robot.order(json!({ "do": "subscribe", "topic": "/cmd_vel", "type": TWIST }));
+    let [base_ros, robot_ros] =
+        [&base_master, &robot_master].map(|master| format!("--ros1={}", master.uri));
+    let runs = world.pair_well([&[&base_ros], &[&robot_ros]]);
+    let plan = runs[0].event("plan");
+    assert_eq!(plan["shown"][0]["at_base"], "/robot1/scan", "{plan}");
+    assert_eq!(plan["commands"][0]["at_robot"], "/cmd_vel", "{plan}");
+    assert_eq!(plan["shown"], runs[1].event("plan")["shown"]);
+    let text = world.robot.text();
+    assert!(text.contains("  /scan: { priority: 200 }\n"), "{text}");
+    assert!(text.contains("address: 10.77.0.1 ") && text.contains("/cmd_vel: geometry_msgs/Twist"));
+    let text = world.base.text();
+    assert!(text.contains("prefix: /robot1 ") && text.contains("to: [robot1] }"), "{text}");
+    for machine in [&world.base, &world.robot] {
+        let mut expected = [format!("{}.key", machine.name), "robot.yaml".into()];
+        expected.sort();
+        assert_eq!(machine.files(), expected);
+    }
+
+    let (base, _robot) = (world.base.run(), world.robot.run());
+    base.wait_until_up("robot1");
+    viewer.order(json!({ "do": "subscribe", "topic": "/robot1/scan", "type": SCAN }));
+    arrives(&mut robot, &viewer, "/scan", "/robot1/scan", &json!({ "ranges": [1.0, 2.0] }));
+    viewer.advertise("/cmd_vel", TWIST, false);
+    arrives(&mut viewer, &robot, "/cmd_vel", "/cmd_vel", &json!({ "linear": { "x": 0.2 } }));
+}
+
+#[test]
+fn a_robot_without_ros_is_paired_and_asked_for_its_line() {
+    let world = World::new();
+    let runs = world.pair_well([NO_ROS, &[]]);
+    assert_eq!(runs[0].event("plan")["shown"], json!([]));
+    let text = world.robot.text();
+    assert!(text.contains("# No ROS was found") && text.contains("#ros2: { domain: 0 }"), "{text}");
+    let (base, robot) = (world.base.run(), world.robot.run());
+    base.wait_until_up("robot1");
+    robot.wait_until_up("base");
+}
+
+#[test]
+fn people_are_asked_and_a_no_writes_nothing_at_either_end() {
+    let world = World::new();
+    for (answers, is_written) in [(["y", "n"], false), (["n", "y"], false), (["y", ""], true)] {
+        let start = |machine: &Machine, more: &[&str]| {
+            let command = machine.pair_command(&[&["--name", machine.name, "--no-ros"], more].concat());
+            pairing::Run::start(machine.name, command)
+        };
+        let mut base = start(&world.base, &[]);
+        base.wait_for("On the robot:");
+        let text = base.all();
+        let code = text.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+        assert!(text.contains(&format!("sudo tautline pair {code}")), "{text}");
+        let mut robot = start(&world.robot, &[&code]);
+        for (run, answer) in [&mut base, &mut robot].into_iter().zip(answers) {
+            run.wait_for("Pair with ");
+            run.answer(answer);
+        }
+        let ends = [base.end().success(), robot.end().success()];
+        assert_eq!(ends, [is_written; 2], "{}\n{}", base.all(), robot.all());
+        let written = [&world.base, &world.robot].map(|it| !it.files().is_empty());
+        assert_eq!(written, [is_written; 2], "{}\n{}", base.all(), robot.all());
+    }
+}
+
+#[test]
+fn three_wrong_codes_end_the_pairing() {
+    let world = World::new();
+    let mut base = world.base.pair(NO_ROS);
+    let code = base.code();
+    // The same selector, so that the base answers.
+    let last = if code.ends_with('1') { '2' } else { '1' };
+    let wrong = format!("{}{last}", &code[..code.len() - 1]);
+    for left in [2, 1, 0] {
+        let said = world.robot.pair(&[&[&*wrong], NO_ROS].concat()).failure();
+        let expected = if left > 0 { format!("{left} tries left") } else { "a new code".into() };
+        assert!(said.contains("wrong code") && said.contains(&expected), "{said}");
+    }
+    let said = base.failure();
+    assert!(said.contains("3 wrong codes were entered, the last one at 10.77.0.2"), "{said}");
+    assert!(said.contains("nothing was written"), "{said}");
+    assert!(world.base.files().is_empty() && world.robot.files().is_empty());
+}
+
+#[test]
+fn a_trial_writes_nothing_at_either_end() {
+    let world = World::new();
+    for more in [["--dry-run", "--no-ros"], ["--no-start", "--no-ros"]] {
+        let other = if more[0] == "--dry-run" { "--no-start" } else { "--dry-run" };
+        let runs = world.pair_well([&more, &[other, "--no-ros"]]);
+        assert_eq!(runs.each_ref().map(|it| it.event("paired")["written"].clone()), [json!([]), json!([])]);
+        assert!(world.base.files().is_empty() && world.robot.files().is_empty());
+    }
+}
+
+#[test]
+fn a_second_robot_extends_the_file_of_the_base() {
+    let world = World::new();
+    world.pair_well([NO_ROS, NO_ROS]);
+    let marked = world.base.text().replace("peers:", "peers:   # the team");
+    std::fs::write(world.base.file(), &marked).unwrap();
+    let mut robot2 = Machine { folder: world.place.path("robot2"), name: "robot2", ..world.robot };
+    std::fs::create_dir(&robot2.folder).unwrap();
+    let pair = |robot: &Machine, more: &[&str]| {
+        let base = world.base.pair(&[NO_ROS, more].concat());
+        let robot = robot.pair(&[&[&*base.code()], NO_ROS].concat());
+        [base, robot]
+    };
+    for mut run in pair(&robot2, &[]) {
+        assert!(run.end().success(), "{}", run.all());
+        // Both robots have one address here.
+        assert!(run.name != "base" || run.all().contains("is that of peers.robot1 in the file"));
+    }
+    let text = world.base.text();
+    let head = marked.split("#topics").next().unwrap();
+    assert!(text.starts_with(head) && text.contains("\n  robot2:\n    key: "), "{text}");
+    let files = ["base.key", "robot.yaml", "robot.yaml~"];
+    assert_eq!(world.base.files(), files);
+    assert_eq!(std::fs::read_to_string(world.base.folder.join("robot.yaml~")).unwrap(), marked);
+
+    // Again: nothing changes. With another key: refused, unless told so.
+    for mut run in pair(&robot2, &[]) {
+        assert!(run.end().success(), "{}", run.all());
+    }
+    assert_eq!(world.base.text(), text);
+    robot2.folder = world.place.path("robot2-again");
+    std::fs::create_dir(&robot2.folder).unwrap();
+    let [mut base, mut robot] = pair(&robot2, &[]);
+    let said = base.failure();
+    assert!(said.contains("another key for peers.robot2") && said.contains("--replace"), "{said}");
+    let said = robot.failure();
+    assert!(said.contains("another key for peers.robot2"), "{said}");
+    assert!(robot2.files().is_empty() && world.base.text() == text);
+    for mut run in pair(&robot2, &["--replace"]) {
+        assert!(run.end().success(), "{}", run.all());
+    }
+    assert_ne!(world.base.text(), text);
+    assert_eq!(world.base.text().matches("robot2:").count(), 1);
+}
+
+#[test]
+fn a_file_in_another_form_is_left_and_the_lines_are_put_beside_it() {
+    let world = World::new();
+    let old = "name: base\nros1: false\npeers: {}\n";
+    std::fs::write(world.base.file(), old).unwrap();
+    let runs = world.pair_well([&[], NO_ROS]);
+    assert_eq!(world.base.text(), old);
+    assert_eq!(world.base.files(), ["base.key", "robot.yaml", "robot.yaml.new"]);
+    let new = std::fs::read_to_string(world.base.folder.join("robot.yaml.new")).unwrap();
+    assert!(new.contains("peers:\n  robot1:\n    key: "), "{new}");
+    let notes = runs[0].event("paired")["notes"].to_string();
+    assert!(notes.contains("Merge the lines of"), "{notes}");
+}
+
+#[test]
+fn a_running_daemon_reads_the_file_again_and_the_robot_comes_up() {
+    let world = World::new();
+    world.pair_well([NO_ROS, NO_ROS]);
+    let (base, robot) = (world.base.run(), world.robot.run());
+    base.wait_until_up("robot1");
+    robot.wait_until_up("base");
+    // The base loses its peer, and is paired once more while both daemons run and hold UDP 18470.
+    std::fs::write(world.base.file(), "name: base\nros1: false\n# Paired once.\n").unwrap();
+    let runs = world.pair_well([&[], NO_ROS]);
+    assert_eq!(runs[0].event("up")["peer"], "robot1");
+    assert_eq!(runs[1].event("up")["peer"], "base");
+}
+
+#[test]
+fn who_may_not_write_is_told_so_before_anything_happens() {
+    let world = World::new();
+    let file = std::path::Path::new("/proc/tautline/robot.yaml");
+    let mut command = world.base.command(&["pair", "--yes", "--json", "--no-ros", "--file"]);
+    command.arg(file);
+    let said = pairing::Run::start("base", command).failure();
+    assert!(said.contains("sudo tautline pair") && said.contains("--file robot.yaml"), "{said}");
+    // A user who is not root.
+    let mut command = world.base.inside.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([env!("CARGO_BIN_EXE_tautline"), "pair", "--yes", "--json", "--no-ros"]);
+    let said = pairing::Run::start("base", command).failure();
+    assert!(said.contains("cannot write files there"), "{said}");
+    assert!(world.base.files().is_empty());
+}
+
+#[test]
+fn mistakes_are_named_with_what_is_allowed() {
+    let world = World::new();
+    for (arguments, expected) in [
+        (&["4821-739"][..], "allowed: the eight digits"),
+        (&["robot1"], "USER@ROBOT"),
+        (&["--at", "10.77.0.1"], "tautline pair CODE --at HOST"),
+        (&["4821-7390", "--at", "a b", "--no-ros"], "--at: found 'a b'"),
+        (&["4821-7390", "--at", "10.77.0.1", "--no-ros"], "Connection refused"),
+        (&["--name", "a b", "--no-ros"], "--name: found 'a b'"),
+        (&["--ros2=999"], "allowed: 0 to 232"),
+    ] {
+        let mut command = world.robot.pair_command(arguments);
+        command.args(["--yes"]);
+        let said = pairing::Run::start("robot1", command).failure();
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+    let base = world.base.pair(NO_ROS);
+    let mut same = world.robot.pair_command(&[&base.code(), "--yes", "--no-ros", "--name", "base"]);
+    same.arg("--json");
+    let said = pairing::Run::start("base", same).failure();
+    assert!(said.contains("same name") && said.contains("--name"), "{said}");
+    assert!(world.robot.files().is_empty());
+}
+
+#[test]
+fn a_signal_leaves_nothing() {
+    let world = World::new();
+    let mut base = world.base.pair(NO_ROS);
+    base.code();
+    let running = Command::new("pgrep").args(["-P", &base.pid().to_string()]).output().unwrap();
+    // nsenter has replaced itself by the program, or is its parent.
+    let child = String::from_utf8(running.stdout).unwrap();
+    match child.trim() {
+        "" => base.kill("-INT"),
+        pid => assert!(Command::new("kill").args(["-INT", pid]).status().unwrap().success()),
+    }
+    base.failure();
+    assert!(world.base.files().is_empty());
+}

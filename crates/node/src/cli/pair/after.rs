@@ -65,12 +65,11 @@ fn check(local: &Local, voice: Voice) -> Result<Config, Failure> {
 fn start(local: &Local, config: &Config, voice: Voice) -> Result<bool, Failure> {
     if let Ok(mut client) = Client::connect(&config.control) {
         let done = client.reload(false, || voice.progress("waiting for the daemon ..."));
-        return match done {
-            Ok(_) => voice.say("the running daemon has read the file again").map(|()| true),
-            Err(error) => {
-                voice.say(&format!("the running daemon did not take the file: {error}")).map(|()| false)
-            }
-        };
+        match done {
+            Ok(_) => return voice.say("the running daemon has read the file again").map(|()| true),
+            // Some changes need a restart.
+            Err(error) => voice.say(&format!("the running daemon did not take the file: {error}"))?,
+        }
     }
     let has_systemd = Path::new("/run/systemd/system").exists();
     if !is_of_unit(&local.file) || !has_systemd || !systemctl(&["cat", UNIT]) {

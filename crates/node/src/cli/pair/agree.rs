@@ -98,7 +98,9 @@ impl Part<'_> {
             Role::Robot => plan(&own, facts),
             Role::Base => plan(facts, &own),
         };
-        let address = address(self.role, other, facts);
+        let found = host(self.role, other, facts);
+        let owner = found.as_ref().and_then(|host| self.local.owner_of(host, facts));
+        let address = found.filter(|_| owner.is_none()).map(|host| with_port(host, facts.port));
         let end = End {
             role: self.role,
             own: &own,
@@ -107,7 +109,14 @@ impl Part<'_> {
             plan: &plan,
             ros: &self.local.ros.lines,
         };
-        let change = write::change(self.local, &end, self.replace)?;
+        let mut change = write::change(self.local, &end, self.replace)?;
+        change.notes.extend(owner.map(|owner| {
+            format!(
+                "the address of {} is that of peers.{owner} in the file, so {} gets none and begins \
+                 the connection itself",
+                facts.name, facts.name
+            )
+        }));
         if change.replaces.is_some() && self.voice.yes && !self.replace {
             return Err(Failure::new(format!(
                 "{}; --replace replaces it, or --name at the other machine gives that one another \
@@ -238,9 +247,9 @@ fn check(local: &Local, change: &Change) -> Result<(), Failure> {
     })
 }
 
-/// The address of the other end for the own file. A robot names the base as it reached it. A base
+/// The host of the other end for the own file. A robot names the base as it reached it. A base
 /// names the robot only if that is the robot's own address, and not that of a translator.
-fn address(role: Role, other: &Other, facts: &Facts) -> Option<String> {
+fn host(role: Role, other: &Other, facts: &Facts) -> Option<String> {
     let ip = other.address.ip();
     let is_own = |ip: IpAddr| facts.addresses.contains(&ip) || ip.is_loopback() || is_link_local(ip);
     if role == Role::Base && !is_own(ip) {
@@ -255,11 +264,15 @@ fn address(role: Role, other: &Other, facts: &Facts) -> Option<String> {
         }
         (None, _) => ip.to_string(),
     };
-    Some(match facts.port {
+    Some(host)
+}
+
+fn with_port(host: String, port: u16) -> String {
+    match port {
         DEFAULT_PORT => host,
         port if host.contains(':') => format!("[{host}]:{port}"),
         port => format!("{host}:{port}"),
-    })
+    }
 }
 
 fn is_link_local(ip: IpAddr) -> bool {

@@ -132,6 +132,17 @@ impl Local {
         }
     }
 
+    /// The other peer of the file that has this host with the port of `facts`. Two links to one
+    /// address are not valid.
+    pub fn owner_of(&self, host: &str, facts: &Facts) -> Option<String> {
+        let peers = self.old.iter().flat_map(|it| &it.config.peers);
+        let has_it = |links: &[config::LinkConfig]| {
+            links.iter().any(|it| it.host == host && it.port == facts.port)
+        };
+        let mut others = peers.filter(|it| it.name != facts.name && has_it(&it.links));
+        others.next().map(|it| it.name.clone())
+    }
+
     /// Topics that the file already sends to other peers than `other`.
     fn taken(&self, other: &str) -> Vec<String> {
         let rules = self.old.iter().flat_map(|it| &it.config.topics);

@@ -106,7 +106,7 @@ pub struct Flags {
     /// This machine has ROS 2, in domain NUMBER [default: ROS_DOMAIN_ID, else 0]
     #[arg(long, value_name = "NUMBER", num_args = 0..=1, require_equals = true, group = "ros")]
     ros2: Option<Option<String>>,
-    /// Do not look for ROS
+    /// This machine has no ROS
     #[arg(long, group = "ros")]
     no_ros: bool,
 }
@@ -146,7 +146,10 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
         (_, Some(_)) => (None, Graph::default(), "off in the file".into()),
         (_, None) => search(master(), domain()?, environment.get("ROS_VERSION"), &own)?,
     };
-    let lines = lines(ros.as_ref(), &environment, sees_shell);
+    let lines = match flags.no_ros {
+        true => vec!["ros1: false".to_owned()],
+        false => lines(ros.as_ref(), &environment, sees_shell),
+    };
     Ok(Found { ros, graph, words, lines })
 }
 

@@ -103,7 +103,17 @@ pub fn find(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
             PATIENCE.as_secs()
         )));
     }
-    Ok(found.into_values().collect())
+    let mut bases: Vec<Base> = found.into_values().collect();
+    bases.iter_mut().for_each(|base| base.addresses.sort_by_key(|it| preference(it.ip())));
+    Ok(bases)
+}
+
+/// Link-local addresses last: they need the interface in the file.
+fn preference(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(v4) => u8::from(v4.is_link_local()) * 2,
+        IpAddr::V6(v6) => 1 + u8::from(v6.is_unicast_link_local()),
+    }
 }
 
 fn with_scope(address: SocketAddr, from: SocketAddr) -> SocketAddr {
