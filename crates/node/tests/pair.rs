@@ -7,6 +7,7 @@ mod bench;
 #[allow(dead_code)]
 #[path = "../../gateway/tests/ros/ros1/nodes.rs"]
 mod nodes;
+#[allow(dead_code)]
 mod pairing;
 #[allow(dead_code)]
 mod running;

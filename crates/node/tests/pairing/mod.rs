@@ -247,3 +247,92 @@ impl Run {
         assert!(sent.success());
     }
 }
+
+/// A connection that a test carries frame by frame between a robot and a base.
+pub struct Middle {
+    port: u16,
+    listener: std::net::TcpListener,
+    network: std::fs::File,
+}
+
+/// What happens to a frame.
+pub enum Fate {
+    Pass,
+    /// It arrives with these bytes.
+    Change(Vec<u8>),
+    /// It is lost, and both connections end.
+    Cut,
+}
+
+/// Who sent a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    Robot,
+    Base,
+}
+
+impl Middle {
+    /// Listens on loopback in the network of the robot.
+    pub fn new(robot: &Machine) -> Self {
+        let listener = robot.inside.call(|| std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap());
+        let port = listener.local_addr().unwrap().port();
+        Self { port, listener, network: robot.inside.network() }
+    }
+
+    /// The arguments of the robot.
+    pub fn at(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Carries one connection until it ends. `judge` gets each frame with its length, and its number
+    /// among those of its sender, from 1. Returns all bytes of the robot and of the base.
+    pub fn carry(
+        &self,
+        judge: impl Fn(From, usize, &[u8]) -> Fate + Sync,
+    ) -> [Vec<u8>; 2] {
+        let (robot, _) = self.listener.accept().unwrap();
+        let connect = || {
+            crate::running::enclosure::enter(&self.network);
+            std::net::TcpStream::connect(("10.77.0.1", 18470)).unwrap()
+        };
+        let base = std::thread::scope(|scope| scope.spawn(connect).join().unwrap());
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| forward(From::Robot, &robot, &base, &judge));
+            let other = scope.spawn(|| forward(From::Base, &base, &robot, &judge));
+            [one.join().unwrap(), other.join().unwrap()]
+        })
+    }
+}
+
+fn forward(
+    from: From,
+    mut source: &std::net::TcpStream,
+    mut sink: &std::net::TcpStream,
+    judge: &(impl Fn(From, usize, &[u8]) -> Fate + Sync),
+) -> Vec<u8> {
+    let mut all = Vec::new();
+    for number in 1.. {
+        let mut frame = vec![0; 4];
+        if source.read_exact(&mut frame).is_err() {
+            break;
+        }
+        let length = u32::from_le_bytes(frame[..].try_into().unwrap()) as usize;
+        frame.resize(4 + length, 0);
+        if source.read_exact(&mut frame[4..]).is_err() {
+            break;
+        }
+        all.extend_from_slice(&frame);
+        let sent = match judge(from, number, &frame) {
+            Fate::Pass => sink.write_all(&frame),
+            Fate::Change(frame) => sink.write_all(&frame),
+            Fate::Cut => break,
+        };
+        if sent.is_err() {
+            break;
+        }
+    }
+    for stream in [source, sink] {
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    }
+    all
+}

@@ -168,7 +168,10 @@ impl Part<'_> {
             Role::Base => {
                 expect(&mut other.channel, PERSON, &Message::Ready).map_err(failed)?;
                 other.channel.send(&Message::Commit).map_err(failed)?;
-                expect(&mut other.channel, PATIENCE, &Message::Written).map_err(failed)?;
+                let written = expect(&mut other.channel, PATIENCE, &Message::Written);
+                if let Err(error) = written {
+                    return Err(self.unconfirmed(&name, &error, prepared));
+                }
                 let placed = prepared.put_in_place()?;
                 // If this is lost, the robot says that it does not know of our files.
                 let _ = other.channel.send(&Message::Written);
@@ -196,6 +199,22 @@ impl Part<'_> {
                 }
                 Ok(placed)
             }
+        }
+    }
+
+    /// The robot may have written. Then it has the key of this base, which is therefore kept: the next
+    /// pairing fits.
+    fn unconfirmed(self, name: &str, error: &ChannelError, prepared: Prepared) -> Failure {
+        if matches!(error, ChannelError::Refused(_)) || !self.local.key_is_new {
+            return nothing_written(name, error);
+        }
+        let key = self.local.key_file.display();
+        match prepared.put_in_place_only(&self.local.key_file) {
+            Ok(_) => Failure::new(format!(
+                "the pairing with {name} ended: {error}. {name} may have written its files. Here, only \
+                 {key} was written, so that the next pairing fits: run 'tautline pair' at both again"
+            )),
+            Err(failure) => failure,
         }
     }
 

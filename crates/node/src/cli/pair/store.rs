@@ -153,6 +153,15 @@ impl Prepared {
         written.map_err(|error| failed(&place, &error))
     }
 
+    /// Puts one file in place, and removes the others.
+    pub fn put_in_place_only(mut self, place: &Path) -> Result<Placed, Failure> {
+        let mut kept = Prepared::default();
+        if let Some(at) = self.0.iter().position(|it| it.place == place) {
+            kept.0.push(self.0.remove(at));
+        }
+        kept.put_in_place()
+    }
+
     /// Puts all files in place.
     pub fn put_in_place(self) -> Result<Placed, Failure> {
         // A signal waits until this is done.
