@@ -34,7 +34,7 @@ fn ros1(machine: &Machine) -> (Master, Agent) {
 
 /// Waits until a node has received a message, which is published again until then.
 fn arrives(from: &mut Agent, at: &Agent, sent: &str, received: &str, fields: &Value) {
-    running::wait_for(format!("{received}"), || {
+    running::wait_for(received, || {
         from.order(json!({ "do": "send", "topic": sent, "fields": fields }));
         (!at.received(received).is_empty()).then_some(())
     });
@@ -74,6 +74,33 @@ fn two_machines_with_ros_1_are_paired_and_carry_a_scan_and_commands() {
 }
 
 #[test]
+fn a_second_robot_obeys_a_command_topic_of_its_own() {
+    let world = World::new();
+    let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
+    let old = format!(
+        "name: base\npeers:\n  robot0:\n    key: {key}\n    prefix: /robot0\ntopics:\n  /cmd_vel: {{ to: [robot0] }}\n"
+    );
+    let ((base_master, mut viewer), (robot_master, mut robot)) =
+        (ros1(&world.base), ros1(&world.robot));
+    let ros = format!("ros1: {{ master: \"{}\", host: 127.0.0.1 }}\n", base_master.uri);
+    std::fs::write(world.base.file(), format!("{old}{ros}")).unwrap();
+    robot.order(json!({ "do": "subscribe", "topic": "/cmd_vel", "type": TWIST }));
+    let runs = world.pair_well([&[], &[&format!("--ros1={}", robot_master.uri)]]);
+    assert_eq!(runs[0].event("plan")["commands"][0]["at_base"], "/robot1/cmd_vel");
+    let (base, _robot) = (world.base.run(), world.robot.run());
+    base.wait_until_up("robot1");
+    for topic in ["/cmd_vel", "/robot1/cmd_vel"] {
+        viewer.advertise(topic, TWIST, false);
+    }
+    viewer
+        .order(json!({ "do": "send", "topic": "/cmd_vel", "fields": { "linear": { "x": 9.0 } } }));
+    arrives(&mut viewer, &robot, "/robot1/cmd_vel", "/cmd_vel", &json!({ "linear": { "x": 0.5 } }));
+    // 0.5, and never 9.0.
+    let received = robot.received("/cmd_vel");
+    assert!(received.iter().all(|it| it["hex"].as_str().unwrap().starts_with("000000000000e03f")));
+}
+
+#[test]
 fn a_robot_without_ros_is_paired_and_asked_for_its_line() {
     let world = World::new();
     let runs = world.pair_well([NO_ROS, &[]]);
@@ -90,13 +117,15 @@ fn people_are_asked_and_a_no_writes_nothing_at_either_end() {
     let world = World::new();
     for (answers, is_written) in [(["y", "n"], false), (["n", "y"], false), (["y", ""], true)] {
         let start = |machine: &Machine, more: &[&str]| {
-            let command = machine.pair_command(&[&["--name", machine.name, "--no-ros"], more].concat());
+            let command =
+                machine.pair_command(&[&["--name", machine.name, "--no-ros"], more].concat());
             pairing::Run::start(machine.name, command)
         };
         let mut base = start(&world.base, &[]);
         base.wait_for("On the robot:");
         let text = base.all();
-        let code = text.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+        let code =
+            text.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
         assert!(text.contains(&format!("sudo tautline pair {code}")), "{text}");
         let mut robot = start(&world.robot, &[&code]);
         for (run, answer) in [&mut base, &mut robot].into_iter().zip(answers) {
@@ -135,7 +164,10 @@ fn a_trial_writes_nothing_at_either_end() {
     for more in [["--dry-run", "--no-ros"], ["--no-start", "--no-ros"]] {
         let other = if more[0] == "--dry-run" { "--no-start" } else { "--dry-run" };
         let runs = world.pair_well([&more, &[other, "--no-ros"]]);
-        assert_eq!(runs.each_ref().map(|it| it.event("paired")["written"].clone()), [json!([]), json!([])]);
+        assert_eq!(
+            runs.each_ref().map(|it| it.event("paired")["written"].clone()),
+            [json!([]), json!([])]
+        );
         assert!(world.base.files().is_empty() && world.robot.files().is_empty());
     }
 }

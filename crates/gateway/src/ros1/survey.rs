@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn a_master_that_is_absent_is_an_error() {
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let port =
+            std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let uri = format!("http://127.0.0.1:{port}");
         let error = survey(&uri, "/tautline_pair", &[]).unwrap_err();
         assert!(error.contains("127.0.0.1"), "{error}");

@@ -28,7 +28,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Watches a domain for a while. It ends earlier if nodes were found and none has appeared for
 /// `quiet`.
-pub fn survey(domain: u32, range: Range, patience: Duration, quiet: Duration) -> Result<Graph, String> {
+pub fn survey(
+    domain: u32,
+    range: Range,
+    patience: Duration,
+    quiet: Duration,
+) -> Result<Graph, String> {
     let user_data = names::participant_user_data("pairing");
     let participant = Participant::new(domain, range, user_data.as_bytes());
     let participant = participant.map_err(|error| error.to_string())?;
@@ -70,7 +75,8 @@ impl Default for Found {
 fn graph(topics: &Endpoints, services: &Endpoints) -> Graph {
     let mut graph = Graph::default();
     for name in topics.names() {
-        let types = |role| topics.of(name, role).filter_map(|(_, it)| names::ros_type(&it.type_name));
+        let types =
+            |role| topics.of(name, role).filter_map(|(_, it)| names::ros_type(&it.type_name));
         let (publishers, subscribers): (Vec<_>, Vec<_>) =
             (types(Role::Publisher).collect(), types(Role::Subscriber).collect());
         let Some(type_name) = publishers.first().or(subscribers.first()).cloned() else { continue };
@@ -109,8 +115,16 @@ mod tests {
             Discovery::Writer(tautline),
             Discovery::Reader(endpoint(2, "rt/cmd_vel", twist)),
             Discovery::Writer(endpoint(3, "rt/odom", "nav_msgs::msg::dds_::Odometry_")),
-            Discovery::Reader(endpoint(4, "rq/set_modeRequest", "std_srvs::srv::dds_::SetBool_Request_")),
-            Discovery::Reader(endpoint(5, "rq/n/get_parametersRequest", "x::srv::dds_::G_Request_")),
+            Discovery::Reader(endpoint(
+                4,
+                "rq/set_modeRequest",
+                "std_srvs::srv::dds_::SetBool_Request_",
+            )),
+            Discovery::Reader(endpoint(
+                5,
+                "rq/n/get_parametersRequest",
+                "x::srv::dds_::G_Request_",
+            )),
             Discovery::Writer(endpoint(6, "rq/calledRequest", "x::srv::dds_::G_Request_")),
         ] {
             found.topics.on_event(&event);

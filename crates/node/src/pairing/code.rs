@@ -16,7 +16,9 @@ pub struct Code(u32);
 
 /// Text that is no code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("found '{0}'; allowed: the eight digits that 'tautline pair' prints at the base, such as 4821-7390")]
+#[error(
+    "found '{0}'; allowed: the eight digits that 'tautline pair' prints at the base, such as 4821-7390"
+)]
 pub struct NoCode(String);
 
 impl Code {

@@ -70,8 +70,7 @@ impl Exchange {
     ) -> (Self, Vec<u8>) {
         let mut nonce = [0; NONCE];
         random.fill_bytes(&mut nonce);
-        let (password, ids) =
-            (Password::new(code.password()), [ROBOT, BASE].map(Identity::new));
+        let (password, ids) = (Password::new(code.password()), [ROBOT, BASE].map(Identity::new));
         let begin = match role {
             Role::Robot => Spake2::start_a_with_rng,
             Role::Base => Spake2::start_b_with_rng,
@@ -150,9 +149,8 @@ fn expand(prk: &hkdf::Prk, label: &str) -> [u8; KEY] {
     let mut out = [0; KEY];
     let info = [LABEL.as_bytes(), b" ", label.as_bytes()];
     // The length of the output is that of a hash, which HKDF can always give.
-    if let Ok(okm) = prk.expand(&info, hkdf::HKDF_SHA256) {
-        let _ = okm.fill(&mut out);
-    }
+    let okm = prk.expand(&info, hkdf::HKDF_SHA256).expect("HKDF gives the length of a hash");
+    okm.fill(&mut out).expect("the length is that of a hash");
     out
 }
 
@@ -178,8 +176,7 @@ impl Sealer {
     /// The SEALED frame of a message.
     pub fn seal(&mut self, message: &[u8]) -> Vec<u8> {
         let mut sealed = message.to_vec();
-        let done =
-            self.key.seal_in_place_append_tag(nonce(self.count), Aad::empty(), &mut sealed);
+        let done = self.key.seal_in_place_append_tag(nonce(self.count), Aad::empty(), &mut sealed);
         self.count += 1;
         done.expect("a message is far shorter than the limit of the algorithm");
         Frame::Sealed(&sealed).emit()
@@ -244,8 +241,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn agree(codes: [&str; 2], change: impl Fn(&mut Vec<u8>)) -> Result<(Keys, Keys), ExchangeError> {
-        let (robot, mut to_base) = Exchange::start(Role::Robot, code(codes[0]), "robot1", &mut OsRng);
+    fn agree(
+        codes: [&str; 2],
+        change: impl Fn(&mut Vec<u8>),
+    ) -> Result<(Keys, Keys), ExchangeError> {
+        let (robot, mut to_base) =
+            Exchange::start(Role::Robot, code(codes[0]), "robot1", &mut OsRng);
         let (base, to_robot) = Exchange::start(Role::Base, code(codes[1]), "base", &mut OsRng);
         change(&mut to_base);
         let robot = robot.finish(&to_robot[LENGTH..])?.0;
@@ -266,7 +267,10 @@ mod tests {
             let frame = keys.1.sealer.seal(text.as_bytes());
             assert_eq!(keys.0.opener.open(&frame[LENGTH..]).unwrap(), text.as_bytes());
         }
-        assert!(!keys.0.is_proved_by(&keys.0.own_proof.clone()), "a proof sent back proves nothing");
+        assert!(
+            !keys.0.is_proved_by(&keys.0.own_proof.clone()),
+            "a proof sent back proves nothing"
+        );
     }
 
     #[test]
@@ -336,7 +340,8 @@ mod tests {
             let text = serde_json::to_string_pretty(&found).unwrap();
             std::fs::write(file, format!("{text}\n")).unwrap();
         }
-        let expected: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let expected: Value =
+            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         assert_eq!(found, expected);
     }
 }

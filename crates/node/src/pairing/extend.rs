@@ -77,12 +77,7 @@ fn read(text: &str) -> Option<Node> {
     yaml::read(text, &mut problems).ok().filter(|_| problems.is_empty())
 }
 
-fn peer_edit(
-    root: &Node,
-    lines: &[String],
-    peer: &str,
-    peer_lines: &[String],
-) -> Option<Edit> {
+fn peer_edit(root: &Node, lines: &[String], peer: &str, peer_lines: &[String]) -> Option<Edit> {
     let block = |indent: usize| {
         let own = " ".repeat(indent);
         let below = peer_lines.iter().map(|line| format!("{own}  {line}"));
@@ -101,7 +96,8 @@ fn peer_edit(
             };
             let first = peers.entries[at].0.at.line - 1;
             let next = peers.entries.get(at + 1).map(|(key, _)| key.at.line - 1);
-            let end = next.map_or(peers.end, |next| without_comments(lines, next, peers.indent + 1));
+            let end =
+                next.map_or(peers.end, |next| without_comments(lines, next, peers.indent + 1));
             (first < end).then_some((first, end - first, new))
         }
     }
@@ -251,11 +247,13 @@ limits: { queue_time: 1s }   # short
             treatment: "{ priority: 250, to: [robot2] }".into(),
         };
         let topics = topics.map(topic);
-        let peer_lines = lines(&["key: BBB", "prefix: /robot2      # here", "accept:", "  /x: a/B"]);
+        let peer_lines =
+            lines(&["key: BBB", "prefix: /robot2      # here", "accept:", "  /x: a/B"]);
         extend(text, &Additions { peer, peer_lines: Some(&peer_lines), topics: &topics })
     }
 
-    const BLOCK: &str = "    key: BBB\n    prefix: /robot2      # here\n    accept:\n      /x: a/B\n";
+    const BLOCK: &str =
+        "    key: BBB\n    prefix: /robot2      # here\n    accept:\n      /x: a/B\n";
     const TOPICS: &str = "  /robot2/cmd_vel: { priority: 250, to: [robot2] }\n  /goal: { priority: 250, to: [robot2] }\n";
 
     #[test]
@@ -272,7 +270,10 @@ limits: { queue_time: 1s }   # short
         let two = extended(OLD, "robot2").unwrap();
         assert_eq!(extended(&two, "robot2"), Err(Unusual { section: "the file" }), "topics twice");
         let new = extended(OLD, "robot1").unwrap();
-        assert!(new.contains(&format!("  # The first robot.\n  robot1:\n{BLOCK}\n# What leaves.")), "{new}");
+        assert!(
+            new.contains(&format!("  # The first robot.\n  robot1:\n{BLOCK}\n# What leaves.")),
+            "{new}"
+        );
         let key = lines(&["key: CCC"]);
         let again = Additions { peer: "robot1", peer_lines: Some(&key), topics: &[] };
         let new = extend(&two, &again).unwrap();
@@ -286,7 +287,8 @@ limits: { queue_time: 1s }   # short
             let new = extended(text, "robot2").unwrap();
             assert!(new.trim_start_matches("name: base\n").starts_with(&block), "{new}");
         }
-        let commented = "name: base\npeers:\n  #robot1:\n    #key: AAA\ntopics: # none\n#  /x: {}\n";
+        let commented =
+            "name: base\npeers:\n  #robot1:\n    #key: AAA\ntopics: # none\n#  /x: {}\n";
         let new = extended(commented, "robot2").unwrap();
         assert!(new.contains(&format!("peers:\n  robot2:\n{BLOCK}  #robot1:\n")), "{new}");
     }

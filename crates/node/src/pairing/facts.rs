@@ -221,7 +221,8 @@ pub(super) mod tests {
     fn what_could_change_a_file_is_refused_with_its_name() {
         let good = facts("robot1", &["/scan sensor_msgs/msg/LaserScan p"]);
         assert_eq!(good.check().unwrap().to_string(), good.key);
-        let cases: [(&str, fn(&mut Facts)); 9] = [
+        type Change = fn(&mut Facts);
+        let cases: [(&str, Change); 9] = [
             ("name", |it| it.name = "robot1:\n  evil".into()),
             ("public key", |it| it.key = "AAAA".into()),
             ("public key", |it| it.key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into()),

@@ -41,7 +41,8 @@ impl End<'_> {
         let other = &self.other.name;
         let mut lines = vec![format!("key: {}", self.other.key)];
         let more: Vec<String> = self.other_addresses();
-        let more = if more.is_empty() { String::new() } else { format!("; others: {}", more.join(", ")) };
+        let more =
+            if more.is_empty() { String::new() } else { format!("; others: {}", more.join(", ")) };
         match self.address {
             Some(address) => {
                 let line = format!("address: {}", scalar(address));
@@ -52,7 +53,10 @@ impl End<'_> {
         match self.role {
             Role::Base => {
                 let line = format!("prefix: {}", prefix(other));
-                lines.push(commented(line, &format!("{other}'s topics appear here under this name")));
+                lines.push(commented(
+                    line,
+                    &format!("{other}'s topics appear here under this name"),
+                ));
                 let accepted = self.plan.shown.iter().filter(|it| it.needs_accept);
                 let accepted: Vec<_> =
                     accepted.map(|it| (it.at_robot.as_str(), it.type_name.as_str())).collect();
@@ -173,7 +177,14 @@ mod tests {
             base.taken = taken;
             let plan = plan(&robot, &base);
             let ros = ["ros1: { master: \"http://localhost:11312\" }".to_owned()];
-            let end = |role, own, other, address| End { role, own, other, address, plan: &plan, ros: &ros };
+            let end = |role, own, other, address| End {
+                role,
+                own,
+                other,
+                address,
+                plan: &plan,
+                ros: &ros,
+            };
             let ends = [
                 end(Role::Robot, &robot, &base, Some("fe80::1%wlan0")),
                 end(Role::Base, &base, &robot, None),

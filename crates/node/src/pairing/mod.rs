@@ -31,17 +31,24 @@ pub const VERSION: u8 = 1;
 pub const PORT: u16 = crate::config::DEFAULT_PORT;
 /// UDP port of queries and answers. It is another one than the daemon's, which the daemon holds.
 pub const SEARCH_PORT: u16 = 18471;
-/// Wrong codes that end the pairing.
-pub const TRIES: u8 = 3;
-/// Pause after a wrong code, before the next one is checked.
-pub const PAUSE: Duration = Duration::from_secs(1);
-/// Connections at the base that have not proved the code.
-pub const MAX_STRANGERS: usize = 32;
-/// Time limit until such a connection has proved the code.
-pub const STRANGER_TIME: Duration = Duration::from_secs(10);
-/// Answers to queries per second.
-pub const ANSWERS_PER_SECOND: u32 = 20;
-/// Bases that a robot tries in one run: each may be an attacker, who gets one guess.
-pub const MAX_BASES: usize = 3;
-/// Addresses of one base that a robot tries.
-pub const MAX_ADDRESSES: usize = 16;
+tautline_proto::limits! {
+    /// Wrong codes that end the pairing at the base.
+    pub const TRIES: u8 = 3;
+    /// Pause after a wrong code, before the next one is checked.
+    pub const PAUSE: Duration = Duration::from_secs(1);
+    /// Connections at the base that have not proved the code. Beyond, the oldest one ends of the
+    /// address with most of them.
+    pub const MAX_STRANGERS: usize = 32;
+    /// Time until such a connection must have proved the code.
+    pub const STRANGER_TIME: Duration = Duration::from_secs(10);
+    /// Bytes of a frame before the code is proved.
+    pub const MAX_OPEN: usize = 256;
+    /// Bytes of a frame afterwards.
+    pub const MAX_SEALED: usize = 512 << 10;
+    /// Answers of a base to queries per second and address family.
+    pub const ANSWERS_PER_SECOND: u32 = 20;
+    /// Bases that a robot tries in one run: each may be an attacker, who gets one guess.
+    pub const MAX_BASES: usize = 3;
+    /// Addresses of one base that a robot tries.
+    pub const MAX_ADDRESSES: usize = 16;
+}

@@ -117,15 +117,18 @@ fn is_velocity(name: &str, type_name: &str) -> bool {
 pub fn treatment(name: &str, type_name: &str) -> &'static str {
     match type_name {
         _ if name == "/tf_static" => "{ priority: 150 }",
-        "geometry_msgs/Twist" | "geometry_msgs/TwistStamped" | "sensor_msgs/Joy"
-        | "ackermann_msgs/AckermannDrive" | "ackermann_msgs/AckermannDriveStamped" => {
+        "geometry_msgs/Twist"
+        | "geometry_msgs/TwistStamped"
+        | "sensor_msgs/Joy"
+        | "ackermann_msgs/AckermannDrive"
+        | "ackermann_msgs/AckermannDriveStamped" => {
             "{ priority: 255, keep_last: 1, lifespan: 200ms }"
         }
         _ if is_view(type_name) => "{ priority: 20, keep_last: 1, lifespan: 500ms }",
-        "nav_msgs/Odometry" | "geometry_msgs/PoseStamped"
-        | "geometry_msgs/PoseWithCovarianceStamped" | "sensor_msgs/NavSatFix" => {
-            "{ priority: 220, keep_last: 1 }"
-        }
+        "nav_msgs/Odometry"
+        | "geometry_msgs/PoseStamped"
+        | "geometry_msgs/PoseWithCovarianceStamped"
+        | "sensor_msgs/NavSatFix" => "{ priority: 220, keep_last: 1 }",
         "sensor_msgs/LaserScan" | "sensor_msgs/Range" | "sensor_msgs/Imu" => "{ priority: 200 }",
         "tf2_msgs/TFMessage" | "tf/tfMessage" | "sensor_msgs/JointState" => "{ priority: 150 }",
         "nav_msgs/OccupancyGrid" | "nav_msgs/Path" => "{ priority: 60, keep_last: 1 }",
@@ -170,7 +173,10 @@ mod tests {
     #[test]
     fn another_type_at_the_base_is_not_accepted() {
         let base = ["/arm/command std_msgs/String p", "/goal geometry_msgs/Pose p"];
-        assert_eq!(names(&plan(&facts("r", ROBOT), &facts("base", &base))), [("/cmd_vel", "/cmd_vel")]);
+        assert_eq!(
+            names(&plan(&facts("r", ROBOT), &facts("base", &base))),
+            [("/cmd_vel", "/cmd_vel")]
+        );
         let base = ["/arm/command std_msgs/msg/Float64 p"];
         let plan = plan(&facts("r", ROBOT), &facts("base", &base));
         assert_eq!(plan.commands[1].at_robot, "/arm/command", "the same type of ROS 2");

@@ -18,11 +18,6 @@ pub const SHARE: usize = 33;
 pub const PROOF: usize = 32;
 /// Bytes of the length before each frame.
 pub const LENGTH: usize = 4;
-/// Maximum bytes of a frame before the code is proved.
-pub const MAX_OPEN: usize = 256;
-/// Maximum bytes of a frame afterwards.
-pub const MAX_SEALED: usize = 512 * 1024;
-
 const HELLO: u8 = 1;
 const CONFIRM: u8 = 2;
 const REFUSE: u8 = 3;
@@ -38,7 +33,9 @@ pub enum WireError {
     #[error("a frame with an invalid {0}")]
     Value(&'static str),
     /// Another version of the pairing protocol.
-    #[error("version {0} of the pairing protocol; this program has version {VERSION}: install the same version of Tautline on both machines")]
+    #[error(
+        "version {0} of the pairing protocol; this program has version {VERSION}: install the same version of Tautline on both machines"
+    )]
     Version(u8),
 }
 
@@ -256,6 +253,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use crate::config::kind::MAX_NODE_NAME;
+    use crate::pairing::{MAX_OPEN, MAX_SEALED};
     use proptest::prelude::*;
 
     fn name() -> impl Strategy<Value = String> {
@@ -313,9 +311,13 @@ mod tests {
 
     #[test]
     fn lengths_have_a_limit() {
-        for (length, limit, expected) in
-            [(0, 9, false), (1, 9, true), (9, 9, true), (10, 9, false), (u32::MAX, MAX_SEALED, false)]
-        {
+        for (length, limit, expected) in [
+            (0, 9, false),
+            (1, 9, true),
+            (9, 9, true),
+            (10, 9, false),
+            (u32::MAX, MAX_SEALED, false),
+        ] {
             assert_eq!(frame_length(length.to_le_bytes(), limit).is_ok(), expected, "{length}");
         }
     }

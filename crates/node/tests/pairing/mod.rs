@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use tautline_node::control::Client;
 use tautline_node::status::Status;
 
-
 /// A base and a robot, joined by a cable: 10.77.0.1 and 10.77.0.2.
 pub struct World {
     pub place: Place,
@@ -163,7 +162,9 @@ impl Drop for Run {
     }
 }
 
-fn gather(mut stream: impl Read + Send + 'static) -> (Arc<Mutex<String>>, std::thread::JoinHandle<()>) {
+fn gather(
+    mut stream: impl Read + Send + 'static,
+) -> (Arc<Mutex<String>>, std::thread::JoinHandle<()>) {
     let text: Arc<Mutex<String>> = Arc::default();
     let kept = text.clone();
     // A question ends without a new line.
@@ -230,7 +231,8 @@ impl Run {
 
     /// Waits for its end.
     pub fn end(&mut self) -> ExitStatus {
-        let status = wait_for(format!("the end of {}", self.name), || self.child.try_wait().unwrap());
+        let status =
+            wait_for(format!("the end of {}", self.name), || self.child.try_wait().unwrap());
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
         status
     }
@@ -286,10 +288,7 @@ impl Middle {
 
     /// Carries one connection until it ends. `judge` gets each frame with its length, and its number
     /// among those of its sender, from 1. Returns all bytes of the robot and of the base.
-    pub fn carry(
-        &self,
-        judge: impl Fn(From, usize, &[u8]) -> Fate + Sync,
-    ) -> [Vec<u8>; 2] {
+    pub fn carry(&self, judge: impl Fn(From, usize, &[u8]) -> Fate + Sync) -> [Vec<u8>; 2] {
         let (robot, _) = self.listener.accept().unwrap();
         let connect = || {
             crate::running::enclosure::enter(&self.network);

@@ -19,6 +19,11 @@ pub fn markdown() -> String {
     let sections = [
         ("In the node", "crates/node/src/limits.rs", table()),
         ("In the protocol", "crates/proto/src/limits.rs", tautline_proto::limits::table()),
+        (
+            "While `tautline pair` runs, in all",
+            "crates/node/src/pairing/mod.rs",
+            tautline_node::pairing::table(),
+        ),
     ];
     for (title, file, rows) in sections {
         let _ = write!(

@@ -27,17 +27,21 @@ pub fn finish(
     may_start: bool,
 ) -> Result<(), Failure> {
     let Some(placed) = &agreed.placed else {
-        return voice.event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": [] }));
+        return voice
+            .event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": [] }));
     };
     let written: Vec<String> = placed.paths().map(|it| it.display().to_string()).collect();
     voice.event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": written, "notes": agreed.warnings }))?;
     let mut text = format!("\npaired with {}\n", agreed.facts.name);
     written.iter().for_each(|path| text.push_str(&format!("  wrote {path}\n")));
-    placed.copies().for_each(|it| text.push_str(&format!("  the file of before is {}\n", it.display())));
+    placed
+        .copies()
+        .for_each(|it| text.push_str(&format!("  the file of before is {}\n", it.display())));
     voice.say(&text)?;
     if agreed.needs_merge {
         let (new, file) = (merge_file(local), local.file.display());
-        return voice.say(&format!("Merge {} into {file}, then run: tautline check {file}", new.display()));
+        return voice
+            .say(&format!("Merge {} into {file}, then run: tautline check {file}", new.display()));
     }
     let config = check(local, voice)?;
     if may_start && start(local, &config, voice)? {
@@ -68,7 +72,9 @@ fn start(local: &Local, config: &Config, voice: Voice) -> Result<bool, Failure> 
         match done {
             Ok(_) => return voice.say("the running daemon has read the file again").map(|()| true),
             // Some changes need a restart.
-            Err(error) => voice.say(&format!("the running daemon did not take the file: {error}"))?,
+            Err(error) => {
+                voice.say(&format!("the running daemon did not take the file: {error}"))?
+            }
         }
     }
     let has_systemd = Path::new("/run/systemd/system").exists();
@@ -99,9 +105,12 @@ fn wait(config: &Config, agreed: &Agreed, voice: Voice) -> Result<(), Failure> {
     while start.elapsed() < PATIENCE {
         voice.progress(&format!("waiting for {name} ..."));
         last = status().or(last);
-        if let Some(topic) = last.as_ref().filter(|it| is_up(it, name)).and_then(|it| topic(it, name)) {
+        if let Some(topic) =
+            last.as_ref().filter(|it| is_up(it, name)).and_then(|it| topic(it, name))
+        {
             voice.event(&json!({ "event": "up", "peer": name, "topic": topic }))?;
-            return voice.say(&format!("{name} is up; the first topic: {topic}. Watch it: tautline top"));
+            return voice
+                .say(&format!("{name} is up; the first topic: {topic}. Watch it: tautline top"));
         }
         std::thread::sleep(TICK);
     }

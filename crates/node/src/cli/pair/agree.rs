@@ -243,12 +243,14 @@ fn nothing_written(name: &str, error: &ChannelError) -> Failure {
     Failure::new(format!("the pairing with {name} ended: {error}. Nothing was written here"))
 }
 
-fn expect(channel: &mut Channel, patience: Duration, expected: &Message) -> Result<(), ChannelError> {
+fn expect(
+    channel: &mut Channel,
+    patience: Duration,
+    expected: &Message,
+) -> Result<(), ChannelError> {
     match channel.receive(patience)? {
         found if found == *expected => Ok(()),
-        Message::Cancel { reason } => {
-            Err(ChannelError::Refused(plain(&reason, MAX_TEXT)))
-        }
+        Message::Cancel { reason } => Err(ChannelError::Refused(plain(&reason, MAX_TEXT))),
         _ => Err(ChannelError::Wrong("a message that does not fit".into())),
     }
 }
@@ -270,7 +272,8 @@ fn check(local: &Local, change: &Change) -> Result<(), Failure> {
 /// names the robot only if that is the robot's own address, and not that of a translator.
 fn host(role: Role, other: &Other, facts: &Facts) -> Option<String> {
     let ip = other.address.ip();
-    let is_own = |ip: IpAddr| facts.addresses.contains(&ip) || ip.is_loopback() || is_link_local(ip);
+    let is_own =
+        |ip: IpAddr| facts.addresses.contains(&ip) || ip.is_loopback() || is_link_local(ip);
     if role == Role::Base && !is_own(ip) {
         return None;
     }
@@ -316,13 +319,14 @@ fn summary(
         plain(&ros, MAX_TEXT),
         other.key
     );
-    let rows = plan.shown.iter().map(|it| [it.at_robot.clone(), it.at_base.clone(), it.type_name.clone()]);
+    let rows =
+        plan.shown.iter().map(|it| [it.at_robot.clone(), it.at_base.clone(), it.type_name.clone()]);
     let _ = write!(
         text,
         "Topics of {} that {} gets\n{}",
         robot.name,
         base.name,
-        output::table(["THERE", "NAME AT THE BASE", "TYPE"], rows)
+        output::table(["AT THE ROBOT", "AT THE BASE", "TYPE"], rows)
     );
     let rows = plan.commands.iter().map(|it| {
         let now = if it.published { "published now" } else { "not published yet" };
@@ -336,7 +340,8 @@ fn summary(
         output::table(["AT THE BASE", "AT THE ROBOT", "TYPE", ""], rows)
     );
     if !plan.not_accepted.is_empty() {
-        let rows = plan.not_accepted.iter().map(|(name, type_name)| [name.clone(), type_name.clone()]);
+        let rows =
+            plan.not_accepted.iter().map(|(name, type_name)| [name.clone(), type_name.clone()]);
         let _ = write!(
             text,
             "\nNot accepted: nodes of {} subscribe to these, and nothing publishes them. To allow one, \
@@ -348,9 +353,18 @@ fn summary(
         );
     }
     if other.left_out > 0 {
-        let _ = writeln!(text, "\n{} more topics and services of {} were left out", other.left_out, other.name);
+        let _ = writeln!(
+            text,
+            "\n{} more topics and services of {} were left out",
+            other.left_out, other.name
+        );
     }
-    let _ = writeln!(text, "\n{} {}", if change.is_new { "new file" } else { "changes in" }, file.display());
+    let _ = writeln!(
+        text,
+        "\n{} {}",
+        if change.is_new { "new file" } else { "changes in" },
+        file.display()
+    );
     change.notes.iter().for_each(|note| {
         let _ = writeln!(text, "note: {note}");
     });

@@ -115,7 +115,9 @@ impl Waiting {
                     voice.say(&format!("{from} sent {error}"))?;
                 }
                 Ok(Event::Wrong { from, left: 0 }) => {
-                    voice.event(&serde_json::json!({ "event": "wrong_code", "from": from, "left": 0 }))?;
+                    voice.event(
+                        &serde_json::json!({ "event": "wrong_code", "from": from, "left": 0 }),
+                    )?;
                     return Err(Failure::new(format!(
                         "{TRIES} wrong codes were entered, the last one at {from}. The pairing has \
                          ended, and nothing was written. If that was not you, somebody on this \
@@ -124,8 +126,12 @@ impl Waiting {
                     )));
                 }
                 Ok(Event::Wrong { from, left }) => {
-                    voice.event(&serde_json::json!({ "event": "wrong_code", "from": from, "left": left }))?;
-                    voice.say(&format!("warning: {from} entered a wrong code; {left} more end the pairing"))?;
+                    voice.event(
+                        &serde_json::json!({ "event": "wrong_code", "from": from, "left": left }),
+                    )?;
+                    voice.say(&format!(
+                        "warning: {from} entered a wrong code; {left} more end the pairing"
+                    ))?;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {

@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tautline_node::pairing::exchange::Keys;
 use tautline_node::pairing::facts::Message;
-use tautline_node::pairing::wire::{LENGTH, MAX_OPEN, MAX_SEALED, frame_length};
+use tautline_node::pairing::wire::{LENGTH, frame_length};
+use tautline_node::pairing::{MAX_OPEN, MAX_SEALED};
 
 /// Time limit for what a machine answers, without a person.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,10 +40,15 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Reads a frame without its length. Only received bytes are buffered.
-pub fn read_frame(stream: &TcpStream, limit: usize, until: Instant) -> Result<Vec<u8>, ChannelError> {
+pub fn read_frame(
+    stream: &TcpStream,
+    limit: usize,
+    until: Instant,
+) -> Result<Vec<u8>, ChannelError> {
     let mut length = Vec::new();
     read(stream, LENGTH, until, &mut length)?;
-    let length = length.try_into().map_err(|_| ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
+    let length =
+        length.try_into().map_err(|_| ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
     let length = frame_length(length, limit).map_err(|it| ChannelError::Wrong(it.to_string()))?;
     let mut frame = Vec::new();
     read(stream, length, until, &mut frame)?;
@@ -61,7 +67,8 @@ fn read(mut stream: &TcpStream, count: usize, until: Instant, out: &mut Vec<u8>)
         match stream.read(&mut buffer[..part]) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(read) => out.extend_from_slice(&buffer[..read]),
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(error) => return Err(error),
         }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! This machine: its file, key, addresses and ROS.
 
+use super::Arguments;
 use super::ros::{self, Found};
 use super::store::{self, Owner};
-use super::Arguments;
 use crate::cli::Failure;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -168,7 +168,9 @@ fn read(file: &Path) -> Result<Option<Old>, Failure> {
         Ok(checked) => Ok(Some(Old { text, config: checked.config })),
         Err(problems) => {
             let error = ConfigError::Invalid { file: file.into(), problems };
-            Err(Failure::new(format!("{error}\nCorrect the file first, or name another one with --file.")))
+            Err(Failure::new(format!(
+                "{error}\nCorrect the file first, or name another one with --file."
+            )))
         }
     }
 }
@@ -217,9 +219,7 @@ fn addresses() -> Vec<IpAddr> {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let is_global = |address: &IpAddr| match address {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified(),
-        IpAddr::V6(v6) => {
-            !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified()
-        }
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified(),
     };
     let mut found: Vec<IpAddr> = all.iter().map(|it| it.ip()).filter(is_global).collect();
     found.sort();

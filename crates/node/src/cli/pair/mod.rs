@@ -193,9 +193,15 @@ fn meet_robot(
     Ok((other, remote))
 }
 
-fn show_code(code: Code, local: &Local, arguments: &Arguments, voice: Voice) -> Result<(), Failure> {
+fn show_code(
+    code: Code,
+    local: &Local,
+    arguments: &Arguments,
+    voice: Voice,
+) -> Result<(), Failure> {
     let addresses = local.facts("").addresses;
-    let port = if arguments.port == PORT { String::new() } else { format!(" --port {}", arguments.port) };
+    let port =
+        if arguments.port == PORT { String::new() } else { format!(" --port {}", arguments.port) };
     let command = format!("sudo tautline pair {code}");
     voice.event(&json!({
         "event": "waiting", "code": code.to_string(), "command": command,

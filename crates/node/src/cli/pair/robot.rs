@@ -59,7 +59,7 @@ pub fn meet(
             Err(text) => failures.push(text),
         }
     }
-    Err(Failure::new(format!("{}. Nothing was written", failures.join("\n"))))
+    Err(Failure::new(format!("{}\nNothing was written.", failures.join("\n"))))
 }
 
 /// The base at `HOST[:PORT]`.
@@ -76,12 +76,7 @@ fn named(at: &str, port: u16) -> Result<Candidate, Failure> {
     Ok(Candidate { name: None, host: Some(host), addresses })
 }
 
-fn try_base(
-    code: Code,
-    own_name: &str,
-    base: &Candidate,
-    voice: Voice,
-) -> Result<Proved, String> {
+fn try_base(code: Code, own_name: &str, base: &Candidate, voice: Voice) -> Result<Proved, String> {
     let mut trouble = format!("{}: no address", base.host.as_deref().unwrap_or("the base"));
     for &address in &base.addresses {
         voice.progress(&format!("connecting to {address} ..."));

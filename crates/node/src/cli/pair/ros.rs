@@ -47,7 +47,8 @@ impl Environment {
         let inherited = if std::env::var_os("SUDO_UID").is_some() { of_sudo() } else { None };
         let inherited = inherited.unwrap_or_default();
         let value = |name: &str| std::env::var(name).ok().or_else(|| inherited.get(name).cloned());
-        let is_usable = |it: &String| !it.is_empty() && it.bytes().all(|b| (b' '..=b'~').contains(&b));
+        let is_usable =
+            |it: &String| !it.is_empty() && it.bytes().all(|b| (b' '..=b'~').contains(&b));
         let values = VARIABLES.iter().filter_map(|name| {
             let value = value(name).filter(is_usable)?;
             let is_list = name.ends_with("_PATH");
@@ -129,7 +130,7 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
     let node = file.and_then(|it| it.ros1.as_ref()).map(|it| it.node_name.clone());
     let own = [DEFAULT_NODE_NAME.to_owned(), node.unwrap_or_default()];
     let (ros, graph, words) = match (flags, file) {
-        (Flags { no_ros: true, .. }, _) => (None, Graph::default(), "not looked for".into()),
+        (Flags { no_ros: true, .. }, _) => (None, Graph::default(), "none (--no-ros)".into()),
         (Flags { ros1: Some(uri), .. }, _) => {
             certain(Ros::Ros1 { master: uri.clone().unwrap_or_else(master) }, &own)
         }
@@ -206,6 +207,10 @@ fn search(
             (Some(ros2), graph, words)
         }
         // Installed and not running.
+        (Err(error), Err(_), Some("1")) => {
+            let words = format!("{} ({error})", ros1.in_words());
+            (Some(ros1), Graph::default(), words)
+        }
         (Err(_), Err(error), Some("2")) => {
             let words = format!("{} ({error})", ros2.in_words());
             (Some(ros2), Graph::default(), words)
@@ -249,7 +254,8 @@ fn lines(ros: Option<&Ros>, environment: &Environment, sees_shell: bool) -> Vec<
     let of_shell = |name| environment.get(name).filter(|_| !sees_shell);
     let folders = |variable| {
         let folders = if sees_shell { Vec::new() } else { environment.folders(variable) };
-        let quoted: Vec<String> = folders.iter().map(|it| format!("\"{}\"", it.display())).collect();
+        let quoted: Vec<String> =
+            folders.iter().map(|it| format!("\"{}\"", it.display())).collect();
         (!quoted.is_empty()).then(|| format!("definitions: [{}]", quoted.join(", ")))
     };
     match ros {
@@ -275,7 +281,9 @@ fn lines(ros: Option<&Ros>, environment: &Environment, sees_shell: bool) -> Vec<
             vec![format!("ros2: {{ {} }}", all.join(", "))]
         }
         None => vec![
-            format!("# No ROS was found when this file was written. Without a line, it is ROS 1 at {DEFAULT_MASTER}."),
+            format!(
+                "# No ROS was found when this file was written. Without a line, it is ROS 1 at {DEFAULT_MASTER}."
+            ),
             "#ros1: { master: \"http://localhost:11311\" }".into(),
             "#ros2: { domain: 0 }".into(),
         ],

@@ -12,9 +12,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use tautline_node::pairing::wire::{Answer, DATAGRAM, NONCE, Query};
-use tautline_node::pairing::{
-    ANSWERS_PER_SECOND, Code, MAX_ADDRESSES, MAX_BASES, SEARCH_PORT,
-};
+use tautline_node::pairing::{ANSWERS_PER_SECOND, Code, MAX_ADDRESSES, MAX_BASES, SEARCH_PORT};
 use tautline_node::{GROUP_V4, GROUP_V6};
 
 /// Interval of queries.

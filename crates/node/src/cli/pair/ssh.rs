@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot's side over ssh: the code goes through standard input, never on a command line.
 
+use super::store;
 use super::voice::Voice;
 use crate::cli::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +9,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tautline_gateway::plain::plain;
 use tautline_node::pairing::Code;
-use super::store;
 
 /// Maximum bytes of a line of the robot that is shown.
 const MAX_LINE: usize = 1000;
@@ -57,7 +57,9 @@ impl Remote {
         let at = at.unwrap_or_default();
         if !at.chars().all(|c| c.is_ascii_alphanumeric() || ".:-%[]".contains(c)) {
             let at = plain(at, 80);
-            return Err(Failure::new(format!("--at: found '{at}'; allowed: an address or a host name")));
+            return Err(Failure::new(format!(
+                "--at: found '{at}'; allowed: an address or a host name"
+            )));
         }
         let script = SCRIPT
             .replace("%AT%", at)

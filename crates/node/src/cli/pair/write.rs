@@ -54,8 +54,7 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
     let has_key = known.is_some_and(|it| it.key.to_string() == *key);
     if let Some(known) = known.filter(|it| !has_key && it.key.to_string() != EXAMPLE_KEY) {
         let file = local.file.display();
-        change.replaces =
-            Some(format!("{file} has another key for peers.{name} ({})", known.key));
+        change.replaces = Some(format!("{file} has another key for peers.{name} ({})", known.key));
     }
     let topics = missing(&old.config, end.topic_lines(), name, &mut change.notes);
     let keeps_peer = has_key && !replace;
@@ -129,7 +128,8 @@ fn missing(
         match config.topics.iter().find(|rule| rule.pattern.matches(&line.name)) {
             None => needed.push(line),
             Some(rule) => {
-                let is_sent = rule.treatment.to.as_ref().is_none_or(|to| to.iter().any(|it| it == peer));
+                let is_sent =
+                    rule.treatment.to.as_ref().is_none_or(|to| to.iter().any(|it| it == peer));
                 if !is_sent {
                     notes.push(format!(
                         "topics.{} in the file is not sent to {peer} ('to'); add {peer} there",

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline pair` with other programs at its side: a real sshd, rclpy nodes, and the environment of
+//! sudo. Needs root, sshd and ROS 2.
+
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/bench.rs"]
+mod bench;
+#[allow(dead_code)]
+mod pairing;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros2/nodes.rs"]
+mod ros2;
+#[allow(dead_code)]
+mod running;
+
+use bench::Agent;
+use pairing::{Machine, World};
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const SSHD: &str = "/usr/sbin/sshd";
+const TWIST: &str = "geometry_msgs/msg/Twist";
+const SCAN: &str = "sensor_msgs/msg/LaserScan";
+
+/// A folder of programs that stand before others in PATH.
+struct Programs(PathBuf);
+
+impl Programs {
+    fn new(folder: PathBuf) -> Self {
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn add(&self, name: &str, script: &str) {
+        let path = self.0.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    fn path(&self) -> String {
+        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.0.display())
+    }
+}
+
+/// An sshd; killed when dropped.
+struct Sshd(Child);
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn keys(folder: &Path) {
+    for name in ["user", "host"] {
+        let mut keygen = Command::new("ssh-keygen");
+        keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(name));
+        assert!(keygen.status().unwrap().success());
+    }
+}
+
+/// Starts an sshd at the robot whose users find these programs.
+fn sshd(robot: &Machine, keys: &Path, programs: &Programs) -> Sshd {
+    assert!(Path::new(SSHD).exists(), "this test needs sshd: apt-get install openssh-server");
+    std::fs::create_dir_all("/run/sshd").unwrap();
+    let mut command = robot.inside.command(SSHD);
+    command.args(["-D", "-e", "-f", "/dev/null", "-h"]).arg(keys.join("host"));
+    for option in [
+        format!("AuthorizedKeysFile={}", keys.join("user.pub").display()),
+        format!("PidFile={}", keys.join("pid").display()),
+        format!("SetEnv=PATH={}", programs.path()),
+        "UsePAM=no".into(),
+        "StrictModes=no".into(),
+        "PermitRootLogin=prohibit-password".into(),
+    ] {
+        command.args(["-o", &option]);
+    }
+    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let sshd = Sshd(child);
+    let connect = || std::net::TcpStream::connect(("10.77.0.2", 22)).ok();
+    running::wait_for("sshd", || robot.inside.call(connect));
+    sshd
+}
+
+#[test]
+fn one_command_at_the_base_pairs_over_ssh() {
+    let world = World::new();
+    let place = world.place.path("ssh");
+    std::fs::create_dir(&place).unwrap();
+    keys(&place);
+    let (here, there) = (Programs::new(place.join("here")), Programs::new(place.join("there")));
+    let options = "-F none -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null";
+    let key = place.join("user");
+    here.add("ssh", &format!("exec /usr/bin/ssh {options} -i {} \"$@\"", key.display()));
+    let (program, file) = (env!("CARGO_BIN_EXE_tautline"), world.robot.file());
+    let arguments = place.join("arguments");
+    let own = format!("--name robot1 --no-ros --no-start --file {}", file.display());
+    there.add(
+        "tautline",
+        &format!("echo \"$@\" >{}\nexec {program} \"$@\" {own}", arguments.display()),
+    );
+    let _sshd = sshd(&world.robot, &place, &there);
+
+    let start = |target: &str| {
+        let fixed = ["--yes", "--name", "base", "--no-ros", "--no-start"];
+        let mut command = world.base.pair_command(&[&[target], &fixed[..]].concat());
+        command.env("PATH", here.path());
+        pairing::Run::start("base", command)
+    };
+    let mut base = start("root@10.77.0.2");
+    assert!(base.end().success(), "{}", base.all());
+    let said = base.all();
+    assert!(
+        said.contains("robot: paired with base") && said.contains("paired with robot1"),
+        "{said}"
+    );
+    assert_eq!(world.robot.files(), ["robot.yaml", "robot1.key"]);
+    assert!(world.robot.text().contains("address: 10.77.0.1 "), "{}", world.robot.text());
+    let arguments = std::fs::read_to_string(arguments).unwrap();
+    assert!(arguments.contains("--code-from-stdin") && arguments.contains("--at 10.77.0.1"));
+    let is_digit_pair = |word: &str| word.len() == 9 && word.as_bytes()[4] == b'-';
+    assert!(!arguments.split_whitespace().any(is_digit_pair), "no code: {arguments}");
+
+    let said = start("stranger@10.77.0.2").failure();
+    assert!(said.contains("ssh could not connect"), "{said}");
+    there.add("tautline", "echo broken >&2; exit 5");
+    let said = start("root@10.77.0.2").failure();
+    assert!(said.contains("robot: broken") && said.contains("the robot's side at root@"), "{said}");
+}
+
+/// An rclpy node in the network of a machine.
+fn rclpy(machine: &Machine, domain: u32) -> Agent {
+    let name = format!("of_{}", machine.name);
+    machine.inside.call(|| ros2::start_in(domain, "jazzy", "SUBNET", &name))
+}
+
+#[test]
+fn two_machines_with_ros_2_are_paired_and_carry_a_scan_and_commands() {
+    let world = World::new();
+    let (mut viewer, mut robot) = (rclpy(&world.base, 8), rclpy(&world.robot, 7));
+    robot.publisher("/scan", SCAN, json!({}));
+    robot.subscriber("/cmd_vel", TWIST, json!({}));
+    viewer.publisher("/viewer", SCAN, json!({}));
+    let runs = world.pair_well([&["--ros2=8"], &["--ros2=7"]]);
+    let plan = runs[0].event("plan");
+    let shown: Vec<_> =
+        plan["shown"].as_array().unwrap().iter().map(|it| it["at_base"].clone()).collect();
+    assert!(shown.contains(&json!("/robot1/scan")), "{plan}");
+    assert_eq!(plan["commands"][0]["type"], "geometry_msgs/Twist", "{plan}");
+    assert!(world.robot.text().contains("ros2: { domain: 7 }"), "{}", world.robot.text());
+
+    let (base, _robot) = (world.base.run(), world.robot.run());
+    base.wait_until_up("robot1");
+    viewer.subscriber("/robot1/scan", SCAN, json!({}));
+    viewer.publisher("/cmd_vel", TWIST, json!({}));
+    let send = |from: &mut Agent, topic: &str, fields: serde_json::Value| {
+        from.order(json!({ "do": "send", "topic": topic, "fields": fields }));
+    };
+    running::wait_for("the scan", || {
+        send(&mut robot, "/scan", json!({ "ranges": [1.0] }));
+        (!viewer.received("/robot1/scan").is_empty()).then_some(())
+    });
+    running::wait_for("the command", || {
+        send(&mut viewer, "/cmd_vel", json!({ "linear": { "x": 0.2 } }));
+        (!robot.received("/cmd_vel").is_empty()).then_some(())
+    });
+}
+
+#[test]
+fn ros_2_is_found_without_a_flag() {
+    let world = World::new();
+    let mut robot = rclpy(&world.robot, 0);
+    robot.publisher("/scan", SCAN, json!({}));
+    let runs = world.pair_well([&["--no-ros"], &[]]);
+    assert_eq!(runs[0].event("plan")["shown"][0]["at_robot"], "/scan");
+    assert!(world.robot.text().contains("ros2: { domain: 0 }"), "{}", world.robot.text());
+}
+
+#[test]
+fn the_variables_of_the_shell_that_called_sudo_are_found() {
+    let world = World::new();
+    // The process's name is what is looked for; a shell that clears the environment, as sudo does.
+    let sudo = world.place.path("sudo");
+    std::fs::copy("/bin/dash", &sudo).unwrap();
+    let script = "env -i SUDO_UID=1000 PATH=/usr/bin:/bin \"$@\"; exit $?";
+    let mut command = world.robot.inside.command(sudo.to_str().unwrap());
+    command.args(["-c", script, "sudo", env!("CARGO_BIN_EXE_tautline"), "pair", "--yes"]);
+    command.args(["4821-7390", "--at", "10.77.0.1"]).arg("--file").arg(world.robot.file());
+    command.env("ROS_MASTER_URI", "http://127.0.0.1:4711").env("ROS_VERSION", "1");
+    let said = pairing::Run::start("robot1", command).failure();
+    assert!(said.contains("127.0.0.1:4711"), "{said}");
+}
