@@ -246,6 +246,61 @@ fn a_running_daemon_reads_the_file_again_and_the_robot_comes_up() {
 }
 
 #[test]
+fn over_link_local_addresses_the_files_name_the_interface() {
+    let world = World::new();
+    for machine in [&world.base, &world.robot] {
+        machine.inside.ip("-4 addr flush dev wire");
+    }
+    world.pair_well([NO_ROS, NO_ROS]);
+    let text = world.robot.text();
+    assert!(text.contains("address: \"fe80::77:1%wire\""), "{text}");
+    let (base, robot) = (world.base.run(), world.robot.run());
+    base.wait_until_up("robot1");
+    robot.wait_until_up("base");
+}
+
+/// Gives a machine an /etc of its own, with the user of the unit.
+fn own_etc(world: &World) {
+    let folder = world.place.path("etc");
+    std::fs::create_dir(&folder).unwrap();
+    let folder = folder.display();
+    let script = format!(
+        "mount -t tmpfs tmpfs {folder} && mkdir {folder}/upper {folder}/work && \
+         mount -t overlay overlay -o lowerdir=/etc,upperdir={folder}/upper,workdir={folder}/work /etc && \
+         echo tautline:x:64123:64123::/:/bin/false >>/etc/passwd && rm -rf /etc/tautline"
+    );
+    let done = world.robot.inside.command("sh").args(["-c", &script]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn the_files_of_the_unit_are_for_its_user() {
+    let world = World::new();
+    own_etc(&world);
+    for again in [false, true] {
+        let base = world.base.pair(NO_ROS);
+        let arguments = ["pair", &base.code(), "--yes", "--json", "--no-ros", "--name", "robot1"];
+        let mut robot = pairing::Run::start("robot1", world.robot.command(&arguments));
+        assert!(robot.end().success(), "{}", robot.all());
+        let written = robot.event("paired")["written"].to_string();
+        assert_eq!(written.contains("/etc/tautline/robot1.key"), !again, "{written}");
+        assert!(robot.all().contains("has this key already") == again, "{}", robot.all());
+    }
+    let listed = world
+        .robot
+        .inside
+        .run("stat -c %n:%u:%a /etc/tautline/robot1.key /etc/tautline/robot.yaml");
+    let expected = "/etc/tautline/robot1.key:64123:600\n/etc/tautline/robot.yaml:0:644\n";
+    assert_eq!(listed, expected);
+    let mut check = world.robot.inside.command("setpriv");
+    check.args(["--reuid=64123", "--regid=64123", "--clear-groups"]);
+    check.args([env!("CARGO_BIN_EXE_tautline"), "check", "/etc/tautline/robot.yaml"]);
+    let checked = check.output().unwrap();
+    let said = String::from_utf8(checked.stdout).unwrap();
+    assert!(said.contains("robot.yaml is valid.\n"), "{said}");
+}
+
+#[test]
 fn who_may_not_write_is_told_so_before_anything_happens() {
     let world = World::new();
     let file = std::path::Path::new("/proc/tautline/robot.yaml");

@@ -5,12 +5,11 @@
 
 use super::channel::{Channel, ChannelError, PATIENCE};
 use super::local::{Local, surroundings};
+use super::show::Shown;
 use super::store::{Placed, Prepared};
 use super::voice::Voice;
 use super::write::{self, Change};
-use crate::cli::{Failure, output};
-use serde_json::json;
-use std::fmt::Write;
+use crate::cli::Failure;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tautline_gateway::plain::plain;
@@ -18,7 +17,7 @@ use tautline_node::config::{ConfigError, DEFAULT_PORT, parse};
 use tautline_node::pairing::exchange::Role;
 use tautline_node::pairing::facts::{Facts, Message};
 use tautline_node::pairing::file::End;
-use tautline_node::pairing::plan::{Plan, plan};
+use tautline_node::pairing::plan::plan;
 
 /// Time limit for the answer of a person at the other end.
 const PERSON: Duration = Duration::from_secs(600);
@@ -125,7 +124,13 @@ impl Part<'_> {
             )));
         }
         check(self.local, &change)?;
-        self.show(&own, facts, &plan, &change)?;
+        let (robot, base) = match self.role {
+            Role::Robot => (&own, facts),
+            Role::Base => (facts, &own),
+        };
+        let (address, file) = (other.address.ip(), &self.local.file);
+        Shown { other: facts, address, robot, base, plan: &plan, change: &change, file }
+            .to(self.voice)?;
         let is_trial = own.dry_run || facts.dry_run;
         if is_trial {
             self.finish_trial(other, facts)?;
@@ -217,21 +222,6 @@ impl Part<'_> {
             Err(failure) => failure,
         }
     }
-
-    fn show(self, own: &Facts, facts: &Facts, plan: &Plan, change: &Change) -> Result<(), Failure> {
-        let (robot, base) = match self.role {
-            Role::Robot => (own, facts),
-            Role::Base => (facts, own),
-        };
-        let text = summary(facts, plan, robot, base, change, &self.local.file);
-        self.voice.say(&text)?;
-        let shown: Vec<_> = plan.shown.iter().map(|it| json!({ "at_robot": it.at_robot, "at_base": it.at_base, "type": it.type_name })).collect();
-        let commands: Vec<_> = plan.commands.iter().map(|it| json!({ "at_base": it.at_base, "at_robot": it.at_robot, "type": it.type_name })).collect();
-        self.voice.event(&json!({
-            "event": "plan", "peer": facts.name, "key": facts.key, "robot": robot.name,
-            "base": base.name, "shown": shown, "commands": commands, "warnings": change.notes,
-        }))
-    }
 }
 
 fn agreed(facts: &Facts, placed: Option<Placed>, change: Change) -> Agreed {
@@ -299,74 +289,4 @@ fn with_port(host: String, port: u16) -> String {
 
 fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
-}
-
-fn summary(
-    other: &Facts,
-    plan: &Plan,
-    robot: &Facts,
-    base: &Facts,
-    change: &Change,
-    file: &std::path::Path,
-) -> String {
-    let mut text = String::new();
-    let ros = other.ros.as_ref().map_or("no ROS found there".into(), |it| it.in_words());
-    let _ = writeln!(
-        text,
-        "\n{} proved the code: Tautline {}, {}\n  key {}\n",
-        other.name,
-        other.version,
-        plain(&ros, MAX_TEXT),
-        other.key
-    );
-    let rows =
-        plan.shown.iter().map(|it| [it.at_robot.clone(), it.at_base.clone(), it.type_name.clone()]);
-    let _ = write!(
-        text,
-        "Topics of {} that {} gets\n{}",
-        robot.name,
-        base.name,
-        output::table(["AT THE ROBOT", "AT THE BASE", "TYPE"], rows)
-    );
-    let rows = plan.commands.iter().map(|it| {
-        let now = if it.published { "published now" } else { "not published yet" };
-        [it.at_base.clone(), it.at_robot.clone(), it.type_name.clone(), now.into()]
-    });
-    let _ = write!(
-        text,
-        "\nTopics that {} may publish on {}\n{}",
-        base.name,
-        robot.name,
-        output::table(["AT THE BASE", "AT THE ROBOT", "TYPE", ""], rows)
-    );
-    if !plan.not_accepted.is_empty() {
-        let rows =
-            plan.not_accepted.iter().map(|(name, type_name)| [name.clone(), type_name.clone()]);
-        let _ = write!(
-            text,
-            "\nNot accepted: nodes of {} subscribe to these, and nothing publishes them. To allow one, \
-             add it under 'accept' at {} and under 'topics' at {}\n{}",
-            robot.name,
-            robot.name,
-            base.name,
-            output::table(["TOPIC", "TYPE"], rows)
-        );
-    }
-    if other.left_out > 0 {
-        let _ = writeln!(
-            text,
-            "\n{} more topics and services of {} were left out",
-            other.left_out, other.name
-        );
-    }
-    let _ = writeln!(
-        text,
-        "\n{} {}",
-        if change.is_new { "new file" } else { "changes in" },
-        file.display()
-    );
-    change.notes.iter().for_each(|note| {
-        let _ = writeln!(text, "note: {note}");
-    });
-    text
 }

@@ -213,8 +213,15 @@ fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel:
     channel::write_frame(&stream, &own)?;
     let proof = channel::read_open(&stream, until)?;
     let Ok(Frame::Confirm(proof)) = Frame::parse(&proof) else { return Ok(()) };
-    match room.judge(&keys, &proof, address) {
-        Some(refusal) => channel::write_frame(&stream, &Frame::Refuse(refusal).emit())?,
+    match room.judge(&keys, &proof) {
+        Some(refusal) => {
+            let sent = channel::write_frame(&stream, &Frame::Refuse(refusal).emit());
+            // Afterwards, because the last wrong code ends this program.
+            if let Refusal::WrongCode { left } = refusal {
+                let _ = room.events.send(Event::Wrong { from: address, left });
+            }
+            sent?;
+        }
         None => {
             channel::write_frame(&stream, &keys.proof())?;
             let channel = Channel::new(stream, keys);
@@ -234,7 +241,7 @@ fn canonical(from: SocketAddr) -> SocketAddr {
 
 impl Room {
     /// Checks a proof; one at a time, with a pause after a wrong one.
-    fn judge(&self, keys: &Keys, proof: &[u8; 32], from: IpAddr) -> Option<Refusal> {
+    fn judge(&self, keys: &Keys, proof: &[u8; 32]) -> Option<Refusal> {
         let mut tries = lock(&self.tries);
         if tries.is_over {
             return Some(Refusal::Ended);
@@ -247,8 +254,6 @@ impl Room {
         tries.left -= 1;
         tries.next = Instant::now() + PAUSE;
         tries.is_over = tries.left == 0;
-        let left = tries.left;
-        let _ = self.events.send(Event::Wrong { from, left });
-        Some(Refusal::WrongCode { left })
+        Some(Refusal::WrongCode { left: tries.left })
     }
 }

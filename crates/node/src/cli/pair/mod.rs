@@ -6,7 +6,8 @@
 //! |---|---|
 //! | `local`, `ros` | this machine: file, key, addresses; its ROS |
 //! | `base`, `robot`, `search`, `channel` | how the two meet and prove the code |
-//! | `agree`, `write`, `store` | what they agree on; the change of the file; files on the disk |
+//! | `agree`, `show` | what they agree on, in two phases; what a person sees |
+//! | `write`, `store` | the change of the file; files on the disk |
 //! | `after` | the daemon, and the peer that comes up |
 //! | `ssh` | the robot's side, started from the base |
 
@@ -18,6 +19,7 @@ mod local;
 mod robot;
 mod ros;
 mod search;
+mod show;
 mod ssh;
 mod store;
 mod voice;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a person sees before the question: who the other end is, and what crosses.
+
+use super::voice::Voice;
+use super::write::Change;
+use crate::cli::{Failure, output};
+use serde_json::json;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::Path;
+use tautline_gateway::plain::plain;
+use tautline_node::pairing::facts::Facts;
+use tautline_node::pairing::plan::Plan;
+
+/// Maximum characters of a text of the other end.
+const MAX_TEXT: usize = 400;
+
+/// The result of the exchange at one end.
+pub struct Shown<'a> {
+    pub other: &'a Facts,
+    pub address: IpAddr,
+    pub robot: &'a Facts,
+    pub base: &'a Facts,
+    pub plan: &'a Plan,
+    pub change: &'a Change,
+    pub file: &'a Path,
+}
+
+impl Shown<'_> {
+    /// Shows it to a person or a program.
+    pub fn to(&self, voice: Voice) -> Result<(), Failure> {
+        let parts = [self.who(), self.topics(), self.commands(), self.rest(), self.file()];
+        voice.say(&parts.concat())?;
+        let Plan { shown, commands, .. } = self.plan;
+        let shown = shown.iter().map(|it| [&it.at_robot, &it.at_base, &it.type_name]);
+        let commands = commands.iter().map(|it| [&it.at_robot, &it.at_base, &it.type_name]);
+        let entry = |[robot, base, kind]: [&String; 3]| json!({ "at_robot": robot, "at_base": base, "type": kind });
+        voice.event(&json!({
+            "event": "plan",
+            "peer": self.other.name,
+            "address": self.address,
+            "key": self.other.key,
+            "robot": self.robot.name,
+            "base": self.base.name,
+            "shown": shown.map(entry).collect::<Vec<_>>(),
+            "commands": commands.map(entry).collect::<Vec<_>>(),
+            "warnings": self.change.notes,
+        }))
+    }
+
+    fn who(&self) -> String {
+        let Facts { name, version, ros, key, .. } = self.other;
+        let ros = ros.as_ref().map_or("no ROS found there".into(), |it| it.in_words());
+        let (address, ros) = (self.address, plain(&ros, MAX_TEXT));
+        format!("\n{name} at {address} proved the code: Tautline {version}, {ros}\n  key {key}\n\n")
+    }
+
+    fn topics(&self) -> String {
+        let rows = self.plan.shown.iter();
+        let rows = rows.map(|it| [it.at_robot.clone(), it.at_base.clone(), it.type_name.clone()]);
+        let table = output::table(["AT THE ROBOT", "AT THE BASE", "TYPE"], rows);
+        format!("Topics of {} that {} gets\n{table}", self.robot.name, self.base.name)
+    }
+
+    fn commands(&self) -> String {
+        let rows = self.plan.commands.iter().map(|it| {
+            let now = if it.published { "published now" } else { "not published yet" };
+            [it.at_base.clone(), it.at_robot.clone(), it.type_name.clone(), now.into()]
+        });
+        let table = output::table(["AT THE BASE", "AT THE ROBOT", "TYPE", ""], rows);
+        format!("\nTopics that {} may publish on {}\n{table}", self.base.name, self.robot.name)
+    }
+
+    fn rest(&self) -> String {
+        let (robot, base) = (&self.robot.name, &self.base.name);
+        let mut text = String::new();
+        if !self.plan.not_accepted.is_empty() {
+            let rows = self.plan.not_accepted.iter().cloned().map(<[String; 2]>::from);
+            let table = output::table(["TOPIC", "TYPE"], rows);
+            let _ = write!(
+                text,
+                "\nNot accepted: nodes of {robot} subscribe to these, and none there publishes them. To \
+                 allow one, add it under 'accept' at {robot} and under 'topics' at {base}\n{table}"
+            );
+        }
+        if self.other.left_out > 0 {
+            let (count, name) = (self.other.left_out, &self.other.name);
+            let _ = writeln!(text, "\n{count} more topics and services of {name} were left out");
+        }
+        text
+    }
+
+    fn file(&self) -> String {
+        let what = if self.change.is_new { "new file" } else { "changes in" };
+        let mut text = format!("\n{what} {}\n", self.file.display());
+        self.change.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+        text
+    }
+}
