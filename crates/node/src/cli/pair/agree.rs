@@ -97,7 +97,7 @@ impl Part<'_> {
             Role::Robot => plan(&own, facts),
             Role::Base => plan(facts, &own),
         };
-        let found = host(self.role, other, facts);
+        let found = host(self.role, other.host.as_deref(), other.address, facts);
         let owner = found.as_ref().and_then(|host| self.local.owner_of(host, facts));
         let address = found.filter(|_| owner.is_none()).map(|host| with_port(host, facts.port));
         let end = End {
@@ -260,15 +260,15 @@ fn check(local: &Local, change: &Change) -> Result<(), Failure> {
 
 /// The host of the other end for the own file. A robot names the base as it reached it. A base
 /// names the robot only if that is the robot's own address, and not that of a translator.
-fn host(role: Role, other: &Other, facts: &Facts) -> Option<String> {
-    let ip = other.address.ip();
+fn host(role: Role, given: Option<&str>, address: SocketAddr, facts: &Facts) -> Option<String> {
+    let ip = address.ip();
     let is_own =
         |ip: IpAddr| facts.addresses.contains(&ip) || ip.is_loopback() || is_link_local(ip);
     if role == Role::Base && !is_own(ip) {
         return None;
     }
-    let host = match (&other.host, other.address) {
-        (Some(host), _) => host.clone(),
+    let host = match (given, address) {
+        (Some(host), _) => host.to_owned(),
         (None, SocketAddr::V6(v6)) if is_link_local(ip) => {
             let all = if_addrs::get_if_addrs().unwrap_or_default();
             let interface = all.into_iter().find(|it| it.index == Some(v6.scope_id()))?;
@@ -289,4 +289,42 @@ fn with_port(host: String, port: u16) -> String {
 
 fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_node::pairing::facts::Ros;
+
+    fn facts(addresses: &[&str]) -> Facts {
+        Facts {
+            name: "other".into(),
+            key: String::new(),
+            port: DEFAULT_PORT,
+            addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            version: String::new(),
+            wire: 0,
+            ros: Some(Ros::Ros2 { domain: 0 }),
+            topics: Vec::new(),
+            services: Vec::new(),
+            left_out: 0,
+            taken: Vec::new(),
+            dry_run: false,
+        }
+    }
+
+    #[test]
+    fn a_base_names_no_robot_behind_a_translator_and_a_robot_names_the_base_as_it_was_given() {
+        let own = facts(&["192.168.1.5", "10.0.0.5"]);
+        let at = |text: &str| format!("{text}:4711").parse().unwrap();
+        let seen = |role, given, text| host(role, given, at(text), &own);
+        assert_eq!(seen(Role::Base, None, "10.0.0.5").as_deref(), Some("10.0.0.5"));
+        assert_eq!(seen(Role::Base, None, "203.0.113.7"), None);
+        assert_eq!(seen(Role::Robot, None, "203.0.113.7").as_deref(), Some("203.0.113.7"));
+        let named = seen(Role::Robot, Some("base.local"), "10.0.0.5");
+        assert_eq!(named.as_deref(), Some("base.local"));
+        assert_eq!(with_port("10.0.0.5".into(), 18470), "10.0.0.5");
+        assert_eq!(with_port("10.0.0.5".into(), 7), "10.0.0.5:7");
+        assert_eq!(with_port("fe80::1%wlan0".into(), 7), "[fe80::1%wlan0]:7");
+    }
 }
