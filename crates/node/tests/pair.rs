@@ -71,6 +71,15 @@ fn two_machines_with_ros_1_are_paired_and_carry_a_scan_and_commands() {
     arrives(&mut robot, &viewer, "/scan", "/robot1/scan", &json!({ "ranges": [1.0, 2.0] }));
     viewer.advertise("/cmd_vel", TWIST, false);
     arrives(&mut viewer, &robot, "/cmd_vel", "/cmd_vel", &json!({ "linear": { "x": 0.2 } }));
+
+    // Once more, with a new topic: the running daemons take it, and what Tautline publishes is not
+    // taken for a topic of the machine.
+    robot.advertise("/odom", "nav_msgs/Odometry", false);
+    let before = world.robot.text();
+    let runs = world.pair_well([&[], &[]]);
+    assert_eq!(world.robot.text(), format!("{before}  /odom: {{ priority: 220, keep_last: 1 }}\n"));
+    let up = runs[0].event("up");
+    assert!(up["topic"].is_string(), "{up}");
 }
 
 #[test]
@@ -137,6 +146,28 @@ fn people_are_asked_and_a_no_writes_nothing_at_either_end() {
         let written = [&world.base, &world.robot].map(|it| !it.files().is_empty());
         assert_eq!(written, [is_written; 2], "{}\n{}", base.all(), robot.all());
     }
+}
+
+#[test]
+fn a_base_that_cannot_write_takes_back_the_files_of_the_robot() {
+    let world = World::new();
+    std::fs::write(world.base.file(), "name: base\nros1: false\n").unwrap();
+    let mut base = pairing::Run::start("base", world.base.pair_command(&[]));
+    base.wait_for("On the robot:");
+    let text = base.all();
+    let code = text.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let mut robot = world.robot.pair(&[&[&*code], NO_ROS].concat());
+    base.wait_for("Pair with robot1");
+    // Somebody edits the file meanwhile.
+    std::fs::write(world.base.file(), "name: base\n").unwrap();
+    base.answer("y");
+    let said = base.failure();
+    assert!(said.contains("the file has changed since the pairing began"), "{said}");
+    let said = robot.failure();
+    assert!(said.contains("The files here are as before"), "{said}");
+    assert!(world.robot.files().is_empty(), "{:?}", world.robot.files());
+    assert_eq!(world.base.files(), ["robot.yaml"]);
+    assert_eq!(world.base.text(), "name: base\n");
 }
 
 #[test]
@@ -260,8 +291,8 @@ fn over_link_local_addresses_the_files_name_the_interface() {
 }
 
 /// Gives a machine an /etc of its own, with the user of the unit.
-fn own_etc(world: &World) {
-    let folder = world.place.path("etc");
+fn own_etc(world: &World, machine: &Machine) {
+    let folder = world.place.path(&format!("etc-{}", machine.name));
     std::fs::create_dir(&folder).unwrap();
     let folder = folder.display();
     let script = format!(
@@ -269,14 +300,14 @@ fn own_etc(world: &World) {
          mount -t overlay overlay -o lowerdir=/etc,upperdir={folder}/upper,workdir={folder}/work /etc && \
          echo tautline:x:64123:64123::/:/bin/false >>/etc/passwd && rm -rf /etc/tautline"
     );
-    let done = world.robot.inside.command("sh").args(["-c", &script]).output().unwrap();
+    let done = machine.inside.command("sh").args(["-c", &script]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]
 fn the_files_of_the_unit_are_for_its_user() {
     let world = World::new();
-    own_etc(&world);
+    own_etc(&world, &world.robot);
     for again in [false, true] {
         let base = world.base.pair(NO_ROS);
         let arguments = ["pair", &base.code(), "--yes", "--json", "--no-ros", "--name", "robot1"];
@@ -298,6 +329,63 @@ fn the_files_of_the_unit_are_for_its_user() {
     let checked = check.output().unwrap();
     let said = String::from_utf8(checked.stdout).unwrap();
     assert!(said.contains("robot.yaml is valid.\n"), "{said}");
+}
+
+/// Ends a daemon that the unit of a machine has started.
+struct Unit(std::path::PathBuf);
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        if let Ok(pid) = std::fs::read_to_string(&self.0) {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
+    }
+}
+
+/// Gives a machine a /run of its own, and a `systemctl` that starts the daemon as the unit does: as
+/// its user, without the environment.
+fn own_systemd(machine: &Machine) -> Unit {
+    let folder = machine.folder.display();
+    let script = "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system /run/tautline && \
+                  chown 64123 /run/tautline";
+    let done = machine.inside.command("sh").args(["-c", script]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let program = env!("CARGO_BIN_EXE_tautline");
+    let user = "setpriv --reuid=64123 --regid=64123 --clear-groups env -i PATH=/usr/bin:/bin";
+    let systemctl = format!(
+        "#!/bin/sh\necho \"$@\" >>{folder}/systemctl.log\n\
+         [ \"$1\" = restart ] || exit 0\n\
+         {user} {program} run /etc/tautline/robot.yaml >{folder}/daemon.log 2>&1 &\n\
+         echo $! >{folder}/daemon.pid\n"
+    );
+    let path = machine.folder.join("systemctl");
+    std::fs::write(&path, systemctl).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    Unit(machine.folder.join("daemon.pid"))
+}
+
+#[test]
+fn the_unit_is_started_at_both_ends_and_the_peers_come_up() {
+    let world = World::new();
+    let _units = [&world.base, &world.robot].map(|machine| {
+        own_etc(&world, machine);
+        own_systemd(machine)
+    });
+    let pair = |machine: &Machine, more: &[&str]| {
+        let fixed = ["pair", "--yes", "--json", "--name", machine.name, "--no-ros"];
+        let mut command = machine.command(&[&fixed[..], more].concat());
+        command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", machine.folder.display()));
+        pairing::Run::start(machine.name, command)
+    };
+    let mut base = pair(&world.base, &[]);
+    let mut robot = pair(&world.robot, &[&base.code()]);
+    for (run, peer) in [(&mut base, "robot1"), (&mut robot, "base")] {
+        assert!(run.end().success(), "{}", run.all());
+        assert_eq!(run.event("up")["peer"], peer);
+    }
+    let calls = std::fs::read_to_string(world.base.folder.join("systemctl.log")).unwrap();
+    let expected = ["cat", "enable", "restart"].map(|it| format!("{it} tautline.service\n"));
+    assert_eq!(calls, expected.concat());
 }
 
 #[test]

@@ -105,6 +105,9 @@ fn wait(config: &Config, agreed: &Agreed, voice: Voice) -> Result<(), Failure> {
     while start.elapsed() < PATIENCE {
         voice.progress(&format!("waiting for {name} ..."));
         last = status().or(last);
+        if !agreed.has_topics && last.as_ref().is_some_and(|it| is_up(it, name)) {
+            break;
+        }
         if let Some(topic) =
             last.as_ref().filter(|it| is_up(it, name)).and_then(|it| topic(it, name))
         {

@@ -17,7 +17,7 @@ use tautline_node::config::{ConfigError, DEFAULT_PORT, parse};
 use tautline_node::pairing::exchange::Role;
 use tautline_node::pairing::facts::{Facts, Message};
 use tautline_node::pairing::file::End;
-use tautline_node::pairing::plan::plan;
+use tautline_node::pairing::plan::{Plan, plan};
 
 /// Time limit for the answer of a person at the other end.
 const PERSON: Duration = Duration::from_secs(600);
@@ -38,6 +38,8 @@ pub struct Agreed {
     pub facts: Facts,
     /// `None`: one end only tried (`--dry-run`).
     pub placed: Option<Placed>,
+    /// Whether a topic crosses as soon as the peer is up.
+    pub has_topics: bool,
     /// Whether the file waits to be merged by hand.
     pub needs_merge: bool,
     pub warnings: Vec<String>,
@@ -134,12 +136,12 @@ impl Part<'_> {
         let is_trial = own.dry_run || facts.dry_run;
         if is_trial {
             self.finish_trial(other, facts)?;
-            return Ok(agreed(facts, None, change));
+            return Ok(agreed(facts, &plan, None, change));
         }
         self.ask(facts, &change)?;
         let prepared = write::prepare(self.local, &change)?;
         let placed = self.commit(other, prepared)?;
-        Ok(agreed(facts, Some(placed), change))
+        Ok(agreed(facts, &plan, Some(placed), change))
     }
 
     /// Both ends see the plan, and neither writes.
@@ -224,9 +226,10 @@ impl Part<'_> {
     }
 }
 
-fn agreed(facts: &Facts, placed: Option<Placed>, change: Change) -> Agreed {
-    let needs_merge = change.needs_merge;
-    Agreed { facts: facts.clone(), placed, needs_merge, warnings: change.notes }
+fn agreed(facts: &Facts, plan: &Plan, placed: Option<Placed>, change: Change) -> Agreed {
+    let has_topics = !plan.shown.is_empty() || plan.commands.iter().any(|it| it.published);
+    let (facts, needs_merge) = (facts.clone(), change.needs_merge);
+    Agreed { facts, placed, has_topics, needs_merge, warnings: change.notes }
 }
 
 fn nothing_written(name: &str, error: &ChannelError) -> Failure {
