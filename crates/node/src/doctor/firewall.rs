@@ -5,8 +5,8 @@ use super::firewall_rules::{Fate, IP6TABLES, IPTABLES, Packet, Place, Ruleset};
 use super::machine::{Machine, Said};
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
-use crate::config::Beacons;
 use crate::GROUP_V4 as BEACONS;
+use crate::config::Beacons;
 use std::net::IpAddr;
 
 /// The firewall of the kernel.
