@@ -11,6 +11,8 @@ mod keygen;
 mod logging;
 mod output;
 mod pair;
+#[cfg(test)]
+mod pages;
 mod plan;
 mod relay;
 mod reload;
