@@ -16,7 +16,10 @@ FUZZ_TARGETS ?=
 STUDY ?= quick
 CARGO_DENY = 0.20.2
 
-.PHONY: help setup ros2 build demo test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
+# amd64 or arm64; empty: this machine's, and both in packages-test.
+ARCH ?=
+
+.PHONY: help setup ros2 build packages packages-test packages-check packages-reproducible demo test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -33,6 +36,9 @@ help:
 	@echo "make parity  seeded situations within one ROS graph and across Tautline, compared; SEEDS=500"
 	@echo "make docs    the documentation as a site: target/docs-site/index.html"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
+	@echo "make packages  the packages for Debian and Ubuntu and an archive, in target/packages/out; ARCH=arm64"
+	@echo "make packages-test  installs, upgrades and removes them in clean roots of three Debian releases, with real ROS; as root"
+	@echo "make packages-reproducible  builds them twice in two folders, and compares them"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
 
 setup:
@@ -45,6 +51,31 @@ ros2:
 
 build: setup
 	cargo build --release --locked -p tautline-node -p tautline-lab
+
+# Everything that users install. ARCH=arm64 is built on amd64.
+packages: setup
+	@crates/lab/setup.sh debhelper xz-utils binutils-x86-64-linux-gnu binutils-aarch64-linux-gnu
+	@packaging/build.sh $(ARCH)
+
+packages-reproducible: packages
+	@packaging/reproducible.sh $(ARCH)
+
+# The roots of the releases are made once, below target/roots.
+packages-test: setup ros2
+	@crates/lab/setup.sh debootstrap lintian qemu-user-static binfmt-support zstd
+	@for arch in $(or $(ARCH),amd64 arm64); do $(MAKE) --no-print-directory packages ARCH=$$arch || exit 1; done
+	@/usr/bin/python3 packaging/test/packages.py $(if $(ARCH),--arch $(ARCH))
+
+# What can be known about the packages without building them: the crates are complete, and systemd
+# verifies the units.
+CRATES = cargo package --workspace --exclude tautline-lab --locked --allow-dirty --no-verify --quiet
+VERIFY = target/tmp/units
+packages-check: setup
+	@$(CRATES)
+	@rm -rf $(VERIFY) && mkdir -p $(VERIFY)
+	@for unit in packaging/*.service packaging/*.timer; do \
+		sed 's#/usr/bin/tautline#/bin/true#' $$unit > $(VERIFY)/$${unit##*/}; done
+	@systemd-analyze verify --man=no $(VERIFY)/*
 
 demo: build
 	@[ "$(ROS)" != 2 ] || crates/lab/ros2.sh kilted
@@ -66,7 +97,7 @@ test: setup ros2
 	@cargo test --workspace --test realtime --locked -q -- --ignored --list 2>/dev/null > target/tmp/realtime
 	@cargo test --workspace --locked -q -- --ignored --list 2>/dev/null \
 		| grep -vxFf target/tmp/realtime | sed -n 's/: test$$/ (ignored)/p' >> $(NOT_RUN)
-	@$(MAKE) --no-print-directory deny docs smoke realtime parity fuzz
+	@$(MAKE) --no-print-directory deny docs packages-check smoke realtime parity fuzz
 	@echo "make test: passed$$(test ! -s $(NOT_RUN) || sed -z 's/\n/, /g; s/, $$//; s/^/; not run: /' $(NOT_RUN))"
 
 validate: build

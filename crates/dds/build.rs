@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Redirects calls inside Cyclone DDS to src/hooks.rs, src/audience.rs, src/automatic.rs,
 //! src/local.rs, src/burst.rs and src/received.rs. A program that links this crate needs the same:
-//! its build.rs includes this one.
+//! its build.rs is a link to this file, which `cargo package` replaces by a copy.
 
 const HOOKED: [&str; 14] = [
     "ddsi_entidx_enum_next_max",
@@ -24,7 +24,5 @@ fn main() {
     for function in HOOKED {
         println!("cargo::rustc-link-arg=-Wl,--wrap={function}");
     }
-    // For each of these programs, relative to its own folder; a path that is not there would always
-    // count as changed.
-    println!("cargo::rerun-if-changed=../dds/build.rs");
+    println!("cargo::rerun-if-changed=build.rs");
 }

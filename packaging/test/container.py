@@ -35,7 +35,7 @@ def build(root, path, context):
             entry = re.findall(r'"([^"]*)"', rest)
         else:
             ensure(word in WITHOUT_STEPS or word == "CMD", f"{path.name}: {word} is not known to this test")
-            user = rest if word == "USER" else user
+            user = rest.split(":")[0] if word == "USER" else user
     ensure(entry and user, f"{path.name} has no USER or no ENTRYPOINT")
     said = root.run(*entry, "--version", user=user)
     ensure(said.startswith("tautline "), f"--version printed {said}")

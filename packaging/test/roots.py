@@ -23,6 +23,7 @@ shift 3
 mount --make-rprivate /
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
 mount --bind "$archives" "$root/var/cache/apt/archives"
 mount --bind "$packages" "$root/mnt"
 exec chroot "$root" /usr/bin/env -i "$@"
