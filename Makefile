@@ -62,7 +62,7 @@ packages-reproducible: packages
 
 # The roots of the releases are made once, below target/roots.
 packages-test: setup ros2
-	@crates/lab/setup.sh debootstrap lintian qemu-user-static binfmt-support zstd
+	@crates/lab/setup.sh debootstrap lintian systemd-container qemu-user-static binfmt-support zstd
 	@for arch in $(or $(ARCH),amd64 arm64); do $(MAKE) --no-print-directory packages ARCH=$$arch || exit 1; done
 	@/usr/bin/python3 packaging/test/packages.py $(if $(ARCH),--arch $(ARCH))
 

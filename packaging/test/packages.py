@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+import booted
 import container
 import exchange
 from roots import CACHE, SOURCE, Root, StepFailed, ensure
@@ -159,31 +160,6 @@ def fingerprints(root):
             for path in files]
 
 
-# Takes the place of systemctl, and writes down what it is asked.
-SYSTEMCTL = "#!/bin/sh\necho \"$*\" >> /tmp/systemctl.log\n"
-
-
-def restart(bench):
-    """an upgrade asks systemd to restart the daemon, and not to start the timer"""
-    root = bench.root
-    root.run("dpkg", "--purge", "tautline")
-    bench.install(old_package(bench.arch))
-    systemctl, running = root.path / "usr/bin/systemctl", root.path / "run/systemd/system"
-    ensure(not systemctl.exists(), "the root has a systemctl")
-    try:
-        running.mkdir(parents=True)
-        systemctl.write_text(SYSTEMCTL)
-        systemctl.chmod(0o755)
-        bench.install(package("tautline", bench.arch))
-    finally:
-        systemctl.unlink()
-        running.rmdir()
-        running.parent.rmdir()
-    asked = bench.content("/tmp/systemctl.log")
-    ensure(re.search(r"\brestart .*tautline\.service", asked), f"systemctl was asked:\n{asked}")
-    ensure("tautline-again.timer" not in asked, f"systemctl was asked:\n{asked}")
-
-
 def relay(bench):
     """the package of the relay enables its unit, and leaves nothing behind"""
     root = bench.root
@@ -255,6 +231,20 @@ def units(bench):
     ensure(code == 0 and not ours, f"systemd-analyze verify, exit code {code}:\n{said}")
 
 
+def boot(bench):
+    """with systemd running: nothing fails without a file; start, upgrade, a crash, a wrong file, a reboot, purge"""
+    if bench.is_foreign:
+        return "systemd does not run under qemu-user"
+    root = Root(bench.release, bench.arch, OUT.parent, kind="boot", extra=booted.PACKAGES)
+    debs = [old_package(bench.arch), package("tautline", bench.arch), package("tautline-relay", "all")]
+    try:
+        used = booted.play(root, *[f"/mnt/{deb}" for deb in debs])
+    finally:
+        root.remove()
+    bench.notes.append(f"idle daemon under systemd {used / 1024:.1f} MB resident")
+    return None
+
+
 def ros1(bench):
     """a topic of ROS 1 crosses two daemons in two network namespaces"""
     if bench.is_foreign:
@@ -262,7 +252,7 @@ def ros1(bench):
         bench.install(package("tautline", bench.arch))
         exchange.ros1_topic(bench.root, lambda network, *words: ["ip", "netns", "exec", network, *words])
         return
-    root = Root(bench.release, bench.arch, OUT.parent, extra=ROS1)
+    root = Root(bench.release, bench.arch, OUT.parent, kind="ros", extra=ROS1)
     try:
         root.run("apt-get", "install", "-y", f"/mnt/{package('tautline', bench.arch)}")
         exchange.ros1_topic(root, lambda network, *words: root.command(*words, network=network))
@@ -297,7 +287,7 @@ def containerfile(bench):
 
 
 # `units` installs systemd, and is therefore the last one that uses the clean root.
-STEPS = [install, use, old_key, upgrade, restart, relay, interrupted, remove, purge, memory, ros1, ros2, units,
+STEPS = [install, use, old_key, upgrade, relay, interrupted, remove, purge, memory, ros1, ros2, units, boot,
          containerfile]
 
 

@@ -49,11 +49,12 @@ def ensure(condition, text):
 class Root:
     """A copy of a release's root file system."""
 
-    def __init__(self, release, arch, packages, extra=()):
+    def __init__(self, release, arch, packages, kind="", extra=()):
+        """`extra` are packages that all copies of this `kind` have."""
         self.release = release
         self.arch = arch
         self.packages = packages
-        name = f"{release}-{arch}" + ("-ros" if extra else "")
+        name = "-".join(filter(None, [release, arch, kind]))
         self.archives = CACHE / f"archives-{release}-{arch}"
         (self.archives / "partial").mkdir(parents=True, exist_ok=True)
         self.path = CACHE / f"run-{name}"
