@@ -72,8 +72,8 @@ build_program() {
             --target "$triple.$glibc" --target-dir "$root/target"
     )
     program=$root/target/$triple/release/tautline
-    needed=$(objdump -T "$program" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1)
-    if [ "$(printf '%s\n' "$needed" "GLIBC_$glibc" | sort -V | tail -1)" != "GLIBC_$glibc" ]; then
+    needed=$($machine-linux-gnu-objdump -T "$program" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1)
+    if [ -z "$needed" ] || [ "$(printf '%s\n' "$needed" "GLIBC_$glibc" | sort -V | tail -1)" != "GLIBC_$glibc" ]; then
         echo "packages: the program needs $needed; the packages promise $glibc" >&2
         exit 1
     fi
