@@ -64,9 +64,11 @@ build_program() {
     c_flags="-ffile-prefix-map=$root=/usr/src/tautline -ffile-prefix-map=$cargo_home=/usr/src/cargo -ffile-prefix-map=$tools=/usr/src/zig"
     # Zig names its headers relative to the current folder if they are below it, and bindgen runs
     # in another one. Therefore the current folder is one without them.
+    # Cyclone DDS writes the commit of the repository around its sources into the program: with
+    # GIT_DIR it finds none.
     (
         cd "$root/crates/node"
-        CARGO_ENCODED_RUSTFLAGS=$flags CFLAGS=$c_flags CXXFLAGS=$c_flags \
+        GIT_DIR=/dev/null CARGO_ENCODED_RUSTFLAGS=$flags CFLAGS=$c_flags CXXFLAGS=$c_flags \
             ZIG_GLOBAL_CACHE_DIR=$target/zig-cache CARGO_ZIGBUILD_CACHE_DIR=$target/zigbuild-cache \
             cargo-zigbuild zigbuild --release --locked -p tautline-node \
             --target "$triple.$glibc" --target-dir "$root/target"
