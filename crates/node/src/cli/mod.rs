@@ -10,9 +10,9 @@ mod init;
 mod keygen;
 mod logging;
 mod output;
-mod pair;
 #[cfg(test)]
 mod pages;
+mod pair;
 mod plan;
 mod relay;
 mod reload;
