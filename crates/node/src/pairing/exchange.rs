@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_vectors_of_the_specification() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors/pairing.json");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/pairing-vectors.json");
         let text = code("4821-7390");
         let (robot, robot_hello) = Exchange::start(Role::Robot, text, "robot1", &mut Counting(0));
         let (base, base_hello) = Exchange::start(Role::Base, text, "base", &mut Counting(100));
