@@ -144,6 +144,19 @@ impl Prober {
         self.call(&uri, "getPid", MAX_REPLY_BYTES).await.is_ok().then_some(uri)
     }
 
+    /// Whether a live node of another process may have this name: only the master's answer, or a refused
+    /// connection, says that none has it.
+    pub async fn may_be_taken(&self, name: &str) -> bool {
+        match self.master.lookup_node(name).await {
+            Ok(uri) if uri == self.own_uri => false,
+            Ok(uri) => {
+                let found = self.call(&uri, "getPid", MAX_REPLY_BYTES).await;
+                !found.is_err_and(|error| error.is_connection_refused())
+            }
+            Err(error) => !error.is_response(),
+        }
+    }
+
     /// Calls a method of a slave API whose only parameter is our name.
     async fn call(
         &self,

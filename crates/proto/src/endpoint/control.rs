@@ -85,8 +85,7 @@ impl Endpoint {
         let (topic, count) =
             (open.topic.name.clone(), open.stats.dropped.get(DropReason::TooLarge));
         let sender = state.name.clone();
-        let is_told = state.outbox.control_backlog() < limits::CONTROL_BACKLOG;
-        if is_told && count.is_power_of_two() {
+        if count.is_power_of_two() {
             let here = self.name();
             let reason = format!(
                 "{topic}: a message of {found} bytes is larger than the {allowed} bytes that \

@@ -472,9 +472,13 @@ impl Endpoint {
         }
     }
 
-    /// Refuses a channel that a peer offered.
+    /// Refuses a channel that a peer offered. A peer that does not acknowledge earlier control messages
+    /// is not told: each of its messages may be a reason to refuse.
     pub fn refuse(&mut self, now: Instant, peer: PeerId, channel: ChannelId, reason: String) {
-        self.peers[peer].send_control(now, &Control::Refuse { channel: channel.0, reason });
+        let peer = &mut self.peers[peer];
+        if peer.outbox.control_backlog() < crate::limits::CONTROL_BACKLOG {
+            peer.send_control(now, &Control::Refuse { channel: channel.0, reason });
+        }
     }
 
     /// Queues a message on a channel to which the peer is subscribed.

@@ -3,7 +3,7 @@
 
 use super::{Actor, Note};
 use crate::Event;
-use crate::description::{Nodes, Parameters};
+use crate::description::{MAX_PARAMETERS, Nodes, Parameters};
 use crate::ros1::master::{NodesByName, Role, Snapshot};
 use crate::ros1::mirror::{self, Mirrored};
 use crate::ros1::xmlrpc::CallError;
@@ -21,6 +21,9 @@ pub(super) struct Described {
     wants_nodes: bool,
     wants_parameters: bool,
     requested: Option<Instant>,
+    /// Values of peers that wait until those before them are set, at most [`MAX_PARAMETERS`].
+    to_set: Parameters,
+    is_setting: bool,
 }
 
 impl Actor {
@@ -32,6 +35,8 @@ impl Actor {
             wants_nodes: nodes,
             wants_parameters: parameters,
             requested: known.requested.filter(|_| known.wants_parameters),
+            to_set: known.to_set,
+            is_setting: known.is_setting,
         };
         self.poll();
     }
@@ -101,16 +106,34 @@ impl Actor {
 
     /// Sets parameters on behalf of a peer, which gets the new values with the next report.
     pub(super) fn set_parameters(&mut self, parameters: Parameters) {
-        let master = self.prober.master.clone();
-        self.described.requested = None;
-        let mirrored = self.mirrors.prefixes();
-        self.spawn(async move {
-            let found = match mirror::set_existing(&master, parameters).await {
-                Ok(()) => master.parameters("/").await,
-                Err(error) => Err(error),
-            };
-            Note::Parameters(found.map(|found| mirror::leaves(found.as_ref(), "", &mirrored)))
-        });
+        let waiting = &mut self.described.to_set;
+        for (name, value) in parameters {
+            if waiting.len() < MAX_PARAMETERS || waiting.contains_key(&name) {
+                waiting.insert(name, value);
+            }
+        }
+        if !self.described.is_setting {
+            self.set_waiting();
+        }
+    }
+
+    /// One job at a time: a peer that sends values without end must not keep the master from others.
+    fn set_waiting(&mut self) {
+        let parameters = std::mem::take(&mut self.described.to_set);
+        self.described.is_setting = !parameters.is_empty();
+        if self.described.is_setting {
+            let master = self.prober.master.clone();
+            self.spawn(async move {
+                Note::ParametersSet(mirror::set_existing(&master, parameters).await)
+            });
+        }
+    }
+
+    pub(super) fn parameters_set(&mut self, done: Result<(), CallError>) {
+        if let Err(error) = done {
+            tracing::debug!(%error, "parameters on behalf of a peer");
+        }
+        self.set_waiting();
     }
 }
 

@@ -96,6 +96,8 @@ pub(super) enum Note {
     Service(ServiceNote),
     /// The parameters of this robot.
     Parameters(Result<Parameters, CallError>),
+    /// Those that a peer has sent are set.
+    ParametersSet(Result<(), CallError>),
     /// The parameters of a peer have been written.
     Mirrored {
         peer: u32,
@@ -258,6 +260,7 @@ impl Actor {
                 self.registered(role, &name, caller, serial, outcome);
             }
             Note::Parameters(found) => self.parameters_found(found),
+            Note::ParametersSet(done) => self.parameters_set(done),
             Note::Mirrored { peer, mirrored } => self.mirrored(peer, mirrored),
             Note::Reader { topic, uri, serial, note } => {
                 self.reader_note(&topic, &uri, serial, note);

@@ -216,7 +216,7 @@ impl Actor {
             };
             let caller = match stand_in {
                 // The master would end a local node of this name.
-                Some(it) if prober.other_node(&it).await.is_none() => it,
+                Some(it) if !prober.may_be_taken(&it).await => it,
                 _ => own_name,
             };
             let outcome = match (conflict, rival) {

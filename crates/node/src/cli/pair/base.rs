@@ -9,13 +9,17 @@ use rand_core::OsRng;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel as queue};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel as queue};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_node::pairing::exchange::{Exchange, Keys, Role};
 use tautline_node::pairing::wire::{Frame, Refusal};
 use tautline_node::pairing::{Code, MAX_STRANGERS, PAUSE, STRANGER_TIME, TRIES};
 
+/// Events that wait for a slow terminal: each try, and what was told.
+const MAX_EVENTS: usize = 32;
+/// HELLO frames that cannot be read and are told; a stranger may send them without end.
+const MAX_TOLD: u32 = 8;
 /// Interval of the progress line.
 const TICK: Duration = Duration::from_millis(500);
 /// Pause after a failed `accept`.
@@ -31,8 +35,19 @@ pub struct Proved {
 /// What the threads report.
 enum Event {
     Proved(Box<Proved>),
-    Wrong { from: IpAddr, left: u8 },
-    OtherVersion { from: IpAddr, error: String },
+    Wrong {
+        from: IpAddr,
+        left: u8,
+    },
+    OtherVersion {
+        from: IpAddr,
+        error: String,
+    },
+    /// A robot proved the code and vanished: the code is used up.
+    Lost {
+        from: IpAddr,
+        error: String,
+    },
 }
 
 /// What the connections share.
@@ -41,7 +56,7 @@ struct Room {
     code: Code,
     tries: Mutex<Tries>,
     strangers: Mutex<Strangers>,
-    events: Sender<Event>,
+    events: SyncSender<Event>,
 }
 
 /// The tries that are left, and the time of the next one.
@@ -54,7 +69,15 @@ struct Tries {
 #[derive(Default)]
 struct Strangers {
     next: u64,
+    told: u32,
     known: BTreeMap<u64, (IpAddr, TcpStream)>,
+}
+
+impl Strangers {
+    fn may_tell(&mut self) -> bool {
+        self.told = self.told.saturating_add(1);
+        self.told <= MAX_TOLD
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,7 +99,7 @@ impl Waiting {
                  --port NUMBER takes another port"
             ))
         })?;
-        let (sender, events) = queue();
+        let (sender, events) = queue(MAX_EVENTS);
         let tries = Tries { left: TRIES, next: Instant::now(), is_over: false };
         let room = Arc::new(Room {
             name: name.into(),
@@ -113,6 +136,12 @@ impl Waiting {
                 Ok(Event::Proved(proved)) => return Ok(*proved),
                 Ok(Event::OtherVersion { from, error }) => {
                     voice.say(&format!("{from} sent {error}"))?;
+                }
+                Ok(Event::Lost { from, error }) => {
+                    return Err(Failure::new(format!(
+                        "{from} proved the code, and then the connection ended: {error}. Nothing was \
+                         written. Run 'tautline pair' again for a new code"
+                    )));
                 }
                 Ok(Event::Wrong { from, left: 0 }) => {
                     voice.event(
@@ -203,7 +232,9 @@ fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel:
         Ok(done) => done,
         Err(error) => {
             let error = error.to_string();
-            let _ = room.events.send(Event::OtherVersion { from: address, error });
+            if lock(&room.strangers).may_tell() {
+                let _ = room.events.try_send(Event::OtherVersion { from: address, error });
+            }
             return Ok(());
         }
     };
@@ -223,7 +254,10 @@ fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel:
             sent?;
         }
         None => {
-            channel::write_frame(&stream, &keys.proof())?;
+            if let Err(error) = channel::write_frame(&stream, &keys.proof()) {
+                let _ = room.events.send(Event::Lost { from: address, error: error.to_string() });
+                return Err(error.into());
+            }
             let channel = Channel::new(stream, keys);
             let proved = Proved { channel, name: other.name, address: canonical(from) };
             let _ = room.events.send(Event::Proved(Box::new(proved)));

@@ -15,6 +15,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which a machine that has vanished is noticed.
 const SILENCE: Duration = Duration::from_secs(20);
 
+/// Maximum bytes of a problem with a message, for a person.
+const MAX_PROBLEM: usize = 200;
+
 /// Why a channel has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
@@ -104,7 +107,10 @@ impl Channel {
 
     pub fn receive(&mut self, patience: Duration) -> Result<Message, ChannelError> {
         let frame = read_frame(&self.stream, MAX_SEALED, Instant::now() + patience)?;
-        let wrong = |error: &dyn ToString| ChannelError::Wrong(error.to_string());
+        // serde quotes what it found.
+        let wrong = |error: &dyn ToString| {
+            ChannelError::Wrong(tautline_gateway::plain::plain(&error.to_string(), MAX_PROBLEM))
+        };
         let text = self.keys.opener.open(&frame).map_err(|error| wrong(&error))?;
         serde_json::from_slice(&text).map_err(|error| wrong(&format!("no message ({error})")))
     }

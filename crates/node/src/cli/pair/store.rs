@@ -5,7 +5,7 @@
 use crate::cli::Failure;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -107,8 +107,14 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
         return check_folder(parent.unwrap_or(Path::new(".")));
     }
     let probe = folder.join(".tautline-pair");
-    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&probe);
-    made.and_then(|_| fs::remove_file(&probe))
+    // Never through a link, and never a file that is there: others may write in this folder.
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&probe) {
+        Ok(_) => fs::remove_file(&probe),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::remove_file(&probe)
+            .and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(&probe))
+            .and_then(|_| fs::remove_file(&probe)),
+        Err(error) => Err(error),
+    }
 }
 
 impl Prepared {
@@ -142,7 +148,7 @@ impl Prepared {
             };
             let own = file.metadata()?;
             if let Some((user, group)) = owner.filter(|it| *it != (own.uid(), own.gid())) {
-                chown(&waiting, Some(user), Some(group))?;
+                fchown(&file, Some(user), Some(group))?;
             }
             file.set_permissions(fs::Permissions::from_mode(mode))?;
             file.sync_all()
@@ -197,7 +203,9 @@ impl Pending {
             }
         }
         let folder = self.place.parent().filter(|it| !it.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        // The file is in place now, whether or not the folder can be read.
+        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        Ok(())
     }
 }
 
