@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file of a node's own key.
 
+use crate::unit::{self, Owner};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use tautline_proto::crypto::keys::encode;
 use tautline_proto::{PublicKey, SecretKey};
@@ -63,12 +64,21 @@ fn user_name(id: u32) -> String {
 
 fn allowed_owners(user: u32) -> String {
     let or_root = if user == ROOT { "" } else { ", or root" };
-    format!("{}, the user of this program{or_root}", user_name(user))
+    let is_own = user == rustix::process::geteuid().as_raw();
+    let whose = if is_own { "this program" } else { "the systemd unit" };
+    format!("{}, the user of {whose}{or_root}", user_name(user))
 }
 
 /// Reads a key that only its owner can read. The owner must be this process's user or root.
 pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
     load_of(path, rustix::process::geteuid().as_raw())
+}
+
+/// The same for commands that do not run the daemon: root may read the key of the systemd unit's user.
+pub fn load_to_show(path: &Path) -> Result<SecretKey, KeyFileError> {
+    let own = rustix::process::geteuid();
+    let of_unit = unit::user().filter(|_| own.is_root()).map(|it| it.owner.0);
+    load_of(path, of_unit.unwrap_or(own.as_raw()))
 }
 
 /// The same for the key of a daemon that runs as another user.
@@ -118,6 +128,11 @@ fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
 
 /// Makes a key and its file; never replaces one. Returns the public key.
 pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
+    generate_for(path, None)
+}
+
+/// The same for the daemon of another user, to whom root gives the file.
+pub fn generate_for(path: &Path, owner: Option<Owner>) -> Result<PublicKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => KeyFileError::Exists(path.into()),
         _ => KeyFileError::System(path.into(), error),
@@ -126,7 +141,14 @@ pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(system)?;
     let text = file_of(&key);
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(system)?;
+    let mut complete = || {
+        file.write_all(text.as_bytes())?;
+        if let Some((user, group)) = owner {
+            fchown(&file, Some(user), Some(group))?;
+        }
+        file.sync_all()
+    };
+    complete().map_err(system)?;
     Ok(key.public())
 }
 
@@ -201,10 +223,10 @@ mod tests {
         assert!(error.contains("640") && error.contains("chmod 600"), "{error}");
         let error = check_owner(&path, 1000, 999).unwrap_err().to_string();
         assert!(error.contains("If 1000 is the user of the daemon"), "{error}");
-        assert!(error.contains("allowed: 999, the user of this program, or root."), "{error}");
+        assert!(error.contains("allowed: 999, the user of the systemd unit, or root."), "{error}");
         assert!(error.contains("otherwise: chown 999"), "{error}");
         let error = check_owner(&path, 1000, ROOT).unwrap_err().to_string();
-        assert!(error.contains("allowed: root, the user of this program."), "{error}");
+        assert!(error.contains("allowed: root, the user of "), "{error}");
         assert!(error.contains("otherwise: chown root"), "{error}");
         assert!(check_owner(&path, 999, 999).is_ok() && check_owner(&path, 0, 999).is_ok());
         for bad in ["", "tautline-secret-key: AAAA", "hello", "a: b\nc: d"] {

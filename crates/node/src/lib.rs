@@ -11,6 +11,7 @@ mod descriptors;
 mod diagnostics;
 pub mod doctor;
 mod driver;
+pub mod interfaces;
 pub mod keys;
 pub mod limits;
 pub mod metrics;
@@ -31,6 +32,7 @@ pub mod status;
 mod sys;
 mod topics;
 mod udp;
+pub mod unit;
 
 pub use driver::{GROUP_V4, GROUP_V6, Settings};
 pub use node::{Handle, Node, RunError};

@@ -331,6 +331,43 @@ fn the_files_of_the_unit_are_for_its_user() {
     assert!(said.contains("robot.yaml is valid.\n"), "{said}");
 }
 
+#[test]
+fn root_makes_keys_for_the_user_of_the_unit_and_may_look_at_them() {
+    let world = World::new();
+    own_etc(&world, &world.robot);
+    let inside = &world.robot.inside;
+    inside.run("install -d -m 750 -g 64123 /etc/tautline");
+    let tautline = |arguments: &[&str]| {
+        let output = world.robot.command(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.success(), said)
+    };
+    for name in ["robot1", "relay"] {
+        let key = format!("/etc/tautline/{name}.key");
+        let (made, said) = tautline(&["keygen", &key]);
+        assert!(made && said.contains("belongs to tautline, the user of the systemd"), "{said}");
+        assert_eq!(inside.run(&format!("stat -c %u:%g:%a {key}")), "64123:64123:600\n");
+        let (shown, again) = tautline(&["keygen", "--show", &key]);
+        assert!(shown && again.contains("public key: "), "{again}");
+    }
+    let file = world.robot.folder.join("written.yaml");
+    std::fs::write(&file, "name: robot1\nros1: false\n").unwrap();
+    inside.run(&format!("cp {} /etc/tautline/robot.yaml", file.display()));
+    let (valid, said) = tautline(&["check", "/etc/tautline/robot.yaml"]);
+    assert!(valid && said.contains("robot.yaml is valid.\n"), "{said}");
+    // A key elsewhere belongs to root, and one of any other user is refused.
+    let elsewhere = world.robot.folder.join("robot1.key");
+    let elsewhere = elsewhere.to_str().unwrap();
+    let (made, said) = tautline(&["keygen", elsewhere]);
+    assert!(made && said.starts_with(&format!("wrote {elsewhere}\n")), "{said}");
+    assert_eq!(inside.run(&format!("stat -c %u {elsewhere}")), "0\n");
+    inside.run("chown 64124 /etc/tautline/robot1.key");
+    let (_, said) = tautline(&["check", "/etc/tautline/robot.yaml"]);
+    let expected = "cannot be run yet: /etc/tautline/robot1.key: found the owner with user id 64124; \
+                    allowed: 64123, the user of the systemd unit, or root";
+    assert!(said.contains(expected), "{said}");
+}
+
 /// Ends a daemon that the unit of a machine has started.
 struct Unit(std::path::PathBuf);
 

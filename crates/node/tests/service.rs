@@ -71,6 +71,7 @@ fn the_daemon_may_open_as_many_files_as_the_system_allows() {
 }
 
 const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/tautline.service");
+const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
 /// Maximum exposure that `systemd-analyze security` may report; 0 is the best, 10 the worst.
 const MOST_EXPOSED: f64 = 1.5;
 
@@ -87,6 +88,26 @@ fn the_unit_leaves_little_exposed() {
     let level = last.split(": ").nth(1).and_then(|rest| rest.split(' ').next());
     let level: f64 = level.unwrap().parse().unwrap();
     assert!(level <= MOST_EXPOSED, "{text}");
+}
+
+/// What systemd reads of a file of packaging/.
+fn settings(name: &str) -> String {
+    let text = std::fs::read_to_string(format!("{PACKAGING}/{name}")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn further_daemons_run_under_the_same_unit() {
+    let unit = settings("tautline.service")
+        .replace("links\n", "links (%i)\n")
+        .replace("/robot.yaml", "/%i.yaml")
+        .replace("tautline-again.timer", "tautline-again@%i.timer");
+    assert_eq!(settings("tautline@.service"), unit);
+    let timer = settings("tautline-again.timer")
+        .replace("Start Tautline again", "Start Tautline (%i) again")
+        .replace("Unit=tautline.service", "Unit=tautline@%i.service");
+    assert_eq!(settings("tautline-again@.timer"), timer);
 }
 
 /// The daemon in separate namespaces, confined as in its unit.

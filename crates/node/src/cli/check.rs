@@ -175,7 +175,9 @@ fn key(config: &Config) -> String {
 fn own_key(config: &Config) -> Option<Result<(PublicKey, &Path), KeyFileError>> {
     match &config.security {
         Security::None => None,
-        Security::Keys(file) => Some(keys::load(file).map(|key| (key.public(), file.as_path()))),
+        Security::Keys(file) => {
+            Some(keys::load_to_show(file).map(|key| (key.public(), file.as_path())))
+        }
     }
 }
 

@@ -40,8 +40,11 @@ impl Daemon {
         match &self.control {
             Some(path) => Ok(path.clone()),
             None => {
-                choose(&Surroundings::of(Path::new("")).control_folders(), self.node.as_deref())
-                    .map_err(Failure::new)
+                let own = Surroundings::of(Path::new("")).control_folders();
+                let node = self.node.as_deref();
+                // A user cannot hide a service from root with sockets in the folder of a session.
+                let found = choose(&own, node).or_else(|_| choose(&with_sessions(own), node));
+                found.map_err(Failure::new)
             }
         }
     }
@@ -50,13 +53,28 @@ impl Daemon {
 /// Returns the socket of the daemon with this file. A service manager may have started it in other
 /// surroundings, in which the default of `control` is in another folder.
 fn socket_of(config: &Config) -> PathBuf {
-    let folders = Surroundings::of(Path::new("")).control_folders();
-    let others = folders.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
-    // Those of users' sessions, which root may use.
-    let sessions = std::fs::read_dir("/run/user").into_iter().flatten().flatten();
-    let of_users = sessions.map(|it| it.path().join(format!("tautline/{}.sock", config.name)));
-    let mut all = std::iter::once(config.control.clone()).chain(others).chain(of_users);
+    let others = with_sessions(Surroundings::of(Path::new("")).control_folders());
+    let others = others.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
+    let mut all = std::iter::once(config.control.clone()).chain(others);
     all.find(|it| it.exists()).unwrap_or_else(|| config.control.clone())
+}
+
+/// Adds the folders of control sockets of users' sessions, which root may use.
+fn with_sessions(folders: Vec<PathBuf>) -> Vec<PathBuf> {
+    match rustix::process::geteuid().is_root() {
+        true => with_sessions_in(folders, Path::new("/run/user")),
+        false => folders,
+    }
+}
+
+fn with_sessions_in(mut folders: Vec<PathBuf>, sessions: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(sessions).into_iter().flatten().flatten();
+    let others = entries.map(|it| it.path().join("tautline"));
+    let others = others.filter(|it| it.is_dir() && !folders.contains(it));
+    let mut others: Vec<PathBuf> = others.collect();
+    others.sort();
+    folders.append(&mut others);
+    folders
 }
 
 /// Returns the only socket in `folders`, or the socket of `node`.
@@ -142,6 +160,20 @@ mod tests {
         assert_eq!(choose(&folders, Some("base")), Ok(folder.path().join("base.sock")));
         let error = choose(&folders, Some("robot9")).unwrap_err();
         assert!(error.contains("'robot9'") && error.contains("--node base"), "{error}");
+    }
+
+    #[test]
+    fn root_finds_the_daemon_of_a_users_session() {
+        let sessions = tempfile::tempdir().unwrap();
+        let folder = sessions.path().join("1000/tautline");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir(sessions.path().join("1001")).unwrap();
+        std::fs::write(folder.join("robot1.sock"), "").unwrap();
+        let folders = with_sessions_in(vec!["/nonexistent".into()], sessions.path());
+        assert_eq!(choose(&folders, None), Ok(folder.join("robot1.sock")));
+        // Its own session is searched once.
+        let own = vec![folder.clone()];
+        assert_eq!(with_sessions_in(own.clone(), sessions.path()), own);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::{Failure, output};
 use serde_json::json;
 use std::path::PathBuf;
-use tautline_node::keys;
+use tautline_node::{keys, unit};
 
 /// Arguments of `tautline keygen`.
 #[derive(Debug, clap::Args)]
@@ -26,9 +26,10 @@ pub struct Arguments {
 /// Generates a key or shows an existing one.
 pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { file, show, json } = arguments;
+    let user = unit::user_of(file).filter(|_| !show);
     let public = match show {
-        true => keys::load(file).map(|key| key.public()),
-        false => keys::generate(file),
+        true => keys::load_to_show(file).map(|key| key.public()),
+        false => keys::generate_for(file, user.as_ref().map(|it| it.owner)),
     };
     let public = public.map_err(Failure::new)?;
     if *json {
@@ -37,7 +38,15 @@ pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
             json!({ "file": file, "public": public.to_string() })
         ));
     }
-    let made = if *show { String::new() } else { format!("wrote {}\n", file.display()) };
+    let made = match (&user, show) {
+        (_, true) => String::new(),
+        (None, false) => format!("wrote {}\n", file.display()),
+        (Some(user), false) => format!(
+            "wrote {}, which belongs to {}, the user of the systemd unit\n",
+            file.display(),
+            user.name
+        ),
+    };
     let name = file.file_stem().map_or("robot1".into(), |stem| stem.to_string_lossy());
     output::print(&format!(
         "{made}public key: {public}\nadd this to the files of its peers:\n\npeers:\n  {name}:\n    key: {public}\n"

@@ -95,7 +95,9 @@ pub enum FileKind {
 /// Finds peers with this node's own key. A key file that cannot be read has errors of its own.
 fn own_key_of_peers(config: &Config, file: &validate::Section) -> Vec<Problem> {
     let Security::Keys(path) = &config.security else { return Vec::new() };
-    let Ok(own) = crate::keys::load(path).map(|key| key.public()) else { return Vec::new() };
+    let Ok(own) = crate::keys::load_to_show(path).map(|key| key.public()) else {
+        return Vec::new();
+    };
     if config.teams.is_some() {
         return relay::own_key_of_members(file, &own);
     }

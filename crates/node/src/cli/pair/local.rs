@@ -3,23 +3,20 @@
 
 use super::Arguments;
 use super::ros::{self, Found};
-use super::store::{self, Owner};
+use super::store;
 use crate::cli::Failure;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use tautline_node::config::kind::{MAX_NODE_NAME, is_node_name};
 use tautline_node::config::{self, Config, ConfigError, DEFAULT_PORT, Security, Surroundings};
+use tautline_node::interfaces;
 use tautline_node::keys::{self, KeyFileError};
 use tautline_node::pairing::facts::{
     Facts, MAX_ADDRESSES, MAX_LISTED, TopicFact, is_name, is_type,
 };
+use tautline_node::unit::{self, Owner};
 use tautline_proto::{SecretKey, wire};
-
-/// The file of the systemd unit.
-pub const UNIT_FILE: &str = "/etc/tautline/robot.yaml";
-/// The user of the systemd unit.
-const UNIT_USER: &str = "tautline";
 
 /// A file that exists.
 pub struct Old {
@@ -46,7 +43,7 @@ pub struct Local {
 
 /// Whether the file is that of the systemd unit, whose daemon does not see this shell.
 pub fn is_of_unit(file: &Path) -> bool {
-    file == Path::new(UNIT_FILE)
+    file == Path::new(unit::FILE)
 }
 
 /// The surroundings of the daemon that will read the file.
@@ -86,7 +83,7 @@ impl Local {
             None => folder.join(format!("{name}.key")),
         };
         let user = rustix::process::geteuid();
-        let of_unit = store::user(|name, _| name == UNIT_USER).filter(|_| is_of_unit(&file));
+        let of_unit = unit::user().filter(|_| is_of_unit(&file));
         let owner = of_unit.map(|it| it.owner).filter(|_| user.is_root());
         let key_owner = owner.map_or(user.as_raw(), |(user, _)| user);
         let (key, key_is_new) = match keys::load_of(&key_file, key_owner) {
@@ -120,7 +117,8 @@ impl Local {
             name: self.name.clone(),
             key: self.key.public().to_string(),
             port: self.port,
-            addresses: addresses(),
+            // All of them: a robot in a container has another one than other machines.
+            addresses: own_addresses().iter().map(|it| it.ip).take(MAX_ADDRESSES).collect(),
             version: env!("CARGO_PKG_VERSION").into(),
             wire: wire::VERSION,
             ros: self.ros.ros.clone(),
@@ -214,18 +212,38 @@ fn machine_name(host: Option<&str>) -> String {
     if name.is_empty() { "robot".into() } else { name.into() }
 }
 
-/// Addresses of this machine that other machines may reach.
-fn addresses() -> Vec<IpAddr> {
-    let all = if_addrs::get_if_addrs().unwrap_or_default();
+/// An address of this machine, as good as it is for other machines.
+struct OwnAddress {
+    /// Whether it is one towards containers of this machine, which other machines do not reach.
+    is_inner: bool,
+    is_off_default_route: bool,
+    ip: IpAddr,
+}
+
+/// Addresses of this machine, those of the default route first, and those of containers last.
+fn own_addresses() -> Vec<OwnAddress> {
     let is_global = |address: &IpAddr| match address {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified(),
         IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified(),
     };
-    let mut found: Vec<IpAddr> = all.iter().map(|it| it.ip()).filter(is_global).collect();
-    found.sort();
-    found.dedup();
-    found.truncate(MAX_ADDRESSES);
-    found
+    let default = interfaces::addresses_of_default_routes();
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default().into_iter();
+    let own = interfaces.filter(|it| is_global(&it.ip())).map(|it| {
+        let is_off_default_route = !default.contains(&it.ip());
+        // A bridge with the default route is the machine's own way out.
+        let is_inner = is_off_default_route && interfaces::is_inner(&it.name);
+        OwnAddress { is_inner, is_off_default_route, ip: it.ip() }
+    });
+    let mut own: Vec<OwnAddress> = own.collect();
+    own.sort_by_key(|it| (it.is_inner, it.is_off_default_route, it.ip));
+    own.dedup_by_key(|it| it.ip);
+    own
+}
+
+/// Addresses of this machine that other machines may reach, the most likely first.
+pub fn outside_addresses() -> Vec<IpAddr> {
+    let own = own_addresses().into_iter().filter(|it| !it.is_inner);
+    own.map(|it| it.ip).take(MAX_ADDRESSES).collect()
 }
 
 #[cfg(test)]

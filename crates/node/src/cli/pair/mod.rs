@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long)]
     name: Option<String>,
     /// The file to write or extend
-    #[arg(long, value_name = "PATH", default_value = local::UNIT_FILE)]
+    #[arg(long, value_name = "PATH", default_value = tautline_node::unit::FILE)]
     file: PathBuf,
     #[command(flatten)]
     ros: ros::Flags,
@@ -179,7 +179,7 @@ fn meet_robot(
             Some(ssh::Remote::start(target, code, at, port, arguments.dry_run, voice)?)
         }
         None => {
-            show_code(code, local, arguments, voice)?;
+            show_code(code, arguments, voice)?;
             None
         }
     };
@@ -195,13 +195,8 @@ fn meet_robot(
     Ok((other, remote))
 }
 
-fn show_code(
-    code: Code,
-    local: &Local,
-    arguments: &Arguments,
-    voice: Voice,
-) -> Result<(), Failure> {
-    let addresses = local.facts("").addresses;
+fn show_code(code: Code, arguments: &Arguments, voice: Voice) -> Result<(), Failure> {
+    let addresses = local::outside_addresses();
     let port =
         if arguments.port == PORT { String::new() } else { format!(" --port {}", arguments.port) };
     let command = format!("sudo tautline pair {code}");

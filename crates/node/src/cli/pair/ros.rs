@@ -26,11 +26,15 @@ const MAX_VALUE: usize = 400;
 /// Maximum number of folders of types that the file gets.
 const MAX_FOLDERS: usize = 8;
 
+/// Releases that do not know ROS_AUTOMATIC_DISCOVERY_RANGE.
+const WITHOUT_RANGE: [&str; 3] = ["foxy", "galactic", "humble"];
+
 /// Variables of ROS in the environment of this process, or of sudo.
 #[derive(Debug, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
-const VARIABLES: [&str; 9] = [
+const VARIABLES: [&str; 10] = [
+    "ROS_DISTRO",
     "ROS_MASTER_URI",
     "ROS_HOSTNAME",
     "ROS_IP",
@@ -273,8 +277,10 @@ fn lines(ros: Option<&Ros>, environment: &Environment, sees_shell: bool) -> Vec<
             }
         }
         Some(Ros::Ros2 { domain }) => {
-            let localhost = of_shell("ROS_LOCALHOST_ONLY") == Some("1")
-                || of_shell("ROS_AUTOMATIC_DISCOVERY_RANGE") == Some("LOCALHOST");
+            let is_old = of_shell("ROS_DISTRO").is_some_and(|it| WITHOUT_RANGE.contains(&it));
+            let range = of_shell("ROS_AUTOMATIC_DISCOVERY_RANGE").filter(|_| !is_old);
+            let localhost =
+                of_shell("ROS_LOCALHOST_ONLY") == Some("1") || range == Some("LOCALHOST");
             let range = localhost.then(|| "range: localhost".to_owned());
             let all = [Some(format!("domain: {domain}")), range, folders("AMENT_PREFIX_PATH")];
             let all: Vec<String> = all.into_iter().flatten().collect();
@@ -310,6 +316,20 @@ mod tests {
         let ros = Ros::Ros2 { domain: 7 };
         assert_eq!(lines(Some(&ros), &none, true), ["ros2: { domain: 7 }"]);
         assert!(lines(None, &none, false).iter().all(|line| line.starts_with('#')));
+    }
+
+    #[test]
+    fn the_range_counts_where_ros_knows_it() {
+        let localhost = |distro, variable, value| {
+            let shell = environment(&[("ROS_DISTRO", distro), (variable, value)]);
+            lines(Some(&Ros::Ros2 { domain: 7 }), &shell, false)[0].contains("range: localhost")
+        };
+        for distro in ["humble", "galactic", "foxy"] {
+            assert!(!localhost(distro, "ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST"), "{distro}");
+            assert!(localhost(distro, "ROS_LOCALHOST_ONLY", "1"), "{distro}");
+        }
+        assert!(localhost("jazzy", "ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST"));
+        assert!(!localhost("jazzy", "ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET"));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot's side over ssh: the code goes through standard input, never on a command line.
 
-use super::store;
 use super::voice::Voice;
 use crate::cli::Failure;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tautline_gateway::plain::plain;
 use tautline_node::pairing::Code;
+use tautline_node::unit;
 
 /// Maximum bytes of a line of the robot that is shown.
 const MAX_LINE: usize = 1000;
@@ -72,7 +72,7 @@ impl Remote {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
         let user = number("SUDO_UID").filter(|it| *it != 0 && rustix::process::geteuid().is_root());
-        if let Some(user) = user.and_then(|uid| store::user(|_, it| it == uid)) {
+        if let Some(user) = user.and_then(|uid| unit::find_user(|_, it| it == uid)) {
             let (uid, gid) = user.owner;
             command.uid(uid).gid(gid).env("HOME", &user.home).env("USER", &user.name);
         }

@@ -8,11 +8,10 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tautline_node::unit::Owner;
 
 /// Exit code after Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
-/// Maximum bytes of /etc/passwd that are searched.
-const MAX_PASSWD_BYTES: u64 = 1 << 20;
 
 /// Files that a signal removes.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -35,30 +34,6 @@ pub fn end_on_signals() -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(work).map(drop)
-}
-
-/// User and group.
-pub type Owner = (u32, u32);
-
-/// A user of this machine.
-pub struct User {
-    pub name: String,
-    pub owner: Owner,
-    pub home: PathBuf,
-}
-
-/// Finds the user whose entry in /etc/passwd fits.
-pub fn user(fits: impl Fn(&str, u32) -> bool) -> Option<User> {
-    use io::Read;
-    let mut text = String::new();
-    File::open("/etc/passwd").ok()?.take(MAX_PASSWD_BYTES).read_to_string(&mut text).ok()?;
-    text.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, uid, gid, _, home, ..] = fields[..] else { return None };
-        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
-        let user = User { name: name.into(), owner: (uid, gid), home: home.into() };
-        fits(name, uid).then_some(user)
-    })
 }
 
 /// A file that waits beside its place.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The systemd units of this machine, as far as commands must know them: their folder and their user.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Folder of the units' files and keys.
+pub const FOLDER: &str = "/etc/tautline";
+/// The robot's file of the unit.
+pub const FILE: &str = "/etc/tautline/robot.yaml";
+/// The user of the units.
+const USER: &str = "tautline";
+/// Maximum bytes of /etc/passwd that are searched.
+const MAX_PASSWD_BYTES: u64 = 1 << 20;
+
+/// User and group.
+pub type Owner = (u32, u32);
+
+/// A user of this machine.
+#[derive(Debug)]
+pub struct User {
+    /// Name in /etc/passwd.
+    pub name: String,
+    /// Its number, and that of its group.
+    pub owner: Owner,
+    /// Its folder.
+    pub home: PathBuf,
+}
+
+/// Finds the user whose entry in /etc/passwd fits.
+pub fn find_user(fits: impl Fn(&str, u32) -> bool) -> Option<User> {
+    let mut text = String::new();
+    File::open("/etc/passwd").ok()?.take(MAX_PASSWD_BYTES).read_to_string(&mut text).ok()?;
+    text.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, _, home, ..] = fields[..] else { return None };
+        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
+        let user = User { name: name.into(), owner: (uid, gid), home: home.into() };
+        fits(name, uid).then_some(user)
+    })
+}
+
+/// The user of the units; `None` if the package is not installed.
+pub fn user() -> Option<User> {
+    find_user(|name, _| name == USER)
+}
+
+/// The user whose daemon will read a new file at this path, if that is another one than the user of
+/// this process: root writes into the units' folder for their user.
+pub fn user_of(path: &Path) -> Option<User> {
+    let is_root = rustix::process::geteuid().is_root();
+    user().filter(|_| is_root && is_in_folder(path))
+}
+
+/// Whether the file is in the units' folder, by whatever path it is named.
+fn is_in_folder(path: &Path) -> bool {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let real = |path: &Path| path.canonicalize().ok();
+    real(folder).is_some_and(|folder| Some(folder) == real(Path::new(FOLDER)))
+}
