@@ -118,7 +118,7 @@ fill_stage() {
     cp "$root"/packaging/*.service "$root"/packaging/*.timer "$stage"
     cp -r "$root/packaging/examples/." "$root/packaging/drop-ins" "$root/packaging/radio-firewall.nft" "$stage/examples"
     mv "$stage/examples/relay.yaml" "$stage/relay.yaml"
-    cp "$root/docs/reference/robot.schema.json" "$stage/share"
+    cp "$root/docs/reference/robot.schema.json" "$root/docs/reference/relay.schema.json" "$stage/share"
     cp "$root/CHANGELOG.md" "$stage/notes"
     # The ROS packages: packaging/ros/ros1 and ros2 are installed as /usr/share/tautline/ros1 and ros2.
     if [ -d "$root/packaging/ros" ]; then
@@ -171,7 +171,14 @@ build_bill_of_materials() {
     rm "$root"/crates/*/*_bin.cdx.json
 }
 
-mkdir -p "$target" "$out"
+# Nothing of other versions stays; the packages of the other architecture do.
+empty_out() {
+    mkdir -p "$out"
+    find "$out" -type f \( -name "*[_-]$arch.*" -o -name '*_all.deb' -o ! -name "*[_-]$version[_-]*" \) -delete
+}
+
+mkdir -p "$target"
+empty_out
 install_tools
 build_program
 fill_stage

@@ -96,7 +96,7 @@ def ensure_waiting(system, unit):
 def start(system):
     (system.root.path / "etc/tautline/robot.yaml").write_text(FILE)
     system.run("tautline", "keygen", "/etc/tautline/robot1.key")
-    system.run("chown", "tautline", "/etc/tautline/robot1.key")
+    system.run("tautline", "check", "/etc/tautline/robot.yaml")
     system.run("systemctl", "start", UNIT)
     ensure("robot1" in system.run("tautline", "status"), "status does not reach the daemon")
     system.run("systemctl", "reload", UNIT)

@@ -143,7 +143,6 @@ def upgrade(bench):
     text = "name: robot1\n# mine\nros1: false\n"
     (root.path / "etc/tautline/robot.yaml").write_text(text)
     root.run("tautline", "keygen", "/etc/tautline/robot1.key")
-    root.run("chown", "tautline", "/etc/tautline/robot1.key")
     before = fingerprints(root)
     bench.install(package("tautline", bench.arch))
     ensure_installed(bench)

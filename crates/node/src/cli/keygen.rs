@@ -10,7 +10,8 @@ use tautline_node::{keys, unit};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tautline keygen robot1.key\n  tautline keygen --show robot1.key\n\n\
-                  The file stays on the robot; the public key goes into the files of its peers."
+                  The file stays on the robot; the public key goes into the files of its peers.\n\
+                  A key that root makes in /etc/tautline belongs to tautline, the user of the systemd unit."
 )]
 pub struct Arguments {
     /// Path of the secret key; `run` looks for NAME.key in the folder of the robot's file
