@@ -111,7 +111,8 @@ def install(bench):
     ensure(not (bench.root.path / "run/systemd/system").exists(), "systemd runs in the root")
     for path in ["usr/share/man/man1/tautline-run.1.gz", "usr/share/bash-completion/completions/tautline",
                  "usr/share/zsh/vendor-completions/_tautline", "usr/share/fish/vendor_completions.d/tautline.fish",
-                 "usr/share/tautline/robot.schema.json"]:
+                 "usr/share/tautline/robot.schema.json", "usr/share/tautline/relay.schema.json",
+                 "usr/lib/systemd/system/tautline@.service"]:
         # Roots without documentation still have it: dpkg's exclusions are those of container images.
         ensure((bench.root.path / path).is_file(), f"/{path} is missing")
 

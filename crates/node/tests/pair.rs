@@ -290,6 +290,28 @@ fn over_link_local_addresses_the_files_name_the_interface() {
     robot.wait_until_up("base");
 }
 
+#[test]
+fn the_base_shows_its_address_towards_other_machines() {
+    let world = World::new();
+    let inside = &world.base.inside;
+    for (link, address) in
+        [("docker0 type bridge", "10.2.0.1/24"), ("far0 type veth", "10.1.0.1/24")]
+    {
+        let name = link.split(' ').next().unwrap();
+        inside.ip(&format!("link add {link}"));
+        inside.ip(&format!("addr add {address} dev {name}"));
+        inside.ip(&format!("link set {name} up"));
+    }
+    inside.ip("route add default via 10.77.0.2");
+    let base = world.base.pair(NO_ROS);
+    base.code();
+    let waiting = base.event("waiting");
+    let shown = waiting["addresses"].as_array().unwrap();
+    // The others are lower numbers; the way to containers of this machine is none for a robot.
+    let v4: Vec<&Value> = shown.iter().filter(|it| it.as_str().unwrap().contains('.')).collect();
+    assert_eq!(v4, ["10.77.0.1", "10.1.0.1"], "{waiting}");
+}
+
 /// Gives a machine an /etc of its own, with the user of the unit.
 fn own_etc(world: &World, machine: &Machine) {
     let folder = world.place.path(&format!("etc-{}", machine.name));
