@@ -70,3 +70,51 @@ tautline_proto::limits! {
 
 /// Bytes that all queues of the data plane may take that are not those of a peer.
 pub const OWN_QUEUES_BYTES: usize = MAX_INPUT_BYTES + OWN_BYTES;
+
+/// Approximate bytes of a remembered publisher.
+const SOURCE_BYTES: usize = 200;
+/// Approximate bytes of a queued control message with its bookkeeping. The longest text in one that
+/// a peer can cause at will has 1024 bytes.
+const CONTROL_MESSAGE_BYTES: usize = 1400;
+
+/// Returns the parts of a peer's memory, with the most bytes of each.
+pub fn parts_of_a_peer() -> [(&'static str, usize); 14] {
+    use tautline_proto::limits as proto;
+    [
+        ("`QUEUE_BYTES`", proto::QUEUE_BYTES),
+        ("`REASSEMBLY_BYTES`", proto::REASSEMBLY_BYTES),
+        ("`BLOCK_BYTES`", proto::BLOCK_BYTES),
+        ("`EVENT_BYTES`", proto::EVENT_BYTES),
+        ("`SOURCES` of about 200 bytes", proto::SOURCES * SOURCE_BYTES),
+        ("`DEFINITIONS_BYTES`", proto::DEFINITIONS_BYTES),
+        ("`CONTROL_BYTES_HELD`", proto::CONTROL_BYTES_HELD),
+        (
+            "`CONTROL_BACKLOG` of about 1400 bytes",
+            proto::CONTROL_BACKLOG as usize * CONTROL_MESSAGE_BYTES,
+        ),
+        ("`DEFINITIONS_IN_USE_BYTES`", DEFINITIONS_IN_USE_BYTES),
+        ("`MAX_CODEC_BYTES_PER_PEER`", MAX_CODEC_BYTES_PER_PEER),
+        ("`MAX_HELD_BYTES`", MAX_HELD_BYTES),
+        (
+            "`HELD_BYTES_OF_EACH_TOPIC` of `PUBLISHED_NAMES`",
+            HELD_BYTES_OF_EACH_TOPIC * PUBLISHED_NAMES,
+        ),
+        ("`LATCHED_BYTES`, in DDS", LATCHED_BYTES),
+        (
+            "`SHOWN_BYTES` of two lists, each as received, as shown and twice at work",
+            8 * SHOWN_BYTES,
+        ),
+    ]
+}
+
+/// Returns the memory of a node whose peers reach every limit, if it relays packets of some of them to all
+/// others, with these limits of queues and incomplete messages.
+pub fn team_bytes(peers: usize, relayed: usize, queue: usize, reassembly: usize) -> usize {
+    use tautline_proto::limits as proto;
+    let usual: usize = parts_of_a_peer().iter().map(|(_, bytes)| bytes).sum();
+    let rest = usual - proto::QUEUE_BYTES - proto::REASSEMBLY_BYTES;
+    let each = rest.saturating_add(queue).saturating_add(reassembly);
+    let pairs = relayed.saturating_mul(peers.saturating_sub(1));
+    let of_pairs = pairs.saturating_mul(proto::RELAYED_BYTES as usize);
+    OWN_QUEUES_BYTES.saturating_add(each.saturating_mul(peers)).saturating_add(of_pairs)
+}

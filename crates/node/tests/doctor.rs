@@ -17,6 +17,7 @@ use running::wait_for;
 use scene::{BASE, Scene, texts_of};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,6 +101,25 @@ fn a_robot_with_a_running_daemon_is_healthy_and_its_base_can_be_tested() {
     for words in ["robot1: ", "the daemon", "runs for", "ROS 1: master at", "checks passed"] {
         assert!(text.contains(words), "{words}: {text}");
     }
+    // The running daemon, not its unit, has a user, and a launcher starts it.
+    let command = format!("ExecStart=/usr/bin/tautline run {}", file.display());
+    let unit = "/etc/systemd/system/tautline.service";
+    scene.plant(unit, &format!("[Service]\nUser=nobody\n{command}\n"));
+    scene.plant("/etc/passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n");
+    scene.program("systemctl", "inactive");
+    let output = scene.command().arg(&file).arg("--json").output().unwrap();
+    let found: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(texts_of(&found, "key-file"), [""; 0], "{found:#}");
+    assert_eq!(texts_of(&found, "unit"), [""; 0], "{found:#}");
+    // Another file of the same port finds the daemon in its place.
+    let other = scene.place.path("other.yaml");
+    let lines = "name: other\nsecurity: none\nros1: false\n";
+    std::fs::write(&other, format!("{lines}control: {}\n", other.with_extension("sock").display()))
+        .unwrap();
+    let output = scene.command().arg(&other).arg("--json").output().unwrap();
+    let found: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let texts = texts_of(&found, "port").join("");
+    assert!(texts.contains("another daemon") && texts.contains("robot1.yaml"), "{found:#}");
     // Without a name, it is the file of the daemon.
     if !std::path::Path::new("/etc/tautline/robot.yaml").exists() {
         let text = out(&scene.command().output().unwrap());
@@ -142,6 +162,72 @@ fn a_robot_with_ros2_is_healthy_once_a_node_runs() {
     let both = look(&scene);
     assert!(harmful(&both).is_empty(), "{both:#}");
     drop(daemon);
+}
+
+/// The harm that a check found, if it found one.
+fn harm_of(findings: &Json, check: &str) -> Option<String> {
+    let mut all = findings["findings"].as_array().unwrap().iter();
+    let found = all.find(|it| it["check"] == check)?;
+    Some(found["harm"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_firewall_stops_only_peers_that_have_to_call_this_robot() {
+    let mut scene = Scene::new();
+    let policy = "add table inet own\n\
+         add chain inet own in { type filter hook input priority 0; policy drop; }\n\
+         add rule inet own in iifname lo accept";
+    let established = "add rule inet own in ct state established,related accept";
+    let harm = |scene: &Scene, rules: &[&str]| {
+        scene.robot.nft(&[&[policy], rules].concat().join("\n"));
+        let found = harm_of(&scene.findings(), "firewall");
+        scene.robot.nft("flush ruleset");
+        found
+    };
+    let usual = scene.status.clone();
+    let near = "add rule inet own in ip saddr 10.77.0.0/24 accept";
+    for is_up in [true, false] {
+        let mut status = usual.clone().unwrap();
+        status.peers[0].state = if is_up { "up" } else { "down" }.into();
+        let stops = |it: bool| Some(if it { "stops" } else { "note" }.to_owned());
+        // It calls the base, and needs answers alone.
+        scene.file = scene.usual_file(BASE);
+        scene.status = Some(status);
+        assert_eq!(harm(&scene, &[established]), stops(false));
+        assert_eq!(harm(&scene, &[]), stops(!is_up));
+        assert_eq!(harm(&scene, &[near]), None);
+        // The base calls it from an address that is not known.
+        scene.file = scene.file.replace(&format!("address: {BASE}, "), "");
+        assert_eq!(harm(&scene, &[established]), stops(!is_up));
+        assert_eq!(harm(&scene, &[established, near]), None);
+        let other = "add rule inet own in ip saddr 10.1.0.0/24 accept";
+        assert!(harm(&scene, &[established, other]).is_none());
+    }
+}
+
+#[test]
+fn one_broken_link_of_several_is_a_note() {
+    let mut scene = Scene::new();
+    scene.report(|it| it.peers[0].state = "down".into());
+    let links = |more: &str| {
+        format!("links: [{{ address: {BASE}, interface: eth99 }}{more}], prefix: /base")
+    };
+    let usual = scene.file.clone();
+    let one = format!("address: {BASE}, prefix: /base");
+    scene.file = usual.replace(&one, &links(""));
+    assert_eq!(harm_of(&scene.findings(), "link-down").as_deref(), Some("stops"));
+    scene.file = usual.replace(&one, &links(&format!(", {{ address: {BASE}, interface: wlan0 }}")));
+    assert_eq!(harm_of(&scene.findings(), "link-down").as_deref(), Some("note"));
+}
+
+#[test]
+fn an_answer_of_this_machine_is_no_other_machine() {
+    let scene = Scene::new();
+    scene.plant("/sys/class/net/eth9/address", "9c:c9:eb:00:00:09");
+    scene.program("arping", "Unicast reply from 10.77.0.1 [9C:C9:EB:00:00:09]  0.7ms");
+    let found = scene.findings();
+    assert_eq!(harm_of(&found, "duplicate-address"), None);
+    assert!(found["not_made"].to_string().contains("arp_ignore"), "{found:#}");
 }
 
 /// A link of 2 Mbps, on which images of 5 Mbps are published alongside a laser.
@@ -229,6 +315,23 @@ fn what_cannot_be_checked_is_listed_with_what_it_needs() {
     let line = text.lines().find(|it| it.contains("firewall")).unwrap_or_else(|| panic!("{text}"));
     assert!(line.contains("sudo tautline doctor"), "{text}");
     assert!(text.contains("no file of this robot") || text.contains("robot.yaml"), "{text}");
+    // A file of others is not absent.
+    let file = scene.place.path("closed.yaml");
+    std::fs::write(&file, &scene.file).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let folder = scene.place.path("");
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = scene.robot.command("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_tautline"), "doctor"]);
+    let output = command.arg(&file).arg("--json").output().unwrap();
+    let found: Json =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", out(&output)));
+    for check in ["file", "daemon", "key-file", "peer-route"] {
+        let not_made = found["not_made"].as_array().unwrap();
+        let it = not_made.iter().find(|it| it["check"] == check);
+        let it = it.unwrap_or_else(|| panic!("{check}: {found:#}"));
+        assert!(it["text"].as_str().unwrap().contains("sudo tautline doctor"), "{it}");
+    }
 }
 
 #[test]
@@ -281,13 +384,19 @@ fn a_report_has_what_helps_and_no_secret() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // With sudo, it belongs to the user who called that.
+    let of_user = scene.place.path("report-of-user.txt");
+    let mut command = scene.command();
+    command.arg(scene.place.path("robot1.yaml")).arg("--report").arg(&of_user);
+    command.env("SUDO_UID", "65534").env("SUDO_GID", "65533").output().unwrap();
+    let metadata = std::fs::metadata(&of_user).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o777), (65_534, 65_533, 0o600));
     // A link of another user leads nowhere.
     let link = scene.place.path("link.txt");
     std::os::unix::fs::symlink(scene.place.path("elsewhere"), &link).unwrap();
     let refused = scene.doctor(&["--report", link.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1), "{}", out(&refused));
     assert!(!scene.place.path("elsewhere").exists());
-    use std::os::unix::fs::MetadataExt;
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }
 
@@ -323,9 +432,9 @@ fn the_page_shows_what_doctor_prints() {
     }
     scene.later = Some(later);
     let test = scene.doctor(&["--peer", "base", "--seconds", "5"]);
-    let second = shown(&scene, &test, "tautline doctor --peer base");
+    let second = shown(&scene, &test, "sudo tautline doctor --peer base");
     let second = match second.split_once("\nPeer base") {
-        Some((_, rest)) => format!("$ tautline doctor --peer base\n...\nPeer base{rest}"),
+        Some((_, rest)) => format!("$ sudo tautline doctor --peer base\n...\nPeer base{rest}"),
         None => panic!("{second}"),
     };
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/doctor.md");

@@ -27,7 +27,7 @@ const INDENT: &str = "         ";
 /// Arguments of `tautline doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sudo tautline doctor\n  tautline doctor robot.yaml\n  \
-                  tautline doctor --peer base\n  sudo tautline doctor --report\n\n\
+                  sudo tautline doctor --peer base\n  sudo tautline doctor --report\n\n\
                   It changes nothing. Some checks need root (firewall, processes of other users).\n\n\
                   Exit code: 0 if nothing stops or delays messages, 3 if something does, 1 for an error.")]
 pub struct Arguments {
@@ -94,11 +94,17 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn robot(arguments: &Arguments, machine: &Machine) -> Result<Robot, Failure> {
-    let default = Some(PathBuf::from(DEFAULT_FILE)).filter(|it| it.exists());
-    let file = arguments.file.clone().or(default).or_else(|| machine.daemon_file());
+    // Its folder is closed to users outside the daemon's group: then it is not known to be absent.
+    let (default, hidden) = match Path::new(DEFAULT_FILE).try_exists() {
+        Ok(exists) => (exists.then(|| PathBuf::from(DEFAULT_FILE)), None),
+        Err(_) => (None, Some(PathBuf::from(DEFAULT_FILE))),
+    };
+    let given = arguments.file.clone().or(default);
+    let file = given.or_else(|| machine.daemon_file()).or(hidden);
     let loaded = file.as_deref().map(config::load);
     if let (Some(given), Some(Err(config::ConfigError::Unreadable { cause, .. }))) =
         (&arguments.file, &loaded)
+        && cause.kind() != std::io::ErrorKind::PermissionDenied
     {
         let given = given.display();
         return Err(Failure::new(format!(
@@ -156,6 +162,9 @@ fn head(machine: &Machine, robot: &Robot) -> String {
             format!("{}: {}", status.node, file.display())
         }
         (None, Some(status)) => format!("{}: without its file", status.node),
+        (Some(file), None) if robot.is_closed() => {
+            format!("{} is closed to this user: sudo tautline doctor", file.display())
+        }
         (Some(file), None) => file.display().to_string(),
         (None, None) => format!("no file of this robot ({DEFAULT_FILE}, or give one)"),
     };
@@ -254,7 +263,12 @@ fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Fail
     Ok(text)
 }
 
-/// Writes the report for its owner alone. Another file of this name is replaced, but no link is followed:
+/// The number in a variable of the environment.
+fn number_in(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Writes the report for its owner alone: with sudo, the user who called it. Another file of this name is replaced, but no link is followed:
 /// in a folder of everybody, it might lead to any file of root.
 fn write_report(path: &Path, text: &str) -> Result<(), Failure> {
     let failed =
@@ -263,5 +277,10 @@ fn write_report(path: &Path, text: &str) -> Result<(), Failure> {
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.custom_flags(libc::O_NOFOLLOW).open(path).map_err(failed)?;
     file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    if let (true, Some(user), Some(group)) =
+        (rustix::process::geteuid().is_root(), number_in("SUDO_UID"), number_in("SUDO_GID"))
+    {
+        std::os::unix::fs::fchown(&file, Some(user), Some(group)).map_err(failed)?;
+    }
     file.write_all(text.as_bytes()).map_err(failed)
 }

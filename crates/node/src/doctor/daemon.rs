@@ -20,6 +20,7 @@ pub(super) fn file(_: &Machine, robot: &Robot) -> Answer {
         None => Answer::DoesNotApply(
             "there is no file of this robot (tautline init writes one to start from)".into(),
         ),
+        Some(Err(_)) if robot.is_closed() => Answer::NotMade(super::closed(robot)),
         Some(Err(ConfigError::Unreadable { cause, .. })) => {
             let found = Found::new(
                 Harm::Stops,
@@ -86,7 +87,7 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
         all.push(
             found
                 .fix(format!("chmod 600 {shown}"))
-                .fix("if another user may have read it: make a new key (docs/how-to/keys.md)"),
+                .fix("if another user may have read it: make a new key (page \"Keys\")"),
         );
     }
     if let Some(id) = user.id.filter(|id| metadata.uid() != *id) {
@@ -109,6 +110,8 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
         (None, None) => {
             Answer::DoesNotApply("no file of this robot, so that no daemon should run".into())
         }
+        // The file names the daemon's socket.
+        (None, Some(_)) if robot.is_closed() => Answer::NotMade(super::closed(robot)),
         (None, Some(_)) if robot.no_status.contains("ermission denied") => Answer::NotMade(
             "this user may not use the daemon's control socket: sudo tautline doctor".into(),
         ),
@@ -135,7 +138,8 @@ fn troubles(status: &crate::status::Status) -> Vec<Found> {
         let harm = if it.connected { Harm::Delays } else { Harm::Stops };
         let found = format!("the daemon at {} {}: {}", it.kind, it.location, it.trouble);
         let found = Found::new(harm, found, "Topics of these nodes are not carried.");
-        found.fix("see what 'ros1-master', 'ros2-domain' or 'dds-...' found; docs/reference/dds.md")
+        found
+            .fix("see what 'ros1-master', 'ros2-domain' or 'dds-...' found (page \"DDS settings\")")
     });
     found.collect()
 }

@@ -20,6 +20,8 @@ const LAST_DOMAIN: u16 = 101;
 const VISIBLE_TRANSPORTS: [&str; 2] = ["DEFAULT", "UDPv4"];
 /// Middleware that is DDS.
 const DDS: [&str; 4] = ["rmw_fastrtps", "rmw_cyclonedds", "rmw_connextdds", "rmw_gurumdds"];
+/// Releases before Iron that have ROS_LOCALHOST_ONLY, or nothing.
+const OLD: [&str; 5] = ["dashing", "eloquent", "foxy", "galactic", "humble"];
 const HIDDEN: &str =
     "The daemon's participant has DDS over UDP and IPv4 alone, so that it does not see them.";
 
@@ -27,7 +29,7 @@ const HIDDEN: &str =
 pub(super) fn domains(machine: &Machine) -> Vec<u32> {
     let bound: BTreeSet<u16> = sockets::udp(machine)
         .iter()
-        .filter(|it| !matches!(sockets::owner(machine, it), Owner::Tautline))
+        .filter(|it| !matches!(sockets::owner(machine, it), Owner::Tautline(_)))
         .map(|it| it.port)
         .collect();
     let is_in = |domain: &u16| bound.contains(&(FIRST_PORT + PORTS_OF_DOMAIN * domain));
@@ -173,35 +175,70 @@ pub(super) fn transports(machine: &Machine, robot: &Robot) -> Answer {
     })
 }
 
+/// The discovery range of a program (rcl: `discovery_options.c`, `init_options.c`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Range {
+    Off,
+    Localhost,
+    Subnet,
+}
+
+/// Whether a program is of a ROS 2 before Iron, which knows only ROS_LOCALHOST_ONLY.
+fn is_old(program: &RosProcess) -> bool {
+    program.setting("ROS_DISTRO").is_some_and(|it| OLD.contains(&it))
+}
+
+fn range_of(program: &RosProcess) -> Range {
+    if program.setting("ROS_LOCALHOST_ONLY") == Some("1") {
+        return Range::Localhost;
+    }
+    match program.setting("ROS_AUTOMATIC_DISCOVERY_RANGE") {
+        _ if is_old(program) => Range::Subnet,
+        None | Some("SUBNET" | "SYSTEM_DEFAULT") => Range::Subnet,
+        Some("OFF") => Range::Off,
+        // It takes any other value for this one.
+        Some(_) => Range::Localhost,
+    }
+}
+
 pub(super) fn range(machine: &Machine, robot: &Robot) -> Answer {
     let localhost = ros2(robot).map(|it| it.localhost);
     of_programs(machine, robot, |programs| {
-        let mut all = Vec::new();
-        for (value, with) in grouped(programs, "ROS_AUTOMATIC_DISCOVERY_RANGE", |value| {
-            ["OFF", "SUBNET", "LOCALHOST"].contains(&value.to_uppercase().as_str())
-        }) {
-            all.extend(range_of(&value.to_uppercase(), &with, localhost, robot));
-        }
-        for (_, with) in grouped(programs, "ROS_LOCALHOST_ONLY", |value| value == "1") {
-            all.extend(range_of("LOCALHOST", &with, localhost, robot));
-        }
-        all
+        let kinds: BTreeSet<(Range, bool)> =
+            programs.iter().map(|it| (range_of(it), is_old(it))).collect();
+        let found = kinds.into_iter().filter_map(|(range, is_old_one)| {
+            let with =
+                programs.iter().filter(|it| (range_of(it), is_old(it)) == (range, is_old_one));
+            let with = names(with.map(|it| &it.process));
+            wrong_range(range, is_old_one, &with, localhost, &robot.file_name())
+        });
+        found.collect()
     })
 }
 
-fn range_of(range: &str, with: &str, localhost: Option<bool>, robot: &Robot) -> Option<Found> {
-    let file = robot.file_name();
+fn wrong_range(
+    range: Range,
+    is_old: bool,
+    with: &str,
+    localhost: Option<bool>,
+    file: &str,
+) -> Option<Found> {
+    let export = match is_old {
+        true => "export ROS_LOCALHOST_ONLY=1",
+        false => "export ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST",
+    };
+    let export = format!("{export}  # and restart these programs");
     match (range, localhost) {
-        ("OFF", _) => Some(
+        (Range::Off, _) => Some(
             Found::new(
                 Harm::Stops,
                 format!("ROS_AUTOMATIC_DISCOVERY_RANGE=OFF in {with}"),
                 "These nodes find no others, and the daemon does not find them.",
             )
-            .fix("export ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST  # and restart these programs")
+            .fix(export)
             .fix(format!("in {file}: ros2: {{ range: localhost }}")),
         ),
-        ("LOCALHOST", Some(false)) => Some(
+        (Range::Localhost, Some(false)) => Some(
             Found::new(
                 Harm::Stops,
                 format!("the discovery range is LOCALHOST in {with}, and 'subnet' in {file}"),
@@ -209,14 +246,14 @@ fn range_of(range: &str, with: &str, localhost: Option<bool>, robot: &Robot) -> 
             )
             .fix(format!("in {file}: ros2: {{ range: localhost }}")),
         ),
-        ("SUBNET", Some(true)) => Some(
+        (Range::Subnet, Some(true)) => Some(
             Found::new(
                 Harm::Stops,
                 format!("the discovery range is SUBNET in {with}, and 'localhost' in {file}"),
                 "The daemon communicates over loopback alone, these nodes do not.",
             )
             .fix(format!("in {file}: ros2: {{ range: subnet }}"))
-            .fix("or export ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST  # and restart these programs"),
+            .fix(format!("or {export}")),
         ),
         _ => None,
     }
@@ -257,4 +294,33 @@ pub(super) fn middleware(machine: &Machine, robot: &Robot) -> Answer {
             })
             .collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::processes::Process;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_range_of_a_program_is_that_of_its_release() {
+        let range = |settings: &[(&'static str, &str)]| {
+            let process = Process { id: 7, name: "talker".into(), user: 0, is_here: None };
+            let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
+            range_of(&RosProcess { process, settings: settings.collect::<BTreeMap<_, _>>() })
+        };
+        const RANGE: &str = "ROS_AUTOMATIC_DISCOVERY_RANGE";
+        assert_eq!(range(&[]), Range::Subnet);
+        assert_eq!(range(&[(RANGE, "OFF")]), Range::Off);
+        assert_eq!(range(&[(RANGE, "subnet")]), Range::Localhost);
+        assert_eq!(range(&[(RANGE, "LOCALHOST"), ("ROS_DISTRO", "humble")]), Range::Subnet);
+        for distro in ["foxy", "humble", "jazzy"] {
+            let settings = [(RANGE, "SUBNET"), ("ROS_LOCALHOST_ONLY", "1"), ("ROS_DISTRO", distro)];
+            assert_eq!(range(&settings), Range::Localhost);
+        }
+        assert_eq!(range(&[("ROS_LOCALHOST_ONLY", "0")]), Range::Subnet);
+        let old = wrong_range(Range::Subnet, true, "talker", Some(true), "robot.yaml").unwrap();
+        assert!(old.fix[1].contains("ROS_LOCALHOST_ONLY=1"), "{old:?}");
+        assert_eq!(wrong_range(Range::Subnet, false, "talker", None, "robot.yaml"), None);
+    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What firewall rules do with a first packet of a peer. Rules come as JSON of nftables (`man 5
+//! What firewall rules do with a packet of a peer. Rules come as JSON of nftables (`man 5
 //! libnftables-json`) or as lines of `iptables -S`. A condition that is not understood is neither true
 //! nor false, and so is a verdict after it.
 
@@ -22,6 +22,15 @@ pub(super) struct Packet {
     pub(super) port: u16,
     /// The group to which it is sent; `None` for this machine's address.
     pub(super) group: Option<IpAddr>,
+    /// Whether it answers a packet of this machine.
+    pub(super) is_answer: bool,
+}
+
+impl Packet {
+    /// The state of its connection, as conntrack names it.
+    fn state(&self) -> &'static str {
+        if self.is_answer { "established" } else { "new" }
+    }
 }
 
 /// What a rule set does with a packet.
@@ -171,7 +180,7 @@ impl Ruleset {
                         continue;
                     };
                     match self.walk(&below, target, depth + 1) {
-                        End::Verdict(Fate::Dropped(_)) if in_doubt => Fate::Unknown,
+                        End::Verdict(_) if in_doubt => Fate::Unknown,
                         End::Verdict(fate) => fate,
                         End::Continues { in_doubt: more } => {
                             in_doubt |= more;
@@ -320,7 +329,7 @@ fn nft_value(left: &Value, right: &Value, packet: &Packet) -> Option<bool> {
     match left["ct"]["key"].as_str() {
         // No address of the packet was translated.
         Some("status") => Some(false),
-        Some("state") => any(right, &|it| Some(it.as_str()? == "new")),
+        Some("state") => any(right, &|it| Some(it.as_str()? == packet.state())),
         _ => None,
     }
 }
@@ -430,7 +439,9 @@ fn iptables_rule(words: &[&str], packet: &Packet, line: &str) -> Rule {
             "--dst-type" => Some(value().eq_ignore_ascii_case(kind_of_destination(packet))),
             "-s" => packet.from.and_then(|from| is_in(value(), from)),
             "--dport" | "--dports" => Some(has_port(value(), packet.port)),
-            "--ctstate" | "--state" => Some(value().split(',').any(|it| it == "NEW")),
+            "--ctstate" | "--state" => {
+                Some(value().split(',').any(|it| it.eq_ignore_ascii_case(packet.state())))
+            }
             "--comment" | "--limit" | "--limit-burst" | "--reject-with" | "--icmp-type" => {
                 let _ = value();
                 continue;

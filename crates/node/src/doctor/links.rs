@@ -203,7 +203,7 @@ fn too_slow(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<Found> 
     Some(
         found
             .fix(format!("in {}: topics: {{ {topic}: {{ rate: 2Hz }} }}", robot.file_name()))
-            .fix("or compress at the source, or use a faster link  (docs/how-to/slow-links.md)"),
+            .fix("or compress at the source, or use a faster link  (page \"Slow links\")"),
     )
 }
 

@@ -125,7 +125,8 @@ impl Machine {
         files.first().filter(|_| files.len() == 1).cloned()
     }
 
-    fn file_of(&self, daemon: u32) -> Option<PathBuf> {
+    /// The file of a daemon, as its command line names it.
+    pub(super) fn file_of(&self, daemon: u32) -> Option<PathBuf> {
         let line = self.read(format!("/proc/{daemon}/cmdline"))?;
         let mut words = line.split('\0').skip(1);
         let is_run = words.next() == Some("run");

@@ -172,6 +172,14 @@ pub const CHECKS: &[Check] = &[
     check("not-accepted", "no peer waits for a line in the file", links::waiting),
 ];
 
+/// Beginning of the answers of checks that need a valid file.
+const NO_FILE: &str = "no valid file";
+
+/// Says that this user may not read the robot's file.
+fn closed(robot: &Robot) -> String {
+    format!("this user may not read {}: sudo tautline doctor", robot.file_name())
+}
+
 /// A check without findings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
@@ -213,6 +221,10 @@ pub fn examine(machine: &Machine, robot: &Robot, mut before: impl FnMut(&str)) -
                 let Found { harm, found, why, fix } = found;
                 Finding { check: it.name, harm, found, why, fix }
             })),
+            // Nobody knows what a file of others says.
+            Answer::DoesNotApply(text) if robot.is_closed() && text.starts_with(NO_FILE) => {
+                all.not_made.push(outcome(closed(robot)));
+            }
             Answer::DoesNotApply(text) => all.does_not_apply.push(outcome(text)),
             Answer::NotMade(text) => all.not_made.push(outcome(text)),
         }

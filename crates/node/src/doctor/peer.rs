@@ -71,7 +71,7 @@ pub fn test_peer(before: &Status, after: &Status, peer: &str) -> Result<PeerTest
         None => path.push("clocks: not compared yet, or only through relays".into()),
     }
     path.push(format!(
-        "losses and delays of what '{peer}' sends: run 'tautline doctor --peer {}' there",
+        "losses and delays of what '{peer}' sends: run 'sudo tautline doctor --peer {}' there",
         after.node
     ));
     let own = rates.topics.iter().filter(|it| it.peer == peer);

@@ -32,6 +32,8 @@ const SECRET_NAMES: [&str; 11] = [
 ];
 /// Shortest word that is shortened as a key: the base64 of 32 bytes has 44 characters, with its end.
 const KEY_LENGTH: usize = 40;
+/// Length of the base64 of 32 bytes.
+const PADDED_LENGTH: usize = 44;
 /// Longest line, in bytes.
 const MAX_LINE: usize = 8000;
 
@@ -110,7 +112,12 @@ impl Report<'_> {
 
 /// Cuts a comment of YAML; what looks like one within a text in quotes is cut as well.
 fn without_comment(line: &str) -> &str {
-    let begins = line.starts_with('#').then_some(0).or_else(|| line.find(" #"));
+    let mut before = ' ';
+    let begins = line.char_indices().find_map(|(at, c)| {
+        let is_comment = c == '#' && before.is_whitespace();
+        before = c;
+        is_comment.then_some(at)
+    });
     line[..begins.unwrap_or(line.len())].trim_end()
 }
 
@@ -164,8 +171,14 @@ fn without_passwords(line: &str) -> String {
     out + rest
 }
 
-/// Whether a word may be a key in base64: long, and of letters of both cases and digits.
+/// Whether a word may be a key in base64: long, and of letters of both cases and digits; or with the
+/// length and the end of a key.
 fn is_key(word: &str) -> bool {
+    let has_end = word.ends_with('=') && word.len() >= PADDED_LENGTH;
+    has_end || is_long_and_mixed(word)
+}
+
+fn is_long_and_mixed(word: &str) -> bool {
     let has = |class: fn(&char) -> bool| word.chars().any(|it| class(&it));
     word.len() >= KEY_LENGTH
         && has(char::is_ascii_uppercase)
@@ -173,9 +186,9 @@ fn is_key(word: &str) -> bool {
         && has(char::is_ascii_digit)
 }
 
-/// Shortens whatever has the form of a key in base64.
+/// Shortens whatever has the form of a key in base64, or in base64 for URLs.
 fn shorten_keys(line: &str) -> String {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+/=-_".contains(c);
     let mut out = String::new();
     let mut word = String::new();
     for c in line.chars().chain(['\n']) {
@@ -218,6 +231,15 @@ mod tests {
         let pem = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7";
         assert_eq!(without_secrets(pem), "MIIEvQIB...\n");
         assert_eq!(without_comment("name: a # the key of b"), "name: a");
+        assert_eq!(without_comment("name: a\t# the key of b"), "name: a");
+        assert_eq!(without_comment("name: a#b"), "name: a#b");
+        for key in [
+            "cHVibGljIGtleSBvZiBiYXNlLCBhbi_leGFtcGxl-i4",
+            "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopq=",
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq=",
+        ] {
+            assert_eq!(without_secrets(key), format!("{}...\n", &key[..8]));
+        }
         let harmless = "the master at http://localhost:11311 does not answer\n";
         assert_eq!(without_secrets(harmless), harmless);
     }

@@ -6,6 +6,7 @@ use crate::config::{Checked, Config, ConfigError, DEFAULT_PORT, LinkConfig};
 use crate::paths::{self, Path};
 use crate::status::Status;
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -66,9 +67,21 @@ impl Robot {
         self.loaded.as_ref()?.as_ref().ok().map(|it| &it.config)
     }
 
+    /// Whether there is a file that this user may not read.
+    pub fn is_closed(&self) -> bool {
+        let Some(Err(ConfigError::Unreadable { cause, .. })) = &self.loaded else { return false };
+        cause.kind() == ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root()
+    }
+
     /// The name of the file, for lines that a person edits.
     pub(super) fn file_name(&self) -> String {
         self.file.as_ref().map_or("the robot's file".into(), |it| it.display().to_string())
+    }
+
+    /// Whether the daemon exchanges packets with a peer.
+    pub(super) fn is_up(&self, peer: &str) -> bool {
+        let mut peers = self.status.iter().flat_map(|it| &it.peers);
+        peers.any(|it| it.name == peer && it.state == "up")
     }
 
     /// The UDP port of the daemon.

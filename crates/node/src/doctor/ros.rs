@@ -152,7 +152,7 @@ pub(super) fn two_kinds(machine: &Machine, robot: &Robot) -> Answer {
     );
     Answer::Made(vec![found.fix(
         "run a second daemon for the other, with a file, a 'name' and a 'listen' of its own \
-         (docs/how-to/install.md#several-daemons-on-one-machine)",
+         (page \"Install\", several daemons on one machine)",
     )])
 }
 

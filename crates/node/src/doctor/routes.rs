@@ -194,6 +194,32 @@ pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
+/// States of an interface that carries nothing.
+const DOWN: [&str; 2] = ["down", "lowerlayerdown"];
+
+fn is_usable(machine: &Machine, name: &str) -> bool {
+    let state = machine.read(interface(name, "operstate")).unwrap_or_default();
+    machine.exists(interface(name, "flags"))
+        && !DOWN.contains(&state.as_str())
+        && machine.addresses().iter().any(|(it, _)| it == name)
+}
+
+/// The peers with a link through an interface and without a usable link.
+fn peers_without(machine: &Machine, robot: &Robot, name: &str) -> Vec<String> {
+    let device = |route: &Route| {
+        let routed = route.path.as_ref().and_then(|it| it.as_ref().ok());
+        route.link.interface.clone().or_else(|| routed.map(|it| it.interface.clone()))
+    };
+    let is_stopped = |peer: &str| {
+        let mut links = robot.routes().iter().filter(|it| it.peer == peer).map(device);
+        let is_through = links.clone().any(|it| it.as_deref() == Some(name));
+        is_through && !links.any(|it| it.is_some_and(|it| is_usable(machine, &it)))
+    };
+    let peers = robot.config().map(|it| &it.peers[..]).unwrap_or_default();
+    let peers = peers.iter().filter(|it| it.via.is_empty() && !robot.is_up(&it.name));
+    peers.filter(|it| is_stopped(&it.name)).map(|it| format!("'{}'", it.name)).collect()
+}
+
 pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
     let addresses = machine.addresses();
     let mut all = Vec::new();
@@ -208,8 +234,20 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
     for name in robot.named_interfaces() {
         let exists = machine.exists(interface(&name, "flags"));
         let state = machine.read(interface(&name, "operstate")).unwrap_or_default();
-        let why = format!("Links through {name} carry nothing.");
-        let new = |found: String| Found::new(Harm::Stops, found, why.clone());
+        let without = peers_without(machine, robot, &name);
+        let (harm, why) = match without.is_empty() {
+            true => {
+                (Harm::Note, format!("Links through {name} carry nothing; all peers have others."))
+            }
+            false => (
+                Harm::Stops,
+                format!(
+                    "Links through {name} carry nothing, the only ones of {}.",
+                    without.join(", ")
+                ),
+            ),
+        };
+        let new = |found: String| Found::new(harm, found, why.clone());
         if !exists {
             let others = machine.interfaces().join(", ");
             let file = robot.file_name();
@@ -217,7 +255,7 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
                 new(format!("{file} names the interface {name}, which does not exist"))
                     .fix(format!("in {file}: interface: one of {others}")),
             );
-        } else if ["down", "lowerlayerdown"].contains(&state.as_str()) {
+        } else if DOWN.contains(&state.as_str()) {
             let found = new(format!("the interface {name} is {state}"));
             let found = found.fix(format!("ip link set {name} up"));
             all.push(match machine.wifi_interfaces().contains(&name) {
@@ -357,7 +395,17 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
     if !machine.is_root() {
         return Answer::NotMade("needs root: sudo tautline doctor".into());
     }
-    let mut all = Vec::new();
+    let hardware: Vec<String> = machine
+        .list("/sys/class/net")
+        .iter()
+        .filter_map(|it| Some(machine.read(interface(it, "address"))?.to_lowercase()))
+        .collect();
+    // With two interfaces in one network, the kernel answers for either (arp_ignore=0).
+    let is_of_another = |line: &&str| {
+        let line = line.to_lowercase();
+        line.contains("reply from") && !hardware.iter().any(|it| line.contains(&format!("[{it}]")))
+    };
+    let (mut all, mut was_own) = (Vec::new(), None);
     for (name, address) in own {
         let shown = address.to_string();
         let text = match machine.run("arping", &["-D", "-c", "2", "-w", "2", "-I", &name, &shown]) {
@@ -368,7 +416,10 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
             }
             Said::Output(text) | Said::Failed(text) => text,
         };
-        let Some(line) = text.lines().find(|it| it.contains("reply from")) else { continue };
+        let Some(line) = text.lines().find(is_of_another) else {
+            was_own = was_own.or(text.contains("reply from").then(|| name.clone()));
+            continue;
+        };
         let found = Found::new(
             Harm::Stops,
             format!(
@@ -381,7 +432,14 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
             "give one of the two machines another address: ip address replace OTHER/24 dev {name}"
         )));
     }
-    Answer::Made(all)
+    // arping ends with the first reply.
+    match was_own.filter(|_| all.is_empty()) {
+        Some(name) => Answer::NotMade(format!(
+            "another interface of this machine answers for {name}: sysctl -w \
+             net.ipv4.conf.all.arp_ignore=1 ends that"
+        )),
+        None => Answer::Made(all),
+    }
 }
 
 /// Tests the addresses of a peer without a daemon: name, route, and pings of two sizes, a line each. An

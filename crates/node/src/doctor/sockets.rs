@@ -6,11 +6,14 @@ use super::processes::Process;
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// Sockets that are examined.
 const MAX_SOCKETS: usize = 65_536;
 /// Descriptors that are examined of one process.
 const MAX_DESCRIPTORS: usize = 65_536;
+/// Characters of a command line that are shown.
+const MAX_COMMAND: usize = 200;
 /// Port that is suggested in place of one in use.
 const OTHER_PORT_DISTANCE: u16 = 1;
 
@@ -25,7 +28,8 @@ pub(super) struct Udp {
 /// The owner of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
-    Tautline,
+    /// A daemon.
+    Tautline(Process),
     Other(Process),
     /// This user may not see it.
     Unknown,
@@ -69,13 +73,25 @@ pub(super) fn owners(machine: &Machine) -> BTreeMap<u64, Process> {
 
 pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
     let mut here = machine.processes().iter().filter(|it| it.is_here != Some(false));
-    match machine.owners().get(&socket.inode) {
-        Some(process) if process.is_tautline() => Owner::Tautline,
+    // The daemon's user is visible where its sockets are not.
+    let by_user = || here.find(|it| it.is_tautline() && it.user == socket.user);
+    match machine.owners().get(&socket.inode).or_else(by_user) {
+        Some(process) if process.is_tautline() => Owner::Tautline(process.clone()),
         Some(process) => Owner::Other(process.clone()),
-        // The daemon's user is visible where its sockets are not.
-        None if here.any(|it| it.is_tautline() && it.user == socket.user) => Owner::Tautline,
         None => Owner::Unknown,
     }
+}
+
+/// Whether a daemon is not that of the robot's file, which does not answer.
+fn is_other_daemon(machine: &Machine, robot: &Robot, process: &Process) -> bool {
+    let is_hidden = robot.no_status.contains("ermission denied");
+    if robot.status.is_some() || robot.config().is_none() || is_hidden {
+        return false;
+    }
+    let full = |path: &Path| path.canonicalize().ok();
+    let own = robot.file.as_deref().and_then(full);
+    let its = machine.file_of(process.id).as_deref().and_then(full);
+    own.is_none() || own != its
 }
 
 pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
@@ -85,7 +101,13 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
     let mut others = BTreeSet::new();
     for owner in owners {
         match owner {
-            Owner::Tautline => {}
+            Owner::Tautline(process) if is_other_daemon(machine, robot, &process) => {
+                let line = machine.read(format!("/proc/{}/cmdline", process.id));
+                let line = line.unwrap_or_default().replace('\0', " ");
+                let line = tautline_gateway::plain::plain(&line, MAX_COMMAND);
+                others.insert(format!("another daemon: process {} ({line})", process.id));
+            }
+            Owner::Tautline(_) => {}
             Owner::Other(process) => {
                 others.insert(process.shown());
             }

@@ -2,9 +2,11 @@
 //! The systemd unit: its state, its user, and its limits.
 
 use super::machine::{Machine, Said};
+use super::processes::Process;
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
 use crate::config::Config;
+use crate::limits::team_bytes;
 use std::path::Path;
 
 /// Folders of units, the first precedes the others.
@@ -16,8 +18,6 @@ const FILE: &str = "/etc/tautline/robot.yaml";
 /// Bits of capabilities (linux/capability.h).
 const SYS_NICE: u32 = 23;
 const IPC_LOCK: u32 = 14;
-/// Memory of a daemon without peers, in bytes.
-const OWN_MEMORY: u64 = 64 << 20;
 
 /// Returns the path of the unit, if it is installed.
 pub(super) fn file(machine: &Machine) -> Option<String> {
@@ -46,23 +46,47 @@ pub(super) struct User {
     pub(super) id: Option<u32>,
 }
 
-/// Returns the user of the running daemon, or of the unit if the file is that of the unit.
+/// Returns the user of the running daemon; without one, of the unit if the file is that of the unit.
 pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
     let accounts = machine.read("/etc/passwd").unwrap_or_default();
     let accounts: Vec<Vec<&str>> = accounts.lines().map(|line| line.split(':').collect()).collect();
+    let running = running(machine, robot);
     let user = value(machine, "User").filter(|_| is_of_unit(machine, robot));
-    if let Some(name) = user {
+    if let Some(name) = user.filter(|_| running.is_none()) {
         let entry = accounts.iter().find(|it| it.first() == Some(&name.as_str()));
         let id = entry.and_then(|it| it.get(2)?.parse().ok());
         return User { name: Some(name), id };
     }
-    let mut daemons = machine.processes().iter().filter(|it| it.is_tautline());
-    let running = daemons.find(|it| it.is_here == Some(true) && is_daemon(machine, it.id));
-    let id = running.filter(|_| robot.status.is_some()).map(|it| it.user);
+    let id = running.map(|it| it.user);
     let entry = accounts
         .iter()
         .find(|it| it.get(2).and_then(|it| it.parse().ok()) == id.or(Some(u32::MAX)));
     User { name: entry.and_then(|it| it.first()).map(|it| (*it).to_owned()), id }
+}
+
+/// The daemon of the robot's file, if it answers and is visible.
+fn running<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
+    robot.status.as_ref()?;
+    let full = |path: &Path| path.canonicalize().ok();
+    let file = robot.file.as_deref().and_then(full);
+    let processes = machine.processes().iter();
+    let is_running =
+        |it: &&Process| it.is_tautline() && it.is_here == Some(true) && is_daemon(machine, it.id);
+    let daemons: Vec<&Process> = processes.filter(is_running).collect();
+    let is_of_file = |it: &&&Process| {
+        let its = machine.file_of(it.id).as_deref().and_then(full);
+        its.is_some() && its == file
+    };
+    let named = daemons.iter().find(is_of_file).copied();
+    named.or_else(|| daemons.first().copied().filter(|_| daemons.len() == 1))
+}
+
+/// Whether another launcher than the unit started the daemon that answers.
+fn has_launcher(machine: &Machine, robot: &Robot) -> bool {
+    running(machine, robot).is_some_and(|it| {
+        let groups = machine.read(format!("/proc/{}/cgroup", it.id)).unwrap_or_default();
+        !groups.contains(UNIT)
+    })
 }
 
 /// Whether the unit starts the daemon with the robot's file.
@@ -79,13 +103,13 @@ fn is_daemon(machine: &Machine, process: u32) -> bool {
 
 pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
     let Some(path) = file(machine) else {
-        if robot.file.as_deref() != Some(Path::new(FILE)) {
+        if robot.file.as_deref() != Some(Path::new(FILE)) || has_launcher(machine, robot) {
             return Answer::DoesNotApply("tautline.service is not installed".into());
         }
         let why = "The daemon does not start when the robot is switched on.";
         let found = Found::new(Harm::Note, format!("{FILE} exists, but no {UNIT}"), why);
         return Answer::Made(vec![
-            found.fix("install the package, or follow docs/how-to/install.md#start-at-boot"),
+            found.fix("install the package, or see page \"Install\", start at boot"),
         ]);
     };
     let state = match machine.run("systemctl", &["is-failed", UNIT]) {
@@ -107,7 +131,8 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
         );
     }
     let folder = format!("/etc/systemd/system/multi-user.target.wants/{UNIT}");
-    if std::fs::symlink_metadata(machine.path(&folder)).is_err() {
+    let is_enabled = std::fs::symlink_metadata(machine.path(&folder)).is_ok();
+    if !is_enabled && !has_launcher(machine, robot) {
         let why = "The daemon does not start when the robot is switched on.";
         let found = Found::new(Harm::Note, format!("{UNIT} ({path}) is not enabled"), why);
         all.push(found.fix("systemctl enable --now tautline"));
@@ -159,8 +184,11 @@ fn limits(machine: &Machine) -> Option<Limits> {
 }
 
 pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
-    let options = robot.config().map(|it| &it.realtime);
-    let Some(options) = options.filter(|it| it.priority.is_some() || it.lock_memory) else {
+    let Some(config) = robot.config() else {
+        return Answer::DoesNotApply("no valid file asks for it".into());
+    };
+    let Some(options) = Some(&config.realtime).filter(|it| it.priority.is_some() || it.lock_memory)
+    else {
         return Answer::DoesNotApply("the file does not set 'realtime'".into());
     };
     let Some(limits) = limits(machine) else {
@@ -183,16 +211,21 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
     );
     Answer::Made(vec![match file(machine) {
         Some(_) => found
-            .fix("cp packaging/drop-ins/realtime.conf /etc/systemd/system/tautline.service.d/")
+            .fix("mkdir -p /etc/systemd/system/tautline.service.d")
+            .fix(
+                "cp /usr/share/doc/tautline/examples/drop-ins/realtime.conf \
+                 /etc/systemd/system/tautline.service.d/",
+            )
             .fix("systemctl daemon-reload; systemctl restart tautline"),
         None => found.fix("setcap cap_sys_nice,cap_ipc_lock+ep /usr/bin/tautline"),
     }])
 }
 
-/// Bytes that queues and incomplete messages of all peers may take.
+/// Bytes that a daemon may take whose peers reach every limit.
 fn needed(config: &Config) -> u64 {
-    let each = config.limits.queue_bytes + config.limits.reassembly_bytes;
-    OWN_MEMORY.saturating_add((each as u64).saturating_mul(config.peers.len() as u64))
+    let relayed = config.peers.iter().filter(|it| it.relay).count();
+    let (queue, reassembly) = (config.limits.queue_bytes, config.limits.reassembly_bytes);
+    team_bytes(config.peers.len(), relayed, queue, reassembly) as u64
 }
 
 /// Parses a size of systemd, such as `1G`; `None` without a limit.
@@ -211,7 +244,7 @@ fn size(text: &str) -> Option<u64> {
 
 pub(super) fn memory(machine: &Machine, robot: &Robot) -> Answer {
     let (Some(config), Some(path)) = (robot.config(), file(machine)) else {
-        return Answer::DoesNotApply("no file, or no unit".into());
+        return Answer::DoesNotApply("no valid file, or no unit".into());
     };
     let Some(limit) = value(machine, "MemoryMax").and_then(|it| size(&it)) else {
         return Answer::DoesNotApply(format!("{path} has no MemoryMax"));
@@ -222,14 +255,15 @@ pub(super) fn memory(machine: &Machine, robot: &Robot) -> Answer {
     }
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     let found = Found::new(
-        Harm::Delays,
+        Harm::Note,
         format!(
-            "MemoryMax of {path} is {} MiB; full queues and incomplete messages of {} peers take {} MiB",
+            "MemoryMax of {path} is {} MiB; {} peers that reach every limit take {} MiB",
             mebibytes(limit),
             config.peers.len(),
             mebibytes(needed)
         ),
-        "systemd ends a daemon that takes more, and all queued messages are lost.",
+        "Peers that follow the protocol take little of it. If some are not trusted: systemd ends a \
+         daemon that takes more, and all queued messages are lost.",
     );
     let raise =
         format!("MemoryMax={}M  # systemctl edit tautline, in [Service]", mebibytes(needed));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Wi-Fi, as `iw` shows it: the kernel has no files with these settings.
 
-use super::machine::{Machine, Said};
+use super::machine::{Machine, Said, interface};
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
 
@@ -14,25 +14,44 @@ const FAIR_DBM: f64 = -65.0;
 /// Pause of the kernel between two attempts of ARP that is short, in milliseconds.
 const SHORT_RETRY_MS: u64 = 100;
 
-/// What `iw` says about each Wi-Fi interface.
-fn ask(machine: &Machine, arguments: &[&str]) -> Result<Vec<(String, String)>, Answer> {
+/// The Wi-Fi interfaces of links to peers.
+fn of_links(machine: &Machine, robot: &Robot) -> Result<Vec<String>, Answer> {
+    let used = robot.interfaces(machine);
     let names = machine.wifi_interfaces();
-    if names.is_empty() {
-        return Err(Answer::DoesNotApply("no Wi-Fi interface".into()));
+    let names: Vec<String> = names.into_iter().filter(|it| used.contains(it)).collect();
+    match names.is_empty() {
+        true => Err(Answer::DoesNotApply("no link uses Wi-Fi".into())),
+        false => Ok(names),
     }
-    let mut all = Vec::new();
+}
+
+/// What `iw` says about each Wi-Fi interface of a link; `found` makes a finding of it.
+fn ask(
+    machine: &Machine,
+    robot: &Robot,
+    arguments: &[&str],
+    found: impl Fn(&str, &str) -> Option<Found>,
+) -> Answer {
+    let names = match of_links(machine, robot) {
+        Ok(names) => names,
+        Err(answer) => return answer,
+    };
+    let (mut all, mut errors) = (Vec::new(), Vec::new());
     for name in names {
         let words: Vec<&str> =
             ["dev", &name].into_iter().chain(arguments.iter().copied()).collect();
         match machine.run("iw", &words) {
-            Said::Output(text) => all.push((name, text)),
-            Said::Missing => return Err(missing()),
-            Said::Failed(text) => {
-                return Err(Answer::NotMade(format!("iw {}: {}", words.join(" "), text.trim())));
-            }
+            Said::Output(text) => all.extend(found(&name, &text)),
+            Said::Missing => return missing(),
+            Said::Failed(text) => errors.push(format!("iw {}: {}", words.join(" "), text.trim())),
         }
     }
-    Ok(all)
+    if all.is_empty() && !errors.is_empty() {
+        return Answer::NotMade(errors.join("; "));
+    }
+    let why = "This interface could not be checked.";
+    all.extend(errors.into_iter().map(|error| Found::new(Harm::Note, error, why)));
+    Answer::Made(all)
 }
 
 fn missing() -> Answer {
@@ -49,40 +68,32 @@ fn first_number(text: &str) -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-pub(super) fn power_save(machine: &Machine, _: &Robot) -> Answer {
-    let said = match ask(machine, &["get", "power_save"]) {
-        Ok(said) => said,
-        Err(answer) => return answer,
-    };
-    let on = said.into_iter().filter(|(_, text)| field(text, "Power save") == Some("on"));
-    let found = on.map(|(name, _)| {
+pub(super) fn power_save(machine: &Machine, robot: &Robot) -> Answer {
+    ask(machine, robot, &["get", "power_save"], |name, text| {
+        field(text, "Power save").filter(|it| *it == "on")?;
         let found = Found::new(
             Harm::Delays,
             format!("power saving of {name} is on"),
             "A sleeping radio gets packets only after a beacon of the access point, every 102 ms.",
         );
-        found.fix(format!("iw dev {name} set power_save off")).fix(
+        // Later files precede earlier ones, such as default-wifi-powersave-on.conf of Ubuntu.
+        Some(found.fix(format!("iw dev {name} set power_save off")).fix(format!(
             "permanently: printf '[connection]\\nwifi.powersave = 2\\n' > \
-             /etc/NetworkManager/conf.d/90-tautline.conf; systemctl reload NetworkManager",
-        )
-    });
-    Answer::Made(found.collect())
+             /etc/NetworkManager/conf.d/zz-tautline.conf; systemctl reload NetworkManager; nmcli \
+             device reapply {name}"
+        )))
+    })
 }
 
-pub(super) fn signal(machine: &Machine, _: &Robot) -> Answer {
-    let said = match ask(machine, &["link"]) {
-        Ok(said) => said,
-        Err(answer) => return answer,
-    };
-    let mut all = Vec::new();
-    for (name, text) in said {
-        let signal = field(&text, "signal").and_then(first_number);
-        let rate = field(&text, "tx bitrate").and_then(first_number);
+pub(super) fn signal(machine: &Machine, robot: &Robot) -> Answer {
+    ask(machine, robot, &["link"], |name, text| {
+        let signal = field(text, "signal").and_then(first_number);
+        let rate = field(text, "tx bitrate").and_then(first_number);
         let is_weak = signal.is_some_and(|it| it < WEAK_DBM);
         let is_slow =
             rate.is_some_and(|it| it < SLOW_MBPS) && signal.is_some_and(|it| it < FAIR_DBM);
         if !is_weak && !is_slow {
-            continue;
+            return None;
         }
         let mut words = Vec::new();
         words.extend(signal.map(|it| format!("signal {it:.0} dBm")));
@@ -94,61 +105,75 @@ pub(super) fn signal(machine: &Machine, _: &Robot) -> Answer {
                 "Below {WEAK_DBM:.0} dBm, a radio sends at its lowest rates, and repeats many packets."
             ),
         );
-        all.push(
-            found.fix("move the antenna or the access point, or add an access point").fix(
-                "or send less: topics: /camera/**: { rate: 2Hz }  (docs/how-to/slow-links.md)",
-            ),
-        );
-    }
-    Answer::Made(all)
+        Some(
+            found
+                .fix("move the antenna or the access point, or add an access point")
+                .fix("or send less: topics: /camera/**: { rate: 2Hz }  (page \"Slow links\")"),
+        )
+    })
 }
 
-pub(super) fn wmm(machine: &Machine, _: &Robot) -> Answer {
-    let said = match ask(machine, &["station", "dump"]) {
-        Ok(said) => said,
-        Err(answer) => return answer,
-    };
-    let off = said.into_iter().filter(|(_, text)| field(text, "WMM/WME") == Some("no"));
-    let found = off.map(|(name, _)| {
+pub(super) fn wmm(machine: &Machine, robot: &Robot) -> Answer {
+    ask(machine, robot, &["station", "dump"], |name, text| {
+        field(text, "WMM/WME").filter(|it| *it == "no")?;
         let found = Found::new(
             Harm::Delays,
             format!("{name} and its access point do not use WMM"),
             "Without access categories, urgent packets of one robot wait for images of another.",
         );
-        found.fix("at the access point: switch WMM on (hostapd.conf: wmm_enabled=1)")
-    });
-    Answer::Made(found.collect())
+        Some(found.fix("at the access point: switch WMM on (hostapd.conf: wmm_enabled=1)"))
+    })
 }
 
-pub(super) fn region(machine: &Machine, _: &Robot) -> Answer {
-    if machine.wifi_interfaces().is_empty() {
-        return Answer::DoesNotApply("no Wi-Fi interface".into());
-    }
+/// The regulatory domain of a radio in the output of `iw reg get`, and whether its driver chose that: then
+/// the domain of the machine does not concern the radio.
+fn country_of<'a>(text: &'a str, radio: &str) -> Option<(&'a str, bool)> {
+    let number = radio.trim_start_matches("phy");
+    let own = format!("phy#{number} (self-managed)");
+    let below = |title: &str| {
+        let section = text.lines().map(str::trim).skip_while(|line| *line != title).skip(1);
+        let mut section = section.take_while(|it| *it != "global" && !it.starts_with("phy#"));
+        section.find_map(|line| line.strip_prefix("country ")?.split(':').next())
+    };
+    below(&own).map(|it| (it, true)).or_else(|| Some((below("global")?, false)))
+}
+
+pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
+    let names = match of_links(machine, robot) {
+        Ok(names) => names,
+        Err(answer) => return answer,
+    };
     let text = match machine.run("iw", &["reg", "get"]) {
         Said::Output(text) => text,
         Said::Missing => return missing(),
         Said::Failed(text) => return Answer::NotMade(format!("iw reg get: {}", text.trim())),
     };
-    // Later sections are those of devices, which may be fixed by their makers.
-    let global = text.lines().find_map(|line| line.trim().strip_prefix("country "));
-    if global.is_none_or(|it| !it.starts_with("00")) {
-        return Answer::Made(Vec::new());
-    }
-    let found = Found::new(
-        Harm::Wastes,
-        "the regulatory domain is 00 (world)",
-        "Most channels of 5 GHz may then only be listened to, and the power is limited.",
-    );
-    Answer::Made(vec![found.fix("iw reg set DE  # with your country").fix(
-        "permanently: options cfg80211 ieee80211_regdom=DE  # in /etc/modprobe.d/cfg80211.conf",
-    )])
+    let found = names.iter().filter_map(|name| {
+        let radio = machine.read(interface(name, "phy80211/name")).unwrap_or_default();
+        let (_, is_own) = country_of(&text, &radio).filter(|(country, _)| *country == "00")?;
+        let found = Found::new(
+            Harm::Wastes,
+            format!("the regulatory domain of {name} is 00 (world)"),
+            "Most channels of 5 GHz may then only be listened to, and the power is limited.",
+        );
+        Some(match is_own {
+            true => found.fix(
+                "the driver chooses the domain: let the access point announce its country \
+                 (hostapd.conf: country_code=DE, ieee80211d=1)",
+            ),
+            false => found.fix("iw reg set DE  # with your country").fix(
+                "permanently: options cfg80211 ieee80211_regdom=DE  # in /etc/modprobe.d/cfg80211.conf",
+            ),
+        })
+    });
+    Answer::Made(found.collect())
 }
 
-pub(super) fn neighbour_retry(machine: &Machine, _: &Robot) -> Answer {
-    let names = machine.wifi_interfaces();
-    if names.is_empty() {
-        return Answer::DoesNotApply("no Wi-Fi interface".into());
-    }
+pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> Answer {
+    let names = match of_links(machine, robot) {
+        Ok(names) => names,
+        Err(answer) => return answer,
+    };
     let mut all = Vec::new();
     for name in names {
         let path = format!("/proc/sys/net/ipv4/neigh/{name}/retrans_time_ms");
@@ -163,4 +188,19 @@ pub(super) fn neighbour_retry(machine: &Machine, _: &Robot) -> Answer {
         )));
     }
     Answer::Made(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_radio_whose_driver_chooses_has_a_domain_of_its_own() {
+        let text = "global\ncountry 00: DFS-UNSET\n\t(2402 - 2472 @ 40), (6, 20), (N/A)\n\n\
+                    phy#1\ncountry FR: DFS-ETSI\n\nphy#0 (self-managed)\ncountry US: DFS-UNSET\n";
+        assert_eq!(country_of(text, "phy0"), Some(("US", true)));
+        assert_eq!(country_of(text, "phy1"), Some(("00", false)));
+        assert_eq!(country_of(text, ""), Some(("00", false)));
+        assert_eq!(country_of("", "phy0"), None);
+    }
 }

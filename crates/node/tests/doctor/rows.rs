@@ -195,6 +195,16 @@ pub const ROWS: &[Row] = &[
         hide_by(scene, "ROS_LOCALHOST_ONLY", "1");
     }),
     row(
+        "a file for loopback alone",
+        "dds-range",
+        &["SUBNET", "range: subnet", "export ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST"],
+        |scene| {
+            scene.file = scene.ros2_file();
+            replace(scene, "range: subnet", "range: localhost");
+            scene.rclpy(&[], false);
+        },
+    ),
+    row(
         "a profile of Fast DDS",
         "dds-profile",
         &["/tmp/profile.xml", "unset FASTRTPS_DEFAULT_PROFILES_FILE"],
@@ -370,7 +380,7 @@ pub const ROWS: &[Row] = &[
     row(
         "Wi-Fi power saving",
         "wifi-power-save",
-        &["wlan0 is on", "iw dev wlan0 set power_save off"],
+        &["wlan0 is on", "iw dev wlan0 set power_save off", "zz-tautline.conf"],
         |scene| {
             scene.iw("on", -55, "65.0", "yes", "DE");
         },
@@ -419,13 +429,23 @@ pub const ROWS: &[Row] = &[
             scene.plant(&format!("{folder}/scaling_driver"), "cpufreq-dt");
         }
     }),
-    row("real time without the right", "realtime", &["'priority'", "realtime.conf"], |scene| {
-        plant_unit(scene, "RestrictRealtime=yes");
-        scene.lines("realtime: { priority: 50 }");
-    }),
-    row("too little memory", "memory", &["MemoryMax", "64 MiB", "MemoryMax=192M"], |scene| {
-        plant_unit(scene, "MemoryMax=64M");
-    }),
+    row(
+        "real time without the right",
+        "realtime",
+        &["'priority'", "mkdir -p", "examples/drop-ins/realtime.conf"],
+        |scene| {
+            plant_unit(scene, "RestrictRealtime=yes");
+            scene.lines("realtime: { priority: 50 }");
+        },
+    ),
+    row(
+        "too little memory",
+        "memory",
+        &["MemoryMax", "64 MiB", "1 peers that reach every limit"],
+        |scene| {
+            plant_unit(scene, "MemoryMax=64M");
+        },
+    ),
     row(
         "a small receive buffer",
         "receive-buffer",

@@ -240,7 +240,7 @@ impl Scene {
         );
         let region = format!(
             "global\ncountry {country}: DFS-ETSI\n\t(2400 - 2483 @ 40), (N/A, 20), (N/A)\n\
-             phy#0 (self-managed)\ncountry US: DFS-UNSET"
+             phy#1 (self-managed)\ncountry US: DFS-UNSET"
         );
         self.script(
             "iw",

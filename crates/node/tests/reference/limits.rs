@@ -2,10 +2,7 @@
 //! docs/reference/limits.md, generated from the limits of the node and the protocol.
 
 use std::fmt::Write;
-use tautline_node::limits::{
-    DEFINITIONS_IN_USE_BYTES, HELD_BYTES_OF_EACH_TOPIC, LATCHED_BYTES, MAX_CODEC_BYTES_PER_PEER,
-    MAX_HELD_BYTES, OWN_QUEUES_BYTES, PUBLISHED_NAMES, SHOWN_BYTES, table,
-};
+use tautline_node::limits::{OWN_QUEUES_BYTES, parts_of_a_peer, table, team_bytes};
 
 /// Returns the page.
 pub fn markdown() -> String {
@@ -40,53 +37,18 @@ pub fn markdown() -> String {
     page
 }
 
-/// Approximate bytes of a remembered publisher.
-const SOURCE_BYTES: usize = 200;
-/// Approximate bytes of a queued control message with its bookkeeping. The longest text in one that
-/// a peer can cause at will has 1024 bytes.
-const CONTROL_MESSAGE_BYTES: usize = 1400;
 const EXAMPLE_PEERS: usize = 10;
-
-/// Returns the parts of a peer's memory, with the most bytes of each.
-fn parts_of_a_peer() -> [(&'static str, usize); 14] {
-    use tautline_proto::limits as proto;
-    [
-        ("`QUEUE_BYTES`", proto::QUEUE_BYTES),
-        ("`REASSEMBLY_BYTES`", proto::REASSEMBLY_BYTES),
-        ("`BLOCK_BYTES`", proto::BLOCK_BYTES),
-        ("`EVENT_BYTES`", proto::EVENT_BYTES),
-        ("`SOURCES` of about 200 bytes", proto::SOURCES * SOURCE_BYTES),
-        ("`DEFINITIONS_BYTES`", proto::DEFINITIONS_BYTES),
-        ("`CONTROL_BYTES_HELD`", proto::CONTROL_BYTES_HELD),
-        (
-            "`CONTROL_BACKLOG` of about 1400 bytes",
-            proto::CONTROL_BACKLOG as usize * CONTROL_MESSAGE_BYTES,
-        ),
-        ("`DEFINITIONS_IN_USE_BYTES`", DEFINITIONS_IN_USE_BYTES),
-        ("`MAX_CODEC_BYTES_PER_PEER`", MAX_CODEC_BYTES_PER_PEER),
-        ("`MAX_HELD_BYTES`", MAX_HELD_BYTES),
-        (
-            "`HELD_BYTES_OF_EACH_TOPIC` of `PUBLISHED_NAMES`",
-            HELD_BYTES_OF_EACH_TOPIC * PUBLISHED_NAMES,
-        ),
-        ("`LATCHED_BYTES`, in DDS", LATCHED_BYTES),
-        (
-            "`SHOWN_BYTES` of two lists, each as received, as shown and twice at work",
-            8 * SHOWN_BYTES,
-        ),
-    ]
-}
 
 fn memory() -> String {
     let parts = parts_of_a_peer();
     let of_a_peer: usize = parts.iter().map(|(_, bytes)| bytes).sum();
+    let (queue, reassembly) =
+        (tautline_proto::limits::QUEUE_BYTES, tautline_proto::limits::REASSEMBLY_BYTES);
     let of_all = OWN_QUEUES_BYTES;
-    let queues = tautline_proto::limits::QUEUE_BYTES + tautline_proto::limits::REASSEMBLY_BYTES;
     let (each, rest, all) =
-        (megabytes(of_a_peer), megabytes(of_a_peer - queues), megabytes(of_all));
+        (megabytes(of_a_peer), megabytes(of_a_peer - queue - reassembly), megabytes(of_all));
     let relayed = tautline_proto::limits::RELAYED_BYTES as usize;
-    let pairs = EXAMPLE_PEERS * (EXAMPLE_PEERS - 1);
-    let example = megabytes(of_all + EXAMPLE_PEERS * of_a_peer + pairs * relayed);
+    let example = megabytes(team_bytes(EXAMPLE_PEERS, EXAMPLE_PEERS, queue, reassembly));
     let relayed = relayed as f64 / 1e6;
     let of_member = tautline_proto::limits::CONTROL_BYTES_HELD
         + tautline_proto::limits::BLOCK_BYTES

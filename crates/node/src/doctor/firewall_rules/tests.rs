@@ -2,7 +2,13 @@
 use super::*;
 
 fn packet() -> Packet {
-    Packet { interface: "wlan0".into(), from: "10.0.0.2".parse().ok(), port: 18470, group: None }
+    Packet {
+        interface: "wlan0".into(),
+        from: "10.0.0.2".parse().ok(),
+        port: 18470,
+        group: None,
+        is_answer: false,
+    }
 }
 
 fn fate_of(lines: &str) -> Fate {
@@ -34,6 +40,25 @@ fn rules_of_iptables_are_followed() {
     assert!(is_dropped(&fate_of("-P INPUT ACCEPT\n-A INPUT -p udp -j REJECT")));
     assert_eq!(fate_of("-P INPUT ACCEPT\n-A INPUT -p tcp -j DROP"), Fate::Accepted);
     assert_eq!(fate_of(""), Fate::Accepted);
+}
+
+#[test]
+fn answers_pass_where_first_packets_do_not() {
+    let answer = Packet { is_answer: true, ..packet() };
+    let usual = "-P INPUT DROP\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n";
+    assert!(is_dropped(&fate_of(usual)));
+    assert_eq!(Ruleset::of_iptables(usual, &answer).fate(), Fate::Accepted);
+    assert!(is_dropped(&Ruleset::of_iptables("-P INPUT DROP", &answer).fate()));
+}
+
+#[test]
+fn a_verdict_below_an_unknown_rule_is_unknown() {
+    let unknown = "-A INPUT -m set --match-set peers src -j DROP\n";
+    for (policy, below) in [("DROP", "ACCEPT"), ("ACCEPT", "DROP")] {
+        let rules =
+            format!("-P INPUT {policy}\n-N OWN\n{unknown}-A INPUT -j OWN\n-A OWN -j {below}");
+        assert_eq!(fate_of(&rules), Fate::Unknown, "{rules}");
+    }
 }
 
 /// The form of the rules that ufw makes.
