@@ -12,8 +12,12 @@ const ELSEWHERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "
 /// Whether an interface leads to containers or virtual machines of this machine, by its name or
 /// because it is a bridge.
 pub fn is_inner(name: &str) -> bool {
-    let has_inner_name = INNER.iter().any(|it| name.starts_with(it));
-    has_inner_name || Path::new("/sys/class/net").join(name).join("bridge").exists()
+    has_inner_name(name) || Path::new("/sys/class/net").join(name).join("bridge").exists()
+}
+
+/// Whether an interface has a name as container engines and hypervisors give it.
+pub fn has_inner_name(name: &str) -> bool {
+    INNER.iter().any(|it| name.starts_with(it))
 }
 
 /// Addresses from which packets leave by the default routes of IPv4 and IPv6.

@@ -3,6 +3,7 @@
 
 use super::machine::{Machine, interface};
 use crate::config::{Checked, Config, ConfigError, DEFAULT_PORT, LinkConfig};
+use crate::interfaces::has_inner_name;
 use crate::paths::{self, Path};
 use crate::status::Status;
 use std::collections::BTreeSet;
@@ -15,8 +16,6 @@ use std::time::Duration;
 
 /// Time for the resolution of a host name.
 const RESOLUTION_TIME: Duration = Duration::from_secs(6);
-/// Beginnings of the names of interfaces of containers and virtual machines.
-const INNER: [&str; 7] = ["veth", "docker", "br-", "virbr", "cni", "flannel", "lxc"];
 /// Links that are examined.
 const MAX_LINKS: usize = 64;
 
@@ -119,8 +118,7 @@ impl Robot {
         }
         let addressed = machine.addresses().into_iter().map(|(name, _)| name);
         let is_outside = |name: &String| {
-            let is_inner = INNER.iter().any(|it| name.starts_with(it));
-            name != "lo" && !is_inner && !machine.exists(interface(name, "bridge"))
+            name != "lo" && !has_inner_name(name) && !machine.exists(interface(name, "bridge"))
         };
         let all: BTreeSet<String> = addressed.filter(is_outside).collect();
         all.into_iter().collect()
