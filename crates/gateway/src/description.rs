@@ -14,6 +14,9 @@ pub const MAX_NAMES: usize = 8192;
 pub const MAX_PARAMETERS: usize = 4096;
 /// Bytes of a list of nodes or of parameters.
 pub const MAX_BYTES: usize = 1 << 20;
+/// Numbers, flags, texts and lists in a list of parameters. Each becomes some 40 bytes of XML-RPC,
+/// which the master has to parse.
+pub const MAX_VALUES: usize = 1 << 16;
 /// Bytes of a name.
 const MAX_NAME: usize = 255;
 /// Deepest nesting of lists in a parameter.
@@ -35,15 +38,29 @@ pub type Nodes = BTreeMap<String, Shown>;
 /// namespaces are levels of the names.
 pub type Parameters = BTreeMap<String, Value>;
 
-/// The form of a list of nodes on the radio. What is above the limits is left out.
+/// The form of a list of nodes on the radio. What is above the limits is left out, and so are names
+/// that no peer takes.
 pub fn write_nodes(nodes: &Nodes) -> Vec<u8> {
-    let mut names_left = MAX_NAMES;
+    let (mut names_left, mut bytes_left) = (MAX_NAMES, MAX_BYTES);
     let mut written = Map::new();
-    for (name, node) in nodes.iter().take(MAX_NODES) {
+    let nodes = nodes.iter().filter(|(name, _)| checked(name).is_ok());
+    for (name, node) in nodes.take(MAX_NODES) {
+        // The keys of both lists, quotes and punctuation surround them.
+        let size = name.len() + 40;
+        if size > bytes_left {
+            break;
+        }
+        bytes_left -= size;
         let mut list = |names: &BTreeSet<String>| {
-            let taken: Vec<&String> = names.iter().take(names_left).collect();
-            names_left -= taken.len();
-            json!(taken)
+            let fits = |name: &&String| {
+                let size = name.len() + 3;
+                let fits = names_left > 0 && size <= bytes_left && checked(name).is_ok();
+                if fits {
+                    (names_left, bytes_left) = (names_left - 1, bytes_left - size);
+                }
+                fits
+            };
+            json!(names.iter().filter(fits).collect::<Vec<_>>())
         };
         let (publishes, serves) = (list(&node.publishes), list(&node.serves));
         written.insert(name.clone(), json!({ "publishes": publishes, "serves": serves }));
@@ -75,13 +92,14 @@ pub fn read_nodes(bytes: &[u8]) -> Result<Nodes, String> {
 
 /// The form of parameters on the radio. What is above the limits is left out.
 pub fn write_parameters(parameters: &Parameters) -> Vec<u8> {
-    let mut bytes_left = MAX_BYTES;
+    let (mut bytes_left, mut values_left) = (MAX_BYTES, MAX_VALUES);
     let mut written = Map::new();
     for (name, value) in parameters.iter().take(MAX_PARAMETERS) {
         // Quotes, a colon and a comma surround them.
-        let size = name.len() + value.to_string().len() + 8;
-        if size <= bytes_left && checked(name).is_ok() && is_plain(value, MAX_DEPTH) {
-            bytes_left -= size;
+        let (size, values) = (name.len() + value.to_string().len() + 8, values_in(value));
+        let fits = size <= bytes_left && values <= values_left;
+        if fits && checked(name).is_ok() && is_plain(value, MAX_DEPTH) {
+            (bytes_left, values_left) = (bytes_left - size, values_left - values);
             written.insert(name.clone(), value.clone());
         }
     }
@@ -93,6 +111,10 @@ pub fn read_parameters(bytes: &[u8]) -> Result<Parameters, String> {
     let all = read_map(bytes)?;
     if all.len() > MAX_PARAMETERS {
         return Err(format!("{} parameters; allowed: {MAX_PARAMETERS}", all.len()));
+    }
+    let values: usize = all.values().map(values_in).sum();
+    if values > MAX_VALUES {
+        return Err(format!("{values} values; allowed: {MAX_VALUES}"));
     }
     let parameter = |(name, value): (String, Value)| match is_plain(&value, MAX_DEPTH) {
         true => Ok((checked(&name)?, value)),
@@ -118,16 +140,28 @@ fn checked(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// The number of values in one; serde_json limits the depth of what it reads.
+fn values_in(value: &Value) -> usize {
+    match value {
+        Value::Array(all) => 1 + all.iter().map(values_in).sum::<usize>(),
+        _ => 1,
+    }
+}
+
 /// Whether the value is one that every library of XML-RPC can hold.
 fn is_plain(value: &Value, depth: usize) -> bool {
     match value {
         Value::Bool(_) => true,
         Value::Number(number) => number.is_f64() || number.as_i64().is_some_and(is_of_ros1),
-        // XML 1.0 has no other control characters.
-        Value::String(text) => !text.chars().any(|c| c.is_control() && !"\t\n\r".contains(c)),
+        Value::String(text) => text.chars().all(is_of_xml),
         Value::Array(all) => depth > 0 && all.iter().all(|it| is_plain(it, depth - 1)),
         Value::Null | Value::Object(_) => false,
     }
+}
+
+/// Whether XML 1.0 carries a character unchanged (2.2 and 2.11: a carriage return becomes a line feed).
+fn is_of_xml(c: char) -> bool {
+    (!c.is_control() || matches!(c, '\t' | '\n')) && !matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 fn is_of_ros1(number: i64) -> bool {
@@ -182,6 +216,24 @@ mod tests {
     }
 
     #[test]
+    fn one_odd_name_hides_no_other_node_and_long_names_fit() {
+        let long = (0..MAX_NAMES).map(|it| format!("/t{it}{}", "x".repeat(200))).collect();
+        let nodes = Nodes::from([
+            ("/a b".into(), Shown::default()),
+            ("/b".into(), Shown { publishes: set(&["/x y", "/z"]), serves: long }),
+            ("/c".into(), Shown::default()),
+        ]);
+        let read = read_nodes(&write_nodes(&nodes)).unwrap();
+        let b = &read["/b"];
+        assert_eq!(b.publishes, set(&["/z"]));
+        assert!(!read.contains_key("/a b") && b.serves.len() > 4000);
+        let values = Parameters::from([("/a".into(), json!(vec![1; MAX_VALUES]))]);
+        assert_eq!(read_parameters(&write_parameters(&values)), Ok(Parameters::new()));
+        let text = format!("{{\"/a\":[{}1]}}", "1,".repeat(MAX_VALUES));
+        assert!(read_parameters(text.as_bytes()).unwrap_err().contains("values; allowed"));
+    }
+
+    #[test]
     fn hostile_lists_are_refused_with_a_reason() {
         for (text, expected) in [
             ("[]", "invalid type"),
@@ -200,6 +252,8 @@ mod tests {
             "{\"/a\":null}",
             "{\"/a\":4294967296}",
             "{\"/a\":\"\\u0000\"}",
+            "{\"/a\":\"\\uffff\"}",
+            "{\"/a\":\"\\r\"}",
             "{\"a\":1}",
         ]
         .into_iter()

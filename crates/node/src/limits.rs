@@ -52,6 +52,8 @@ tautline_proto::limits! {
     pub const SHOWN_NAMES: usize = description::MAX_NAMES;
     /// Parameters of a peer with ROS 1 that are shown here, and parameters that are shown to a peer.
     pub const SHOWN_PARAMETERS: usize = description::MAX_PARAMETERS;
+    /// Numbers, texts, flags and lists in them.
+    pub const SHOWN_VALUES: usize = description::MAX_VALUES;
     /// Bytes of its list of nodes, and of its parameters.
     pub const SHOWN_BYTES: usize = description::MAX_BYTES;
     /// Topics, services and calls of a peer that are listed as not allowed by the file.

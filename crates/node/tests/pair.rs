@@ -249,6 +249,22 @@ fn a_second_robot_extends_the_file_of_the_base() {
 }
 
 #[test]
+fn two_robots_do_not_get_one_prefix() {
+    let mut world = World::new();
+    world.robot.name = "arm-1";
+    world.pair_well([NO_ROS, NO_ROS]);
+    let before = world.base.text();
+    let other = Machine { folder: world.place.path("other"), name: "arm_1", ..world.robot };
+    std::fs::create_dir(&other.folder).unwrap();
+    let mut base = world.base.pair(NO_ROS);
+    let mut robot = other.pair(&[&[&*base.code()], NO_ROS].concat());
+    for said in [base.failure(), robot.failure()] {
+        assert!(said.contains("the names of peers.arm-1 are under /arm_1 already"), "{said}");
+    }
+    assert!(world.base.text() == before && other.files().is_empty());
+}
+
+#[test]
 fn a_file_in_another_form_is_left_and_the_lines_are_put_beside_it() {
     let world = World::new();
     let old = "name: base\nros1: false\npeers: {}\n";

@@ -8,8 +8,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use tautline_node::config::{Config, PeerConfig};
 use tautline_node::keys;
+use tautline_node::pairing::exchange::Role;
 use tautline_node::pairing::extend::{Additions, extend};
 use tautline_node::pairing::file::{End, TopicLine};
+use tautline_node::pairing::plan::prefix;
 use tautline_proto::wire;
 
 /// Key of `base` in the file that `tautline init` writes. Nobody has the secret key.
@@ -50,6 +52,15 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
             other.name
         )));
     }
+    if let Some(other) = of_prefix(&old.config, end) {
+        return Err(Failure::new(format!(
+            "{}: the names of peers.{} are under {} already, where those of {name} would be. Give the \
+             robot another name (--name there). Nothing was written",
+            local.file.display(),
+            other.name,
+            other.names.prefix
+        )));
+    }
     let known = old.config.peers.iter().find(|it| it.name == *name);
     let has_key = known.is_some_and(|it| it.key.to_string() == *key);
     if let Some(known) = known.filter(|it| !has_key && it.key.to_string() != EXAMPLE_KEY) {
@@ -82,6 +93,20 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
             Ok(Change { text, needs_merge: true, ..change })
         }
     }
+}
+
+/// Another peer whose names at the base are under the prefix of the robot, or above it.
+fn of_prefix<'a>(config: &'a Config, end: &End) -> Option<&'a PeerConfig> {
+    let wanted = prefix(&end.other.name);
+    let is_below = |name: &str, above: &str| {
+        name.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let collides = |it: &&PeerConfig| {
+        let taken = it.names.prefix.as_str();
+        let is_same = is_below(taken, &wanted) || is_below(&wanted, taken);
+        it.name != end.other.name && !taken.is_empty() && is_same
+    };
+    config.peers.iter().find(collides).filter(|_| end.role == Role::Base)
 }
 
 fn of_key<'a>(config: &'a Config, key: &str) -> Option<&'a PeerConfig> {
