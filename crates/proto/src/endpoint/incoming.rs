@@ -251,7 +251,7 @@ impl Endpoint {
         let assumed = relayed_age.unwrap_or((rtt / 2).min(most)).max(least);
         let transit = Transit { assumed, measured: relayed_age.or(measured) };
         let mut acked_links = BTreeSet::new();
-        let (mut refuses_relay, mut parities) = (false, 0);
+        let (mut refuses_relay, mut parities, mut backlogs) = (false, 0, 0);
         for frame in &frames {
             match frame {
                 Frame::Goodbye => {
@@ -266,7 +266,14 @@ impl Endpoint {
                     let (wall, Some(clock)) = (self.wall(now), clock) else { continue };
                     self.peers[peer].clock.on_report(now, clock, report, wall);
                 }
-                Frame::Held(held) => self.handle_backlog_report(now, peer, held),
+                // Each may cost a pass over links or routes.
+                Frame::Held(..) if backlogs == crate::limits::RELAYED_FLOWS => {
+                    self.refused.add(RefusedPacket::Malformed);
+                }
+                Frame::Held(held) => {
+                    backlogs += 1;
+                    self.handle_backlog_report(now, peer, held);
+                }
                 Frame::Observe(own) => self.handle_observe(link, from, *own),
                 Frame::Observed(observed) => self.handle_observed(now, link, *observed),
                 Frame::Candidates(candidates) => self.handle_candidates(now, peer, candidates),

@@ -40,6 +40,8 @@ pub(crate) struct Peer {
     pub(crate) rights: Rights,
     /// Relay backlog reports to this peer.
     pub(crate) backlog_reports: BTreeMap<Flow, BacklogReport>,
+    /// When idle relay routes from this peer were last removed.
+    pub(crate) routes_swept_at: Option<Instant>,
     pub(crate) goodbye_now: bool,
     /// A goodbye of this peer is being handled.
     pub(crate) said_goodbye: bool,
@@ -85,6 +87,7 @@ impl Peer {
             clock: Clock::default(),
             rights: Rights::default(),
             backlog_reports: BTreeMap::new(),
+            routes_swept_at: None,
             goodbye_now: false,
             said_goodbye: false,
             outbox: Outbox::new(config.repair_percent),

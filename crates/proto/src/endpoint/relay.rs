@@ -43,6 +43,9 @@ const BACKLOG_REPORT_REPEATS: [Duration; 2] =
 
 /// A larger reported backlog is not credible. The limit prevents overflow of sums.
 const MAX_REPORTED_BACKLOG: u64 = u32::MAX as u64;
+/// Least time between two searches for idle routes of one neighbour, each of which looks into the
+/// queues of all peers.
+const ROUTE_SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
 /// The rights of a peer beyond its own topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,7 +302,7 @@ impl Endpoint {
     }
 
     /// Records that packets of a flow come from `hop` and go to `next`.
-    fn record_route(&mut self, hop: PeerId, next: PeerId, flow: Flow) {
+    fn record_route(&mut self, now: Instant, hop: PeerId, next: PeerId, flow: Flow) {
         let known = self.routes.get_mut(&(hop, flow));
         if let Some(route) = known {
             if std::mem::replace(&mut route.next, next) != next {
@@ -310,7 +313,10 @@ impl Endpoint {
         let of_hop = |routes: &BTreeMap<(PeerId, Flow), RelayRoute>| {
             routes.keys().filter(|(from, _)| *from == hop).count()
         };
-        if of_hop(&self.routes) >= limits::RELAYED_FLOWS {
+        let is_due = |at: Instant| now.since(at) >= ROUTE_SWEEP_PERIOD;
+        let may_sweep = self.peers[hop].routes_swept_at.is_none_or(is_due);
+        if of_hop(&self.routes) >= limits::RELAYED_FLOWS && may_sweep {
+            self.peers[hop].routes_swept_at = Some(now);
             let idle = self.routes.iter().filter(|(key, _)| key.0 == hop);
             let idle = idle.filter(|(_, route)| route.beyond == 0).map(|(key, _)| *key);
             for key in idle.collect::<Vec<_>>() {
@@ -348,6 +354,10 @@ impl Endpoint {
 impl Endpoint {
     /// Applies a backlog report of a neighbour.
     pub(crate) fn handle_backlog_report(&mut self, now: Instant, hop: PeerId, held: &Held) {
+        // Members of a team relay nothing.
+        if self.peers[hop].team.is_some() {
+            return;
+        }
         let bytes = held.bytes.min(MAX_REPORTED_BACKLOG);
         if let Some(from) = held.from {
             let flow = Flow { from, to: held.to };
@@ -423,7 +433,7 @@ impl Endpoint {
         if !self.team_has_room(next, payload.len()) {
             return Err(RefusedPacket::TeamFull);
         }
-        self.record_route(hop, next, flow);
+        self.record_route(now, hop, next, flow);
         let origin = RelayOrigin::For(hop, flow);
         let packet = RelayedPacket {
             priority,
@@ -449,6 +459,8 @@ impl Endpoint {
     /// neighbour as its relay. For a node that is no peer, the neighbour's rights apply.
     fn relay_rights(&self, hop: PeerId, from: ShortName) -> Option<Rights> {
         let owner = match self.by_short_name.get(&(self.peers[hop].team, from)) {
+            // Members of a team relay nothing: a packet is from the member itself.
+            None if self.peers[hop].team.is_some() => return None,
             Some(&sender) if sender != hop => {
                 let links = self.peers[sender].links.iter();
                 let mut vias = links.map(|id| self.links[*id].via);
