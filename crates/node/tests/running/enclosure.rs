@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Namespaces for network and mounts, and a user namespace if this process is not root.
 pub struct Enclosure {
@@ -43,7 +44,10 @@ impl Enclosure {
     }
 
     fn hold(mut unshare: Command, hosts: &Path, is_root: bool) -> Self {
-        let ready = hosts.with_extension(format!("ready{}", super::free_port()));
+        // A number that returned would say that the namespaces are there before they are.
+        static HELD: AtomicU32 = AtomicU32::new(0);
+        let number = HELD.fetch_add(1, Ordering::Relaxed);
+        let ready = hosts.with_extension(format!("ready{number}"));
         let script = "mount --bind \"$1\" /etc/hosts && ip link set lo up && touch \"$2\" \
                       && exec sleep infinity";
         unshare.args(["sh", "-c", script, "hold"]).arg(hosts).arg(&ready);
