@@ -49,8 +49,6 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mode of the socket: its owner and group.
 pub const SOCKET_MODE: u32 = 0o660;
-/// Maximum bytes of /etc/passwd that are searched for a user's name.
-const MAX_PASSWD_BYTES: u64 = 1 << 20;
 /// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -277,13 +275,7 @@ fn actor(Credentials { uid, gid, pid }: Credentials) -> Actor {
 
 /// Returns a user's name from /etc/passwd. Users of other directories have only a number.
 fn user_name(uid: u32) -> Option<String> {
-    let mut text = String::new();
-    fs::File::open("/etc/passwd").ok()?.take(MAX_PASSWD_BYTES).read_to_string(&mut text).ok()?;
-    let mut users = text.lines().map(|line| line.split(':'));
-    users.find_map(|mut fields| {
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        (number.parse() == Ok(uid)).then(|| name.to_owned())
-    })
+    crate::unit::find_user(|_, found| found == uid).map(|user| user.name)
 }
 
 /// A client that is read until a deadline, however slowly it sends.

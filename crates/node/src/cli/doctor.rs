@@ -14,9 +14,8 @@ use tautline_node::doctor::{
     self, CHECKS, Finding, Findings, Machine, Outcome, PeerTest, Report, Robot,
 };
 use tautline_node::status::{Direction, Status};
+use tautline_node::unit;
 
-/// The file of the packaged unit.
-const DEFAULT_FILE: &str = "/etc/tautline/robot.yaml";
 /// Exit code if a finding stops or delays messages.
 const HARMFUL: u8 = 3;
 /// Where `--report` writes.
@@ -95,9 +94,9 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
 
 fn robot(arguments: &Arguments, machine: &Machine) -> Result<Robot, Failure> {
     // Its folder is closed to users outside the daemon's group: then it is not known to be absent.
-    let (default, hidden) = match Path::new(DEFAULT_FILE).try_exists() {
-        Ok(exists) => (exists.then(|| PathBuf::from(DEFAULT_FILE)), None),
-        Err(_) => (None, Some(PathBuf::from(DEFAULT_FILE))),
+    let (default, hidden) = match Path::new(unit::FILE).try_exists() {
+        Ok(exists) => (exists.then(|| PathBuf::from(unit::FILE)), None),
+        Err(_) => (None, Some(PathBuf::from(unit::FILE))),
     };
     let given = arguments.file.clone().or(default);
     let file = given.or_else(|| machine.daemon_file()).or(hidden);
@@ -166,7 +165,7 @@ fn head(machine: &Machine, robot: &Robot) -> String {
             format!("{} is closed to this user: sudo tautline doctor", file.display())
         }
         (Some(file), None) => file.display().to_string(),
-        (None, None) => format!("no file of this robot ({DEFAULT_FILE}, or give one)"),
+        (None, None) => format!("no file of this robot ({}, or give one)", unit::FILE),
     };
     match &robot.status {
         Some(status) => {
@@ -253,7 +252,7 @@ fn test_in_words(test: &PeerTest) -> String {
 }
 
 fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
-    let file = robot.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE)).display();
+    let file = robot.file.as_deref().unwrap_or(Path::new(unit::FILE)).display();
     let mut text = format!(
         "\nPeer {peer}: no daemon answers, so that its topics are not tested. Start it: systemctl \
          start tautline, or tautline run {file}\n"

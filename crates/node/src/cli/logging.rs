@@ -14,6 +14,18 @@ use tracing_subscriber::{Layer as _, Registry};
 /// Prefix of the names of this project's crates.
 const OWN_CRATES: &str = "tautline";
 
+/// Arguments of commands that run a daemon.
+#[derive(Debug, clap::Args)]
+pub struct LogArguments {
+    /// Log filter for standard error: a level (off, error, warn, info, debug, trace) or directives
+    /// [default: info]
+    #[arg(long, value_name = "LEVEL", env = "TAUTLINE_LOG")]
+    pub log: Option<String>,
+    /// Format of the log
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
 /// How each event is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline relay`.
 
-use super::logging::LogFormat;
+use super::logging::LogArguments;
 use super::ros_arguments::RosArguments;
 use super::{Failure, run};
 use std::path::PathBuf;
@@ -19,16 +19,10 @@ use tautline_node::config::FileKind;
 pub struct Arguments {
     /// The relay's file
     file: PathBuf,
-    /// Log filter for standard error: a level (off, error, warn, info, debug, trace) or directives
-    /// [default: info]
-    #[arg(long, value_name = "LEVEL", env = "TAUTLINE_LOG")]
-    log: Option<String>,
-    /// Format of the log
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    #[command(flatten)]
+    log: LogArguments,
 }
 
 pub fn relay(arguments: &Arguments, ros: RosArguments) -> Result<(), Failure> {
-    let log = arguments.log.as_deref();
-    run::run_file(&arguments.file, FileKind::Relay, (log, arguments.log_format), ros)
+    run::run_file(&arguments.file, FileKind::Relay, &arguments.log, ros)
 }

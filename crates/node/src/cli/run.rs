@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline run`.
 
-use super::logging::{self, LogFormat};
+use super::logging::{self, LogArguments};
 use super::ros_arguments::RosArguments;
 use super::{EXIT_CONFIG, Failure};
 use std::path::{Path, PathBuf};
@@ -19,32 +19,26 @@ use tautline_node::{Origin, RunError, config};
 pub struct Arguments {
     /// The robot's file
     file: PathBuf,
-    /// Log filter for standard error: a level (off, error, warn, info, debug, trace) or directives
-    /// [default: info]
-    #[arg(long, value_name = "LEVEL", env = "TAUTLINE_LOG")]
-    log: Option<String>,
-    /// Format of the log
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    #[command(flatten)]
+    log: LogArguments,
 }
 
 pub fn run(arguments: &Arguments, ros: RosArguments) -> Result<(), Failure> {
-    let log = arguments.log.as_deref();
-    run_file(&arguments.file, FileKind::Robot, (log, arguments.log_format), ros)
+    run_file(&arguments.file, FileKind::Robot, &arguments.log, ros)
 }
 
 /// Runs the daemon with a file of this kind, until SIGTERM or Ctrl-C.
 pub fn run_file(
     file: &Path,
     kind: FileKind,
-    (log, log_format): (Option<&str>, LogFormat),
+    arguments: &LogArguments,
     ros: RosArguments,
 ) -> Result<(), Failure> {
     let RosArguments { launch, log_level, ignored } = ros;
     let loaded = config::load_as(file, &launch, Some(kind));
     let checked = loaded.map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
-    let log = log.or(log_level.as_deref()).unwrap_or("info");
-    logging::start(log, log_format)?;
+    let log = arguments.log.as_deref().or(log_level.as_deref()).unwrap_or("info");
+    logging::start(log, arguments.log_format)?;
     if !ignored.is_empty() {
         let all = ignored.join("', '");
         tracing::warn!(

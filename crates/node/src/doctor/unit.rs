@@ -7,14 +7,13 @@ use super::robot::Robot;
 use super::{Answer, Found, Harm};
 use crate::config::Config;
 use crate::limits::team_bytes;
+use crate::unit::FILE;
 use std::path::Path;
 
 /// Folders of units, the first precedes the others.
 const FOLDERS: [&str; 3] =
     ["/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system"];
 const UNIT: &str = "tautline.service";
-/// Where the packaged unit starts the daemon.
-const FILE: &str = "/etc/tautline/robot.yaml";
 /// Bits of capabilities (linux/capability.h).
 const SYS_NICE: u32 = 23;
 const IPC_LOCK: u32 = 14;

@@ -28,16 +28,17 @@ pub(super) struct Described {
 
 impl Actor {
     pub(super) fn set_described(&mut self, nodes: bool, parameters: bool) {
-        let known = std::mem::take(&mut self.described);
-        self.described = Described {
-            nodes: known.nodes.filter(|_| nodes && known.wants_nodes),
-            parameters: known.parameters.filter(|_| parameters && known.wants_parameters),
-            wants_nodes: nodes,
-            wants_parameters: parameters,
-            requested: known.requested.filter(|_| known.wants_parameters),
-            to_set: known.to_set,
-            is_setting: known.is_setting,
-        };
+        let described = &mut self.described;
+        if !(nodes && described.wants_nodes) {
+            described.nodes = None;
+        }
+        if !(parameters && described.wants_parameters) {
+            described.parameters = None;
+        }
+        if !described.wants_parameters {
+            described.requested = None;
+        }
+        (described.wants_nodes, described.wants_parameters) = (nodes, parameters);
         self.poll();
     }
 
