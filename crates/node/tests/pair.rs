@@ -171,6 +171,23 @@ fn a_base_that_cannot_write_takes_back_the_files_of_the_robot() {
 }
 
 #[test]
+fn one_pairing_at_a_time_writes_in_a_folder() {
+    let world = World::new();
+    let mut base = world.base.pair(NO_ROS);
+    base.code();
+    let second: &[&str] = &["--no-ros", "--port", "18480"];
+    let said = world.base.pair(second).failure();
+    let named = format!("(process {}) uses {}", base.pid(), world.base.folder.display());
+    assert!(said.contains(&named) && said.contains("Nothing was written"), "{said}");
+    // A trial writes nothing, and waits for nobody.
+    world.base.pair(&[second, &["--dry-run"]].concat()).code();
+    // The kernel ends the lock with the process.
+    base.kill("-KILL");
+    base.end();
+    world.base.pair(second).code();
+}
+
+#[test]
 fn three_wrong_codes_end_the_pairing() {
     let world = World::new();
     let mut base = world.base.pair(NO_ROS);

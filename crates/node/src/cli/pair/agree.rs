@@ -216,7 +216,8 @@ impl Part<'_> {
             return nothing_written(name, error);
         }
         let key = self.local.key_file.display();
-        match prepared.put_in_place_only(&self.local.key_file) {
+        let place = self.local.place_of(&self.local.key_file);
+        match place.and_then(|place| prepared.put_in_place_only(place)) {
             Ok(_) => Failure::new(format!(
                 "the pairing with {name} ended: {error}. {name} may have written its files. Here, only \
                  {key} was written, so that the next pairing fits: run 'tautline pair' at both again"

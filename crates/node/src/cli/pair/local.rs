@@ -2,12 +2,14 @@
 //! This machine: its file, key, addresses and ROS.
 
 use super::Arguments;
+use super::folder::Folder;
 use super::ros::{self, Found};
-use super::store;
 use crate::cli::Failure;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tautline_node::config::kind::{MAX_NODE_NAME, is_node_name};
 use tautline_node::config::{self, Config, ConfigError, DEFAULT_PORT, Security, Surroundings};
 use tautline_node::interfaces;
@@ -29,6 +31,8 @@ pub struct Local {
     pub name: String,
     pub file: PathBuf,
     pub old: Option<Old>,
+    /// The folders of the file and of its key, locked; none in a trial.
+    pub folders: Vec<Arc<Folder>>,
     pub key_file: PathBuf,
     pub key: SecretKey,
     /// Whether the key has no file yet.
@@ -60,14 +64,20 @@ pub fn surroundings(file: &Path) -> Surroundings {
     }
 }
 
+/// The folder of a file.
+fn folder_of(file: &Path) -> PathBuf {
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    folder.unwrap_or(Path::new(".")).to_owned()
+}
+
 impl Local {
     /// Reads everything; writes nothing.
     pub fn find(arguments: &Arguments) -> Result<Self, Failure> {
         let file = arguments.file.clone();
-        let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new(".")).to_owned();
+        let folder = folder_of(&file);
+        let mut folders = Vec::new();
         if !arguments.dry_run {
-            store::check_folder(&folder).map_err(|error| cannot_write(&folder, &error))?;
+            folders.push(Folder::hold(&folder, &folders)?);
         }
         let old = read(&file)?;
         let name = name(arguments.name.as_deref(), old.as_ref())?;
@@ -82,6 +92,10 @@ impl Local {
             }
             None => folder.join(format!("{name}.key")),
         };
+        let of_key = folder_of(&key_file);
+        if !arguments.dry_run && of_key != folder {
+            folders.push(Folder::hold(&of_key, &folders)?);
+        }
         let user = rustix::process::geteuid();
         let of_unit = unit::user().filter(|_| is_of_unit(&file));
         let owner = of_unit.map(|it| it.owner).filter(|_| user.is_root());
@@ -95,7 +109,15 @@ impl Local {
         let port = config.map_or(DEFAULT_PORT, |it| it.listen.port());
         let ros = ros::find(&arguments.ros, config, !is_of_unit(&file))?;
         let dry_run = arguments.dry_run;
-        Ok(Self { name, file, old, key_file, key, key_is_new, owner, ros, port, dry_run })
+        Ok(Self { name, file, old, folders, key_file, key, key_is_new, owner, ros, port, dry_run })
+    }
+
+    /// The locked folder of one of its files, and the name there.
+    pub fn place_of<'a>(&self, file: &'a Path) -> Result<(&Arc<Folder>, &'a OsStr), Failure> {
+        let folder = folder_of(file);
+        let held = self.folders.iter().find(|it| it.path() == folder);
+        let place = held.zip(file.file_name());
+        place.ok_or_else(|| Failure::new(format!("{}: names no file", file.display())))
     }
 
     /// What the other end is told. `other` is its name, if that is known.
@@ -171,14 +193,6 @@ fn read(file: &Path) -> Result<Option<Old>, Failure> {
             )))
         }
     }
-}
-
-fn cannot_write(folder: &Path, error: &std::io::Error) -> Failure {
-    let folder = folder.display();
-    Failure::new(format!(
-        "{folder}: this user cannot write files there ({error}). Nothing was written. Either run the \
-         command as root (sudo tautline pair ...), or keep the file elsewhere (--file robot.yaml)"
-    ))
 }
 
 /// The name of this node: that of its file, the given one, or that of the machine.

@@ -7,7 +7,7 @@
 //! | `local`, `ros` | this machine: file, key, addresses; its ROS |
 //! | `base`, `robot`, `search`, `channel` | how the two meet and prove the code |
 //! | `agree`, `show` | what they agree on, in two phases; what a person sees |
-//! | `write`, `store` | the change of the file; files on the disk |
+//! | `write`, `store`, `folder` | the change of the file; files on the disk; their locked folder |
 //! | `after` | the daemon, and the peer that comes up |
 //! | `ssh` | the robot's side, started from the base |
 
@@ -15,6 +15,7 @@ mod after;
 mod agree;
 mod base;
 mod channel;
+mod folder;
 mod local;
 mod robot;
 mod ros;

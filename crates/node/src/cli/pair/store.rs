@@ -2,21 +2,23 @@
 //! The files that a pairing writes. They are complete on the disk before the two ends agree, under
 //! names of their own; the agreement only renames them. A signal before that removes them.
 
+use super::folder::Folder;
 use crate::cli::Failure;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tautline_node::unit::Owner;
 
 /// Exit code after Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
 
 /// Files that a signal removes.
-static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static TEMPORARY: Mutex<Vec<(Arc<Folder>, OsString)>> = Mutex::new(Vec::new());
 
-fn temporary() -> MutexGuard<'static, Vec<PathBuf>> {
+fn temporary() -> MutexGuard<'static, Vec<(Arc<Folder>, OsString)>> {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -28,7 +30,7 @@ pub fn end_on_signals() -> io::Result<()> {
     let work = move || {
         if signals.forever().next().is_some() {
             let files = temporary();
-            files.iter().for_each(|file| drop(fs::remove_file(file)));
+            files.iter().for_each(|(folder, name)| drop(folder.remove(name)));
             let _ = writeln!(io::stderr(), "\nended by a signal");
             std::process::exit(EXIT_INTERRUPTED);
         }
@@ -36,10 +38,11 @@ pub fn end_on_signals() -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(work).map(drop)
 }
 
-/// A file that waits beside its place.
+/// A file that waits in the folder of its place.
 struct Pending {
-    temporary: PathBuf,
-    place: PathBuf,
+    folder: Arc<Folder>,
+    /// The name that it will have.
+    name: OsString,
     /// The file that is replaced, as it was read; `None`: there must be none.
     old: Option<String>,
 }
@@ -52,8 +55,10 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         let mut files = temporary();
         for pending in &self.0 {
-            let _ = fs::remove_file(&pending.temporary);
-            files.retain(|file| *file != pending.temporary);
+            let waiting = pending.waiting_name();
+            let _ = pending.folder.remove(&waiting);
+            files
+                .retain(|(folder, name)| !Arc::ptr_eq(folder, &pending.folder) || *name != waiting);
         }
     }
 }
@@ -62,82 +67,62 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("{}: cannot be written: {error}", path.display()))
 }
 
-/// The name that a file has until it is put in place.
-fn waiting_name(place: &Path) -> PathBuf {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    place.with_file_name(format!(".{name}.pairing"))
+/// A name with more around it.
+fn joined(parts: [&OsStr; 3]) -> OsString {
+    let mut name = OsString::new();
+    parts.iter().for_each(|part| name.push(part));
+    name
 }
 
-/// The copy of a file that was replaced.
-pub fn copy_of(place: &Path) -> PathBuf {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    place.with_file_name(format!("{name}~"))
-}
-
-/// Says whether files can be written in a folder; creates it if it is missing and may be.
-pub fn check_folder(folder: &Path) -> io::Result<()> {
-    if !folder.exists() {
-        // Only to see whether it can be made: a pairing that ends early leaves nothing.
-        let parent = folder.parent().filter(|it| !it.as_os_str().is_empty());
-        return check_folder(parent.unwrap_or(Path::new(".")));
-    }
-    let probe = folder.join(".tautline-pair");
-    // Never through a link, and never a file that is there: others may write in this folder.
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&probe) {
-        Ok(_) => fs::remove_file(&probe),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::remove_file(&probe)
-            .and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(&probe))
-            .and_then(|_| fs::remove_file(&probe)),
-        Err(error) => Err(error),
-    }
+/// The name of the copy of a file that was replaced.
+fn name_of_copy(name: &OsStr) -> OsString {
+    joined(["".as_ref(), name, "~".as_ref()])
 }
 
 impl Prepared {
-    /// Writes a file beside its place. `old` is the text that it replaces, `None` if there is none.
-    /// A file that exists keeps its mode and owner.
+    /// Writes a file under a name of its own. `old` is the text that it replaces, `None` if there is
+    /// none. A file that exists keeps its mode and owner.
     pub fn add(
         &mut self,
-        place: &Path,
+        (folder, name): (&Arc<Folder>, &OsStr),
         text: &str,
         old: Option<String>,
         (mode, owner): (u32, Option<Owner>),
     ) -> Result<(), Failure> {
-        let waiting = waiting_name(place);
+        folder.make()?;
+        let pending = Pending { folder: folder.clone(), name: name.to_owned(), old };
+        let (waiting, place) = (pending.waiting_name(), pending.place());
         let write = || {
-            if let Some(folder) = place.parent().filter(|it| !it.as_os_str().is_empty()) {
-                fs::create_dir_all(folder)?;
-            }
             // That of a pairing which was killed.
-            match fs::remove_file(&waiting) {
+            match folder.remove(&waiting) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            temporary().push(waiting.clone());
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(0o600).open(&waiting)?;
+            temporary().push((folder.clone(), waiting.clone()));
+            let mut file = folder.create(&waiting)?;
             file.write_all(text.as_bytes())?;
-            let known = fs::metadata(place).ok();
-            let (mode, owner) = match &known {
-                Some(known) => (known.mode() & 0o7777, Some((known.uid(), known.gid()))),
-                None => (mode, owner),
-            };
+            let known = folder.mode_and_owner(name).ok();
+            let (mode, owner) = known.map_or((mode, owner), |(mode, owner)| (mode, Some(owner)));
             let own = file.metadata()?;
             if let Some((user, group)) = owner.filter(|it| *it != (own.uid(), own.gid())) {
                 fchown(&file, Some(user), Some(group))?;
             }
-            file.set_permissions(fs::Permissions::from_mode(mode))?;
+            file.set_permissions(Permissions::from_mode(mode))?;
             file.sync_all()
         };
         let written = write();
-        let (temporary, place) = (waiting.clone(), place.to_owned());
-        self.0.push(Pending { temporary, place: place.clone(), old });
+        self.0.push(pending);
         written.map_err(|error| failed(&place, &error))
     }
 
     /// Puts one file in place, and removes the others.
-    pub fn put_in_place_only(mut self, place: &Path) -> Result<Placed, Failure> {
+    pub fn put_in_place_only(
+        mut self,
+        (folder, name): (&Arc<Folder>, &OsStr),
+    ) -> Result<Placed, Failure> {
         let mut kept = Prepared::default();
-        if let Some(at) = self.0.iter().position(|it| it.place == place) {
+        let is_it = |it: &Pending| Arc::ptr_eq(&it.folder, folder) && it.name == name;
+        if let Some(at) = self.0.iter().position(is_it) {
             kept.0.push(self.0.remove(at));
         }
         kept.put_in_place()
@@ -151,69 +136,83 @@ impl Prepared {
         for pending in &self.0 {
             if let Err(error) = pending.put_in_place() {
                 placed.undo();
-                return Err(failed(&pending.place, &error));
+                return Err(failed(&pending.place(), &error));
             }
-            placed.0.push((pending.place.clone(), pending.old.is_some()));
+            let Pending { folder, name, old } = pending;
+            placed.0.push((folder.clone(), name.clone(), old.is_some()));
         }
         Ok(placed)
     }
 }
 
 impl Pending {
+    fn place(&self) -> PathBuf {
+        self.folder.path_of(&self.name)
+    }
+
+    /// The name that the file has until it is put in place.
+    fn waiting_name(&self) -> OsString {
+        joined([".".as_ref(), &self.name, ".pairing".as_ref()])
+    }
+
     fn put_in_place(&self) -> io::Result<()> {
+        let (folder, name, waiting) = (&self.folder, &self.name, self.waiting_name());
         match &self.old {
             Some(old) => {
-                if fs::read(&self.place)? != old.as_bytes() {
+                if folder.read(name)? != old.as_bytes() {
                     return Err(io::Error::other("the file has changed since the pairing began"));
                 }
-                let copy = copy_of(&self.place);
-                let _ = fs::remove_file(&copy);
-                fs::hard_link(&self.place, &copy)?;
-                fs::rename(&self.temporary, &self.place)?;
+                let copy = name_of_copy(name);
+                let _ = folder.remove(&copy);
+                folder.link(name, &copy)?;
+                folder.rename(&waiting, name)?;
             }
             None => {
                 // In contrast to a rename, this fails if there is a file by now.
-                fs::hard_link(&self.temporary, &self.place)?;
-                fs::remove_file(&self.temporary)?;
+                folder.link(&waiting, name)?;
+                folder.remove(&waiting)?;
             }
         }
-        let folder = self.place.parent().filter(|it| !it.as_os_str().is_empty());
-        // The file is in place now, whether or not the folder can be read.
-        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        // The file is in place now, whether or not the folder is on the disk.
+        let _ = folder.sync();
         Ok(())
     }
 }
 
 /// Files that were put in place, each with whether it replaced another.
 #[derive(Default)]
-pub struct Placed(Vec<(PathBuf, bool)>);
+pub struct Placed(Vec<(Arc<Folder>, OsString, bool)>);
 
 impl Placed {
     /// Restores the files of before.
     pub fn undo(&self) {
-        for (place, replaced) in self.0.iter().rev() {
+        for (folder, name, replaced) in self.0.iter().rev() {
             let _ = match replaced {
-                true => fs::rename(copy_of(place), place),
-                false => fs::remove_file(place),
+                true => folder.rename(&name_of_copy(name), name),
+                false => folder.remove(name),
             };
         }
     }
 
     /// The files.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|(place, _)| place.as_path())
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.0.iter().map(|(folder, name, _)| folder.path_of(name))
     }
 
     /// The copies of the files that were replaced.
     pub fn copies(&self) -> impl Iterator<Item = PathBuf> {
-        self.0.iter().filter(|(_, replaced)| *replaced).map(|(place, _)| copy_of(place))
+        let replaced = self.0.iter().filter(|(.., replaced)| *replaced);
+        replaced.map(|(folder, name, _)| folder.path_of(&name_of_copy(name)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
+    const FILE: &str = "robot.yaml";
+    const KEY: &str = "robot.key";
     const PLAIN: (u32, Option<Owner>) = (0o644, None);
 
     fn names(folder: &Path) -> Vec<String> {
@@ -227,13 +226,14 @@ mod tests {
     #[test]
     fn files_appear_together_and_the_old_one_stays_as_a_copy() {
         let folder = tempfile::tempdir().unwrap();
-        let [file, key] = ["robot.yaml", "robot.key"].map(|name| folder.path().join(name));
+        let [file, key] = [FILE, KEY].map(|name| folder.path().join(name));
         fs::write(&file, "old").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        let held = Folder::hold(folder.path(), &[]).unwrap();
         let prepare = || {
             let mut prepared = Prepared::default();
-            prepared.add(&key, "secret", None, (0o600, None)).unwrap();
-            prepared.add(&file, "new", Some("old".into()), PLAIN).unwrap();
+            prepared.add((&held, KEY.as_ref()), "secret", None, (0o600, None)).unwrap();
+            prepared.add((&held, FILE.as_ref()), "new", Some("old".into()), PLAIN).unwrap();
             prepared
         };
         drop(prepare());
@@ -251,17 +251,18 @@ mod tests {
     #[test]
     fn a_file_that_changed_meanwhile_is_not_replaced_and_the_others_are_taken_back() {
         let folder = tempfile::tempdir().unwrap();
-        let [file, key] = ["robot.yaml", "robot.key"].map(|name| folder.path().join(name));
+        let file = folder.path().join(FILE);
         fs::write(&file, "old").unwrap();
+        let held = Folder::hold(folder.path(), &[]).unwrap();
         let mut prepared = Prepared::default();
-        prepared.add(&key, "secret", None, (0o600, None)).unwrap();
-        prepared.add(&file, "new", Some("old".into()), PLAIN).unwrap();
+        prepared.add((&held, KEY.as_ref()), "secret", None, (0o600, None)).unwrap();
+        prepared.add((&held, FILE.as_ref()), "new", Some("old".into()), PLAIN).unwrap();
         fs::write(&file, "edited").unwrap();
         assert!(prepared.put_in_place().is_err());
         assert_eq!(names(folder.path()), ["robot.yaml"]);
         assert_eq!(fs::read_to_string(&file).unwrap(), "edited");
         let mut prepared = Prepared::default();
-        prepared.add(&file, "new", None, PLAIN).unwrap();
+        prepared.add((&held, FILE.as_ref()), "new", None, PLAIN).unwrap();
         assert!(prepared.put_in_place().is_err(), "there is a file by now");
     }
 }

@@ -190,19 +190,18 @@ pub fn prepare(local: &Local, change: &Change) -> Result<Prepared, Failure> {
     let mut prepared = Prepared::default();
     if local.key_is_new {
         let text = keys::file_of(&local.key);
-        prepared.add(&local.key_file, &text, None, (KEY_MODE, local.owner))?;
+        let place = local.place_of(&local.key_file)?;
+        prepared.add(place, &text, None, (KEY_MODE, local.owner))?;
     }
     if change.is_same {
         return Ok(prepared);
     }
-    let old = local.old.as_ref().map(|it| it.text.clone());
-    match change.needs_merge {
-        true => {
-            let place = merge_file(local);
-            let old = std::fs::read_to_string(&place).ok();
-            prepared.add(&place, &change.text, old, (FILE_MODE, None))?;
-        }
-        false => prepared.add(&local.file, &change.text, old, (FILE_MODE, None))?,
-    }
+    let file = if change.needs_merge { merge_file(local) } else { local.file.clone() };
+    let (folder, name) = local.place_of(&file)?;
+    let old = match change.needs_merge {
+        true => folder.read(name).ok().and_then(|bytes| String::from_utf8(bytes).ok()),
+        false => local.old.as_ref().map(|it| it.text.clone()),
+    };
+    prepared.add((folder, name), &change.text, old, (FILE_MODE, None))?;
     Ok(prepared)
 }
