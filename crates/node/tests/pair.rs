@@ -109,6 +109,46 @@ fn a_second_robot_obeys_a_command_topic_of_its_own() {
     assert!(received.iter().all(|it| it["hex"].as_str().unwrap().starts_with("000000000000e03f")));
 }
 
+/// Registers topics with names and types of 250 bytes at a master, a command as the last one.
+const MANY: &str = r#"
+import sys, xmlrpc.client
+master = xmlrpc.client.ServerProxy(sys.argv[1])
+calls = xmlrpc.client.MultiCall(master)
+for number in range(int(sys.argv[2])):
+    name = "/%05d" % number + "x" * 244
+    calls.registerPublisher("/many", name, "a/" + "x" * 248, "http://127.0.0.1:1/")
+    calls.registerService("/many", name, "rosrpc://127.0.0.1:1", "http://127.0.0.1:1/")
+calls.registerSubscriber("/many", "/z/cmd_vel", "geometry_msgs/Twist", "http://127.0.0.1:1/")
+assert all(code == 1 for code, _, _ in calls())
+"#;
+
+#[test]
+fn of_thousands_of_topics_those_of_most_use_cross_and_the_rest_is_counted() {
+    let world = World::new();
+    let (master, _robot) = ros1(&world.robot);
+    let mut register = world.robot.inside.command("/usr/bin/python3");
+    register.args(["-c", MANY, &master.uri, "2000"]);
+    assert!(register.status().unwrap().success());
+    let runs = world.pair_well([NO_ROS, &[&format!("--ros1={}", master.uri)]]);
+    for run in &runs {
+        let plan = run.event("plan");
+        assert_eq!(plan["commands"][0]["at_robot"], "/z/cmd_vel", "{}", run.name);
+        assert_eq!(plan["shown"].as_array().unwrap().len(), 511, "{}", run.name);
+        assert_eq!(plan["left_out"], 2001 - 512, "{}", run.name);
+    }
+    let notes = runs[0].event("paired")["notes"].to_string();
+    assert!(notes.contains("2000 services at robot1 are not opened"), "{notes}");
+    let text = world.robot.text();
+    assert!(text.contains("/z/cmd_vel: geometry_msgs/Twist"), "{text}");
+
+    let mut base = pairing::Run::start("base", world.base.pair_command(&["--no-ros", "--yes"]));
+    base.wait_for("On the robot:");
+    let said = base.all();
+    let code = said.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap();
+    assert!(world.robot.pair(&[code]).end().success() && base.end().success());
+    assert!(base.all().contains("1489 topics of robot1 are left out"), "{}", base.all());
+}
+
 #[test]
 fn a_robot_without_ros_is_paired_and_asked_for_its_line() {
     let world = World::new();

@@ -9,8 +9,7 @@ use std::net::IpAddr;
 use tautline_gateway::mapping::check_peer_name;
 use tautline_proto::PublicKey;
 
-/// Maximum number of topics, and of services, that one end lists; the page of a team has fewer
-/// rules.
+/// Maximum number of topics that one end lists: a file has room for the rules of two robots.
 pub const MAX_LISTED: usize = MAX_TOPIC_RULES / 2;
 /// Maximum number of addresses that one end lists.
 pub const MAX_ADDRESSES: usize = 32;
@@ -97,13 +96,13 @@ pub struct Facts {
     pub wire: u8,
     /// Its ROS; `None` if none was found.
     pub ros: Option<Ros>,
-    /// Topics in its ROS.
+    /// Topics in its ROS; at a base, those that nodes publish and to which nodes of the robot subscribe.
     pub topics: Vec<TopicFact>,
-    /// Services in its ROS.
-    pub services: Vec<String>,
-    /// Topics and services that were left out because there were too many.
+    /// Number of services in its ROS.
+    pub services: usize,
+    /// Topics that were left out because there were too many.
     pub left_out: usize,
-    /// Topics that its file already sends to other peers, by name.
+    /// At a base: topics that its file already sends to other peers, by name.
     pub taken: Vec<String>,
     /// Whether it writes nothing (`--dry-run`).
     pub dry_run: bool,
@@ -119,6 +118,13 @@ pub struct BadFacts {
 }
 
 impl Facts {
+    /// Lists topics, in this order, and counts those for which there is no room.
+    pub fn list(&mut self, mut topics: Vec<TopicFact>) {
+        self.left_out = topics.len().saturating_sub(MAX_LISTED);
+        topics.truncate(MAX_LISTED);
+        self.topics = topics;
+    }
+
     /// The public key, if the facts can be used.
     pub fn check(&self) -> Result<PublicKey, BadFacts> {
         let bad = |what, found: &str, allowed: &str| BadFacts {
@@ -134,18 +140,18 @@ impl Facts {
         if self.port == 0 {
             return Err(bad("port", "0", "1 to 65535"));
         }
-        let (topics, services) = (self.topics.len(), self.services.len());
-        if topics.max(services).max(self.taken.len()) > MAX_LISTED {
-            let found = format!("{topics} topics, {services} services");
+        let (topics, taken) = (self.topics.len(), self.taken.len());
+        if topics.max(taken) > MAX_LISTED {
+            let found = format!("{topics} topics, {taken} of them sent to other peers");
             return Err(bad("list", &found, &format!("{MAX_LISTED} of each")));
         }
         if self.addresses.len() > MAX_ADDRESSES {
             let found = format!("{} addresses", self.addresses.len());
             return Err(bad("list", &found, &format!("{MAX_ADDRESSES}")));
         }
-        let names = self.topics.iter().map(|it| &it.name).chain(&self.services).chain(&self.taken);
+        let names = self.topics.iter().map(|it| &it.name).chain(&self.taken);
         if let Some(wrong) = names.into_iter().find(|name| !is_name(name)) {
-            return Err(bad("name of a topic or service", wrong, "an absolute ROS name"));
+            return Err(bad("name of a topic", wrong, "an absolute ROS name"));
         }
         if let Some(wrong) = self.topics.iter().find(|it| !is_type(&it.type_name)) {
             return Err(bad("type of a topic", &wrong.type_name, "package/Type"));
@@ -202,7 +208,7 @@ pub(super) mod tests {
             wire: 0,
             ros: Some(Ros::Ros1 { master: "http://localhost:11311".into() }),
             topics: topics.iter().map(topic).collect(),
-            services: vec!["/set_mode".into()],
+            services: 1,
             left_out: 0,
             taken: Vec::new(),
             dry_run: false,
@@ -218,6 +224,29 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_longest_facts_fit_into_a_frame_and_the_rest_is_counted() {
+        let mut facts = facts("robot1", &[]);
+        let long = |number: usize| format!("/{number:05}{}", "x".repeat(MAX_NAME_BYTES - 6));
+        let topic = |number| TopicFact {
+            name: long(number),
+            type_name: format!("a/{}", "x".repeat(MAX_NAME_BYTES - 2)),
+            published: false,
+            subscribed: false,
+        };
+        facts.list((0..3000).map(topic).collect());
+        assert_eq!((facts.topics.len(), facts.left_out), (MAX_LISTED, 3000 - MAX_LISTED));
+        facts.taken = (0..MAX_LISTED).map(long).collect();
+        facts.addresses = vec!["1111::2222:3333:4444:5555".parse().unwrap(); MAX_ADDRESSES];
+        facts.version = "x".repeat(MAX_TEXT_BYTES);
+        facts.ros = Some(Ros::Ros1 { master: "\"".repeat(MAX_TEXT_BYTES) });
+        facts.check().unwrap();
+        let text = serde_json::to_string(&Message::Facts(Box::new(facts))).unwrap();
+        assert!(text.len() < super::super::MAX_SEALED - 1024, "{}", text.len());
+        // JSON makes these longer.
+        assert!(["/\"", "/\\", "/\u{7f}", "/\n"].iter().all(|it| !is_name(it)));
+    }
+
+    #[test]
     fn what_could_change_a_file_is_refused_with_its_name() {
         let good = facts("robot1", &["/scan sensor_msgs/msg/LaserScan p"]);
         assert_eq!(good.check().unwrap().to_string(), good.key);
@@ -228,9 +257,9 @@ pub(super) mod tests {
             ("public key", |it| it.key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into()),
             ("port", |it| it.port = 0),
             ("name of a topic", |it| it.topics[0].name = "/scan: {}\n/x".into()),
-            ("name of a topic", |it| it.services = vec!["/**".into()]),
+            ("name of a topic", |it| it.taken = vec!["/**".into()]),
             ("type of a topic", |it| it.topics[0].type_name = "any }".into()),
-            ("list", |it| it.services = vec!["/a".into(); MAX_LISTED + 1]),
+            ("list", |it| it.taken = vec!["/a".into(); MAX_LISTED + 1]),
             ("master", |it| it.ros = Some(Ros::Ros1 { master: "a\u{1b}[2J".into() })),
         ];
         for (what, change) in cases {

@@ -69,6 +69,37 @@ pub fn prefix(robot: &str) -> String {
     tautline_gateway::mapping::plain_name(&format!("/{robot}"))
 }
 
+/// The topics of a robot of which a plan makes use, the most useful first: velocity commands, what
+/// its sensors say, what else it may be told, the rest.
+pub fn by_use(mut topics: Vec<TopicFact>) -> Vec<TopicFact> {
+    topics.retain(is_carried);
+    topics.sort_by_cached_key(|it| {
+        let type_name = short_name(&it.type_name);
+        match it.published {
+            false if is_velocity(&it.name, &type_name) => 0,
+            true if is_observation(&type_name) => 1,
+            false => 2,
+            true => 3,
+        }
+    });
+    topics
+}
+
+/// The topics of a base that a plan with this robot asks for, by name.
+pub fn asked_of_base(robot: &Facts) -> BTreeSet<String> {
+    let prefix = prefix(&robot.name);
+    let all = robot.topics.iter().filter(|it| may_be_command(it));
+    all.flat_map(|it| [it.name.clone(), format!("{prefix}{}", it.name)]).collect()
+}
+
+fn may_be_command(topic: &TopicFact) -> bool {
+    topic.subscribed && !topic.published && is_carried(topic)
+}
+
+fn is_observation(type_name: &str) -> bool {
+    OBSERVATIONS.iter().any(|(known, ..)| *known == type_name)
+}
+
 /// Finds out what crosses.
 pub fn plan(robot: &Facts, base: &Facts) -> Plan {
     let prefix = prefix(&robot.name);
@@ -76,11 +107,11 @@ pub fn plan(robot: &Facts, base: &Facts) -> Plan {
     for topic in robot.topics.iter().filter(|it| it.published && is_carried(it)) {
         let type_name = short_name(&topic.type_name);
         let at_base = format!("{prefix}{}", topic.name);
-        let needs_accept = !OBSERVATIONS.iter().any(|(known, ..)| *known == type_name);
+        let needs_accept = !is_observation(&type_name);
         plan.shown.push(Shown { at_robot: topic.name.clone(), at_base, type_name, needs_accept });
     }
     let taken: BTreeSet<&str> = base.taken.iter().map(String::as_str).collect();
-    for topic in robot.topics.iter().filter(|it| it.subscribed && !it.published && is_carried(it)) {
+    for topic in robot.topics.iter().filter(|it| may_be_command(it)) {
         let type_name = short_name(&topic.type_name);
         let at_base = match taken.contains(topic.name.as_str()) {
             // The base's topic already commands another robot.
@@ -88,9 +119,8 @@ pub fn plan(robot: &Facts, base: &Facts) -> Plan {
             false => topic.name.clone(),
         };
         let published = publishes(base, &at_base, &type_name);
-        let is_sensed = OBSERVATIONS.iter().any(|(known, ..)| *known == type_name);
         let at_robot = topic.name.clone();
-        if !is_sensed && (published || is_velocity(&at_robot, &type_name)) {
+        if !is_observation(&type_name) && (published || is_velocity(&at_robot, &type_name)) {
             plan.commands.push(Command { at_base, at_robot, type_name, published });
         } else {
             plan.not_accepted.push((at_robot, type_name));
@@ -168,6 +198,17 @@ mod tests {
         // The map only describes, and nothing at the base publishes the arm's command.
         let rest: Vec<_> = plan.not_accepted.iter().map(|it| &*it.0).collect();
         assert_eq!(rest, ["/map", "/arm/command"]);
+    }
+
+    #[test]
+    fn the_most_useful_topics_are_first_and_a_base_lists_what_is_asked_of_it() {
+        let robot = facts("robot-1", ROBOT);
+        let names: Vec<_> = by_use(robot.topics.clone()).into_iter().map(|it| it.name).collect();
+        let expected = ["/cmd_vel", "/scan", "/goal", "/map", "/arm/command", "/battery"];
+        assert_eq!(names, [&expected[..], &["/teleop/cmd_vel"]].concat());
+        let asked = asked_of_base(&robot);
+        assert!(asked.contains("/goal") && asked.contains("/robot_1/goal"), "{asked:?}");
+        assert!(!asked.contains("/battery") && !asked.contains("/rosout"), "{asked:?}");
     }
 
     #[test]

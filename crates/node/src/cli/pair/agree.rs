@@ -58,8 +58,9 @@ impl Part<'_> {
     /// Agrees with the other end, and writes.
     pub fn agree(self, mut other: Other) -> Result<Agreed, Failure> {
         let name = other.name.clone();
-        let facts = self.exchange(&mut other).map_err(|error| nothing_written(&name, &error))?;
-        let done = self.agree_on(&facts, &mut other);
+        let exchanged = self.exchange(&mut other).map_err(|error| nothing_written(&name, &error));
+        let (own, facts) = exchanged?;
+        let done = self.agree_on(&own, &facts, &mut other);
         if let Err(failure) = &done {
             let reason = plain(&failure.text, MAX_TEXT);
             let _ = other.channel.send(&Message::Cancel { reason });
@@ -67,44 +68,38 @@ impl Part<'_> {
         done
     }
 
-    fn exchange(self, other: &mut Other) -> Result<Facts, ChannelError> {
-        let own = Message::Facts(Box::new(self.local.facts(&other.name)));
-        let message = match self.role {
+    /// Returns the own facts, and those of the other end.
+    fn exchange(self, other: &mut Other) -> Result<(Facts, Facts), ChannelError> {
+        let tell = |channel: &mut Channel, own: &Facts| {
+            channel.send(&Message::Facts(Box::new(own.clone())))
+        };
+        match self.role {
             Role::Robot => {
-                other.channel.send(&own)?;
-                other.channel.receive(PATIENCE)?
+                let own = self.local.facts(None);
+                tell(&mut other.channel, &own)?;
+                Ok((own, facts_of(other)?))
             }
             Role::Base => {
-                let message = other.channel.receive(PATIENCE)?;
-                other.channel.send(&own)?;
-                message
+                let facts = facts_of(other)?;
+                let own = self.local.facts(Some(&facts));
+                tell(&mut other.channel, &own)?;
+                Ok((own, facts))
             }
-        };
-        match message {
-            Message::Facts(facts) => {
-                facts.check().map_err(|error| ChannelError::Wrong(error.to_string()))?;
-                match facts.name == other.name {
-                    true => Ok(*facts),
-                    false => Err(ChannelError::Wrong("two names".into())),
-                }
-            }
-            Message::Cancel { reason } => Err(ChannelError::Refused(plain(&reason, MAX_TEXT))),
-            _ => Err(ChannelError::Wrong("something else than facts".into())),
         }
     }
 
-    fn agree_on(self, facts: &Facts, other: &mut Other) -> Result<Agreed, Failure> {
-        let own = self.local.facts(&facts.name);
-        let plan = match self.role {
-            Role::Robot => plan(&own, facts),
-            Role::Base => plan(facts, &own),
+    fn agree_on(self, own: &Facts, facts: &Facts, other: &mut Other) -> Result<Agreed, Failure> {
+        let (robot, base) = match self.role {
+            Role::Robot => (own, facts),
+            Role::Base => (facts, own),
         };
+        let plan = plan(robot, base);
         let found = host(self.role, other.host.as_deref(), other.address, facts);
         let owner = found.as_ref().and_then(|host| self.local.owner_of(host, facts));
         let address = found.filter(|_| owner.is_none()).map(|host| with_port(host, facts.port));
         let end = End {
             role: self.role,
-            own: &own,
+            own,
             other: facts,
             address: address.as_deref(),
             plan: &plan,
@@ -126,10 +121,6 @@ impl Part<'_> {
             )));
         }
         check(self.local, &change)?;
-        let (robot, base) = match self.role {
-            Role::Robot => (&own, facts),
-            Role::Base => (facts, &own),
-        };
         let (address, file) = (other.address.ip(), &self.local.file);
         Shown { other: facts, address, robot, base, plan: &plan, change: &change, file }
             .to(self.voice)?;
@@ -233,6 +224,21 @@ fn agreed(facts: &Facts, plan: &Plan, placed: Option<Placed>, change: Change) ->
     Agreed { facts, placed, has_topics, needs_merge, warnings: change.notes }
 }
 
+/// Receives the facts of the other end, and checks them.
+fn facts_of(other: &mut Other) -> Result<Facts, ChannelError> {
+    match other.channel.receive(PATIENCE)? {
+        Message::Facts(facts) => {
+            facts.check().map_err(|error| ChannelError::Wrong(error.to_string()))?;
+            match facts.name == other.name {
+                true => Ok(*facts),
+                false => Err(ChannelError::Wrong("two names".into())),
+            }
+        }
+        Message::Cancel { reason } => Err(ChannelError::Refused(plain(&reason, MAX_TEXT))),
+        _ => Err(ChannelError::Wrong("something else than facts".into())),
+    }
+}
+
 fn nothing_written(name: &str, error: &ChannelError) -> Failure {
     Failure::new(format!("the pairing with {name} ended: {error}. Nothing was written here"))
 }
@@ -310,7 +316,7 @@ mod tests {
             wire: 0,
             ros: Some(Ros::Ros2 { domain: 0 }),
             topics: Vec::new(),
-            services: Vec::new(),
+            services: 0,
             left_out: 0,
             taken: Vec::new(),
             dry_run: false,

@@ -17,6 +17,7 @@ use tautline_node::keys::{self, KeyFileError};
 use tautline_node::pairing::facts::{
     Facts, MAX_ADDRESSES, MAX_LISTED, TopicFact, is_name, is_type,
 };
+use tautline_node::pairing::plan::{asked_of_base, by_use};
 use tautline_node::unit::{self, Owner};
 use tautline_proto::{SecretKey, wire};
 
@@ -120,22 +121,23 @@ impl Local {
         place.ok_or_else(|| Failure::new(format!("{}: names no file", file.display())))
     }
 
-    /// What the other end is told. `other` is its name, if that is known.
-    pub fn facts(&self, other: &str) -> Facts {
+    /// What the other end is told; a base knows the facts of the robot first.
+    pub fn facts(&self, robot: Option<&Facts>) -> Facts {
+        let asked = robot.map(asked_of_base);
+        let is_asked = |name: &String| asked.as_ref().is_none_or(|asked| asked.contains(name));
         let all = self.ros.graph.topics.iter();
-        let usable = all.filter(|(name, it)| is_name(name) && is_type(&it.type_name));
-        let topics: Vec<TopicFact> = usable
-            .map(|(name, it)| TopicFact {
-                name: name.clone(),
-                type_name: it.type_name.clone(),
-                published: it.published,
-                subscribed: it.subscribed,
-            })
-            .collect();
-        let services = self.ros.graph.services.iter().filter(|name| is_name(name)).cloned();
-        let services: Vec<String> = services.collect();
-        let over = |count: usize| count.saturating_sub(MAX_LISTED);
-        Facts {
+        let usable = all.filter(|(name, it)| {
+            let is_told = (robot.is_none() || it.published) && is_asked(name);
+            is_told && is_name(name) && is_type(&it.type_name)
+        });
+        let topics = usable.map(|(name, it)| TopicFact {
+            name: name.clone(),
+            type_name: it.type_name.clone(),
+            published: it.published,
+            subscribed: it.subscribed,
+        });
+        let taken = robot.map_or(Vec::new(), |robot| self.taken(&robot.name));
+        let mut facts = Facts {
             name: self.name.clone(),
             key: self.key.public().to_string(),
             port: self.port,
@@ -144,12 +146,14 @@ impl Local {
             version: env!("CARGO_PKG_VERSION").into(),
             wire: wire::VERSION,
             ros: self.ros.ros.clone(),
-            left_out: over(topics.len()) + over(services.len()),
-            topics: topics.into_iter().take(MAX_LISTED).collect(),
-            services: services.into_iter().take(MAX_LISTED).collect(),
-            taken: self.taken(other),
+            topics: Vec::new(),
+            services: self.ros.graph.services.len(),
+            left_out: 0,
+            taken: taken.into_iter().filter(is_asked).take(MAX_LISTED).collect(),
             dry_run: self.dry_run,
-        }
+        };
+        facts.list(by_use(topics.collect()));
+        facts
     }
 
     /// The other peer of the file that has this host with the port of `facts`. Two links to one
@@ -172,7 +176,7 @@ impl Local {
             None => others,
         };
         let taken = rules.filter(|it| it.pattern.is_name() && is_for_others(&it.treatment.to));
-        taken.map(|it| it.pattern.as_str().to_owned()).take(MAX_LISTED).collect()
+        taken.map(|it| it.pattern.as_str().to_owned()).collect()
     }
 }
 

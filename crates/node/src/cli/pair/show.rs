@@ -44,6 +44,7 @@ impl Shown<'_> {
             "base": self.base.name,
             "shown": shown.map(entry).collect::<Vec<_>>(),
             "commands": commands.map(entry).collect::<Vec<_>>(),
+            "left_out": self.robot.left_out + self.base.left_out,
             "warnings": self.change.notes,
         }))
     }
@@ -83,9 +84,15 @@ impl Shown<'_> {
                  allow one, add it under 'accept' at {robot} and under 'topics' at {base}\n{table}"
             );
         }
-        if self.other.left_out > 0 {
-            let (count, name) = (self.other.left_out, &self.other.name);
-            let _ = writeln!(text, "\n{count} more topics and services of {name} were left out");
+        for Facts { name, left_out, topics, .. } in [self.robot, self.base] {
+            if *left_out > 0 {
+                let _ = writeln!(
+                    text,
+                    "\n{left_out} topics of {name} are left out: {} are the most that fit, commands \
+                     and sensors first. Add lines for others to the files",
+                    topics.len()
+                );
+            }
         }
         text
     }

@@ -130,12 +130,11 @@ fn notes(end: &End) -> Vec<String> {
             end.own.version, other.version, other.name
         ));
     }
-    if !other.services.is_empty() {
+    if other.services > 0 {
         notes.push(format!(
             "{} services at {} are not opened; 'services:' there and 'call:' under its peer open \
              them",
-            other.services.len(),
-            other.name
+            other.services, other.name
         ));
     }
     notes
