@@ -326,11 +326,54 @@ fn what_cannot_be_checked_is_listed_with_what_it_needs() {
     let output = command.arg(&file).arg("--json").output().unwrap();
     let found: Json =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", out(&output)));
-    for check in ["file", "daemon", "key-file", "peer-route"] {
+    let how = format!("this user may not read {0}: sudo tautline doctor {0}", file.display());
+    for check in [
+        "file",
+        "daemon",
+        "key-file",
+        "versions",
+        "ros1-master",
+        "ros2-domain",
+        "realtime",
+        "memory",
+        "peer-route",
+        "peer-down",
+        "peer-key",
+        "not-accepted",
+    ] {
         let not_made = found["not_made"].as_array().unwrap();
         let it = not_made.iter().find(|it| it["check"] == check);
         let it = it.unwrap_or_else(|| panic!("{check}: {found:#}"));
-        assert!(it["text"].as_str().unwrap().contains("sudo tautline doctor"), "{it}");
+        assert_eq!(it["text"], how, "{it}");
+    }
+    let mut command = scene.robot.command("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_tautline"), "doctor"]);
+    let text = out(&command.arg(&file).args(["--peer", "base"]).output().unwrap());
+    assert!(text.contains(&format!("not tested: {how}")), "{text}");
+    assert!(!text.contains("no daemon answers") && !text.contains("start it"), "{text}");
+}
+
+#[test]
+fn of_several_daemons_the_limits_of_the_one_with_the_file_count() {
+    let mut scene = Scene::new();
+    scene.lines("realtime: { priority: 50 }");
+    let file = scene.place.path("robot1.yaml");
+    let other = scene.place.path("other.yaml");
+    std::fs::write(&other, "").unwrap();
+    // A number that precedes, and one that follows: the first is not meant.
+    for (own, another) in [(200, 100), (100, 200)] {
+        for (process, file, rights) in
+            [(own, &file, "0000000000000000"), (another, &other, "ffffffffffffffff")]
+        {
+            let folder = format!("/proc/{process}");
+            scene.plant(&format!("{folder}/comm"), "tautline");
+            let line = format!("tautline\0run\0{}\0", file.display());
+            scene.plant(&format!("{folder}/cmdline"), &line);
+            scene.plant(&format!("{folder}/status"), &format!("CapEff:\t{rights}"));
+            scene.plant(&format!("{folder}/limits"), "Max realtime priority     0    0");
+        }
+        let texts = texts_of(&scene.findings(), "realtime").join("");
+        assert!(texts.contains(&format!("process {own} (tautline) may not use")), "{texts}");
     }
 }
 

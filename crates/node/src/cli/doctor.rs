@@ -161,9 +161,6 @@ fn head(machine: &Machine, robot: &Robot) -> String {
             format!("{}: {}", status.node, file.display())
         }
         (None, Some(status)) => format!("{}: without its file", status.node),
-        (Some(file), None) if robot.is_closed() => {
-            format!("{} is closed to this user: sudo tautline doctor", file.display())
-        }
         (Some(file), None) => file.display().to_string(),
         (None, None) => format!("no file of this robot ({}, or give one)", unit::FILE),
     };
@@ -176,7 +173,9 @@ fn head(machine: &Machine, robot: &Robot) -> String {
                 uptime(status.uptime_s)
             );
         }
-        None => text += "; no daemon answers, so that paths to peers are not checked\n",
+        None => {
+            let _ = writeln!(text, "; paths to peers are not checked: {}", doctor::no_state(robot));
+        }
     }
     for line in doctor::ros_found(machine, robot) {
         let _ = writeln!(text, "{line}");
@@ -253,10 +252,11 @@ fn test_in_words(test: &PeerTest) -> String {
 
 fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
     let file = robot.file.as_deref().unwrap_or(Path::new(unit::FILE)).display();
-    let mut text = format!(
-        "\nPeer {peer}: no daemon answers, so that its topics are not tested. Start it: systemctl \
-         start tautline, or tautline run {file}\n"
-    );
+    let reason = doctor::no_state(robot);
+    let mut text = format!("\nPeer {peer}: its topics are not tested: {reason}\n");
+    if !robot.is_closed() {
+        let _ = writeln!(text, "  start it: systemctl start tautline, or tautline run {file}");
+    }
     let lines = doctor::ways_to(machine, robot, peer).map_err(Failure::new)?;
     lines.iter().for_each(|line| text += &format!("  {line}\n"));
     Ok(text)

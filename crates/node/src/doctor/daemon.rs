@@ -110,11 +110,9 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
         (None, None) => {
             Answer::DoesNotApply("no file of this robot, so that no daemon should run".into())
         }
-        // The file names the daemon's socket.
-        (None, Some(_)) if robot.is_closed() => Answer::NotMade(super::closed(robot)),
-        (None, Some(_)) if robot.no_status.contains("ermission denied") => Answer::NotMade(
-            "this user may not use the daemon's control socket: sudo tautline doctor".into(),
-        ),
+        (None, Some(_)) if robot.is_closed() || robot.may_not_ask() => {
+            Answer::NotMade(super::no_state(robot))
+        }
         (None, Some(_)) => {
             // What follows are the fixes.
             let reason = robot.no_status.split(['\n', ';']).next().unwrap_or_default();
@@ -146,7 +144,7 @@ fn troubles(status: &crate::status::Status) -> Vec<Found> {
 
 pub(super) fn versions(_: &Machine, robot: &Robot) -> Answer {
     let Some(status) = &robot.status else {
-        return Answer::NotMade("the daemon does not answer".into());
+        return Answer::NotMade(super::no_state(robot));
     };
     let mut all = Vec::new();
     if status.version != VERSION {

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::processes::{RosProcess, names};
 use super::robot::Robot;
 use super::sockets::{self, Owner};
-use super::{Answer, Found, Harm};
+use super::{Answer, Found, Harm, NO_FILE};
 use crate::config::Ros2Config;
 use std::collections::BTreeSet;
 
@@ -89,6 +89,9 @@ fn grouped<'a>(
 }
 
 pub(super) fn domain(machine: &Machine, robot: &Robot) -> Answer {
+    if robot.config().is_none() {
+        return Answer::DoesNotApply(format!("{NO_FILE} names a domain"));
+    }
     let Some(config) = ros2(robot) else { return not_ros2() };
     let domains = domains(machine);
     if domains.is_empty() || domains.contains(&config.domain) {

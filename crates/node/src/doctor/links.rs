@@ -29,7 +29,7 @@ const KEY_NOTICES: [&str; 7] = [
 ];
 
 fn status(robot: &Robot) -> Result<&Status, Answer> {
-    robot.status.as_ref().ok_or_else(|| Answer::NotMade("the daemon does not answer".into()))
+    robot.status.as_ref().ok_or_else(|| Answer::NotMade(super::no_state(robot)))
 }
 
 macro_rules! status {

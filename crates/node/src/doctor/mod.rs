@@ -177,7 +177,21 @@ const NO_FILE: &str = "no valid file";
 
 /// Says that this user may not read the robot's file.
 fn closed(robot: &Robot) -> String {
-    format!("this user may not read {}: sudo tautline doctor", robot.file_name())
+    let file = robot.file_name();
+    let named = if file == crate::unit::FILE { String::new() } else { format!(" {file}") };
+    format!("this user may not read {file}: sudo tautline doctor{named}")
+}
+
+/// Says why the daemon's state is not known.
+pub fn no_state(robot: &Robot) -> String {
+    if robot.is_closed() {
+        // The file names the daemon's socket.
+        closed(robot)
+    } else if robot.may_not_ask() {
+        "this user may not use the daemon's control socket: sudo tautline doctor".into()
+    } else {
+        "no daemon answers".into()
+    }
 }
 
 /// A check without findings.

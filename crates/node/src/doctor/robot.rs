@@ -72,6 +72,11 @@ impl Robot {
         cause.kind() == ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root()
     }
 
+    /// Whether the daemon's control socket is closed to this user.
+    pub(super) fn may_not_ask(&self) -> bool {
+        self.no_status.contains("ermission denied")
+    }
+
     /// The name of the file, for lines that a person edits.
     pub(super) fn file_name(&self) -> String {
         self.file.as_ref().map_or("the robot's file".into(), |it| it.display().to_string())

@@ -4,7 +4,7 @@
 use super::machine::Machine;
 use super::processes::names as names_of;
 use super::robot::{Robot, resolve};
-use super::{Answer, Found, Harm, dds};
+use super::{Answer, Found, Harm, NO_FILE, dds};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -176,7 +176,10 @@ pub(super) fn in_container(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 pub(super) fn master(machine: &Machine, robot: &Robot) -> Answer {
-    let Some(master) = configured_master(robot) else {
+    let Some(config) = robot.config() else {
+        return Answer::DoesNotApply(format!("{NO_FILE} names a master"));
+    };
+    let Some(master) = config.ros1.as_ref().map(|it| it.master.as_str()) else {
         return Answer::DoesNotApply("the file has no ROS 1 side".into());
     };
     let error = match machine.nodes_of(master) {

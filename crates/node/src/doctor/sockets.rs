@@ -84,8 +84,7 @@ pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
 
 /// Whether a daemon is not that of the robot's file, which does not answer.
 fn is_other_daemon(machine: &Machine, robot: &Robot, process: &Process) -> bool {
-    let is_hidden = robot.no_status.contains("ermission denied");
-    if robot.status.is_some() || robot.config().is_none() || is_hidden {
+    if robot.status.is_some() || robot.config().is_none() || robot.may_not_ask() {
         return false;
     }
     let full = |path: &Path| path.canonicalize().ok();

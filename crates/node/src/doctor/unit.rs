@@ -66,6 +66,11 @@ pub(super) fn daemon_user(machine: &Machine, robot: &Robot) -> User {
 /// The daemon of the robot's file, if it answers and is visible.
 fn running<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
     robot.status.as_ref()?;
+    daemon_of(machine, robot)
+}
+
+/// The daemon of the robot's file, as its command line names the file; otherwise the only one.
+fn daemon_of<'a>(machine: &'a Machine, robot: &Robot) -> Option<&'a Process> {
     let full = |path: &Path| path.canonicalize().ok();
     let file = robot.file.as_deref().and_then(full);
     let processes = machine.processes().iter();
@@ -147,10 +152,9 @@ struct Limits {
     may_lock: bool,
 }
 
-fn limits(machine: &Machine) -> Option<Limits> {
-    let mut daemons = machine.processes().iter().filter(|it| it.is_tautline());
-    let daemon = daemons.find(|it| it.is_here == Some(true) && is_daemon(machine, it.id));
-    if let Some(daemon) = daemon {
+/// The limits of the robot's daemon; without one, those of the unit.
+fn limits(machine: &Machine, robot: &Robot) -> Option<Limits> {
+    if let Some(daemon) = daemon_of(machine, robot) {
         let folder = format!("/proc/{}", daemon.id);
         let status = machine.read(format!("{folder}/status"))?;
         let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
@@ -170,7 +174,7 @@ fn limits(machine: &Machine) -> Option<Limits> {
                     .any(|it| it.starts_with("Max locked memory") && it.contains("unlimited")),
         });
     }
-    let path = file(machine)?;
+    let path = file(machine).filter(|_| is_of_unit(machine, robot))?;
     let capabilities = value(machine, "AmbientCapabilities").unwrap_or_default();
     let is_restricted = value(machine, "RestrictRealtime").as_deref() == Some("yes");
     let user = value(machine, "User");
@@ -190,7 +194,7 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
     else {
         return Answer::DoesNotApply("the file does not set 'realtime'".into());
     };
-    let Some(limits) = limits(machine) else {
+    let Some(limits) = limits(machine, robot) else {
         return Answer::NotMade("neither a daemon nor its unit shows its limits".into());
     };
     let mut missing = Vec::new();

@@ -81,6 +81,12 @@ pub const ROWS: &[Row] = &[
         scene.lines("radios: { eth99: {} }");
     })
     .also(&["link-down"]),
+    row("two robots under one prefix", "file", &["'base' on line 4", "of its own"], |scene| {
+        // As written by hand: `pair` refuses it.
+        let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
+        let second = format!("prefix: /base }}, base-2: {{ key: {key}, prefix: /base }} }}");
+        replace(scene, "prefix: /base } }", &second);
+    }),
     row("a key that others can read", "key-file", &["644", "chmod 600"], |scene| {
         let mode = std::fs::Permissions::from_mode(0o644);
         std::fs::set_permissions(scene.key_file(), mode).unwrap();

@@ -27,8 +27,9 @@ fn meeting(own: (&str, &str), other: (&str, &str), line: usize) -> String {
     if own.1 == other.1 {
         return format!(
             "'{}' on line {line} has the same prefix: topics of one name are published together, \
-             and a service of one name is served by one of them",
-            other.0
+             and a service of one name is served by one of them. That is right for two daemons of \
+             one robot; otherwise give '{}' a prefix of its own",
+            other.0, own.0
         );
     }
     let (outer, inner) = if is_below(own.1, other.1) { (other, own) } else { (own, other) };
