@@ -4,6 +4,7 @@
 
 use super::processes::{Process, Visible};
 use super::ros::Nodes;
+use super::settings::RosSettings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::net::IpAddr;
@@ -40,6 +41,7 @@ pub struct Machine {
     planted: Option<PathBuf>,
     processes: OnceLock<Vec<Process>>,
     visible: OnceLock<Visible>,
+    settings: OnceLock<RosSettings>,
     owners: OnceLock<BTreeMap<u64, Process>>,
     /// What masters said, by their addresses.
     masters: Mutex<BTreeMap<String, Result<Nodes, String>>>,
@@ -141,6 +143,11 @@ impl Machine {
     /// The programs of ROS 2 among them.
     pub(super) fn visible(&self) -> &Visible {
         self.visible.get_or_init(|| super::processes::visible(self))
+    }
+
+    /// The settings of ROS that count here.
+    pub fn ros_settings(&self) -> &RosSettings {
+        self.settings.get_or_init(|| RosSettings::find(self))
     }
 
     /// The owners of sockets, by inodes.

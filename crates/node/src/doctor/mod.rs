@@ -17,6 +17,7 @@ mod report;
 mod robot;
 mod ros;
 mod routes;
+mod settings;
 mod sockets;
 mod unit;
 mod wifi;
@@ -26,6 +27,7 @@ pub use peer::{PeerTest, TopicVerdict, test_peer};
 pub use report::{Report, without_secrets};
 pub use robot::Robot;
 pub use routes::ways_to;
+pub use settings::{DEFAULT_MASTER, RosSettings};
 
 use serde::Serialize;
 

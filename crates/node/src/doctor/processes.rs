@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes, and the settings of ROS 2 in their environment. Of an environment, only the variables
+//! Processes, and the settings of ROS in their environment. Of an environment, only the variables
 //! in [`SETTINGS`] are kept: others may be secrets.
 
 use super::machine::Machine;
@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 
 /// The variables that are read.
 pub(super) const SETTINGS: &[&str] = &[
+    "AMENT_PREFIX_PATH",
+    "CMAKE_PREFIX_PATH",
     "CYCLONEDDS_URI",
     "FASTDDS_BUILTIN_TRANSPORTS",
     "FASTDDS_DEFAULT_PROFILES_FILE",
@@ -18,8 +20,15 @@ pub(super) const SETTINGS: &[&str] = &[
     "ROS_DISCOVERY_SERVER",
     "ROS_DISTRO",
     "ROS_DOMAIN_ID",
+    "ROS_HOSTNAME",
+    "ROS_IP",
     "ROS_LOCALHOST_ONLY",
+    "ROS_MASTER_URI",
+    "ROS_VERSION",
 ];
+/// Maximum characters of a value, and of a list of folders.
+const MAX_VALUE: usize = 400;
+const MAX_FOLDERS: usize = 16_384;
 /// Processes that are examined.
 const MAX_PROCESSES: usize = 8192;
 /// Libraries that every program of ROS 2 has.
@@ -107,8 +116,8 @@ pub(super) fn visible(machine: &Machine) -> Visible {
         if !LIBRARIES.iter().any(|library| maps.contains(library)) {
             continue;
         }
-        let environment = machine.read(format!("{folder}/environ")).unwrap_or_default();
-        let it = RosProcess { process: process.clone(), settings: settings(&environment) };
+        let settings = settings_of(machine, process.id);
+        let it = RosProcess { process: process.clone(), settings };
         match process.is_here {
             Some(false) => found.elsewhere.push(it),
             _ => found.here.push(it),
@@ -117,15 +126,25 @@ pub(super) fn visible(machine: &Machine) -> Visible {
     found
 }
 
-fn settings(environment: &str) -> BTreeMap<&'static str, String> {
-    let mut found = BTreeMap::new();
-    for (name, value) in environment.split('\0').filter_map(|it| it.split_once('=')) {
-        let known = SETTINGS.iter().find(|it| **it == name);
-        if let Some(known) = known.filter(|_| !value.is_empty()) {
-            found.insert(*known, tautline_gateway::plain::plain(value, 200));
-        }
-    }
-    found
+/// The settings in the environment of a process; none if this user may not read it.
+pub(super) fn settings_of(machine: &Machine, process: u32) -> BTreeMap<&'static str, String> {
+    let environment = machine.read(format!("/proc/{process}/environ")).unwrap_or_default();
+    let entries = environment.split('\0').filter_map(|it| it.split_once('='));
+    settings(entries.map(|(name, value)| (name.to_owned(), value.to_owned())))
+}
+
+/// The settings among variables: those that are neither empty nor longer than their limit. Unusual
+/// characters are replaced.
+pub(super) fn settings(
+    variables: impl Iterator<Item = (String, String)>,
+) -> BTreeMap<&'static str, String> {
+    let known = variables.filter_map(|(name, value)| {
+        let known = SETTINGS.iter().find(|it| **it == name)?;
+        let most = if name.ends_with("_PATH") { MAX_FOLDERS } else { MAX_VALUE };
+        let is_usable = !value.is_empty() && value.len() <= most;
+        is_usable.then(|| (*known, tautline_gateway::plain::plain(&value, most)))
+    });
+    known.collect()
 }
 
 /// Names a few processes.

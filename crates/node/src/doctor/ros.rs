@@ -8,8 +8,6 @@ use super::{Answer, Found, Harm, NO_FILE, dds};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The usual address of a master.
-const DEFAULT_MASTER: &str = "http://localhost:11311";
 /// Addresses of masters that are tried.
 const MAX_MASTERS: usize = 4;
 
@@ -46,16 +44,14 @@ fn configured_master(robot: &Robot) -> Option<&str> {
     robot.config()?.ros1.as_ref().map(|it| it.master.as_str())
 }
 
-/// The master that the robot should have: that of the file, of the environment, or the usual one.
-fn expected_master(robot: &Robot) -> String {
-    let environment = std::env::var("ROS_MASTER_URI").ok().filter(|it| !it.is_empty());
-    let configured = configured_master(robot).map(str::to_owned);
-    configured.or(environment).unwrap_or_else(|| DEFAULT_MASTER.into())
+/// The master that the robot should have: that of the file, or of the settings of ROS.
+fn expected_master(machine: &Machine, robot: &Robot) -> String {
+    configured_master(robot).unwrap_or_else(|| machine.ros_settings().master()).to_owned()
 }
 
 /// The masters that answer, each with the number of its nodes.
 fn answering(machine: &Machine, robot: &Robot) -> Vec<(String, usize)> {
-    let mut all = vec![expected_master(robot)];
+    let mut all = vec![expected_master(machine, robot)];
     for master in running_masters(machine) {
         if !all.iter().any(|it| is_same(it, &master)) {
             all.push(master);
@@ -117,7 +113,7 @@ pub(super) fn present(machine: &Machine, robot: &Robot) -> Answer {
     if !has_ros1 && !has_ros2 && configured_master(robot).is_some() {
         return Answer::DoesNotApply("'ros1-master' looks at the master".into());
     }
-    let master = expected_master(robot);
+    let master = expected_master(machine, robot);
     let found = match (has_ros1, has_ros2) {
         (false, false) => {
             format!("no ROS runs: no master at {master}, and no program has a DDS port")
@@ -213,7 +209,7 @@ pub(super) fn names(machine: &Machine, robot: &Robot) -> Answer {
     if robot.config().is_some_and(|it| it.ros1.is_none()) {
         return Answer::DoesNotApply("the file has no ROS 1 side".into());
     }
-    let Ok(nodes) = machine.nodes_of(&expected_master(robot)) else {
+    let Ok(nodes) = machine.nodes_of(&expected_master(machine, robot)) else {
         return Answer::NotMade("the master does not answer".into());
     };
     let addressed = nodes.iter().filter_map(|(name, uri)| Some((name, host(uri.as_ref().ok()?)?)));

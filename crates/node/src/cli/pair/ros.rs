@@ -1,104 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which ROS runs on this machine, and its graph.
-//!
-//! sudo clears the environment, so that ROS_MASTER_URI and ROS_DOMAIN_ID of the user's shell are
-//! missing. The process sudo still has them.
 
 use crate::cli::Failure;
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use tautline_gateway::plain::plain;
 use tautline_gateway::survey::Graph;
 use tautline_node::config::table::DEFAULT_NODE_NAME;
 use tautline_node::config::{Config, MAX_DOMAIN};
+use tautline_node::doctor::{DEFAULT_MASTER, Machine, RosSettings};
 use tautline_node::pairing::facts::Ros;
 
-/// The usual master.
-pub const DEFAULT_MASTER: &str = "http://localhost:11311";
-/// Maximum bytes that are read of the environment of another process.
-const MAX_ENVIRONMENT: u64 = 1 << 20;
-/// Processes between this one and sudo.
-const MAX_ANCESTORS: usize = 4;
-/// Maximum bytes of a value that is used.
-const MAX_VALUE: usize = 400;
 /// Maximum number of folders of types that the file gets.
 const MAX_FOLDERS: usize = 8;
 
 /// Releases that do not know ROS_AUTOMATIC_DISCOVERY_RANGE.
 const WITHOUT_RANGE: [&str; 3] = ["foxy", "galactic", "humble"];
 
-/// Variables of ROS in the environment of this process, or of sudo.
-#[derive(Debug, Default)]
-pub struct Environment(BTreeMap<String, String>);
-
-const VARIABLES: [&str; 10] = [
-    "ROS_DISTRO",
-    "ROS_MASTER_URI",
-    "ROS_HOSTNAME",
-    "ROS_IP",
-    "ROS_VERSION",
-    "ROS_DOMAIN_ID",
-    "ROS_LOCALHOST_ONLY",
-    "ROS_AUTOMATIC_DISCOVERY_RANGE",
-    "CMAKE_PREFIX_PATH",
-    "AMENT_PREFIX_PATH",
-];
-
-impl Environment {
-    pub fn of_user() -> Self {
-        let inherited = if std::env::var_os("SUDO_UID").is_some() { of_sudo() } else { None };
-        let inherited = inherited.unwrap_or_default();
-        let value = |name: &str| std::env::var(name).ok().or_else(|| inherited.get(name).cloned());
-        let is_usable =
-            |it: &String| !it.is_empty() && it.bytes().all(|b| (b' '..=b'~').contains(&b));
-        let values = VARIABLES.iter().filter_map(|name| {
-            let value = value(name).filter(is_usable)?;
-            let is_list = name.ends_with("_PATH");
-            (is_list || value.len() <= MAX_VALUE).then(|| (name.to_string(), value))
-        });
-        Self(values.collect())
+/// Folders of installed types that the settings name, or the only one in /opt/ros.
+fn folders_in(settings: &RosSettings, variable: &str) -> Vec<PathBuf> {
+    let named = settings.get(variable).unwrap_or_default().split(':').map(PathBuf::from);
+    let is_quotable = |it: &Path| it.to_str().is_some_and(|it| !it.contains(['"', '\\']));
+    let is_usable = |it: &PathBuf| it.is_absolute() && it.is_dir() && is_quotable(it);
+    let found: Vec<PathBuf> = named.filter(is_usable).take(MAX_FOLDERS).collect();
+    if !found.is_empty() {
+        return found;
     }
-
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    /// Folders of installed types that the user's shell names, or the only one in /opt/ros.
-    fn folders(&self, variable: &str) -> Vec<PathBuf> {
-        let named = self.get(variable).unwrap_or_default().split(':').map(PathBuf::from);
-        let is_quotable = |it: &Path| it.to_str().is_some_and(|it| !it.contains(['"', '\\']));
-        let is_usable = |it: &PathBuf| it.is_absolute() && it.is_dir() && is_quotable(it);
-        let found: Vec<PathBuf> = named.filter(is_usable).take(MAX_FOLDERS).collect();
-        if !found.is_empty() {
-            return found;
-        }
-        let entries = fs::read_dir("/opt/ros").into_iter().flatten().flatten();
-        let all: Vec<PathBuf> = entries.map(|it| it.path()).filter(is_usable).collect();
-        if all.len() == 1 { all } else { Vec::new() }
-    }
-}
-
-/// The environment that the user's shell gave to sudo, from which this process comes.
-fn of_sudo() -> Option<BTreeMap<String, String>> {
-    let mut process = rustix::process::getppid()?.as_raw_nonzero().get();
-    for _ in 0..MAX_ANCESTORS {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-        let field = |name: &str| Some(status.lines().find_map(|it| it.strip_prefix(name))?.trim());
-        if field("Name:")? == "sudo" {
-            let mut bytes = Vec::new();
-            let file = fs::File::open(format!("/proc/{process}/environ")).ok()?;
-            file.take(MAX_ENVIRONMENT).read_to_end(&mut bytes).ok()?;
-            let entry = |text: &[u8]| {
-                let (name, value) = std::str::from_utf8(text).ok()?.split_once('=')?;
-                Some((name.to_owned(), value.to_owned()))
-            };
-            return Some(bytes.split(|&byte| byte == 0).filter_map(entry).collect());
-        }
-        process = field("PPid:")?.parse().ok()?;
-    }
-    None
+    let entries = fs::read_dir("/opt/ros").into_iter().flatten().flatten();
+    let all: Vec<PathBuf> = entries.map(|it| it.path()).filter(is_usable).collect();
+    if all.len() == 1 { all } else { Vec::new() }
 }
 
 /// What the command line says about ROS.
@@ -126,11 +56,13 @@ pub struct Found {
     pub lines: Vec<String>,
 }
 
-/// Finds the ROS that the flags, the file or the environment name, and looks at its graph.
+/// Finds the ROS that the flags, the file or the settings name, and looks at its graph. `sees_shell`:
+/// the daemon is started in the shell of this command.
 pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Found, Failure> {
-    let environment = Environment::of_user();
-    let master = || environment.get("ROS_MASTER_URI").unwrap_or(DEFAULT_MASTER).to_owned();
-    let domain = || number(environment.get("ROS_DOMAIN_ID").unwrap_or("0"), "ROS_DOMAIN_ID");
+    let machine = Machine::default();
+    let settings = machine.ros_settings();
+    let master = || settings.master().to_owned();
+    let domain = || number(settings.get("ROS_DOMAIN_ID").unwrap_or("0"), "ROS_DOMAIN_ID");
     let node = file.and_then(|it| it.ros1.as_ref()).map(|it| it.node_name.clone());
     let own = [DEFAULT_NODE_NAME.to_owned(), node.unwrap_or_default()];
     let (ros, graph, words) = match (flags, file) {
@@ -149,13 +81,28 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
             certain(Ros::Ros2 { domain: ros2.domain }, &own)
         }
         (_, Some(_)) => (None, Graph::default(), "off in the file".into()),
-        (_, None) => search(master(), domain()?, environment.get("ROS_VERSION"), &own)?,
+        (_, None) => {
+            let (ros, graph, words) =
+                search(master(), domain()?, settings.get("ROS_VERSION"), &own)?;
+            (ros, graph, format!("{words}{}", origin(settings)))
+        }
     };
     let lines = match flags.no_ros {
         true => vec!["ros1: false".to_owned()],
-        false => lines(ros.as_ref(), &environment, sees_shell),
+        false => lines(ros.as_ref(), settings, sees_shell && !settings.is_of_programs),
     };
     Ok(Found { ros, graph, words, lines })
+}
+
+/// Says that settings are those of running programs, and which are unclear.
+fn origin(settings: &RosSettings) -> String {
+    let taken = "; this shell has no settings of ROS, so those of the running programs count";
+    let taken = if settings.is_of_programs { taken } else { "" };
+    let unclear = settings
+        .unclear
+        .iter()
+        .map(|it| format!("; {it}: choose with --ros1=URI or --ros2=NUMBER"));
+    format!("{taken}{}", unclear.collect::<String>())
 }
 
 fn number(text: &str, from: &str) -> Result<u32, Failure> {
@@ -253,18 +200,18 @@ fn survey(ros: &Ros, own: &[String]) -> Result<Graph, String> {
 }
 
 /// The lines of a new file: what the daemon would not find by itself.
-fn lines(ros: Option<&Ros>, environment: &Environment, sees_shell: bool) -> Vec<String> {
+fn lines(ros: Option<&Ros>, settings: &RosSettings, sees_shell: bool) -> Vec<String> {
     // A daemon that is started in this shell has the variables.
-    let of_shell = |name| environment.get(name).filter(|_| !sees_shell);
+    let of_shell = |name| settings.get(name).filter(|_| !sees_shell);
     let folders = |variable| {
-        let folders = if sees_shell { Vec::new() } else { environment.folders(variable) };
+        let folders = if sees_shell { Vec::new() } else { folders_in(settings, variable) };
         let quoted: Vec<String> =
             folders.iter().map(|it| format!("\"{}\"", it.display())).collect();
         (!quoted.is_empty()).then(|| format!("definitions: [{}]", quoted.join(", ")))
     };
     match ros {
         Some(Ros::Ros1 { master }) => {
-            let found = environment.get("ROS_MASTER_URI").filter(|_| sees_shell);
+            let found = settings.get("ROS_MASTER_URI").filter(|_| sees_shell);
             let is_found = found.unwrap_or(DEFAULT_MASTER) == master;
             let master = (!is_found).then(|| format!("master: \"{master}\""));
             let host = of_shell("ROS_HOSTNAME").or(of_shell("ROS_IP"));
@@ -300,19 +247,15 @@ fn lines(ros: Option<&Ros>, environment: &Environment, sees_shell: bool) -> Vec<
 mod tests {
     use super::*;
 
-    fn environment(all: &[(&str, &str)]) -> Environment {
-        Environment(all.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
-    }
-
     #[test]
     fn the_file_names_what_the_unit_does_not_see() {
-        let shell = environment(&[("ROS_MASTER_URI", "http://a:1"), ("ROS_IP", "10.0.0.1")]);
+        let shell = RosSettings::new(&[("ROS_MASTER_URI", "http://a:1"), ("ROS_IP", "10.0.0.1")]);
         let ros = Ros::Ros1 { master: "http://a:1".into() };
         let of_unit = "ros1: { master: \"http://a:1\", host: \"10.0.0.1\" }";
         let found = lines(Some(&ros), &shell, false);
         assert!(found[0].starts_with(of_unit.trim_end_matches(" }")), "{found:?}");
         assert_eq!(lines(Some(&ros), &shell, true), ["# ROS 1 at http://a:1."]);
-        let none = environment(&[]);
+        let none = RosSettings::new(&[]);
         let ros = Ros::Ros2 { domain: 7 };
         assert_eq!(lines(Some(&ros), &none, true), ["ros2: { domain: 7 }"]);
         assert!(lines(None, &none, false).iter().all(|line| line.starts_with('#')));
@@ -320,8 +263,8 @@ mod tests {
 
     #[test]
     fn the_range_counts_where_ros_knows_it() {
-        let localhost = |distro, variable, value| {
-            let shell = environment(&[("ROS_DISTRO", distro), (variable, value)]);
+        let localhost = |distro, variable: &'static str, value| {
+            let shell = RosSettings::new(&[("ROS_DISTRO", distro), (variable, value)]);
             lines(Some(&Ros::Ros2 { domain: 7 }), &shell, false)[0].contains("range: localhost")
         };
         for distro in ["humble", "galactic", "foxy"] {
