@@ -85,32 +85,52 @@ fn sshd(robot: &Machine, keys: &Path, programs: &Programs) -> Sshd {
     sshd
 }
 
+/// A base and a robot with an sshd.
+struct Ssh {
+    world: World,
+    here: Programs,
+    there: Programs,
+    _sshd: Sshd,
+}
+
+impl Ssh {
+    fn new() -> Self {
+        let world = World::new();
+        let place = world.place.path("ssh");
+        std::fs::create_dir(&place).unwrap();
+        // The user pi of the robot reads its keys and runs its programs.
+        for folder in [&world.place.path(""), &place] {
+            std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        keys(&place);
+        let (here, there) = (Programs::new(place.join("here")), Programs::new(place.join("there")));
+        let options = "-F none -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null";
+        let key = place.join("user");
+        here.add("ssh", &format!("exec /usr/bin/ssh {options} -i {} \"$@\"", key.display()));
+        let _sshd = sshd(&world.robot, &place, &there);
+        Self { world, here, there, _sshd }
+    }
+
+    /// Starts the command at the base, with arguments for the robot.
+    fn start(&self, target: &str, of_robot: &[&str]) -> pairing::Run {
+        let fixed = ["--yes", "--name", "base", "--no-ros", "--no-start", target, "--"];
+        let file = self.world.robot.file();
+        let file = ["--no-start", "--file", file.to_str().unwrap()];
+        let mut command = self.world.base.pair_command(&[&fixed, &file[..], of_robot].concat());
+        command.env("PATH", self.here.path());
+        pairing::Run::start("base", command)
+    }
+}
+
 #[test]
 fn one_command_at_the_base_pairs_over_ssh() {
-    let world = World::new();
-    let place = world.place.path("ssh");
-    std::fs::create_dir(&place).unwrap();
-    keys(&place);
-    let (here, there) = (Programs::new(place.join("here")), Programs::new(place.join("there")));
-    let options = "-F none -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null";
-    let key = place.join("user");
-    here.add("ssh", &format!("exec /usr/bin/ssh {options} -i {} \"$@\"", key.display()));
-    let (program, file) = (env!("CARGO_BIN_EXE_tautline"), world.robot.file());
-    let arguments = place.join("arguments");
-    let own = format!("--name robot1 --no-ros --no-start --file {}", file.display());
-    there.add(
-        "tautline",
-        &format!("echo \"$@\" >{}\nexec {program} \"$@\" {own}", arguments.display()),
-    );
-    let _sshd = sshd(&world.robot, &place, &there);
-
-    let start = |target: &str| {
-        let fixed = ["--yes", "--name", "base", "--no-ros", "--no-start"];
-        let mut command = world.base.pair_command(&[&[target], &fixed[..]].concat());
-        command.env("PATH", here.path());
-        pairing::Run::start("base", command)
-    };
-    let mut base = start("root@10.77.0.2");
+    let ssh = Ssh::new();
+    let Ssh { world, there, .. } = &ssh;
+    let (program, arguments) = (env!("CARGO_BIN_EXE_tautline"), world.place.path("arguments"));
+    let script = format!("echo \"$@\" >{}\nexec {program} \"$@\"", arguments.display());
+    there.add("tautline", &script);
+    let own = ["--name", "robot1", "--no-ros"];
+    let mut base = ssh.start("root@10.77.0.2", &own);
     assert!(base.end().success(), "{}", base.all());
     let said = base.all();
     assert!(
@@ -124,11 +144,72 @@ fn one_command_at_the_base_pairs_over_ssh() {
     let is_digit_pair = |word: &str| word.len() == 9 && word.as_bytes()[4] == b'-';
     assert!(!arguments.split_whitespace().any(is_digit_pair), "no code: {arguments}");
 
-    let said = start("stranger@10.77.0.2").failure();
+    let said = ssh.start("stranger@10.77.0.2", &own).failure();
     assert!(said.contains("ssh could not connect"), "{said}");
+    let said = ssh.start("root@10.77.0.2", &["--rso2=7"]).failure();
+    assert!(said.contains("robot: error: unexpected argument '--rso2'"), "{said}");
+    let said = ssh.start("root@10.77.0.2", &["--name", "$(reboot)"]).failure();
+    assert!(said.contains("after --: found '$(reboot)'; allowed: "), "{said}");
     there.add("tautline", "echo broken >&2; exit 5");
-    let said = start("root@10.77.0.2").failure();
+    let said = ssh.start("root@10.77.0.2", &own).failure();
     assert!(said.contains("robot: broken") && said.contains("the robot's side at root@"), "{said}");
+}
+
+#[test]
+fn an_ordinary_user_of_the_robot_needs_sudo_without_a_password() {
+    assert!(Path::new("/usr/bin/sudo").exists(), "this test needs sudo: make setup");
+    let ssh = Ssh::new();
+    let Ssh { world, there, .. } = &ssh;
+    there.add("tautline", &format!("exec {} \"$@\"", env!("CARGO_BIN_EXE_tautline")));
+    let replace = |file: &str, text: &str, mode| {
+        let own = world.place.path(&file.replace('/', "_"));
+        std::fs::write(&own, text).unwrap();
+        std::fs::set_permissions(&own, PermissionsExt::from_mode(mode)).unwrap();
+        world.robot.inside.run(&format!("mount --bind {} {file}", own.display()));
+    };
+    let with =
+        |file: &str, line: &str| format!("{}{line}\n", std::fs::read_to_string(file).unwrap());
+    replace("/etc/passwd", &with("/etc/passwd", "pi:x:4711:4711::/tmp:/bin/sh"), 0o644);
+    replace("/etc/shadow", &with("/etc/shadow", "pi:*:19000:0:99999:7:::"), 0o600);
+    let path = format!("Defaults secure_path=\"{}\"", there.path());
+    replace("/etc/sudoers", &format!("{path}\npi ALL=(ALL) ALL\n"), 0o440);
+    let own = ["--name", "robot1", "--no-ros"];
+    let said = ssh.start("pi@10.77.0.2", &own).failure();
+    for words in [
+        "robot: sudo: a password is required",
+        "pi may not use sudo there without a password",
+        "tautline pair root@10.77.0.2",
+        "echo 'pi ALL=(root) NOPASSWD: /usr/bin/tautline' | sudo tee",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(world.robot.files().is_empty() && world.base.files().is_empty());
+
+    let tautline = there.0.join("tautline");
+    replace(
+        "/etc/sudoers",
+        &format!("{path}\npi ALL=(root) NOPASSWD: {}\n", tautline.display()),
+        0o440,
+    );
+    let mut base = ssh.start("pi@10.77.0.2", &own);
+    assert!(base.end().success(), "{}", base.all());
+    assert_eq!(world.robot.files(), ["robot.yaml", "robot1.key"]);
+}
+
+/// ssh runs a shell without the settings of ROS; the nodes have them.
+#[test]
+fn over_ssh_the_settings_of_running_programs_are_found() {
+    let ssh = Ssh::new();
+    let Ssh { world, there, .. } = &ssh;
+    there.add("tautline", &format!("exec {} \"$@\"", env!("CARGO_BIN_EXE_tautline")));
+    let mut robot = rclpy(&world.robot, 7);
+    robot.publisher("/scan", SCAN, json!({}));
+    let mut base = ssh.start("root@10.77.0.2", &["--name", "robot1"]);
+    assert!(base.end().success(), "{}", base.all());
+    let said = base.all();
+    assert!(said.contains("those of the running programs count"), "{said}");
+    let text = world.robot.text();
+    assert!(text.contains("domain: 7") && text.contains("  /scan: "), "{text}");
 }
 
 /// An rclpy node in the network of a machine.

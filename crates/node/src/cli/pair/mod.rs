@@ -43,6 +43,7 @@ use voice::Voice;
     after_help = "Examples:\n  sudo tautline pair                 at the base: shows a code and waits\n  \
                   sudo tautline pair 4821-7390       on the robot: finds the base\n  \
                   sudo tautline pair pi@robot1       at the base: both in one command, over ssh\n  \
+                  sudo tautline pair pi@robot1 -- --name robot1 --ros2=7\n  \
                   sudo tautline pair 4821-7390 --at 10.0.0.2 --name robot1\n\n\
                   The base listens on TCP 18470 and UDP 18471 until the pairing ends. Both machines show what \
                   they would write and ask; Ctrl-C before that leaves nothing. docs/how-to/pair.md has more."
@@ -86,6 +87,9 @@ pub struct Arguments {
     /// Print JSON, one event on each line; needs --yes
     #[arg(long, requires = "yes")]
     json: bool,
+    /// With USER@ROBOT: arguments of 'tautline pair' on the robot, such as --name or --ros2
+    #[arg(last = true, value_name = "ARGUMENTS OF THE ROBOT")]
+    of_robot: Vec<String>,
 }
 
 /// What the target asks for.
@@ -128,6 +132,12 @@ pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn task(arguments: &Arguments) -> Result<Task, Failure> {
+    let is_ssh = arguments.target.as_deref().is_some_and(ssh::is_target);
+    if !arguments.of_robot.is_empty() && !is_ssh {
+        return Err(Failure::new(
+            "arguments after -- are for the robot: tautline pair USER@ROBOT -- ARGUMENTS",
+        ));
+    }
     if arguments.code_from_stdin {
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).map_err(Failure::new)?;
@@ -175,10 +185,7 @@ fn meet_robot(
         ))?;
     }
     let mut remote = match target {
-        Some(target) => {
-            let at = arguments.at.as_deref();
-            Some(ssh::Remote::start(target, code, at, port, arguments.dry_run, voice)?)
-        }
+        Some(target) => Some(ssh::Remote::start(target, code, arguments, voice)?),
         None => {
             show_code(code, arguments, voice)?;
             None
