@@ -7,7 +7,7 @@ set -eu
 build="gcc g++ libc6-dev cmake clang-14 libclang-14-dev"
 python="python3-venv python3-cryptography"
 links="iproute2 iptables nftables iputils-ping iperf3 util-linux wireguard-tools wireguard-go openssh-client
-       openssh-server"
+       openssh-server sudo"
 # systemd-analyze, and its filters without systemd
 unit="systemd python3-seccomp"
 ros="python3-roslaunch python3-rosnode python3-rostopic python3-rospy python3-rosbag

@@ -354,6 +354,21 @@ fn what_cannot_be_checked_is_listed_with_what_it_needs() {
 }
 
 #[test]
+fn the_master_of_the_shell_that_called_sudo_is_found() {
+    let mut scene = Scene::new();
+    scene.at_base = true;
+    // The process's name is what is looked for; a shell that clears the environment, as sudo does.
+    let sudo = scene.place.path("sudo");
+    std::fs::copy("/bin/dash", &sudo).unwrap();
+    let script = "env -i SUDO_UID=1000 PATH=/usr/bin:/bin \"$@\"; exit $?";
+    let mut command = scene.base.command(sudo.to_str().unwrap());
+    command.args(["-c", script, "sudo", env!("CARGO_BIN_EXE_tautline"), "doctor"]);
+    command.args(["--node", "nobody"]).env("ROS_MASTER_URI", "http://10.77.0.1:4711");
+    let text = out(&command.output().unwrap());
+    assert!(text.contains("no master at http://10.77.0.1:4711"), "{text}");
+}
+
+#[test]
 fn of_several_daemons_the_limits_of_the_one_with_the_file_count() {
     let mut scene = Scene::new();
     scene.lines("realtime: { priority: 50 }");

@@ -207,7 +207,7 @@ fn over_ssh_the_settings_of_running_programs_are_found() {
     let mut base = ssh.start("root@10.77.0.2", &["--name", "robot1"]);
     assert!(base.end().success(), "{}", base.all());
     let said = base.all();
-    assert!(said.contains("those of the running programs count"), "{said}");
+    assert!(said.contains("are those of the running programs"), "{said}");
     let text = world.robot.text();
     assert!(text.contains("domain: 7") && text.contains("  /scan: "), "{text}");
 }

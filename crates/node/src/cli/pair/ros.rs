@@ -96,7 +96,7 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
 
 /// Says that settings are those of running programs, and which are unclear.
 fn origin(settings: &RosSettings) -> String {
-    let taken = "; this shell has no settings of ROS, so those of the running programs count";
+    let taken = "; settings of ROS that this shell lacks are those of the running programs";
     let taken = if settings.is_of_programs { taken } else { "" };
     let unclear = settings
         .unclear
