@@ -153,6 +153,10 @@ fn one_command_at_the_base_pairs_over_ssh() {
     there.add("tautline", "echo broken >&2; exit 5");
     let said = ssh.start("root@10.77.0.2", &own).failure();
     assert!(said.contains("robot: broken") && said.contains("the robot's side at root@"), "{said}");
+    // What sudo says on many robots, and is no refusal.
+    there.add("tautline", "echo 'sudo: unable to resolve host robot1' >&2; exit 5");
+    let said = ssh.start("root@10.77.0.2", &own).failure();
+    assert!(said.contains("its lines above name the cause"), "{said}");
 }
 
 #[test]

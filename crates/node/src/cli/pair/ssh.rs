@@ -25,7 +25,10 @@ const TICK: Duration = Duration::from_millis(10);
 /// What runs on the robot. The address of the base is that from which ssh comes.
 const SCRIPT: &str = "at=%AT%; [ -n \"$at\" ] || at=${SSH_CONNECTION%% *}; \
     set -- tautline pair --code-from-stdin --yes --at \"$at\" --port %PORT% %MORE%; \
-    if [ \"$(id -u)\" = 0 ]; then exec \"$@\"; else exec sudo -n \"$@\"; fi";
+    if [ \"$(id -u)\" = 0 ]; then exec \"$@\"; else LC_ALL=C exec sudo -n \"$@\"; fi";
+/// Parts of what sudo says when it refuses, in the locale C.
+const REFUSALS: [&str; 3] =
+    ["sudo: a password is required", "is not in the sudoers file", "is not allowed to execute"];
 /// Characters that an argument for the robot may not have: some shell there could understand them in
 /// double quotes within single ones.
 const NOT_QUOTABLE: [char; 6] = ['\'', '"', '\\', '$', '`', '!'];
@@ -182,7 +185,7 @@ fn show(stream: Box<dyn Read + Send>, voice: Voice, is_refused: &AtomicBool) {
         }
         let text = String::from_utf8_lossy(&line);
         let text = plain(text.trim_end(), MAX_LINE);
-        if text.starts_with("sudo: ") {
+        if REFUSALS.iter().any(|it| text.contains(it)) {
             is_refused.store(true, Ordering::Relaxed);
         }
         if voice.say(&format!("robot: {text}")).is_err() {
