@@ -13,6 +13,8 @@ pub const TOPIC: &str = "ros_discovery_info";
 pub const TYPE: &str = "rmw_dds_common::msg::dds_::ParticipantEntitiesInfo_";
 /// Nodes read from one message.
 const MAX_NODES: usize = 4096;
+/// Bytes of a message that is read. Each participant's last one is kept.
+const MAX_BYTES: usize = 1 << 20;
 
 /// A GUID. Messages have it in 16 bytes since Iron, and in 24 before.
 type Gid = [u8; 16];
@@ -132,8 +134,9 @@ pub struct Participant {
 
 /// Reads a participant's message. It tries both sizes of a GUID.
 pub fn read(cdr: &[u8]) -> Option<Participant> {
-    [GidBytes::Sixteen, GidBytes::TwentyFour]
-        .into_iter()
+    let sizes = [GidBytes::Sixteen, GidBytes::TwentyFour].into_iter();
+    sizes
+        .filter(|_| cdr.len() <= MAX_BYTES)
         .find_map(|gid_bytes| Message { cdr: cdr_reader(cdr).ok()?, gid_bytes }.participant())
 }
 
@@ -239,6 +242,8 @@ mod tests {
         for length in 0..cdr.len() {
             assert_eq!(read(&cdr[..length]), None, "{length}");
         }
+        let many = Node { writers: vec![[1; 16]; MAX_BYTES / 16], ..Node::default() };
+        assert_eq!(read(&write(&[7; 16], &[many], GidBytes::Sixteen).unwrap()), None);
         let mut greedy = cdr.clone();
         greedy[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(read(&greedy), None);

@@ -3,33 +3,76 @@
 //! our participant, each with the endpoints that we have on behalf of the peer's node.
 
 use super::endpoints::{Endpoints, Role};
-use super::graph::{Node, Participant};
+use super::graph::{self, Node};
 use super::names::split_node_name;
 use super::served::EndpointGuids;
-use crate::description::{Nodes, Shown};
+use crate::description::{MAX_NODES, Nodes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tautline_dds::Guid;
+use tautline_dds::{Discovery, Guid};
 
-/// Participants whose nodes are kept; those of further ones are not shown to peers.
+/// Participants whose nodes are kept; those of further ones are not shown to peers. In a domain,
+/// 120 have ports.
 const MAX_PARTICIPANTS: usize = 1024;
 /// Least time between two reports of the nodes of this domain.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// The nodes of this domain, as their participants announce them.
+/// The nodes of this domain, as their participants announce them. A participant is that of the writer
+/// that announces it, whatever its messages say.
 #[derive(Debug, Default)]
 pub struct Announced {
-    nodes: BTreeMap<Guid, Vec<Node>>,
+    participants: BTreeMap<Prefix, Announcer>,
     notified: bool,
 }
 
+/// The part of a GUID that all endpoints of a participant share.
+type Prefix = [u8; 12];
+
+#[derive(Debug)]
+struct Announcer {
+    writer: Guid,
+    nodes: Vec<Node>,
+}
+
 impl Announced {
-    /// Keeps the nodes of a message; `true`: notify the actor, once for any number of messages.
-    pub fn on_message(&mut self, message: Participant) -> bool {
-        let Participant { guid, nodes, .. } = message;
-        if self.nodes.len() < MAX_PARTICIPANTS || self.nodes.contains_key(&guid) {
-            self.nodes.insert(guid, nodes);
+    /// Follows the writers of the graph. Cyclone DDS reports a writer before its first message, and its
+    /// end also when the lease of its participant ends. `true`: notify the actor, once for any number
+    /// of changes.
+    pub fn on_event(&mut self, event: &Discovery) -> bool {
+        match event {
+            Discovery::Writer(it) if it.topic == graph::TOPIC => {
+                let (place, is_full) =
+                    (prefix(&it.guid), self.participants.len() >= MAX_PARTICIPANTS);
+                let known = self.participants.get(&place);
+                // A participant has one writer; a later one replaces it.
+                if known.map_or(!is_full, |known| known.writer != it.guid) {
+                    let announcer = Announcer { writer: it.guid, nodes: Vec::new() };
+                    self.participants.insert(place, announcer);
+                }
+                false
+            }
+            Discovery::WriterGone { guid } if self.announcer(guid).is_some() => {
+                self.participants.remove(&prefix(guid));
+                self.notify()
+            }
+            _ => false,
         }
+    }
+
+    /// Keeps the nodes in a message of this writer; `true`: notify the actor.
+    pub fn on_message(&mut self, writer: &Guid, nodes: Vec<Node>) -> bool {
+        let Some(known) = self.announcer(writer).filter(|it| it.nodes != nodes) else {
+            return false;
+        };
+        known.nodes = nodes;
+        self.notify()
+    }
+
+    fn announcer(&mut self, writer: &Guid) -> Option<&mut Announcer> {
+        self.participants.get_mut(&prefix(writer)).filter(|it| it.writer == *writer)
+    }
+
+    fn notify(&mut self) -> bool {
         !std::mem::replace(&mut self.notified, true)
     }
 
@@ -39,31 +82,42 @@ impl Announced {
     }
 
     /// The nodes with endpoints that exist. Tautline's endpoints are not known, so that its nodes are
-    /// not among them.
+    /// not among them. A participant has endpoints of its own alone. One with many nodes does not
+    /// displace those of others: each gives its first node, then each its second one.
     fn nodes(&self, topics: &Endpoints, services: &Endpoints) -> Nodes {
         let mut all = Nodes::new();
-        for node in self.nodes.values().flatten() {
-            let mut shown = Shown::default();
-            let mut exists = false;
-            for guid in node.readers.iter().chain(&node.writers) {
-                let known = topics.get(guid).or_else(|| services.get(guid));
-                exists |= known.is_some();
-                match known {
-                    Some((name, Role::Publisher)) => drop(shown.publishes.insert(name.to_owned())),
-                    Some((name, Role::RequestReader)) => drop(shown.serves.insert(name.to_owned())),
-                    _ => {}
+        let mut left: Vec<_> =
+            self.participants.iter().map(|(place, it)| (place, it.nodes.iter())).collect();
+        while !left.is_empty() {
+            left.retain_mut(|(place, nodes)| {
+                let Some(node) = nodes.next().filter(|_| all.len() < MAX_NODES) else {
+                    return false;
+                };
+                for guid in node.readers.iter().chain(&node.writers) {
+                    let known = topics.get(guid).or_else(|| services.get(guid));
+                    let Some((name, role)) = known.filter(|_| prefix(guid) == **place) else {
+                        continue;
+                    };
+                    let shown = all.entry(full_name(node)).or_default();
+                    match role {
+                        Role::Publisher => drop(shown.publishes.insert(name.to_owned())),
+                        Role::RequestReader => drop(shown.serves.insert(name.to_owned())),
+                        _ => {}
+                    }
                 }
-            }
-            if exists {
-                all.insert(full_name(node), shown);
-            }
+                true
+            });
         }
         all
     }
 
     fn names(&self) -> BTreeSet<String> {
-        self.nodes.values().flatten().map(full_name).collect()
+        self.participants.values().flat_map(|it| &it.nodes).map(full_name).collect()
     }
+}
+
+fn prefix(guid: &Guid) -> Prefix {
+    std::array::from_fn(|byte| guid[byte])
 }
 
 fn full_name(node: &Node) -> String {
@@ -129,6 +183,10 @@ impl StandIns {
         self.0.retain(|_, nodes| !nodes.is_empty());
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The nodes to announce, with the endpoints that they take from ours. Nodes with the name of a
     /// local node are left out.
     pub fn announce(&self, own: &mut OwnEndpoints, announced: &Announced) -> Vec<Node> {
@@ -155,6 +213,98 @@ impl StandIns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::description::Shown;
+    use tautline_dds::{Endpoint, Qos};
+
+    /// An endpoint of a participant.
+    fn guid(participant: usize, endpoint: usize) -> Guid {
+        let mut guid = [0; 16];
+        guid[..8].copy_from_slice(&participant.to_be_bytes());
+        guid[14..].copy_from_slice(&(endpoint as u16).to_be_bytes());
+        guid
+    }
+
+    fn writer(guid: Guid, topic: &str) -> Discovery {
+        let (topic, type_name, keyless) = (topic.into(), "a::msg::dds_::B_".into(), true);
+        Discovery::Writer(Endpoint { guid, topic, type_name, keyless, qos: Qos::default() })
+    }
+
+    fn node(name: &str, writers: Vec<Guid>) -> Node {
+        Node { namespace: "/r".into(), name: name.into(), writers, ..Node::default() }
+    }
+
+    /// A domain in which each participant has these nodes, each with one publisher of `/t`.
+    struct Domain {
+        announced: Announced,
+        topics: Endpoints,
+    }
+
+    impl Domain {
+        fn new() -> Self {
+            Self { announced: Announced::default(), topics: Endpoints::of_topics() }
+        }
+
+        fn add(&mut self, participant: usize, names: &[String]) {
+            let graph_writer = guid(participant, 0);
+            self.announced.on_event(&writer(graph_writer, graph::TOPIC));
+            let nodes = names.iter().zip(1..).map(|(name, number)| {
+                self.topics.on_event(&writer(guid(participant, number), "rt/t"));
+                node(name, vec![guid(participant, number)])
+            });
+            self.announced.on_message(&graph_writer, nodes.collect());
+        }
+
+        fn shown(&self) -> Nodes {
+            self.announced.nodes(&self.topics, &Endpoints::of_services())
+        }
+    }
+
+    #[test]
+    fn participants_that_have_ended_are_forgotten_and_make_room() {
+        let mut domain = Domain::new();
+        for participant in 0..3 * MAX_PARTICIPANTS {
+            domain.add(participant, &[format!("n{participant}")]);
+            assert!(domain.shown().contains_key(&format!("/r/n{participant}")), "{participant}");
+            assert!(!domain.announced.names().is_empty());
+            domain.announced.on_notified();
+            let gone = Discovery::WriterGone { guid: guid(participant, 0) };
+            assert!(domain.announced.on_event(&gone), "the actor is notified");
+            assert!(domain.announced.names().is_empty() && domain.shown().is_empty());
+            // A message that is read late, and another end of the same writer.
+            domain.announced.on_message(&guid(participant, 0), vec![node("late", Vec::new())]);
+            assert!(!domain.announced.on_event(&gone) && domain.announced.names().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_participant_has_one_place_and_endpoints_of_its_own_alone() {
+        let mut domain = Domain::new();
+        domain.add(1, &["honest".into()]);
+        for number in 100..100 + 2 * MAX_PARTICIPANTS {
+            let graph_writer = guid(2, number);
+            domain.announced.on_event(&writer(graph_writer, graph::TOPIC));
+            domain.announced.on_message(&graph_writer, vec![node("liar", vec![guid(1, 1)])]);
+        }
+        domain.add(3, &["later".into()]);
+        assert_eq!(domain.shown().into_keys().collect::<Vec<_>>(), ["/r/honest", "/r/later"]);
+        // Nor does it take the name of a node for itself.
+        domain
+            .announced
+            .on_message(&guid(2, 99 + 2 * MAX_PARTICIPANTS), vec![node("honest", vec![])]);
+        assert_eq!(domain.shown()["/r/honest"].publishes, ["/t".to_owned()].into());
+    }
+
+    #[test]
+    fn many_nodes_of_a_participant_leave_room_for_those_of_others() {
+        let mut domain = Domain::new();
+        domain.add(1, &(0..2 * MAX_NODES).map(|number| format!("a{number}")).collect::<Vec<_>>());
+        domain.add(2, &["z".into(), "y".into()]);
+        let shown = domain.shown();
+        assert!(shown.contains_key("/r/z") && shown.contains_key("/r/y"));
+        assert_eq!(shown.len(), MAX_NODES);
+        domain.add(1, &["a".into()]);
+        assert_eq!(domain.shown().len(), 3, "what a message lacks is forgotten");
+    }
 
     #[test]
     fn stand_ins_take_our_endpoints_once_and_no_name_of_a_local_node() {
@@ -165,26 +315,19 @@ mod tests {
         };
         let nodes = ["/r/a", "/r/b", "/r/c"].map(|name| (name.to_owned(), shown("/r/t")));
         stand_ins.set(1, nodes.into());
-        let mut announced = Announced::default();
-        let local = Node { namespace: "/r".into(), name: "b".into(), ..Node::default() };
-        let gid_bytes = super::super::graph::GidBytes::Sixteen;
-        announced.on_message(Participant { guid: [9; 16], nodes: vec![local], gid_bytes });
+        let mut domain = Domain::new();
+        domain.add(9, &["b".into()]);
         let mut own = OwnEndpoints {
             writers: [("/r/t".to_owned(), vec![[1; 16]])].into(),
             servers: [("/r/s".to_owned(), EndpointGuids { reader: [2; 16], writer: [3; 16] })]
                 .into(),
         };
-        let nodes = stand_ins.announce(&mut own, &announced);
-        let a = Node {
-            namespace: "/r".into(),
-            name: "a".into(),
-            readers: vec![[2; 16]],
-            writers: vec![[1; 16], [3; 16]],
-        };
-        let c = Node { namespace: "/r".into(), name: "c".into(), ..Node::default() };
-        assert_eq!(nodes, [a, c]);
+        let nodes = stand_ins.announce(&mut own, &domain.announced);
+        let readers = vec![[2; 16]];
+        let a = Node { readers, ..node("a", vec![[1; 16], [3; 16]]) };
+        assert_eq!(nodes, [a, node("c", Vec::new())]);
         assert!(own.writers.is_empty() && own.servers.is_empty());
         stand_ins.set(1, Nodes::new());
-        assert!(stand_ins.announce(&mut own, &announced).is_empty());
+        assert!(stand_ins.announce(&mut own, &domain.announced).is_empty());
     }
 }

@@ -183,6 +183,10 @@ impl Watched {
         Self { gateway, recorder, advertised: Mutex::default(), published: AtomicU64::new(0) }
     }
 
+    pub fn handle(&self, command: Command) {
+        self.gateway.handle(command);
+    }
+
     pub fn subscribe(&self, topic: &str) {
         self.gateway.handle(Command::Subscribe { topic: topic.into() });
     }

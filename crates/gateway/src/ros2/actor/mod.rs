@@ -26,7 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tautline_dds::{DdsError, Discovery, Qos as Dds, RawReader, RawWriter, Specification};
+use tautline_dds::{
+    DdsError, Discovery, Qos as Dds, RawReader, RawWriter, SampleInfo, Specification,
+};
 
 /// Orders processed before their consequences.
 const BATCH: usize = 1024;
@@ -55,6 +57,8 @@ pub struct Actor {
     observed_gid_bytes: Arc<ObservedGidBytes>,
     graph: RawWriter,
     _graph_reader: RawReader,
+    /// The last message of our node.
+    graph_sent: Bytes,
     graph_pace: Pace,
     /// The nodes of other participants.
     announced: Arc<Mutex<Announced>>,
@@ -85,9 +89,14 @@ impl Actor {
         let participant = &setup.context.participant;
         let (writers, readers) = (setup.context.writers.clone(), setup.context.readers.clone());
         let orders = setup.orders.clone();
+        let announced = Arc::<Mutex<Announced>>::default();
+        let announcers = announced.clone();
         participant.discover(move |event| {
             writers.on_event(&event);
             readers.on_event(&event);
+            if lock(&announcers).on_event(&event) {
+                let _ = orders.send(Order::NodesChanged);
+            }
             // Fails only while the gateway stops.
             let _ = orders.send(Order::Discovered(event));
         })?;
@@ -103,14 +112,13 @@ impl Actor {
         let orders = setup.orders.clone();
         let observed_gid_bytes = Arc::<ObservedGidBytes>::default();
         let observer = observed_gid_bytes.clone();
-        let announced = Arc::<Mutex<Announced>>::default();
         let announcements = announced.clone();
-        let observe = move |bytes: Bytes, _: &_| {
-            let Some(participant) = graph::read(&bytes) else { return };
+        let observe = move |bytes: Bytes, info: &SampleInfo| {
+            let Some((participant, writer)) = graph::read(&bytes).zip(info.writer) else { return };
             if observer.on_message(participant.gid_bytes) {
                 let _ = orders.send(Order::GidSizeChanged);
             }
-            if lock(&announcements).on_message(participant) {
+            if lock(&announcements).on_message(&writer, participant.nodes) {
                 let _ = orders.send(Order::NodesChanged);
             }
         };
@@ -128,6 +136,7 @@ impl Actor {
             histories: Histories::default(),
             gid_bytes: GidBytes::Sixteen,
             observed_gid_bytes,
+            graph_sent: Bytes::new(),
             graph_pace: Pace::default(),
             announced,
             node_reports: Reports::default(),
@@ -156,6 +165,8 @@ impl Actor {
                     Order::NodesChanged => {
                         lock(&self.announced).on_notified();
                         self.node_reports.on_change();
+                        // A node may have taken the name of a stand-in, or have left it.
+                        self.graph_pace.changed |= !self.stand_ins.is_empty();
                     }
                     Order::WritersChanged => self.graph_pace.changed = true,
                     Order::Count(topic, due) => self.histories.schedule_at(&topic, due),

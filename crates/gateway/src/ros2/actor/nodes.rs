@@ -8,6 +8,7 @@ use crate::log_limit::log_limited;
 use crate::ros2::graph::{self, Node};
 use crate::ros2::names;
 use crate::ros2::nodes::OwnEndpoints;
+use bytes::Bytes;
 use std::time::Instant;
 use tautline_dds::Guid;
 
@@ -55,15 +56,20 @@ impl Actor {
         let mut nodes = vec![Node { namespace, name, readers, writers }];
         nodes.extend(stand_ins);
         let guid = &self.setup.context.participant.guid;
-        let message = graph::write(guid, &nodes, self.gid_bytes);
-        let written = match message {
-            Ok(bytes) => self.graph.write(bytes.into(), None).map(drop),
+        let message = match graph::write(guid, &nodes, self.gid_bytes) {
+            Ok(bytes) => Bytes::from(bytes),
             Err(error) => return tracing::error!(%error, "the graph's message"),
         };
-        if let Err(error) = written {
-            // Retried after the interval.
-            self.graph_pace.changed = true;
-            log_limited!(warn, {%error,}, "our node is not shown in the graph");
+        if message == self.graph_sent {
+            return;
+        }
+        match self.graph.write(message.clone(), None) {
+            Ok(_) => self.graph_sent = message,
+            Err(error) => {
+                // Retried after the interval.
+                self.graph_pace.changed = true;
+                log_limited!(warn, {%error,}, "our node is not shown in the graph");
+            }
         }
     }
 }

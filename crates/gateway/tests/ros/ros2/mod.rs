@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ROS 2 gateway between real nodes, of Fast DDS and of Cyclone DDS.
 
+mod graph;
 mod liveliness;
 mod neighbours;
 mod nodes;
