@@ -291,8 +291,8 @@ fn parameters_of_a_robot_are_set_at_the_base_with_the_right() {
 /// Domains of the robot and of the base.
 const DOMAINS: [u32; 2] = [71, 72];
 
-/// A daemon of each, and a node of the robot with parameters.
-fn start_ros2(place: &Place, rights: &str) -> [Daemon; 2] {
+/// The rest of the files of the robot, with these lines for its peer, and of the base.
+fn ros2_files(rights: &str) -> [String; 2] {
     let ports = [free_port(), free_port()];
     let file = |here: usize, peer: &str| {
         format!(
@@ -305,8 +305,13 @@ fn start_ros2(place: &Place, rights: &str) -> [Daemon; 2] {
         )
     };
     let robot = file(0, &format!("base: {{ {rights}"));
-    let robot = place.start("robot", &format!("{robot}\ntopics: [/image]"));
-    let base = place.start("base", &file(1, "robot: { prefix: /robot1, accept: /image"));
+    [format!("{robot}\ntopics: [/image]"), file(1, "robot: { prefix: /robot1, accept: /image")]
+}
+
+/// A daemon of each.
+fn start_ros2(place: &Place, [robot, base]: &[String; 2]) -> [Daemon; 2] {
+    let robot = place.start("robot", robot);
+    let base = place.start("base", base);
     base.wait_for_state("robot", "up");
     [robot, base]
 }
@@ -334,13 +339,9 @@ fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
     let _camera = start_script(DOMAINS[0], "camera.py", &["camera"]);
     let _arm = start_script(DOMAINS[0], "camera.py", &["arm"]);
     let mut viewer = start_script(DOMAINS[1], "viewer.py", &[]);
-    let [_robot, base] =
-        start_ros2(&place, "show: [nodes, parameters, logs], set_parameters: [/camera]");
-    wait_for("the nodes at the base", || {
-        let nodes = viewer.order(json!({"do": "nodes"}))["nodes"].clone();
-        let has = |name: &str| nodes.as_array().unwrap().iter().any(|it| it == name);
-        (has("/robot1/camera") && has("/robot1/arm") && has("/tautline")).then_some(())
-    });
+    let files = ros2_files("show: [nodes, parameters, logs], set_parameters: [/camera]");
+    let [_robot, base] = start_ros2(&place, &files);
+    wait_for_nodes(&mut viewer, &["/robot1/arm", "/robot1/camera", "/tautline", "/viewer"]);
     wait_for("the publishers and services of the node", || {
         let order = json!({"do": "node", "name": "camera", "namespace": "/robot1"});
         let found = viewer.order(order);
@@ -349,10 +350,6 @@ fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
         (has("publishers", "/robot1/image") && has("services", "/robot1/camera/get_parameters"))
             .then_some(())
     });
-    let get = |viewer: &mut Agent, node: &str| {
-        let done = viewer.order(json!({"do": "get", "node": node, "parameter": "rate"}));
-        done["value"].clone()
-    };
     assert_eq!(get(&mut viewer, "/robot1/camera"), 10);
     assert_eq!(get(&mut viewer, "/robot1/arm"), 10);
     let set = |viewer: &mut Agent, node: &str| {
@@ -370,6 +367,59 @@ fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
     drop(base);
 }
 
+/// Waits until a viewer sees these nodes, each once, and no other.
+fn wait_for_nodes(viewer: &mut Agent, expected: &[&str]) {
+    wait_for(format!("{expected:?}"), || {
+        let nodes = viewer.order(json!({"do": "nodes"}))["nodes"].clone();
+        let mut nodes: Vec<String> = serde_json::from_value(nodes).unwrap();
+        nodes.sort();
+        (nodes == expected).then_some(())
+    });
+}
+
+/// The parameter `rate` of a node.
+fn get(viewer: &mut Agent, node: &str) -> Value {
+    viewer.order(json!({"do": "get", "node": node, "parameter": "rate"}))["value"].clone()
+}
+
+#[test]
+fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemons() {
+    if !ros2::inside_as(
+        "nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemons",
+    ) {
+        return;
+    }
+    let place = Place::new();
+    let _camera = start_script(DOMAINS[0], "camera.py", &["camera"]);
+    let arm = start_script(DOMAINS[0], "camera.py", &["arm"]);
+    let mut viewer = start_script(DOMAINS[1], "viewer.py", &[]);
+    let files = ros2_files("show: [nodes, parameters]");
+    let [robot, base] = start_ros2(&place, &files);
+    let both = ["/robot1/arm", "/robot1/camera", "/tautline", "/viewer"];
+    wait_for_nodes(&mut viewer, &both);
+    robot.kill();
+    let _robot = place.start("robot", &files[0]);
+    base.wait_for_state("robot", "up");
+    // The nodes stay during that; the services come again.
+    wait_for("a parameter after a crash at the robot", || {
+        (get(&mut viewer, "/robot1/camera") == 10).then_some(())
+    });
+    wait_for_nodes(&mut viewer, &both);
+    base.kill();
+    let base = place.start("base", &files[1]);
+    base.wait_for_state("robot", "up");
+    wait_for("a parameter after a crash at the base", || {
+        (get(&mut viewer, "/robot1/camera") == 10).then_some(())
+    });
+    wait_for_nodes(&mut viewer, &both);
+    // SIGKILL: its lease has to end.
+    drop(arm);
+    wait_for_nodes(&mut viewer, &["/robot1/camera", "/tautline", "/viewer"]);
+    let _arm = start_script(DOMAINS[0], "camera.py", &["arm"]);
+    wait_for_nodes(&mut viewer, &both);
+    assert_eq!(get(&mut viewer, "/robot1/arm"), 10);
+}
+
 #[test]
 #[ignore = "needs ros2, which GitHub has but PyPI does not: crates/lab/ros2.sh cli"]
 fn the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot() {
@@ -378,7 +428,8 @@ fn the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot() {
     }
     let place = Place::new();
     let _camera = start_script(DOMAINS[0], "camera.py", &["camera"]);
-    let [_robot, _base] = start_ros2(&place, "show: [nodes, parameters], set_parameters: /camera");
+    let files = ros2_files("show: [nodes, parameters], set_parameters: /camera");
+    let [_robot, _base] = start_ros2(&place, &files);
     let cli = std::env::var("TAUTLINE_ROS2_CLI").unwrap_or_else(|_| {
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/ros2/cli").to_owned()
     });

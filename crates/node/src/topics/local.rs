@@ -23,7 +23,7 @@ use tautline_proto::{
 
 /// Time for which a topic is still read after the last peer has unsubscribed. A peer that
 /// subscribes repeatedly, or returns in a new session, then causes no work for the ROS master.
-const LINGER: Duration = Duration::from_secs(10);
+pub(super) const LINGER: Duration = Duration::from_secs(10);
 
 /// Time in which a publisher repeats all the messages that it keeps.
 const REPETITION: Duration = Duration::from_millis(100);

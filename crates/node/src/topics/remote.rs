@@ -145,7 +145,7 @@ impl Topics {
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 self.waiting.remove(&key);
-                if !self.service_channel_withdrawn(now, key) && !self.shown_withdrawn(key) {
+                if !self.service_channel_withdrawn(now, key) && !self.shown_withdrawn(now, key) {
                     self.remote_withdrawn(now, key);
                 }
             }

@@ -3,11 +3,13 @@
 //! with a reserved name and type, at the lowest priority; a newer list replaces the one before. The
 //! receiver shows it under the peer's prefix.
 
+use super::local::LINGER;
+use super::remote::REOFFER_GRACE;
 use super::{ChannelKey, Topics};
 use crate::config::Show;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use tautline_gateway::description::{Nodes, Parameters, Shown as ShownNode};
+use tautline_gateway::description::{MAX_BYTES, Nodes, Parameters, Shown as ShownNode};
 use tautline_gateway::description::{read_nodes, read_parameters, write_parameters};
 use tautline_gateway::logs;
 use tautline_gateway::mapping::{
@@ -26,6 +28,9 @@ const PRIORITY: u8 = 0;
 /// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
 const KEPT_LOGS: u16 = 100;
 const LOG_LIFESPAN: Duration = Duration::from_secs(10);
+/// Least time between two lists of one kind of a peer that are shown here; of those between, the last
+/// is. Each costs a master of ROS 1 some 50 ms.
+const PERIOD: Duration = Duration::from_secs(2);
 /// Messages with new values that are queued for a peer.
 const QUEUED_CHANGES: u32 = 100;
 /// Services of each node of ROS 2 that read its parameters, and those that set them
@@ -78,23 +83,42 @@ impl Kind {
 /// The lists of this robot and of its peers.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    /// The current lists of this robot, while a peer wants them.
+    /// The current lists of this robot, while the gateway reports them.
     lists: BTreeMap<Kind, Bytes>,
     /// Our channels to peers, and those that a peer wants.
     channels: BTreeMap<(PeerId, Kind), ChannelId>,
     wanted: BTreeSet<(PeerId, Kind)>,
+    /// When a peer last wanted a kind. The gateway reports it for [`LINGER`] longer, so that a peer
+    /// that wants it, does not, and wants it again causes no work.
+    last_wanted: BTreeMap<Kind, Instant>,
     /// Whether the gateway reports nodes and parameters.
     described: (bool, bool),
-    /// Channels of peers, and since when their session has ended.
-    remote: BTreeMap<ChannelKey, (Kind, Option<Instant>)>,
-    /// The last lists of peers, for another prefix.
-    received: BTreeMap<(PeerId, Kind), Bytes>,
+    remote: BTreeMap<(PeerId, Kind), RemoteList>,
+}
+
+/// A list of a peer.
+#[derive(Debug, Default)]
+struct RemoteList {
+    /// Its channel, or since when it has none.
+    channel: Option<ChannelId>,
+    stale_since: Instant,
+    /// When a list was last shown, and a later one that waits for [`PERIOD`].
+    shown_at: Option<Instant>,
+    next: Option<Bytes>,
+    /// The last list without an error, for another prefix.
+    received: Option<Bytes>,
 }
 
 impl Shown {
     /// Whether a peer shows this list here.
     fn has(&self, peer: PeerId, kind: Kind) -> bool {
-        self.remote.iter().any(|(key, (it, _))| key.peer == peer && *it == kind)
+        self.remote.contains_key(&(peer, kind))
+    }
+
+    /// The list that a channel of a peer carries.
+    fn kind_at(&self, key: ChannelKey) -> Option<Kind> {
+        let is_there = |it: &RemoteList| it.channel == Some(key.channel);
+        Kind::ALL.into_iter().find(|kind| self.remote.get(&(key.peer, *kind)).is_some_and(is_there))
     }
 }
 
@@ -168,8 +192,8 @@ impl Topics {
         })
     }
 
-    /// Advertises the lists that peers may see, withdraws the others, and removes lists of peers that
-    /// have not come again with a new session.
+    /// Advertises the lists that peers may see and withdraws the others, takes lists of peers that
+    /// waited, and removes those that peers no longer advertise.
     pub(super) fn sweep_shown(&mut self, now: Instant) {
         for peer in self.endpoint.peers().collect::<Vec<_>>() {
             for kind in Kind::ALL {
@@ -187,19 +211,20 @@ impl Topics {
                     (false, Some(channel)) => {
                         self.endpoint.withdraw(now, peer, channel);
                         self.shown.channels.remove(&(peer, kind));
-                        self.not_wanted(peer, kind);
+                        self.shown.wanted.remove(&(peer, kind));
                     }
                     _ => {}
                 }
             }
         }
-        let over = |since: Option<Instant>| {
-            since.is_some_and(|at| now.since(at) > super::remote::REOFFER_GRACE)
-        };
-        let remote = self.shown.remote.iter();
-        let gone: Vec<_> = remote.filter(|(_, it)| over(it.1)).map(|(key, _)| *key).collect();
-        for key in gone {
-            self.shown_withdrawn(key);
+        self.describe(now);
+        let is_over =
+            |it: &RemoteList| it.channel.is_none() && now.since(it.stale_since) > REOFFER_GRACE;
+        for (peer, kind) in self.shown.remote.keys().copied().collect::<Vec<_>>() {
+            match is_over(&self.shown.remote[&(peer, kind)]) {
+                true => drop(self.hide(peer, kind)),
+                false => self.take_next(now, peer, kind),
+            }
         }
     }
 
@@ -247,30 +272,25 @@ impl Topics {
         let mut channels = self.shown.channels.iter();
         let found = channels.find(|((peer, _), it)| *peer == key.peer && **it == key.channel);
         let Some((&(peer, kind), _)) = found else { return false };
-        match wanted {
-            true => {
-                self.shown.wanted.insert((peer, kind));
-                self.describe();
-                self.send_list(now, peer, kind);
-            }
-            false => self.not_wanted(peer, kind),
+        if wanted {
+            self.shown.wanted.insert((peer, kind));
+            self.describe(now);
+            self.send_list(now, peer, kind);
+        } else {
+            self.shown.wanted.remove(&(peer, kind));
         }
         true
     }
 
-    fn not_wanted(&mut self, peer: PeerId, kind: Kind) {
-        self.shown.wanted.remove(&(peer, kind));
-        if !self.shown.wanted.iter().any(|(_, it)| *it == kind) {
-            self.shown.lists.remove(&kind);
-        }
-        self.describe();
-    }
-
-    fn describe(&mut self) {
-        let wants = |kind| self.shown.wanted.iter().any(|(_, it)| *it == kind);
-        let wanted = (wants(Kind::Nodes), wants(Kind::Parameters));
-        if std::mem::replace(&mut self.shown.described, wanted) != wanted {
-            let (nodes, parameters) = wanted;
+    /// Lets the gateway report what peers want, or have wanted lately.
+    fn describe(&mut self, now: Instant) {
+        let Shown { wanted, last_wanted, lists, described, .. } = &mut self.shown;
+        last_wanted.extend(wanted.iter().map(|(_, kind)| (*kind, now)));
+        last_wanted.retain(|_, at| now.since(*at) < LINGER);
+        lists.retain(|kind, _| last_wanted.contains_key(kind));
+        let [nodes, parameters] =
+            [Kind::Nodes, Kind::Parameters].map(|kind| last_wanted.contains_key(&kind));
+        if std::mem::replace(described, (nodes, parameters)) != (nodes, parameters) {
             self.gateway(Command::Describe { nodes, parameters });
         }
     }
@@ -283,11 +303,9 @@ impl Topics {
         key: ChannelKey,
         offered: &OfferedTopic,
     ) -> bool {
-        // A new session may give the number to another topic.
-        self.shown.remote.remove(&key);
+        // The number may have been that of another list.
+        self.shown_withdrawn(now, key);
         let Some(kind) = Kind::of(offered) else { return false };
-        // The list continues under its new number.
-        self.shown.remote.retain(|other, (it, _)| other.peer != key.peer || *it != kind);
         let rights = self.rights(key.peer);
         let is_wanted = match kind {
             // Also without the right to set, so that the peer learns which line is missing.
@@ -295,7 +313,8 @@ impl Topics {
             _ => kind.is_of(self.dialect) && !rights.names.prefix.is_empty(),
         };
         if is_wanted {
-            self.shown.remote.insert(key, (kind, None));
+            let list = self.shown.remote.entry((key.peer, kind)).or_default();
+            list.channel = Some(key.channel);
         }
         self.endpoint.want(now, key.peer, key.channel, is_wanted);
         true
@@ -303,12 +322,30 @@ impl Topics {
 
     /// Takes a list of a peer. Returns whether the channel carries one.
     pub(super) fn shown_message(&mut self, now: Instant, key: ChannelKey, payload: &Bytes) -> bool {
-        let Some((kind, _)) = self.shown.remote.get(&key).copied() else { return false };
+        let Some(kind) = self.shown.kind_at(key) else { return false };
         if !self.within_rate(now, key, payload.len()) {
             return true;
         }
-        self.take_list(now, key, kind, payload);
+        match self.shown.remote.get_mut(&(key.peer, kind)) {
+            // A list that is too long is refused at once, and changes are no list.
+            Some(list) if kind != Kind::Changes && payload.len() <= MAX_BYTES => {
+                list.next = Some(payload.clone());
+                self.take_next(now, key.peer, kind);
+            }
+            _ => self.take_list(now, key, kind, payload),
+        }
         true
+    }
+
+    /// Takes the list of a peer that waits, if that is due.
+    fn take_next(&mut self, now: Instant, peer: PeerId, kind: Kind) {
+        let Some(list) = self.shown.remote.get_mut(&(peer, kind)) else { return };
+        let is_due = list.shown_at.is_none_or(|at| now.since(at) >= PERIOD);
+        let Some(channel) = list.channel.filter(|_| is_due) else { return };
+        if let Some(next) = list.next.take() {
+            list.shown_at = Some(now);
+            self.take_list(now, ChannelKey { peer, channel }, kind, &next);
+        }
     }
 
     fn take_list(&mut self, now: Instant, key: ChannelKey, kind: Kind, payload: &Bytes) {
@@ -321,7 +358,8 @@ impl Topics {
         };
         match done {
             Ok(()) if kind != Kind::Changes => {
-                self.shown.received.insert((key.peer, kind), payload.clone());
+                let list = self.shown.remote.get_mut(&(key.peer, kind));
+                list.into_iter().for_each(|it| it.received = Some(payload.clone()));
             }
             Ok(()) => {}
             Err(reason) => {
@@ -398,45 +436,47 @@ impl Topics {
         true
     }
 
-    /// Removes what is shown of a channel; returns whether it carries a list.
-    pub(super) fn shown_withdrawn(&mut self, key: ChannelKey) -> bool {
-        let Some((kind, _)) = self.shown.remote.remove(&key) else { return false };
-        self.shown.received.remove(&(key.peer, kind));
-        self.hide(key.peer, kind);
-        true
+    /// A channel of a peer ends; returns whether it carried a list. What is shown stays for a while: a
+    /// peer that advertises and withdraws it in turn causes no work.
+    pub(super) fn shown_withdrawn(&mut self, now: Instant, key: ChannelKey) -> bool {
+        let kind = self.shown.kind_at(key);
+        let list = kind.and_then(|kind| self.shown.remote.get_mut(&(key.peer, kind)));
+        if let Some(list) = list {
+            (list.channel, list.stale_since) = (None, now);
+        }
+        kind.is_some()
     }
 
-    fn hide(&mut self, peer: PeerId, kind: Kind) {
+    /// Removes what is shown of a peer's list; returns that list.
+    fn hide(&mut self, peer: PeerId, kind: Kind) -> Option<Bytes> {
+        let list = self.shown.remote.remove(&(peer, kind))?;
         let peer = peer.0;
-        self.gateway(match kind {
-            Kind::Changes => return,
-            Kind::Nodes => Command::StandIn { peer, nodes: Nodes::new() },
-            Kind::Parameters => Command::Mirror { peer, prefix: String::new(), parameters: None },
-        });
+        match kind {
+            Kind::Changes => {}
+            Kind::Nodes => self.gateway(Command::StandIn { peer, nodes: Nodes::new() }),
+            Kind::Parameters => {
+                self.gateway(Command::Mirror { peer, prefix: String::new(), parameters: None });
+            }
+        }
+        list.received
     }
 
     /// A peer has a new session, in which it advertises its lists again.
     pub(super) fn new_session_of_shown(&mut self, now: Instant, peer: PeerId) {
-        for (key, (_, stale_since)) in &mut self.shown.remote {
-            if key.peer == peer {
-                stale_since.get_or_insert(now);
+        for (_, list) in self.shown.remote.iter_mut().filter(|((it, _), _)| *it == peer) {
+            if list.channel.take().is_some() {
+                list.stale_since = now;
             }
         }
-        let wanted = self.shown.wanted.iter().filter(|(it, _)| *it == peer);
-        for (peer, kind) in wanted.copied().collect::<Vec<_>>() {
-            self.not_wanted(peer, kind);
-        }
+        self.shown.wanted.retain(|(it, _)| *it != peer);
     }
 
     /// Removes what is shown of a peer, and what was shown to it.
     pub(super) fn remove_shown_of(&mut self, peer: PeerId) {
-        let keys = self.shown.remote.keys().filter(|key| key.peer == peer);
-        for key in keys.copied().collect::<Vec<_>>() {
-            self.shown_withdrawn(key);
-        }
         for kind in Kind::ALL {
+            self.hide(peer, kind);
             self.shown.channels.remove(&(peer, kind));
-            self.not_wanted(peer, kind);
+            self.shown.wanted.remove(&(peer, kind));
         }
     }
 
@@ -448,11 +488,10 @@ impl Topics {
         });
         for (channel, kind, offered) in lists.collect::<Vec<_>>() {
             let key = ChannelKey { peer, channel };
-            let received = self.shown.received.get(&(peer, kind)).cloned();
-            self.shown_withdrawn(key);
+            let received = self.hide(peer, kind);
             self.waiting.remove(&key);
             self.shown_offered(now, key, &offered);
-            if let Some(list) = received.filter(|_| self.shown.remote.contains_key(&key)) {
+            if let Some(list) = received.filter(|_| self.shown.has(peer, kind)) {
                 self.take_list(now, key, kind, &list);
             }
         }

@@ -35,9 +35,6 @@ impl Actor {
         if !(parameters && described.wants_parameters) {
             described.parameters = None;
         }
-        if !described.wants_parameters {
-            described.requested = None;
-        }
         (described.wants_nodes, described.wants_parameters) = (nodes, parameters);
         self.poll();
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes and parameters that robots show each other.
 
+use super::super::remote::REOFFER_GRACE;
 use super::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tautline_gateway::description::{MAX_PARAMETERS, Nodes, Parameters, Shown};
+use tautline_proto::ChannelId;
 
 const BASE: &str = "peers: { robot: { address: 10.0.0.1, prefix: /robot1 } }";
 
@@ -55,7 +57,7 @@ fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
     assert_eq!(shown, Some(nodes(&[("/robot1/camera", "/robot1/image")])));
     assert_eq!(mirrored, Some(parameters(&[("/robot1/camera/rate", json!(2.0))])));
     world.reload(0, &robot(", show: [nodes]"));
-    world.run(2 * SECOND);
+    world.run(LINGERED);
     assert_eq!(described(&world, 0), (true, false));
     assert_eq!(shown_at(&world, 1).1, None);
     world.reload(1, "peers: { robot: { address: 10.0.0.1, prefix: /other } }");
@@ -159,4 +161,109 @@ fn malformed_lists_are_refused_at_both_ends_and_the_last_good_one_stays() {
         assert!(world.noticed(side, &words), "{:?}", world.notices(side));
     }
     assert_eq!(shown_at(&world, 1).1, Some(parameters(&[("/robot1/a", json!(1))])));
+}
+
+/// The commands that describe this robot, and those that show nodes of peers, in this time.
+fn counts(world: &mut World, side: usize, run: impl FnOnce(&mut World)) -> (usize, usize) {
+    world.sides[side].commands.clear();
+    run(world);
+    let commands = world.sides[side].commands.iter();
+    let described = commands.clone().filter(|it| matches!(it, Command::Describe { .. })).count();
+    (described, commands.filter(|it| matches!(it, Command::StandIn { .. })).count())
+}
+
+fn channel_of_nodes(world: &World, peer: PeerId, side: usize) -> ChannelId {
+    let endpoint = &world.sides[side].topics.endpoint;
+    let is_one = |it: &ChannelId| {
+        endpoint.channel_in(peer, *it).is_some_and(|(it, ..)| it.name == "/_tautline/nodes")
+    };
+    endpoint.channels_in(peer).find(is_one).unwrap()
+}
+
+#[test]
+fn a_peer_that_wants_a_list_and_does_not_in_turn_causes_no_description() {
+    let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
+    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    let channel = channel_of_nodes(&world, PeerId(0), 1);
+    let mut received = 0;
+    let (described_again, _) = counts(&mut world, 0, |world| {
+        for number in 0..1000 {
+            let now = world.now;
+            let endpoint = &mut world.sides[1].topics.endpoint;
+            endpoint.want(now, PeerId(0), channel, number % 2 == 1);
+            world.run(Duration::from_millis(20));
+            received += world.sides[1].commands.drain(..).count();
+        }
+    });
+    assert_eq!(described_again, 0);
+    assert!(received > 0, "the list that is known is sent at once");
+    // The slowest pattern that causes work: once in the time that the description lasts.
+    let (described_again, _) = counts(&mut world, 0, |world| {
+        for wanted in [false, true, false, true] {
+            let now = world.now;
+            world.sides[1].topics.endpoint.want(now, PeerId(0), channel, wanted);
+            world.run(LINGERED);
+        }
+    });
+    assert_eq!(described_again, 4);
+    assert_eq!(described(&world, 0), (true, true));
+}
+
+#[test]
+fn a_peer_that_sends_many_lists_is_shown_every_two_seconds_and_the_last_list_counts() {
+    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
+    let (_, shown) = counts(&mut world, 1, |world| {
+        for number in 0..100 {
+            world.says(0, Event::Nodes(nodes(&[(&format!("/n{number}"), "/image")])));
+        }
+    });
+    assert!((4..=6).contains(&shown), "{shown} in ten seconds");
+    world.run(3 * SECOND);
+    assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/n99", "/robot1/image")])));
+}
+
+#[test]
+fn a_peer_that_advertises_and_withdraws_a_list_in_turn_causes_no_work() {
+    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
+    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    world.run(3 * SECOND);
+    let (_, shown) = counts(&mut world, 1, |world| {
+        for number in 0..100 {
+            let rights = if number % 2 == 0 { "" } else { ", show: [nodes]" };
+            world.reload(0, &robot(rights));
+        }
+    });
+    assert!(shown <= 6, "{shown} in ten seconds");
+    world.says(0, Event::Nodes(nodes(&[("/arm", "/image")])));
+    world.run(3 * SECOND);
+    assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/arm", "/robot1/image")])));
+}
+
+#[test]
+fn lists_are_shown_again_after_a_restart_of_either_end_or_removed_with_the_right() {
+    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
+    let here = nodes(&[("/camera", "/image")]);
+    let there = nodes(&[("/robot1/camera", "/robot1/image")]);
+    world.says(0, Event::Nodes(here.clone()));
+    world.restart(1);
+    world.run(3 * SECOND);
+    assert_eq!(shown_at(&world, 1).0, Some(there.clone()), "a new daemon at the base");
+    world.restart(0);
+    world.run(SECOND);
+    let (described, shown) = counts(&mut world, 1, |world| {
+        world.run(2 * SECOND);
+        assert_eq!(described(world, 0), (true, false));
+        world.says(0, Event::Nodes(here));
+        world.run(REOFFER_GRACE + 2 * SECOND);
+    });
+    assert_eq!((described, shown), (0, 1), "a new daemon at the robot");
+    assert_eq!(shown_at(&world, 1).0, Some(there));
+
+    // The number of the list's channel is that of a topic after the restart.
+    let file = "name: robot\nsecurity: none\ntopics: [/image]\npeers: { base: 10.0.0.2 }";
+    world.sides[0].config = config::parse(file, &Surroundings::default()).unwrap().config;
+    world.restart(0);
+    world.says(0, Event::Offered(topic("/image", STRING)));
+    world.run(REOFFER_GRACE + 2 * SECOND);
+    assert_eq!(shown_at(&world, 1).0, Some(Nodes::new()));
 }
