@@ -16,10 +16,16 @@ mod ros2;
 
 use bench::Agent;
 use ros1::Master;
-use running::{Daemon, Place, free_port, wait_for};
+use running::{Daemon, Place, free_port, hostile, wait_for};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command as Process;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tautline_proto::wire::control::Control;
 
 const TEXT: &str = "std_msgs/String";
 
@@ -288,6 +294,68 @@ fn parameters_of_a_robot_are_set_at_the_base_with_the_right() {
     assert_eq!(ros.tool(&ros.robot_master, "rosparam get /x").trim(), "1");
 }
 
+/// Carries connections to a master; returns its address and the numbers of calls by method.
+fn counted(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let calls = Arc::<Mutex<BTreeMap<String, usize>>>::default();
+    let (counts, port) = (calls.clone(), master.port());
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
+            let (mut requests, mut to_server) =
+                (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let counts = counts.clone();
+            std::thread::spawn(move || {
+                let mut bytes = [0; 1 << 16];
+                while let Ok(length @ 1..) = requests.read(&mut bytes) {
+                    let text = String::from_utf8_lossy(&bytes[..length]);
+                    for method in text.split("<methodName>").skip(1) {
+                        let method = method.split('<').next().unwrap().to_owned();
+                        *counts.lock().unwrap().entry(method).or_default() += 1;
+                    }
+                    if to_server.write_all(&bytes[..length]).is_err() {
+                        break;
+                    }
+                }
+                let _ = to_server.shutdown(Shutdown::Write);
+            });
+            std::thread::spawn(move || std::io::copy(&mut server, &mut client));
+        }
+    });
+    (uri, calls)
+}
+
+#[test]
+fn a_peer_that_wants_lists_and_does_not_in_turn_costs_the_master_nothing() {
+    let (place, port) = (Place::new(), free_port());
+    let master = Master::alone(bench::free_port());
+    tool(&master, "rosparam set /camera/rate 2.5", place.path("").as_path());
+    let (uri, calls) = counted(&master);
+    let lines = format!(
+        "listen: \"127.0.0.1:{port}\"\nros1: {{ master: \"{uri}\", host: 127.0.0.1 }}\n\
+         peers: {{ mallory: {{ show: [nodes, parameters] }} }}"
+    );
+    let _robot = place.start("robot", &lines);
+    let mut mallory = hostile::meet("mallory", "robot", port);
+    let patience = Duration::from_secs(60);
+    assert!(mallory.run_until(patience, |it| it.heard.offers.len() == 2).unwrap());
+    let channels: Vec<u64> = mallory.heard.offers.iter().map(|it| it.channel).collect();
+    let count = |method: &str| calls.lock().unwrap().get(method).copied().unwrap_or_default();
+    let (begun, polls) = (Instant::now(), count("getSystemState"));
+    for number in 0..1000 {
+        for channel in &channels {
+            mallory.control(&Control::Want { channel: *channel, wanted: number % 2 == 0 });
+        }
+        assert!(mallory.run_until(patience, |it| it.is_settled()).unwrap());
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let (polls, gets) = (count("getSystemState") - polls, count("getParam"));
+    assert!(gets > 0 && gets as f64 <= 1.0 + seconds / 2.0, "{gets} in {seconds} s");
+    // One each second, ten in the second after a node has started, and one for the first wish of each list.
+    assert!(polls as f64 <= 14.0 + seconds, "{polls} in {seconds} s");
+}
+
 /// Domains of the robot and of the base.
 const DOMAINS: [u32; 2] = [71, 72];
 
@@ -367,14 +435,17 @@ fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
     drop(base);
 }
 
+/// The nodes that a viewer sees.
+fn nodes(viewer: &mut Agent) -> Vec<String> {
+    let nodes = viewer.order(json!({"do": "nodes"}))["nodes"].clone();
+    let mut nodes: Vec<String> = serde_json::from_value(nodes).unwrap();
+    nodes.sort();
+    nodes
+}
+
 /// Waits until a viewer sees these nodes, each once, and no other.
 fn wait_for_nodes(viewer: &mut Agent, expected: &[&str]) {
-    wait_for(format!("{expected:?}"), || {
-        let nodes = viewer.order(json!({"do": "nodes"}))["nodes"].clone();
-        let mut nodes: Vec<String> = serde_json::from_value(nodes).unwrap();
-        nodes.sort();
-        (nodes == expected).then_some(())
-    });
+    wait_for(format!("{expected:?}"), || (nodes(viewer) == expected).then_some(()));
 }
 
 /// The parameter `rate` of a node.
@@ -402,6 +473,7 @@ fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemon
     base.wait_for_state("robot", "up");
     // The nodes stay during that; the services come again.
     wait_for("a parameter after a crash at the robot", || {
+        assert_eq!(nodes(&mut viewer), both);
         (get(&mut viewer, "/robot1/camera") == 10).then_some(())
     });
     wait_for_nodes(&mut viewer, &both);

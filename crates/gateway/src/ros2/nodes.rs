@@ -14,6 +14,9 @@ use tautline_dds::{Discovery, Guid};
 /// Participants whose nodes are kept; those of further ones are not shown to peers. In a domain,
 /// 120 have ports.
 const MAX_PARTICIPANTS: usize = 1024;
+/// Time after the start in which nodes are discovered. A report before its end would lack some that
+/// a peer has shown since before a restart.
+const DISCOVERY: Duration = Duration::from_secs(3);
 /// Least time between two reports of the nodes of this domain.
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -133,9 +136,11 @@ pub struct Reports {
 }
 
 impl Reports {
-    pub fn want(&mut self, wanted: bool) {
+    /// A peer wants reports from now on, or none does, in a gateway that started then.
+    pub fn want(&mut self, wanted: bool, started: Instant) {
         if wanted != self.wanted {
-            *self = Self { wanted, reported: None, due: wanted.then(Instant::now) };
+            let due = wanted.then(|| Instant::now().max(started + DISCOVERY));
+            *self = Self { wanted, reported: None, due };
         }
     }
 
@@ -292,6 +297,17 @@ mod tests {
             .announced
             .on_message(&guid(2, 99 + 2 * MAX_PARTICIPANTS), vec![node("honest", vec![])]);
         assert_eq!(domain.shown()["/r/honest"].publishes, ["/t".to_owned()].into());
+    }
+
+    #[test]
+    fn no_report_precedes_discovery() {
+        let (mut reports, now) = (Reports::default(), Instant::now());
+        reports.want(true, now);
+        reports.on_change();
+        assert_eq!(reports.next_due(), Some(now + DISCOVERY));
+        reports.want(false, now);
+        reports.want(true, now - DISCOVERY);
+        assert!(reports.next_due() < Some(now + DISCOVERY), "at once");
     }
 
     #[test]

@@ -268,7 +268,9 @@ impl Actor {
                 let deadline = Instant::now() + patience;
                 self.call(super::calls::Call { service, call, request, patience, deadline });
             }
-            Describe { nodes, .. } => self.node_reports.want(nodes),
+            Describe { nodes, .. } => {
+                self.node_reports.want(nodes, self.setup.context.started);
+            }
             StandIn { peer, nodes } => {
                 self.stand_ins.set(peer, nodes);
                 self.graph_pace.changed = true;
