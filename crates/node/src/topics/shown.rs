@@ -323,16 +323,14 @@ impl Topics {
     /// Takes a list of a peer. Returns whether the channel carries one.
     pub(super) fn shown_message(&mut self, now: Instant, key: ChannelKey, payload: &Bytes) -> bool {
         let Some(kind) = self.shown.kind_at(key) else { return false };
-        if !self.within_rate(now, key, payload.len()) {
-            return true;
-        }
-        match self.shown.remote.get_mut(&(key.peer, kind)) {
-            // A list that is too long is refused at once, and changes are no list.
-            Some(list) if kind != Kind::Changes && payload.len() <= MAX_BYTES => {
-                list.next = Some(payload.clone());
-                self.take_next(now, key.peer, kind);
-            }
-            _ => self.take_list(now, key, kind, payload),
+        if kind != Kind::Changes && payload.len() <= MAX_BYTES {
+            // Not subject to the peer's rate: a list that is dropped would be missing until the next
+            // change, and PERIOD bounds its work.
+            let list = self.shown.remote.get_mut(&(key.peer, kind));
+            list.into_iter().for_each(|it| it.next = Some(payload.clone()));
+            self.take_next(now, key.peer, kind);
+        } else if self.within_rate(now, key, payload.len()) {
+            self.take_list(now, key, kind, payload);
         }
         true
     }

@@ -267,3 +267,15 @@ fn lists_are_shown_again_after_a_restart_of_either_end_or_removed_with_the_right
     world.run(REOFFER_GRACE + 2 * SECOND);
     assert_eq!(shown_at(&world, 1).0, Some(Nodes::new()));
 }
+
+#[test]
+fn a_list_is_shown_whatever_else_exceeds_the_rate_of_its_peer() {
+    let base = "peers: { robot: { address: 10.0.0.1, prefix: /robot1, max_rate: 8kbps } }";
+    let mut world = World::as_written(&robot(", show: [nodes]"), base);
+    let names: Vec<String> = (0..100).map(|number| format!("/node_{number}")).collect();
+    let many: Vec<_> = names.iter().map(|name| (name.as_str(), "/image")).collect();
+    world.says(0, Event::Nodes(nodes(&many)));
+    world.says(0, Event::Nodes(nodes(&many[1..])));
+    world.run(4 * SECOND);
+    assert_eq!(shown_at(&world, 1).0.map(|it| it.len()), Some(99));
+}
