@@ -493,6 +493,27 @@ fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemon
 }
 
 #[test]
+fn two_daemons_of_one_domain_show_one_node_of_ros2() {
+    if !ros2::inside_as("two_daemons_of_one_domain_show_one_node_of_ros2") {
+        return;
+    }
+    let (place, port) = (Place::new(), free_port());
+    let _arm = start_script(DOMAINS[0], "camera.py", &["arm"]);
+    let mut viewer = start_script(DOMAINS[1], "viewer.py", &[]);
+    let [robot, base] = ros2_files("show: nodes");
+    let peer = format!("peers: {{ other: {{ show: nodes, address: \"127.0.0.1:{port}\" }},");
+    let other = base.lines().skip(1).collect::<Vec<_>>().join("\n");
+    let other = format!("listen: \"127.0.0.1:{port}\"\n{other}");
+    let _daemons = start_ros2(&place, &[robot.replace("peers: {", &peer), base]);
+    let _other = place.start("other", &other);
+    let expected = ["/robot1/arm", "/robot1/arm", "/tautline", "/tautline", "/viewer"];
+    wait_for_nodes(&mut viewer, &expected);
+    for _ in 0..300 {
+        assert_eq!(nodes(&mut viewer), expected, "neither gives way to the other");
+    }
+}
+
+#[test]
 #[ignore = "needs ros2, which GitHub has but PyPI does not: crates/lab/ros2.sh cli"]
 fn the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot() {
     if !ros2::inside_as("the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot") {

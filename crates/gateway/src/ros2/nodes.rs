@@ -4,7 +4,7 @@
 
 use super::endpoints::{Endpoints, Role};
 use super::graph::{self, Node};
-use super::names::split_node_name;
+use super::names::{is_of_tautline, split_node_name};
 use super::served::EndpointGuids;
 use crate::description::{MAX_NODES, Nodes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,8 @@ const DISCOVERY: Duration = Duration::from_secs(3);
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// The nodes of this domain, as their participants announce them. A participant is that of the writer
-/// that announces it, whatever its messages say.
+/// that announces it, whatever its messages say. Those of Tautline are not among them: of two that
+/// show one node, each would leave it to the other.
 #[derive(Debug, Default)]
 pub struct Announced {
     participants: BTreeMap<Prefix, Announcer>,
@@ -43,7 +44,9 @@ impl Announced {
     /// of changes.
     pub fn on_event(&mut self, event: &Discovery) -> bool {
         match event {
-            Discovery::Writer(it) if it.topic == graph::TOPIC => {
+            Discovery::Writer(it)
+                if it.topic == graph::TOPIC && !is_of_tautline(&it.qos.user_data) =>
+            {
                 let (place, is_full) =
                     (prefix(&it.guid), self.participants.len() >= MAX_PARTICIPANTS);
                 let known = self.participants.get(&place);
@@ -84,9 +87,8 @@ impl Announced {
         self.notified = false;
     }
 
-    /// The nodes with endpoints that exist. Tautline's endpoints are not known, so that its nodes are
-    /// not among them. A participant has endpoints of its own alone. One with many nodes does not
-    /// displace those of others: each gives its first node, then each its second one.
+    /// The nodes with endpoints that exist. A participant has endpoints of its own alone. One with many
+    /// nodes does not displace those of others: each gives its first node, then each its second one.
     fn nodes(&self, topics: &Endpoints, services: &Endpoints) -> Nodes {
         let mut all = Nodes::new();
         let mut left: Vec<_> =

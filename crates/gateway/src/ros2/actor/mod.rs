@@ -104,6 +104,7 @@ impl Actor {
             durability: 1,
             depth: 1,
             ignore_own: true,
+            user_data: names::endpoint_user_data("", &setup.options.tautline_name).into_bytes(),
             max_blocking_time: 0,
             ..Dds::default()
         };
@@ -268,9 +269,7 @@ impl Actor {
                 let deadline = Instant::now() + patience;
                 self.call(super::calls::Call { service, call, request, patience, deadline });
             }
-            Describe { nodes, .. } => {
-                self.node_reports.want(nodes, self.setup.context.started);
-            }
+            Describe { nodes, .. } => self.want_nodes(nodes),
             StandIn { peer, nodes } => {
                 self.stand_ins.set(peer, nodes);
                 self.graph_pace.changed = true;

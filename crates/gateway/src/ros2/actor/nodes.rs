@@ -13,6 +13,10 @@ use std::time::Instant;
 use tautline_dds::Guid;
 
 impl Actor {
+    pub(super) fn want_nodes(&mut self, wanted: bool) {
+        self.node_reports.want(wanted, self.setup.context.started);
+    }
+
     /// Reports the nodes of this domain, if that is due.
     pub(super) fn report_nodes(&mut self) {
         let announced = lock(&self.announced);
