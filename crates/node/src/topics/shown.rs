@@ -29,8 +29,8 @@ const PRIORITY: u8 = 0;
 const KEPT_LOGS: u16 = 100;
 const LOG_LIFESPAN: Duration = Duration::from_secs(10);
 /// Least time between two lists of one kind of a peer that are shown here; of those between, the last
-/// is. Each costs a master of ROS 1 some 50 ms.
-const PERIOD: Duration = Duration::from_secs(2);
+/// is. Each costs a master of ROS 1 up to 50 ms. Peers send parameters less often.
+const PERIOD: Duration = Duration::from_secs(1);
 /// Messages with new values that are queued for a peer.
 const QUEUED_CHANGES: u32 = 100;
 /// Services of each node of ROS 2 that read its parameters, and those that set them
@@ -340,7 +340,8 @@ impl Topics {
         let Some(list) = self.shown.remote.get_mut(&(peer, kind)) else { return };
         let is_due = list.shown_at.is_none_or(|at| now.since(at) >= PERIOD);
         let Some(channel) = list.channel.filter(|_| is_due) else { return };
-        if let Some(next) = list.next.take() {
+        let next = list.next.take();
+        if let Some(next) = next.filter(|it| list.received.as_ref() != Some(it)) {
             list.shown_at = Some(now);
             self.take_list(now, ChannelKey { peer, channel }, kind, &next);
         }
