@@ -99,7 +99,7 @@ pub(super) struct Shown {
 /// A list of a peer.
 #[derive(Debug, Default)]
 struct RemoteList {
-    /// Its channel, or since when it has none.
+    /// Its channel. If there is none, `stale_since` says since when.
     channel: Option<ChannelId>,
     stale_since: Instant,
     /// When a list was last shown, and a later one that waits for [`PERIOD`].
@@ -284,8 +284,10 @@ impl Topics {
 
     /// Lets the gateway report what peers want, or have wanted lately.
     fn describe(&mut self, now: Instant) {
-        let Shown { wanted, last_wanted, lists, described, .. } = &mut self.shown;
-        last_wanted.extend(wanted.iter().map(|(_, kind)| (*kind, now)));
+        let wanted = self.shown.wanted.iter().filter(|(peer, _)| !self.is_given_up(*peer));
+        let wanted: BTreeSet<Kind> = wanted.map(|(_, kind)| *kind).collect();
+        let Shown { last_wanted, lists, described, .. } = &mut self.shown;
+        last_wanted.extend(wanted.into_iter().map(|kind| (kind, now)));
         last_wanted.retain(|_, at| now.since(*at) < LINGER);
         lists.retain(|kind, _| last_wanted.contains_key(kind));
         let [nodes, parameters] =

@@ -28,7 +28,7 @@ impl Topics {
         }
     }
 
-    pub(super) fn is_given_up(&self, peer: PeerId) -> bool {
+    pub(crate) fn is_given_up(&self, peer: PeerId) -> bool {
         self.absent.get(&peer) == Some(&Absence::GivenUp)
     }
 

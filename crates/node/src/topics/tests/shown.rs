@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes and parameters that robots show each other.
 
-use super::super::remote::REOFFER_GRACE;
+use super::super::remote::{PATIENCE, REOFFER_GRACE};
 use super::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -280,4 +280,16 @@ fn a_list_is_shown_whatever_else_exceeds_the_rate_of_its_peer() {
     world.says(0, Event::Nodes(nodes(&many[1..])));
     world.run(4 * SECOND);
     assert_eq!(shown_at(&world, 1).0.map(|it| it.len()), Some(99));
+}
+
+#[test]
+fn nothing_is_read_for_a_peer_that_is_down_for_long_and_its_list_follows_when_it_returns() {
+    let mut world = World::as_written(&robot(", show: [nodes]"), BASE);
+    for is_deaf in [true, false] {
+        world.sides.iter_mut().for_each(|side| side.deaf = is_deaf);
+        world.run(PATIENCE + LINGERED + 5 * SECOND);
+        assert_eq!(described(&world, 0), (!is_deaf, false), "deaf: {is_deaf}");
+    }
+    world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
+    assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/camera", "/robot1/image")])));
 }
