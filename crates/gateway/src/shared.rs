@@ -5,6 +5,7 @@ use crate::GatewayStatus;
 use crate::backlog::Backlog;
 use crate::drops::Drops;
 use crate::lock::lock;
+use crate::log_limit::log_limited;
 use crate::rejections::{Reason, Rejections};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -70,6 +71,15 @@ impl Troubles {
         match text.is_empty() {
             true => self.clear(topic, kind),
             false => drop(self.set(topic, kind, text)),
+        }
+    }
+
+    /// As [`Self::update`]; also logs a new text.
+    pub fn report(&self, topic: &str, kind: &'static str, text: String) {
+        if text.is_empty() {
+            self.clear(topic, kind);
+        } else if self.set(topic, kind, text.clone()) {
+            log_limited!(warn, {}, "{text}");
         }
     }
 

@@ -248,6 +248,8 @@ fn after_a_crash_at_the_base_nodes_and_parameters_are_taken_over() {
     let [_robot, base] = ros.start("show: [nodes, parameters]");
     ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "2.5");
     ros.wait_at_base("rostopic info /robot1/image", |it| it.contains("* /robot1/camera ("));
+    let mark = "rosparam get /robot1/tautline_copies_of";
+    let before = ros.at_base(mark);
     base.kill();
     assert!(has_line(&ros.at_base("rosnode list"), "/robot1/camera"), "the master does not notice");
     let mut base = ros.place.start("base", &ros.base_lines());
@@ -256,6 +258,7 @@ fn after_a_crash_at_the_base_nodes_and_parameters_are_taken_over() {
     ros.wait_at_base("rostopic info /robot1/image", |it| {
         it.matches("* /robot1/camera (").count() == 1 && !it.contains("* /tautline (")
     });
+    ros.wait_at_base(mark, |it| it.starts_with("/tautline http://127.0.0.1:") && it != before);
     ros.tool(&ros.robot_master, "rosparam set /camera/rate 3.5");
     ros.wait_at_base("rosparam get /robot1/camera/rate", |output| output.trim() == "3.5");
     base.terminate();
@@ -263,6 +266,63 @@ fn after_a_crash_at_the_base_nodes_and_parameters_are_taken_over() {
     assert_eq!(ros.at_base("rosnode list").trim(), "");
     let left = ros.at_base("rosparam list");
     assert!(!left.contains("/robot1"), "{left}");
+}
+
+#[test]
+fn two_pairs_of_daemons_between_two_masters_show_no_copies_of_copies() {
+    let ros = Ros1::new();
+    let masters = [&ros.robot_master, &ros.base_master];
+    ros.tool(masters[0], "rosparam set /rate 2.5");
+    ros.tool(masters[1], "rosparam set /zoom 1");
+    let _camera = ros1::start(&masters[0].uri, "/camera");
+    let _viewer = ros1::start(&masters[1].uri, "/viewer");
+    // Prefixes: /p1 and /p2 at the base, /q1 and /q2 at the robot.
+    let daemons = [1, 2].map(|pair| {
+        let ports = [free_port(), free_port()];
+        let daemon = |here: usize| {
+            let (name, peer) = [("robot", "base"), ("base", "robot")][here];
+            let lines = format!(
+                "listen: \"127.0.0.1:{}\"\n\
+                 ros1: {{ master: \"{}\", host: 127.0.0.1, node_name: /{name}{pair} }}\n\
+                 peers: {{ {peer}{pair}: {{ address: \"127.0.0.1:{}\", prefix: /{}{pair}, \
+                 show: [nodes, parameters] }} }}",
+                ports[here],
+                masters[here].uri,
+                ports[1 - here],
+                ["q", "p"][here]
+            );
+            ros.place.start(&format!("{name}{pair}"), &lines)
+        };
+        [daemon(0), daemon(1)]
+    });
+    let wait_for_all = |command: &str, names: [&str; 2]| {
+        for (master, prefix, name) in [(masters[1], "p", names[0]), (masters[0], "q", names[1])] {
+            wait_for(format!("both copies of {name} in {command}"), || {
+                let list = ros.tool(master, command);
+                [1, 2]
+                    .iter()
+                    .all(|it| has_line(&list, &format!("/{prefix}{it}{name}")))
+                    .then_some(())
+            });
+        }
+    };
+    wait_for_all("rosnode list", ["/camera", "/viewer"]);
+    wait_for_all("rosparam list", ["/rate", "/zoom"]);
+    // These are in later lists, which would have copies of the copies before.
+    ros.tool(masters[0], "rosparam set /later 1");
+    ros.tool(masters[1], "rosparam set /later 1");
+    let _more = masters.map(|master| ros1::start(&master.uri, "/later"));
+    wait_for_all("rosnode list", ["/later", "/later"]);
+    wait_for_all("rosparam list", ["/later", "/later"]);
+    for (master, command) in
+        masters.into_iter().flat_map(|master| [(master, "rosnode list"), (master, "rosparam list")])
+    {
+        let list = ros.tool(master, command);
+        let is_prefix = |it: &&str| ["p1", "p2", "q1", "q2"].contains(it);
+        let twice = |name: &&str| name.split('/').filter(is_prefix).count() > 1;
+        assert_eq!(list.lines().find(twice), None, "{command}: {list}");
+    }
+    drop(daemons);
 }
 
 #[test]

@@ -112,6 +112,10 @@ impl Master {
         Self { endpoint, own, connection, no_types_until }
     }
 
+    pub fn own_node(&self) -> &OwnNode {
+        &self.own
+    }
+
     pub async fn poll(&self) -> Result<Snapshot, CallError> {
         let state = self.call("getSystemState", vec![]).await?;
         let types = self.types().await;

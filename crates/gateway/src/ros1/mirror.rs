@@ -2,21 +2,30 @@
 //! Parameters of peers at this master, each under its peer's prefix. A parameter that a local program
 //! has set there stays as it is. If a local program changes one that we have set, the peer is asked to
 //! set it; without its new value from there, it is put back.
+//!
+//! A further parameter under the prefix, the mark [`MARK`], has the name and the address of the daemon
+//! that keeps the copies. It is written before them and deleted after them. No daemon offers what is
+//! under a marked prefix to peers. If the mark is gone, so are the copies: the master is a new one.
+//! A mark with our name and another address is from before a crash.
 
 use super::master::Master;
 use super::xmlrpc::CallError;
 use crate::description::Parameters;
+use crate::lock::lock;
 use crate::mapping::is_below;
 use dxr::Value;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Time in which the peer has to show a value that a local program has set here.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// Deepest level of a parameter's name.
 const MAX_LEVELS: usize = 32;
+/// The parameter that marks a prefix with copies.
+pub(super) const MARK: &str = "tautline_copies_of";
 
 /// The parameters of all peers, by their numbers and prefixes: those under an earlier prefix are being
 /// removed.
@@ -26,94 +35,113 @@ pub(super) struct Mirrors(BTreeMap<(u32, String), Mirror>);
 #[derive(Debug, Default)]
 struct Mirror {
     wanted: Parameters,
+    copies: Arc<Mutex<Copies>>,
+    /// When the last comparison started, and the earliest time of the next.
+    started: Option<Instant>,
+    next: Option<Instant>,
+    is_running: bool,
+    is_removed: bool,
+    /// Why there can be no copies, for a person; or empty.
+    trouble: String,
+}
+
+/// What is known of the copies at the master. A running comparison updates it with each call.
+#[derive(Debug, Default)]
+struct Copies {
     /// As last written by us.
     ours: Parameters,
     /// Values that local programs have set, and since when.
     changed: Changed,
-    checked: Option<Instant>,
-    is_running: bool,
-    is_removed: bool,
+    /// Whether the mark was ours since this program has started.
+    had_mark: bool,
 }
 
 /// One comparison of a peer's parameters with those at the master.
 pub(super) struct Job {
     prefix: String,
     wanted: Parameters,
-    ours: Parameters,
-    changed: Changed,
+    copies: Arc<Mutex<Copies>>,
 }
 
 type Changed = BTreeMap<String, (Json, Instant)>;
+/// Parameters at the master; `None`: a value that JSON lacks, or a prefix with copies.
+type Found = BTreeMap<String, Option<Json>>;
 
 /// The result of a job.
 pub(super) struct Mirrored {
     prefix: String,
-    ours: Parameters,
-    changed: Changed,
+    /// What local programs have changed since the comparison before.
+    pub changed: Parameters,
+    trouble: String,
     pub error: Option<CallError>,
 }
 
 impl Mirrors {
+    /// A new list waits for the next comparison, so that no peer can keep the master busy.
     pub fn set(&mut self, peer: u32, prefix: String, parameters: Option<Parameters>) {
         for mirror in self.0.iter_mut().filter(|(key, _)| key.0 == peer).map(|(_, it)| it) {
             mirror.is_removed = true;
             mirror.wanted.clear();
-            mirror.checked = None;
+            mirror.trouble.clear();
         }
         if let Some(mut wanted) = parameters {
             let below = format!("{prefix}/");
-            wanted.retain(|name, _| name.starts_with(&below));
+            wanted.retain(|name, _| name.starts_with(&below) && !has_mark(name));
             let mirror = self.0.entry((peer, prefix)).or_default();
-            (mirror.is_removed, mirror.wanted, mirror.checked) = (false, wanted, None);
+            (mirror.is_removed, mirror.wanted) = (false, wanted);
         }
     }
 
-    /// The prefixes of peers whose parameters are shown here; other peers do not get these.
-    pub fn prefixes(&self) -> Vec<String> {
-        self.0.keys().map(|(_, prefix)| prefix.clone()).collect()
-    }
-
     /// Starts the comparisons that are due.
-    pub fn due(&mut self, period: Duration) -> Vec<(u32, Job)> {
+    pub fn due(&mut self, now: Instant) -> Vec<(u32, Job)> {
+        let is_due = |it: &Mirror| !it.is_running && it.next.is_none_or(|next| next <= now);
+        // A peer that withdraws its list and shows it again has to wait, too.
+        self.0.retain(|_, it| !(it.is_removed && is_due(it) && lock(&it.copies).ours.is_empty()));
         let mut jobs = Vec::new();
-        for ((peer, prefix), mirror) in &mut self.0 {
-            let is_due = mirror.checked.is_none_or(|at| at.elapsed() >= period);
-            if is_due && !mirror.is_running {
-                (mirror.checked, mirror.is_running) = (Some(Instant::now()), true);
-                let (wanted, ours) = (mirror.wanted.clone(), mirror.ours.clone());
-                let (prefix, changed) = (prefix.clone(), mirror.changed.clone());
-                jobs.push((*peer, Job { prefix, wanted, ours, changed }));
-            }
+        for ((peer, prefix), mirror) in self.0.iter_mut().filter(|(_, it)| is_due(it)) {
+            (mirror.started, mirror.is_running) = (Some(now), true);
+            jobs.push((*peer, mirror.job(prefix)));
         }
         jobs
     }
 
-    /// Ends a comparison; returns what local programs have changed since the one before.
-    pub fn finish(&mut self, peer: u32, mirrored: Mirrored) -> Parameters {
-        let key = (peer, mirrored.prefix);
-        let Some(mirror) = self.0.get_mut(&key) else { return Parameters::new() };
-        let is_new = |name: &String, (value, _): &(Json, Instant)| {
-            mirror.changed.get(name).is_none_or(|(before, _)| before != value)
-        };
-        let news = mirrored.changed.iter().filter(|(name, it)| is_new(name, it));
-        let news = news.map(|(name, (value, _))| (name.clone(), value.clone())).collect();
-        (mirror.is_running, mirror.ours) = (false, mirrored.ours);
-        mirror.changed = mirrored.changed;
-        if mirror.is_removed && mirror.ours.is_empty() {
-            self.0.remove(&key);
+    /// Ends a comparison. The next starts `period` after it started, or later: long lists keep the
+    /// master busy, which needs a rest of the same length.
+    pub fn finish(&mut self, peer: u32, done: Mirrored, period: Duration, now: Instant) {
+        let Some(mirror) = self.0.get_mut(&(peer, done.prefix)) else { return };
+        mirror.is_running = false;
+        if done.error.is_none() && !mirror.is_removed {
+            mirror.trouble = done.trouble;
         }
-        news
+        mirror.next = mirror.started.map(|at| at + period.max(2 * now.duration_since(at)));
     }
 
-    /// Removes everything that we have written.
-    pub async fn remove_all(&mut self, master: &Arc<Master>) -> Result<(), CallError> {
-        for ((_, prefix), Mirror { ours, .. }) in std::mem::take(&mut self.0) {
-            let job = Job { prefix, wanted: Parameters::new(), ours, changed: Changed::new() };
-            if let Some(error) = job.run(master).await.error {
-                return Err(error);
+    /// Why the parameters of peers are not shown; or empty.
+    pub fn trouble(&self) -> String {
+        let troubles = self.0.values().map(|it| it.trouble.as_str()).filter(|it| !it.is_empty());
+        troubles.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Removes everything that we have written, each peer's parameters apart from those of others.
+    pub async fn remove_all(&mut self, master: &Arc<Master>) {
+        let mut jobs = JoinSet::new();
+        for ((_, prefix), mut mirror) in std::mem::take(&mut self.0) {
+            mirror.wanted.clear();
+            let (job, master) = (mirror.job(&prefix), master.clone());
+            jobs.spawn(async move { job.run(&master).await });
+        }
+        while let Some(done) = jobs.join_next().await {
+            if let Ok(Mirrored { prefix, error: Some(error), .. }) = done {
+                tracing::warn!(prefix, %error, "copies of parameters are still at the ROS master");
             }
         }
-        Ok(())
+    }
+}
+
+impl Mirror {
+    fn job(&self, prefix: &str) -> Job {
+        let (wanted, copies) = (self.wanted.clone(), self.copies.clone());
+        Job { prefix: prefix.into(), wanted, copies }
     }
 }
 
@@ -127,141 +155,249 @@ enum Change {
 }
 
 impl Job {
-    pub async fn run(mut self, master: &Master) -> Mirrored {
-        let error = self.try_run(master).await.err();
-        Mirrored { prefix: self.prefix, ours: self.ours, changed: self.changed, error }
+    pub async fn run(self, master: &Master) -> Mirrored {
+        let mut changed = Parameters::new();
+        let (trouble, error) = match self.try_run(master, &mut changed).await {
+            Ok(trouble) => (trouble, None),
+            Err(error) => (String::new(), Some(error)),
+        };
+        Mirrored { prefix: self.prefix, changed, trouble, error }
     }
 
-    async fn try_run(&mut self, master: &Master) -> Result<(), CallError> {
-        let found = master.parameters(&self.prefix).await?;
-        let found = leaves(found.as_ref(), &self.prefix, &[]);
-        follow_changes(&found, &self.wanted, &self.ours, &mut self.changed, Instant::now());
-        let wanted = self.wanted.iter();
-        let is_kept = |name: &String| self.changed.get(name).is_some_and(|it| !is_over(it));
-        let wanted = wanted.map(|(name, value)| match is_kept(name) {
-            // As if the peer had it already.
-            true => (name.clone(), self.changed[name].0.clone()),
-            false => (name.clone(), value.clone()),
-        });
-        let wanted: Parameters = wanted.collect();
-        self.changed.retain(|_, it| !is_over(it));
-        for change in changes(&found, &wanted, &mut self.ours) {
-            match change {
-                Change::Set(name, value) => {
-                    if let Some(to) = xml_value(&value) {
-                        master.set_parameter(&name, to).await?;
-                        self.ours.insert(name, value);
-                    }
+    /// Returns why there can be no copies, or nothing.
+    async fn try_run(&self, master: &Master, news: &mut Parameters) -> Result<String, CallError> {
+        let tree = master.parameters(&self.prefix).await?;
+        let mut found = Found::new();
+        tree.iter().for_each(|it| collect(it, &self.prefix, 0, &mut found));
+        let (mark, own) = (format!("{}/{MARK}", self.prefix), master.own_node());
+        let ours = format!("{} {}", own.name, own.uri);
+        let is_first = !lock(&self.copies).had_mark;
+        match found.remove(&mark).map(mark_text) {
+            Some(text) if text == ours => {}
+            Some(text) if is_first && text.split(' ').next() == Some(&own.name) => {
+                lock(&self.copies).adopt(&found, &self.wanted);
+                master.set_parameter(&mark, Value::String(ours)).await?;
+            }
+            Some(other) => {
+                lock(&self.copies).forget();
+                let owner = super::shown(&other);
+                return Ok(self.not_shown(&format!("the daemon {owner} has copies there")));
+            }
+            None => {
+                lock(&self.copies).forget();
+                if self.wanted.is_empty() {
+                    return Ok(String::new());
                 }
-                Change::Delete(name) => {
-                    master.delete_parameter(&name).await?;
-                    self.ours.remove(&name);
+                if let Some(name) = self.value_in_the_way(master, &found, tree.is_some()).await? {
+                    return Ok(self.not_shown(&format!("{name} is local")));
                 }
-                Change::DeleteAll => {
-                    master.delete_parameter(&self.prefix).await?;
-                    self.ours.clear();
-                }
+                master.set_parameter(&mark, Value::String(ours)).await?;
             }
         }
-        Ok(())
+        lock(&self.copies).had_mark = true;
+        let changes = lock(&self.copies).compare(&found, &self.wanted, news);
+        for change in changes {
+            self.apply(change, master).await?;
+        }
+        if self.wanted.is_empty() && lock(&self.copies).ours.is_empty() {
+            master.delete_parameter(&mark).await?;
+        }
+        Ok(String::new())
+    }
+
+    fn not_shown(&self, reason: &str) -> String {
+        format!("parameters of a peer are not shown under {}: {reason}", self.prefix)
+    }
+
+    /// The prefix, or a namespace above it, if that has a value: the master would replace this.
+    async fn value_in_the_way(
+        &self,
+        master: &Master,
+        found: &Found,
+        is_there: bool,
+    ) -> Result<Option<String>, CallError> {
+        if is_in_the_way(found, &format!("{}/{MARK}", self.prefix)) {
+            return Ok(Some(self.prefix.clone()));
+        }
+        for (at, _) in self.prefix.match_indices('/').skip(1).filter(|_| !is_there) {
+            let name = &self.prefix[..at];
+            if master.parameters(name).await?.is_some_and(|it| !is_struct(&it)) {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn apply(&self, change: Change, master: &Master) -> Result<(), CallError> {
+        match change {
+            Change::Set(name, value) => {
+                let Some(to) = xml_value(&value) else { return Ok(()) };
+                // Before the call: a call that fails may have had its effect.
+                lock(&self.copies).ours.insert(name.clone(), value);
+                master.set_parameter(&name, to).await
+            }
+            Change::Delete(name) => {
+                master.delete_parameter(&name).await?;
+                lock(&self.copies).ours.remove(&name);
+                Ok(())
+            }
+            Change::DeleteAll => {
+                master.delete_parameter(&self.prefix).await?;
+                lock(&self.copies).ours.clear();
+                Ok(())
+            }
+        }
     }
 }
 
-fn is_over((_, since): &(Json, Instant)) -> bool {
-    since.elapsed() >= PATIENCE
+impl Copies {
+    fn forget(&mut self) {
+        self.ours.clear();
+        self.changed.clear();
+    }
+
+    /// Takes over copies from before a crash of this program.
+    fn adopt(&mut self, found: &Found, wanted: &Parameters) {
+        let same = wanted.iter().filter(|(name, value)| has_value(found, name, value));
+        self.ours = same.map(|(name, value)| (name.clone(), value.clone())).collect();
+    }
+
+    /// The calls that give the copies their wanted values; `news` are new values of local programs.
+    fn compare(
+        &mut self,
+        found: &Found,
+        wanted: &Parameters,
+        news: &mut Parameters,
+    ) -> Vec<Change> {
+        let now = Instant::now();
+        *news = follow_changes(found, wanted, &self.ours, &mut self.changed, now);
+        let is_over = |since: &Instant| now.duration_since(*since) >= PATIENCE;
+        let mut wanted = wanted.clone();
+        for (name, (value, _)) in self.changed.iter().filter(|(_, (_, since))| !is_over(since)) {
+            // As if the peer had it already.
+            wanted.insert(name.clone(), value.clone());
+        }
+        self.changed.retain(|_, (_, since)| !is_over(since));
+        changes(found, &wanted, &mut self.ours)
+    }
 }
 
-/// Follows what local programs have set in place of our values.
+/// Follows what local programs have set in place of our values; returns what is new.
 fn follow_changes(
-    found: &Parameters,
+    found: &Found,
     wanted: &Parameters,
     ours: &Parameters,
     changed: &mut Changed,
     now: Instant,
-) {
+) -> Parameters {
     changed.retain(|name, (value, _)| {
-        found.get(name) == Some(value) && wanted.get(name).is_some_and(|it| it != value)
+        has_value(found, name, value) && wanted.get(name).is_some_and(|it| it != value)
     });
-    for (name, value) in found {
+    let mut news = Parameters::new();
+    for (name, value) in found.iter().filter_map(|(name, it)| Some((name, it.as_ref()?))) {
         let (our, peers) = (ours.get(name), wanted.get(name));
         let is_changed = our.is_some_and(|it| it != value) && peers.is_some_and(|it| it != value);
-        if is_changed {
-            changed.entry(name.clone()).or_insert_with(|| (value.clone(), now));
+        if is_changed && !changed.contains_key(name) {
+            changed.insert(name.clone(), (value.clone(), now));
+            news.insert(name.clone(), value.clone());
         }
     }
+    news
 }
 
-/// Sets parameters that exist and are no namespaces: a peer's value does not replace one.
+fn has_value(found: &Found, name: &str, value: &Json) -> bool {
+    found.get(name).is_some_and(|it| it.as_ref() == Some(value))
+}
+
+/// Sets parameters of this robot that exist and are no namespaces: a peer's value does not replace
+/// one. Copies of other daemons are no parameters of this robot.
 pub(super) async fn set_existing(master: &Master, parameters: Parameters) -> Result<(), CallError> {
     for (name, value) in parameters {
         let is_there = matches!(master.parameters(&name).await?, Some(it) if !is_struct(&it));
-        if let Some(to) = xml_value(&value).filter(|_| is_there) {
+        if let Some(to) = xml_value(&value).filter(|_| is_there)
+            && !is_copy(master, &name).await?
+        {
             master.set_parameter(&name, to).await?;
         }
     }
     Ok(())
 }
 
+/// Whether a namespace above the parameter is marked.
+async fn is_copy(master: &Master, name: &str) -> Result<bool, CallError> {
+    for (at, _) in name.match_indices('/').skip(1) {
+        if master.parameters(&format!("{}/{MARK}", &name[..at])).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn mark_text(value: Option<Json>) -> String {
+    value.as_ref().and_then(Json::as_str).unwrap_or("unknown").to_owned()
+}
+
 fn is_struct(value: &Value) -> bool {
     matches!(value, Value::Struct(_))
 }
 
-/// What to change at the master. A parameter that has the wanted value counts as ours, since it may
-/// be from before a restart of this program.
-fn changes(found: &Parameters, wanted: &Parameters, ours: &mut Parameters) -> Vec<Change> {
+fn has_mark(name: &str) -> bool {
+    name.split('/').any(|it| it == MARK)
+}
+
+/// What to change at the master.
+fn changes(found: &Found, wanted: &Parameters, ours: &mut Parameters) -> Vec<Change> {
+    // A parameter is no namespace, and vice versa: the master would replace one by the other.
+    ours.retain(|name, _| found.contains_key(name) || !is_in_the_way(found, name));
     let mut changes = Vec::new();
     for (name, value) in wanted {
         match found.get(name) {
-            Some(there) if there == value => drop(ours.insert(name.clone(), value.clone())),
             Some(_) if !ours.contains_key(name) => {}
-            // A parameter is no namespace, and vice versa: the master would replace one by the other.
-            None if !ours.contains_key(name) && is_in_the_way(found, name) => {}
+            Some(there) if there.as_ref() == Some(value) => {
+                ours.insert(name.clone(), value.clone());
+            }
+            None if is_in_the_way(found, name) => {}
             _ => changes.push(Change::Set(name.clone(), value.clone())),
         }
     }
-    ours.retain(|name, _| wanted.contains_key(name) || found.contains_key(name));
-    if wanted.is_empty() && !ours.is_empty() && found == ours {
+    ours.retain(|name, value| wanted.contains_key(name) || has_value(found, name, value));
+    let is_ours = |(name, value): (&String, &Option<Json>)| {
+        value.as_ref().is_some_and(|value| ours.get(name) == Some(value))
+    };
+    if wanted.is_empty() && !ours.is_empty() && found.iter().all(is_ours) {
         return vec![Change::DeleteAll];
     }
-    for (name, value) in ours.iter().filter(|(name, _)| !wanted.contains_key(*name)) {
-        if found.get(name) == Some(value) {
-            changes.push(Change::Delete(name.clone()));
-        }
-    }
-    ours.retain(|name, value| wanted.contains_key(name) || found.get(name) == Some(value));
+    let deleted = ours.keys().filter(|name| !wanted.contains_key(*name));
+    changes.extend(deleted.map(|name| Change::Delete(name.clone())));
     changes
 }
 
-fn is_in_the_way(found: &Parameters, name: &str) -> bool {
+fn is_in_the_way(found: &Found, name: &str) -> bool {
     let above = name.match_indices('/').skip(1).any(|(at, _)| found.contains_key(&name[..at]));
     let next = found.range(format!("{name}/")..).next();
     above || next.is_some_and(|(other, _)| is_below(other, name))
 }
 
-/// The parameters in a response of `getParam` for the name `below`, without those under the names
-/// `left_out`. Those whose type or name ROS 2 and JSON lack are left out.
-pub(super) fn leaves(found: Option<&Value>, below: &str, left_out: &[String]) -> Parameters {
-    let mut all = Parameters::new();
-    if let Some(found) = found {
-        collect(found, below, 0, left_out, &mut all);
-    }
-    all
+/// The parameters of this robot in a response of `getParam` for `/`, without copies of those of peers,
+/// and without those whose type or name ROS 2 and JSON lack.
+pub(super) fn own_parameters(tree: Option<&Value>) -> Parameters {
+    let mut found = Found::new();
+    tree.iter().for_each(|it| collect(it, "", 0, &mut found));
+    let plain = found.into_iter().filter(|(name, _)| !has_mark(name));
+    plain.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-fn collect(value: &Value, name: &str, level: usize, left_out: &[String], all: &mut Parameters) {
-    if left_out.iter().any(|prefix| is_below(name, prefix)) {
-        return;
-    }
+fn collect(value: &Value, name: &str, level: usize, found: &mut Found) {
     match value {
-        Value::Struct(members) if level < MAX_LEVELS => {
+        Value::Struct(members)
+            if level < MAX_LEVELS && (level == 0 || !members.contains_key(MARK)) =>
+        {
             for (key, member) in members {
-                collect(member, &format!("{name}/{key}"), level + 1, left_out, all);
+                collect(member, &format!("{name}/{key}"), level + 1, found);
             }
         }
         other => {
-            if let Some(plain) = json_value(other) {
-                all.insert(name.to_owned(), plain);
-            }
+            found.insert(name.to_owned(), json_value(other));
         }
     }
 }
@@ -291,113 +427,5 @@ fn xml_value(value: &Json) -> Option<Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parameters(all: &[(&str, i64)]) -> Parameters {
-        all.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
-    }
-
-    fn set(name: &str, value: i64) -> Change {
-        Change::Set(name.into(), json!(value))
-    }
-
-    #[test]
-    fn parameters_under_an_earlier_prefix_are_removed() {
-        let mut mirrors = Mirrors::default();
-        let finish = |mirrors: &mut Mirrors, done: &[(&str, &[(&str, i64)])]| {
-            let jobs = mirrors.due(Duration::ZERO);
-            assert_eq!(jobs.len(), done.len());
-            for ((peer, job), (prefix, ours)) in jobs.into_iter().zip(done) {
-                assert_eq!(job.prefix, *prefix);
-                let (prefix, ours, changed) = (job.prefix, parameters(ours), Changed::new());
-                mirrors.finish(peer, Mirrored { prefix, ours, changed, error: None });
-            }
-        };
-        // A name elsewhere is not shown.
-        let all = parameters(&[("/r/a", 1), ("/q", 2), ("/rest", 3)]);
-        mirrors.set(1, "/r".into(), Some(all));
-        assert_eq!(mirrors.0.values().next().unwrap().wanted, parameters(&[("/r/a", 1)]));
-        finish(&mut mirrors, &[("/r", &[("/r/a", 1)])]);
-        mirrors.set(1, "/s".into(), Some(parameters(&[("/s/a", 1)])));
-        assert_eq!(mirrors.prefixes(), ["/r", "/s"]);
-        finish(&mut mirrors, &[("/r", &[]), ("/s", &[("/s/a", 1)])]);
-        assert_eq!(mirrors.prefixes(), ["/s"]);
-        mirrors.set(1, String::new(), None);
-        finish(&mut mirrors, &[("/s", &[])]);
-        assert!(mirrors.prefixes().is_empty());
-    }
-
-    #[test]
-    fn only_parameters_that_are_ours_are_changed_or_removed() {
-        let found = parameters(&[("/r/local", 1), ("/r/ours", 2), ("/r/gone", 3), ("/r/same", 4)]);
-        let wanted = parameters(&[("/r/local", 9), ("/r/ours", 8), ("/r/same", 4), ("/r/new", 5)]);
-        let mut ours = parameters(&[("/r/ours", 2), ("/r/gone", 3)]);
-        let expected = [set("/r/new", 5), set("/r/ours", 8), Change::Delete("/r/gone".into())];
-        assert_eq!(changes(&found, &wanted, &mut ours), expected);
-        assert_eq!(ours["/r/same"], json!(4), "it is ours now");
-        assert!(!ours.contains_key("/r/local"));
-    }
-
-    #[test]
-    fn what_a_local_program_changes_is_put_back_and_what_it_changes_at_the_end_stays() {
-        let wanted = parameters(&[("/r/a", 1), ("/r/b", 2)]);
-        let mut ours = wanted.clone();
-        let found = parameters(&[("/r/a", 7)]);
-        assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/a", 1), set("/r/b", 2)]);
-        assert_eq!(changes(&found, &Parameters::new(), &mut ours), []);
-        assert!(ours.is_empty());
-    }
-
-    #[test]
-    fn a_change_counts_until_the_peer_or_the_program_takes_it_back() {
-        let (ours, now) = (parameters(&[("/r/a", 1), ("/r/b", 2)]), Instant::now());
-        let mut changed = Changed::new();
-        let mut follow = |found: &[(&str, i64)], wanted: &[(&str, i64)]| {
-            follow_changes(&parameters(found), &parameters(wanted), &ours, &mut changed, now);
-            changed.keys().cloned().collect::<Vec<_>>()
-        };
-        let own = [("/r/a", 1), ("/r/b", 2)];
-        assert!(follow(&[("/r/a", 1), ("/r/b", 2), ("/r/local", 5)], &own).is_empty());
-        assert_eq!(follow(&[("/r/a", 7), ("/r/b", 2)], &own), ["/r/a"]);
-        assert!(follow(&[("/r/a", 7)], &[("/r/a", 7), ("/r/b", 2)]).is_empty(), "the peer has it");
-        assert_eq!(follow(&[("/r/a", 8)], &own), ["/r/a"]);
-        assert!(follow(&[("/r/a", 1)], &own).is_empty(), "the program has undone it");
-        assert!(follow(&[("/r/a", 1)], &[("/r/a", 3)]).is_empty(), "the peer has changed it");
-    }
-
-    #[test]
-    fn a_prefix_that_is_all_ours_is_removed_at_once() {
-        let mut ours = parameters(&[("/r/a", 1), ("/r/b", 2)]);
-        let found = ours.clone();
-        assert_eq!(changes(&found, &Parameters::new(), &mut ours.clone()), [Change::DeleteAll]);
-        let more = parameters(&[("/r/a", 1), ("/r/b", 2), ("/r/local", 3)]);
-        let each = ["/r/a", "/r/b"].map(|name| Change::Delete(name.into()));
-        assert_eq!(changes(&more, &Parameters::new(), &mut ours), each);
-    }
-
-    #[test]
-    fn a_namespace_of_local_parameters_is_not_replaced() {
-        let found = parameters(&[("/r/a/b", 1), ("/r/c", 2)]);
-        let wanted = parameters(&[("/r/a", 1), ("/r/c/d", 2), ("/r/ab", 3)]);
-        assert_eq!(changes(&found, &wanted, &mut Parameters::new()), [set("/r/ab", 3)]);
-    }
-
-    #[test]
-    fn trees_become_names_and_values() {
-        let inner = [("rate".to_owned(), Value::Double(2.0)), ("x".to_owned(), Value::Integer(3))];
-        let base64 = ("binary".to_owned(), Value::Base64(vec![1]));
-        let camera =
-            ("camera".to_owned(), Value::Struct(inner.into_iter().chain([base64]).collect()));
-        let other = ("r2".to_owned(), Value::Struct([("p".to_owned(), Value::Integer(1))].into()));
-        let tree = Value::Struct([camera, other].into());
-        let expected = Parameters::from([
-            ("/r/camera/rate".to_owned(), json!(2.0)),
-            ("/r/camera/x".to_owned(), json!(3)),
-        ]);
-        assert_eq!(leaves(Some(&tree), "/r", &["/r/r2".to_owned()]), expected);
-        for (_, value) in expected {
-            assert_eq!(xml_value(&value).and_then(|it| json_value(&it)), Some(value));
-        }
-    }
-}
+#[path = "mirror_tests.rs"]
+mod tests;

@@ -23,6 +23,10 @@ pub(super) struct Registration {
     pub rival: Option<String>,
     /// The name under which it is registered: ours, or that of a stand-in.
     pub caller: Option<String>,
+    /// The name under which to register it.
+    pub chosen: Option<String>,
+    /// Whether it waits for the mark of its stand-in.
+    pub waits: bool,
     pub backoff: Backoff,
 }
 
@@ -32,17 +36,26 @@ pub(super) enum NotRegistered {
     Conflict(String),
     /// This node serves the service.
     Served(String),
+    /// A local node has the name of the stand-in.
+    Taken,
     Master(CallError),
 }
 
 impl Registration {
     pub fn new(serial: u64) -> Self {
         let backoff = Backoff::new(Instant::now());
-        Self { serial, registered: false, pending: false, rival: None, caller: None, backoff }
+        let (registered, pending, waits) = (false, false, false);
+        let (rival, caller, chosen) = (None, None, None);
+        Self { serial, registered, pending, rival, caller, chosen, waits, backoff }
     }
 
     fn is_waiting(&self) -> bool {
-        !self.registered && !self.pending
+        !self.registered && !self.pending && !self.waits
+    }
+
+    /// Whether it is neither registered nor has an attempt failed.
+    pub fn is_undecided(&self) -> bool {
+        !self.registered && !self.backoff.has_failed()
     }
 
     /// Whether an attempt without an earlier failure waits.
@@ -55,12 +68,13 @@ impl Registration {
         self.registered || self.pending
     }
 
-    /// Registers it again under another name, with the next poll.
+    /// Registers it under this name, again if it has another one.
     pub fn register_as(&mut self, caller: &str) {
-        if self.caller.as_deref().is_some_and(|it| it != caller) {
-            self.registered = false;
+        if self.chosen.as_deref() != Some(caller) {
+            self.chosen = Some(caller.to_owned());
             self.backoff = Backoff::new(Instant::now());
         }
+        self.registered &= self.caller.as_deref() == Some(caller);
     }
 
     /// The server that the master lists, if it is another node. A change of it is acted on at once.
@@ -98,12 +112,18 @@ impl Registrations {
         &mut self.0[role as usize]
     }
 
-    pub fn all(&self, role: Role) -> impl Iterator<Item = &Registration> {
-        self.0[role as usize].values()
+    /// Whether the condition holds for any, of whatever role.
+    pub fn any(&self, condition: impl Fn(&Registration) -> bool) -> bool {
+        self.0.iter().flat_map(BTreeMap::values).any(condition)
     }
 
     pub fn get(&self, role: Role, name: &str) -> Option<&Registration> {
         self.0[role as usize].get(name)
+    }
+
+    /// The names of all registrations in a role.
+    pub fn names(&self, role: Role) -> Vec<String> {
+        self.0[role as usize].keys().cloned().collect()
     }
 
     /// The names to register now.

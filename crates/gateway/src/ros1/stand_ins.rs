@@ -5,14 +5,27 @@
 //!
 //! The master ends the older of two nodes with one name. A stand-in therefore never takes the name
 //! of a live local node, and gives way when such a node starts.
+//!
+//! Each stand-in has one service more, its mark. It is registered before all else of the stand-in, and
+//! ends after it. No daemon takes a node with a mark for a local one, and the master lists a
+//! stand-in that has nothing else.
 
 use super::master::{NodesByName, Role, Snapshot};
 use crate::description::Nodes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A service that each node of rospy and roscpp has. A stand-in without other registrations has this
-/// one, because the master lists only nodes with one.
-const PRESENCE: &str = "get_loggers";
+/// The last part of a mark's name.
+const MARK: &str = "/tautline_stand_in";
+
+/// The service that marks a node as a stand-in.
+pub(super) fn mark_of(node: &str) -> String {
+    format!("{node}{MARK}")
+}
+
+/// The stand-in that a service marks.
+pub(super) fn marked_by(service: &str) -> Option<&str> {
+    service.strip_suffix(MARK)
+}
 
 /// A registration that the master lists under one of our names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,43 +42,66 @@ pub(super) struct StandIns {
     held: BTreeSet<String>,
     publishers: BTreeMap<String, String>,
     servers: BTreeMap<String, String>,
-    /// Services that only show that a stand-in is there.
-    presences: BTreeSet<String>,
+    marks: BTreeSet<String>,
+    /// Stand-ins whose names local nodes have.
+    taken: BTreeSet<String>,
 }
 
 impl StandIns {
-    /// Shows the nodes of a peer; returns the services whose only purpose was or is to show one.
-    pub fn set(&mut self, peer: u32, nodes: Nodes) -> BTreeSet<String> {
+    /// Shows the nodes of a peer.
+    pub fn set(&mut self, peer: u32, nodes: Nodes) {
         self.by_peer.insert(peer, nodes);
         self.by_peer.retain(|_, nodes| !nodes.is_empty());
         self.publishers.clear();
         self.servers.clear();
-        let before = std::mem::take(&mut self.presences);
+        self.marks.clear();
         for (node, shown) in self.by_peer.values().flatten() {
             for topic in &shown.publishes {
                 self.publishers.entry(topic.clone()).or_insert_with(|| node.clone());
             }
-            let presence = format!("{node}/{PRESENCE}");
-            for service in shown.serves.iter().chain([&presence]) {
+            for service in &shown.serves {
                 self.servers.entry(service.clone()).or_insert_with(|| node.clone());
             }
-            self.presences.insert(presence);
+            self.marks.insert(mark_of(node));
         }
-        &before | &self.presences
+        self.taken.retain(|node| self.marks.contains(&mark_of(node)));
     }
 
-    /// The stand-in under which a topic or service is registered, if there is one.
-    pub fn caller(&self, role: Role, name: &str) -> Option<&String> {
+    /// The stand-in of a topic or service, if there is one.
+    pub fn node_of<'a>(&'a self, role: Role, name: &'a str) -> Option<&'a str> {
         match role {
-            Role::Publisher => self.publishers.get(name),
-            Role::Service => self.servers.get(name),
+            Role::Publisher => self.publishers.get(name).map(String::as_str),
+            Role::Service if self.is_mark(name) => marked_by(name),
+            Role::Service => self.servers.get(name).map(String::as_str),
             Role::Subscriber => None,
         }
     }
 
-    /// Whether a service shows that a stand-in is there.
-    pub fn is_presence(&self, service: &str) -> bool {
-        self.presences.contains(service)
+    /// The marks of all stand-ins.
+    pub fn marks(&self) -> impl Iterator<Item = &String> {
+        self.marks.iter()
+    }
+
+    /// Whether a service is the mark of a stand-in.
+    pub fn is_mark(&self, service: &str) -> bool {
+        self.marks.contains(service)
+    }
+
+    /// Whether a local node has the name of a stand-in.
+    pub fn set_taken(&mut self, node: &str, is_taken: bool) {
+        match is_taken {
+            true => self.taken.insert(node.to_owned()),
+            false => self.taken.remove(node),
+        };
+    }
+
+    /// The stand-ins that cannot be shown, for a person; or empty.
+    pub fn trouble(&self) -> String {
+        let Some(first) = self.taken.first() else { return String::new() };
+        let (first, count) = (super::shown(first), self.taken.len());
+        format!(
+            "local nodes have the names of {count} node(s) of peers, which are not shown: {first}"
+        )
     }
 
     /// Something is registered under this name.
@@ -116,19 +152,21 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_has_one_stand_in_and_each_stand_in_a_service() {
+    fn a_topic_has_one_stand_in_and_each_stand_in_a_mark() {
         let mut stand_ins = StandIns::default();
         let shown = |topics: &[&str]| Shown { publishes: set(topics), ..Shown::default() };
         let nodes = [("/r/a", &["/r/x", "/r/y"][..]), ("/r/b", &["/r/y"])];
         let nodes = nodes.map(|(name, topics)| (name.to_owned(), shown(topics)));
-        let changed = stand_ins.set(1, nodes.into());
-        assert_eq!(changed, set(&["/r/a/get_loggers", "/r/b/get_loggers"]));
-        let caller = |it: &StandIns, role, name: &str| it.caller(role, name).cloned();
-        assert_eq!(caller(&stand_ins, Role::Publisher, "/r/y").as_deref(), Some("/r/a"));
-        assert_eq!(caller(&stand_ins, Role::Service, "/r/b/get_loggers").as_deref(), Some("/r/b"));
-        assert_eq!(caller(&stand_ins, Role::Publisher, "/z"), None);
-        assert_eq!(stand_ins.set(1, Nodes::new()), changed);
-        assert!(!stand_ins.is_presence("/r/a/get_loggers"));
+        stand_ins.set(1, nodes.into());
+        let marks = ["/r/a/tautline_stand_in", "/r/b/tautline_stand_in"];
+        assert!(stand_ins.marks().eq(marks.iter()));
+        assert_eq!(stand_ins.node_of(Role::Publisher, "/r/y"), Some("/r/a"));
+        assert_eq!(stand_ins.node_of(Role::Service, marks[1]), Some("/r/b"));
+        assert_eq!(stand_ins.node_of(Role::Publisher, "/z"), None);
+        stand_ins.set_taken("/r/b", true);
+        assert!(stand_ins.trouble().contains("1 node(s) of peers, which are not shown: /r/b"));
+        stand_ins.set(1, Nodes::new());
+        assert!(!stand_ins.is_mark(marks[0]) && stand_ins.trouble().is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! A look at the graph of a ROS 1 master.
 
 use super::master::{Master, NodesByName, OwnNode, Snapshot};
+use super::stand_ins::mark_of;
 use super::xmlrpc::Endpoint;
 use crate::survey::{Graph, TopicUse};
 use std::time::Duration;
@@ -13,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const OF_LOGGERS: [&str; 2] = ["/get_loggers", "/set_logger_level"];
 
 /// Asks a master for its graph. `caller` is the name under which it is asked; nothing is registered.
-/// The nodes in `left_out` (those of Tautline) do not count.
+/// The nodes in `left_out` (those of Tautline) and stand-ins of peers' nodes do not count.
 pub fn survey(master_uri: &str, caller: &str, left_out: &[String]) -> Result<Graph, String> {
     let endpoint = Endpoint::parse(master_uri).map_err(|error| error.to_string())?;
     let own = OwnNode { name: caller.into(), uri: String::new(), service_uri: String::new() };
@@ -32,8 +33,10 @@ pub fn survey(master_uri: &str, caller: &str, left_out: &[String]) -> Result<Gra
 }
 
 fn graph(snapshot: &Snapshot, left_out: &[String]) -> Graph {
-    let has_others =
-        |nodes: &std::collections::BTreeSet<String>| nodes.iter().any(|it| !left_out.contains(it));
+    let is_stand_in = |node: &str| snapshot.services.contains_key(&mark_of(node));
+    let has_others = |nodes: &std::collections::BTreeSet<String>| {
+        nodes.iter().any(|it| !left_out.contains(it) && !is_stand_in(it))
+    };
     let used = |all: &NodesByName| -> Vec<String> {
         let others = all.iter().filter(|(_, nodes)| has_others(nodes));
         others.map(|(name, _)| name.clone()).collect()
@@ -74,12 +77,13 @@ mod tests {
         let types = [("/scan", "sensor_msgs/LaserScan"), ("/any", "*")];
         let types = types.map(|(name, type_name)| (name.to_owned(), type_name.to_owned()));
         let snapshot = Snapshot {
-            publishers: nodes(&[("/scan", &["/laser"]), ("/r1/scan", &["/tautline"])]),
+            publishers: nodes(&[("/scan", &["/laser"]), ("/r1/scan", &["/r1/laser"])]),
             subscribers: nodes(&[("/scan", &["/tautline"]), ("/any", &["/x", "/tautline"])]),
             services: nodes(&[
                 ("/laser/get_loggers", &["/laser"]),
                 ("/set_mode", &["/laser"]),
                 ("/r1/set_mode", &["/tautline"]),
+                ("/r1/laser/tautline_stand_in", &["/r1/laser"]),
             ]),
             types: Some(types.into()),
         };

@@ -4,13 +4,14 @@
 use super::{Actor, Note};
 use crate::Event;
 use crate::description::{MAX_PARAMETERS, Nodes, Parameters};
-use crate::ros1::master::{NodesByName, Role, Snapshot};
+use crate::ros1::master::{NodesByName, Snapshot};
 use crate::ros1::mirror::{self, Mirrored};
+use crate::ros1::stand_ins;
 use crate::ros1::xmlrpc::CallError;
 use std::time::{Duration, Instant};
 
-/// Least time between two requests of all parameters, and between two comparisons of those of a peer.
-/// Half a megabyte costs the master some 50 ms.
+/// Least time between two requests of all parameters, and between two comparisons of those of a peer,
+/// whatever the peer sends. Half a megabyte costs the master some 50 ms.
 const PARAMETER_PERIOD: Duration = Duration::from_secs(2);
 
 /// What is reported of this robot, as last reported.
@@ -27,6 +28,8 @@ pub(super) struct Described {
 }
 
 impl Actor {
+    /// From the next poll on, or a later one: a peer that wants the lists again and again must not keep
+    /// the master busy.
     pub(super) fn set_described(&mut self, nodes: bool, parameters: bool) {
         let described = &mut self.described;
         if !(nodes && described.wants_nodes) {
@@ -36,7 +39,6 @@ impl Actor {
             described.parameters = None;
         }
         (described.wants_nodes, described.wants_parameters) = (nodes, parameters);
-        self.poll();
     }
 
     /// Reports nodes if they have changed, and requests parameters if it is time.
@@ -52,13 +54,13 @@ impl Actor {
         if self.described.wants_parameters && self.described.requested.is_none_or(is_due) {
             self.described.requested = Some(Instant::now());
             let master = self.prober.master.clone();
-            let mirrored = self.mirrors.prefixes();
             self.spawn(async move {
                 let found = master.parameters("/").await;
-                Note::Parameters(found.map(|found| mirror::leaves(found.as_ref(), "", &mirrored)))
+                Note::Parameters(found.map(|found| mirror::own_parameters(found.as_ref())))
             });
         }
-        for (peer, job) in self.mirrors.due(PARAMETER_PERIOD) {
+        self.setup.shared.troubles.report("", "copies", self.mirrors.trouble());
+        for (peer, job) in self.mirrors.due(Instant::now()) {
             let master = self.prober.master.clone();
             self.spawn(async move { Note::Mirrored { peer, mirrored: job.run(&master).await } });
         }
@@ -77,26 +79,17 @@ impl Actor {
         }
     }
 
-    /// Shows the nodes of a peer at this master.
+    /// Shows the nodes of a peer at this master, from the next poll.
     pub(super) fn stand_in(&mut self, peer: u32, nodes: Nodes) {
-        for service in self.stand_ins.set(peer, nodes) {
-            let is_known = self.registrations.get(Role::Service, &service).is_some();
-            match self.stand_ins.is_presence(&service) {
-                true if !is_known => self.add_registration(Role::Service, &service),
-                false if !self.is_served(&service) => {
-                    self.remove_registration(Role::Service, &service);
-                }
-                _ => {}
-            }
-        }
-        self.poll();
+        self.stand_ins.set(peer, nodes);
     }
 
-    pub(super) fn mirrored(&mut self, peer: u32, mirrored: Mirrored) {
+    pub(super) fn mirrored(&mut self, peer: u32, mut mirrored: Mirrored) {
         if let Some(error) = &mirrored.error {
             tracing::debug!(%error, "parameters of a peer");
         }
-        let parameters = self.mirrors.finish(peer, mirrored);
+        let parameters = std::mem::take(&mut mirrored.changed);
+        self.mirrors.finish(peer, mirrored, PARAMETER_PERIOD, Instant::now());
         if !parameters.is_empty() {
             self.emit(Event::Changed { peer, parameters });
         }
@@ -135,7 +128,7 @@ impl Actor {
     }
 }
 
-/// The nodes that a master lists, except ours.
+/// The nodes that a master lists, except ours and stand-ins of other daemons.
 fn nodes_of(snapshot: &Snapshot, own: &str) -> Nodes {
     let mut nodes = Nodes::new();
     let Snapshot { publishers, subscribers, services, .. } = snapshot;
@@ -152,5 +145,6 @@ fn nodes_of(snapshot: &Snapshot, own: &str) -> Nodes {
     for (node, _) in names(subscribers) {
         nodes.entry(node).or_default();
     }
+    nodes.retain(|name, node| !node.serves.contains(&stand_ins::mark_of(name)));
     nodes
 }

@@ -229,7 +229,6 @@ impl Actor {
             Command::StandIn { peer, nodes } => self.stand_in(peer, nodes),
             Command::Mirror { peer, prefix, parameters } => {
                 self.mirrors.set(peer, prefix, parameters);
-                self.poll();
             }
             Command::SetParameters { parameters } => self.set_parameters(parameters),
             Command::Reselect => self.reselect(),

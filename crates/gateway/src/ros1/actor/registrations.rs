@@ -4,18 +4,22 @@
 use super::{Actor, Note, Poll};
 use crate::Event;
 use crate::log_limit::LogLimit;
-use crate::ros1::master::{Role, Snapshot};
+use crate::ros1::master::{Master, Role, Snapshot};
 use crate::ros1::probes::users_of;
 use crate::ros1::registration::{NotRegistered, Registration};
 use crate::ros1::shown;
-use crate::ros1::stand_ins::Listed;
+use crate::ros1::stand_ins::{Listed, mark_of, marked_by};
 use crate::ros1::xmlrpc::CallError;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// Time limit of the calls that unregister when the gateway stops.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit of the calls after these, which remove copies of parameters. A unit of systemd has ten
+/// seconds for its end.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Actor {
     pub(super) fn poll(&mut self) {
@@ -140,16 +144,17 @@ impl Actor {
             }
         }
         self.release_unused(ours);
+        self.update_marks(ours);
         for role in Role::ALL {
             let listed = snapshot.nodes(role);
             for (name, registration) in self.registrations.of(role) {
                 registration.registered &=
                     listed.get(name).is_some_and(|nodes| nodes.contains(&own_name));
-                let caller = self.stand_ins.caller(role, name).unwrap_or(&own_name);
-                registration.register_as(caller);
             }
         }
+        self.choose_callers();
         self.note_rivals(snapshot);
+        self.setup.shared.troubles.report("", "stand-ins", self.stand_ins.trouble());
         for role in [Role::Subscriber, Role::Publisher, Role::Service] {
             for name in self.registrations.due(role) {
                 self.register(role, name, snapshot);
@@ -157,12 +162,59 @@ impl Actor {
         }
     }
 
+    /// Registers topics and services under the names of their stand-ins, once these have their marks. If
+    /// a local node has the name, they are registered under our own.
+    fn choose_callers(&mut self) {
+        let own_name = self.setup.own.name.clone();
+        for role in Role::ALL {
+            for name in self.registrations.names(role) {
+                if role == Role::Service && self.ended_mark(&name).is_some() {
+                    continue;
+                }
+                let node = self.stand_ins.node_of(role, &name);
+                let mark = node.map(mark_of).filter(|mark| *mark != name);
+                let mark = mark.and_then(|it| self.registrations.get(Role::Service, &it));
+                let (waits, is_shown) =
+                    mark.map_or((false, true), |it| (it.is_undecided(), it.registered));
+                let caller = node.filter(|_| is_shown).unwrap_or(&own_name).to_owned();
+                let Some(registration) = self.registrations.of(role).get_mut(&name) else {
+                    continue;
+                };
+                registration.waits = waits;
+                if !waits && !registration.pending {
+                    registration.register_as(&caller);
+                }
+            }
+        }
+    }
+
+    /// Adds the marks of new stand-ins, and ends those of stand-ins that are not shown any more, after
+    /// all else under their names.
+    fn update_marks(&mut self, ours: &[Listed]) {
+        for name in self.registrations.names(Role::Service) {
+            let Some(node) = self.ended_mark(&name) else { continue };
+            let is_used = ours.iter().any(|it| it.caller == node && it.name != name)
+                || self.registrations.any(|it| it.pending && it.chosen.as_deref() == Some(node));
+            if !is_used {
+                self.remove_registration(Role::Service, &name);
+            }
+        }
+        let is_new = |mark: &&String| self.registrations.get(Role::Service, mark).is_none();
+        for mark in self.stand_ins.marks().filter(is_new).cloned().collect::<Vec<_>>() {
+            self.add_registration(Role::Service, &mark);
+        }
+    }
+
+    /// The stand-in of a mark, if it is not shown any more.
+    fn ended_mark<'a>(&self, service: &'a str) -> Option<&'a str> {
+        marked_by(service).filter(|_| !self.stand_ins.is_mark(service) && !self.is_served(service))
+    }
+
     /// Gives up names under which the master lists nothing.
     fn release_unused(&mut self, ours: &[Listed]) {
         let is_used = |name: &&String| {
-            let mut all = Role::ALL.into_iter().flat_map(|role| self.registrations.all(role));
             ours.iter().any(|it| it.caller == **name)
-                || all.any(|it| it.pending || it.caller.as_ref() == Some(*name))
+                || self.registrations.any(|it| it.pending || it.caller.as_ref() == Some(*name))
         };
         let held = self.stand_ins.held().iter();
         let unused: Vec<String> = held.filter(|name| !is_used(name)).cloned().collect();
@@ -188,9 +240,12 @@ impl Actor {
         let Some(registration) = self.registrations.of(role).get_mut(&name) else { return };
         registration.pending = true;
         let (serial, rival) = (registration.serial, registration.rival.clone());
+        let caller = registration.chosen.clone().unwrap_or_else(|| self.setup.own.name.clone());
+        let is_stand_in = caller != self.setup.own.name;
+        // The master would not forget the node of a service that another one has taken over.
+        let before = registration.caller.clone().filter(|it| *it != caller);
+        let before = before.filter(|_| role == Role::Service);
         let prober = self.prober.clone();
-        let stand_in = self.stand_ins.caller(role, &name).cloned();
-        let own_name = self.setup.own.name.clone();
         let published = self.publications.get(&name).filter(|_| role == Role::Publisher);
         let (type_name, check) = match published {
             Some(found) => {
@@ -214,15 +269,16 @@ impl Actor {
                 Some(node) if !prober.has_server_ended(&name).await => Some(node),
                 _ => None,
             };
-            let caller = match stand_in {
-                // The master would end a local node of this name.
-                Some(it) if !prober.may_be_taken(&it).await => it,
-                _ => own_name,
-            };
             let outcome = match (conflict, rival) {
+                // The master would end a local node of this name.
+                _ if is_stand_in && prober.may_be_taken(&caller).await => Err(NotRegistered::Taken),
                 (Some(conflict), _) => Err(NotRegistered::Conflict(conflict)),
                 (None, Some(node)) => Err(NotRegistered::Served(node)),
                 (None, None) => {
+                    if let Some(before) = before {
+                        // If it fails, the next poll does it.
+                        let _ = prober.master.unregister(role, &name, &before).await;
+                    }
                     let registered = prober.master.register(role, &name, &type_name, &caller).await;
                     registered.map_err(NotRegistered::Master)
                 }
@@ -247,6 +303,10 @@ impl Actor {
         let registration = registration.filter(|found| found.serial == serial);
         let Some(registration) = registration else { return };
         registration.finish(&outcome);
+        let is_mark = role == Role::Service && self.stand_ins.is_mark(name);
+        if let (Some(node), true) = (marked_by(name), is_mark) {
+            self.stand_ins.set_taken(node, matches!(outcome, Err(NotRegistered::Taken)));
+        }
         let mut has_moved = false;
         if outcome.is_ok() {
             let before = registration.caller.replace(caller);
@@ -259,13 +319,17 @@ impl Actor {
                     Role::Subscriber => self.set_publishers(name, publishers),
                     Role::Service => self.set_servable(name),
                 }
-                // More may wait than were registered at once.
-                if has_moved || self.registrations.of(role).values().any(Registration::is_new) {
+                // More may wait than were registered at once, also for a mark.
+                if has_moved
+                    || is_mark
+                    || self.registrations.of(role).values().any(Registration::is_new)
+                {
                     self.poll();
                 }
             }
             Err(NotRegistered::Conflict(reason)) => self.refuse_publication(name, reason),
             Err(NotRegistered::Served(node)) => self.refuse_service(name, &node),
+            Err(NotRegistered::Taken) => {}
             Err(NotRegistered::Master(error)) => {
                 static LIMITS: [LogLimit; 3] = [const { LogLimit::new() }; 3];
                 if let Some(left_out) = LIMITS[role as usize].next() {
@@ -311,15 +375,23 @@ impl Actor {
         if !self.setup.shared.connected.load(Ordering::Relaxed) {
             return;
         }
-        let leave = async {
-            self.mirrors.remove_all(&self.prober.master).await?;
-            self.prober.master.leave(self.stand_ins.held()).await
-        };
+        let leave = self.prober.master.leave(self.stand_ins.held());
         let trouble = match timeout(UNREGISTER_TIMEOUT, leave).await {
-            Ok(Ok(())) => return,
+            Ok(Ok(())) => String::new(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it took more than {} s", UNREGISTER_TIMEOUT.as_secs()),
         };
-        tracing::warn!("still registered at the ROS master: {trouble}");
+        if !trouble.is_empty() {
+            tracing::warn!("still registered at the ROS master: {trouble}");
+        }
+        // Its connection is its own: the other one is closed to all further calls.
+        let master = Arc::new(Master::new(self.setup.master.clone(), self.setup.own.clone()));
+        if timeout(REMOVE_TIMEOUT, self.mirrors.remove_all(&master)).await.is_err() {
+            let seconds = REMOVE_TIMEOUT.as_secs();
+            tracing::warn!(
+                "copies of parameters of peers are still at the ROS master: their removal took \
+                 more than {seconds} s"
+            );
+        }
     }
 }

@@ -158,7 +158,7 @@ impl Actor {
             return;
         }
         self.setup.shared.troubles.clear(name, "service");
-        if !self.stand_ins.is_presence(name) {
+        if !self.stand_ins.is_mark(name) {
             self.remove_registration(Role::Service, name);
         }
     }

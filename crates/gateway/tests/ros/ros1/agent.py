@@ -193,6 +193,20 @@ def call(node, method, params):
     report(did="call", method=method, answer=answer, uri=uri)
 
 
+def master(method, params):
+    """Calls the master; a value that JSON lacks is reported as text."""
+    answer = getattr(xmlrpc.client.ServerProxy(os.environ["ROS_MASTER_URI"]), method)(
+        "/agent", *params
+    )
+    report(did="master", answer=json.loads(json.dumps(answer, default=str)))
+
+
+def set_binary(name):
+    """Sets a parameter to a value that JSON lacks."""
+    rospy.set_param(name, xmlrpc.client.Binary(b"local"))
+    report(did="set_binary")
+
+
 def where(service):
     """Where the master says that a service is."""
     try:

@@ -5,6 +5,7 @@ mod hostile;
 mod nodes;
 mod roscpp;
 mod services;
+mod shown;
 
 use crate::bench::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, free_port, wait_for};
 use nodes::{Master, start, string_message, string_topic, watch, watch_keeping, watch_selecting};

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Copies of parameters, without a master.
+
+use super::*;
+
+const PERIOD: Duration = Duration::from_secs(2);
+
+fn parameters(all: &[(&str, i64)]) -> Parameters {
+    all.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+}
+
+fn found(all: &[(&str, i64)]) -> Found {
+    parameters(all).into_iter().map(|(name, value)| (name, Some(value))).collect()
+}
+
+fn set(name: &str, value: i64) -> Change {
+    Change::Set(name.into(), json!(value))
+}
+
+fn done(prefix: &str) -> Mirrored {
+    let (changed, trouble) = (Parameters::new(), String::new());
+    Mirrored { prefix: prefix.into(), changed, trouble, error: None }
+}
+
+/// Ends the jobs that start now as if they had these copies.
+fn finish(mirrors: &mut Mirrors, now: Instant, expected: &[(&str, &[(&str, i64)])]) {
+    let jobs = mirrors.due(now);
+    let prefixes: Vec<&str> = jobs.iter().map(|(_, job)| job.prefix.as_str()).collect();
+    assert!(prefixes.iter().eq(expected.iter().map(|(prefix, _)| prefix)), "{prefixes:?}");
+    for ((peer, job), (prefix, ours)) in jobs.iter().zip(expected) {
+        lock(&job.copies).ours = parameters(ours);
+        mirrors.finish(*peer, done(prefix), PERIOD, now);
+    }
+}
+
+#[test]
+fn parameters_under_an_earlier_prefix_are_removed() {
+    let (mut mirrors, begin) = (Mirrors::default(), Instant::now());
+    // Names elsewhere and marks are not shown.
+    let mark = format!("/r/{MARK}");
+    let all = parameters(&[("/r/a", 1), ("/q", 2), ("/rest", 3), (&mark, 4)]);
+    mirrors.set(1, "/r".into(), Some(all));
+    assert_eq!(mirrors.0.values().next().unwrap().wanted, parameters(&[("/r/a", 1)]));
+    finish(&mut mirrors, begin, &[("/r", &[("/r/a", 1)])]);
+    mirrors.set(1, "/s".into(), Some(parameters(&[("/s/a", 1)])));
+    finish(&mut mirrors, begin + PERIOD, &[("/r", &[]), ("/s", &[("/s/a", 1)])]);
+    finish(&mut mirrors, begin + 2 * PERIOD, &[("/s", &[("/s/a", 1)])]);
+    mirrors.set(1, String::new(), None);
+    finish(&mut mirrors, begin + 3 * PERIOD, &[("/s", &[])]);
+    assert!(mirrors.due(begin + 4 * PERIOD).is_empty() && mirrors.0.is_empty());
+}
+
+#[test]
+fn neither_new_lists_nor_withdrawn_ones_shorten_the_period() {
+    let (mut mirrors, begin) = (Mirrors::default(), Instant::now());
+    let list = |value| Some(parameters(&[("/r/a", value)]));
+    let mut started = 0;
+    for tenth in 0..100 {
+        let now = begin + PERIOD * tenth / 10;
+        mirrors.set(1, "/r".into(), list(i64::from(tenth)));
+        for (peer, job) in mirrors.due(now) {
+            // Half of these leave nothing at the master.
+            lock(&job.copies).ours = if started % 2 == 0 { job.wanted } else { Parameters::new() };
+            mirrors.finish(peer, done("/r"), PERIOD, now);
+            started += 1;
+        }
+        mirrors.set(1, String::new(), None);
+        assert!(mirrors.due(now).is_empty());
+    }
+    assert_eq!(started, 10);
+    // A comparison that takes longer than the period is followed by a rest.
+    let slow = begin + 20 * PERIOD;
+    mirrors.set(1, "/r".into(), list(1));
+    assert_eq!(mirrors.due(slow).len(), 1);
+    mirrors.finish(1, done("/r"), PERIOD, slow + 3 * PERIOD);
+    assert!(mirrors.due(slow + 5 * PERIOD).is_empty());
+    assert_eq!(mirrors.due(slow + 6 * PERIOD).len(), 1);
+}
+
+#[test]
+fn only_parameters_that_are_ours_are_changed_or_removed() {
+    let found = found(&[("/r/local", 1), ("/r/ours", 2), ("/r/gone", 3), ("/r/same", 4)]);
+    let wanted = parameters(&[("/r/local", 9), ("/r/ours", 8), ("/r/same", 4), ("/r/new", 5)]);
+    let mut ours = parameters(&[("/r/ours", 2), ("/r/gone", 3)]);
+    let expected = [set("/r/new", 5), set("/r/ours", 8), Change::Delete("/r/gone".into())];
+    assert_eq!(changes(&found, &wanted, &mut ours), expected);
+    assert!(!ours.contains_key("/r/same"), "a local program has set it");
+    assert!(!ours.contains_key("/r/local"));
+    let mut copies = Copies::default();
+    copies.adopt(&found, &wanted);
+    assert_eq!(copies.ours, parameters(&[("/r/same", 4)]));
+}
+
+#[test]
+fn what_a_local_program_changes_is_put_back_and_what_it_changes_at_the_end_stays() {
+    let wanted = parameters(&[("/r/a", 1), ("/r/b", 2)]);
+    let mut ours = wanted.clone();
+    let found = found(&[("/r/a", 7)]);
+    assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/a", 1), set("/r/b", 2)]);
+    assert_eq!(changes(&found, &Parameters::new(), &mut ours), []);
+    assert!(ours.is_empty());
+}
+
+#[test]
+fn a_change_counts_until_the_peer_or_the_program_takes_it_back() {
+    let (ours, now) = (parameters(&[("/r/a", 1), ("/r/b", 2)]), Instant::now());
+    let mut changed = Changed::new();
+    let mut follow = |all: &[(&str, i64)], wanted: &[(&str, i64)]| {
+        let (all, wanted) = (found(all), parameters(wanted));
+        let news = follow_changes(&all, &wanted, &ours, &mut changed, now);
+        (changed.keys().cloned().collect::<Vec<_>>(), news.into_keys().collect::<Vec<_>>())
+    };
+    let own = [("/r/a", 1), ("/r/b", 2)];
+    let (none, a) = (Vec::<String>::new(), vec!["/r/a".to_owned()]);
+    let nothing = || (none.clone(), none.clone());
+    assert_eq!(follow(&[("/r/a", 1), ("/r/b", 2), ("/r/local", 5)], &own), nothing());
+    assert_eq!(follow(&[("/r/a", 7), ("/r/b", 2)], &own), (a.clone(), a.clone()));
+    assert_eq!(follow(&[("/r/a", 7), ("/r/b", 2)], &own), (a.clone(), none.clone()), "no news");
+    assert_eq!(follow(&[("/r/a", 7)], &[("/r/a", 7), ("/r/b", 2)]), nothing(), "the peer has it");
+    assert_eq!(follow(&[("/r/a", 8)], &own), (a.clone(), a.clone()));
+    assert_eq!(follow(&[("/r/a", 9)], &own), (a.clone(), a), "another value");
+    assert_eq!(follow(&[("/r/a", 1)], &own), nothing(), "the program has undone it");
+    assert_eq!(follow(&[("/r/a", 1)], &[("/r/a", 3)]), nothing(), "the peer has changed it");
+}
+
+#[test]
+fn a_prefix_is_removed_at_once_only_if_all_there_is_ours() {
+    let ours = parameters(&[("/r/a", 1), ("/r/b", 2)]);
+    let all = |more: &[(&str, Option<Json>)]| {
+        let more = more.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let found = found(&[("/r/a", 1), ("/r/b", 2)]).into_iter().chain(more).collect();
+        changes(&found, &Parameters::new(), &mut ours.clone())
+    };
+    assert_eq!(all(&[]), [Change::DeleteAll]);
+    let each = ["/r/a", "/r/b"].map(|name| Change::Delete(name.into()));
+    assert_eq!(all(&[("/r/local", Some(json!(3)))]), each);
+    assert_eq!(all(&[("/r/binary", None)]), each, "a value that JSON lacks");
+}
+
+#[test]
+fn a_namespace_of_local_parameters_is_not_replaced() {
+    let mut found = found(&[("/r/a/b", 1), ("/r/c", 2)]);
+    found.insert("/r/binary".into(), None);
+    let wanted = parameters(&[("/r/a", 1), ("/r/c/d", 2), ("/r/ab", 3), ("/r/binary", 4)]);
+    assert_eq!(changes(&found, &wanted, &mut Parameters::new()), [set("/r/ab", 3)]);
+    // Nor in place of what was ours.
+    let mut ours = wanted.clone();
+    ours.remove("/r/binary");
+    assert_eq!(changes(&found, &wanted, &mut ours), [set("/r/ab", 3)]);
+    assert_eq!(ours, parameters(&[("/r/ab", 3)]));
+}
+
+#[test]
+fn trees_become_names_and_values() {
+    let tree = |all: Vec<(&str, Value)>| {
+        Value::Struct(all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    };
+    let camera = tree(vec![
+        ("rate", Value::Double(2.0)),
+        ("x", Value::Integer(3)),
+        ("binary", Value::Base64(vec![1])),
+    ]);
+    let copies = tree(vec![("p", Value::Integer(1)), (MARK, Value::String("/tautline".into()))]);
+    let all = tree(vec![("camera", camera), ("r2", copies)]);
+    let expected = Parameters::from([
+        ("/camera/rate".to_owned(), json!(2.0)),
+        ("/camera/x".to_owned(), json!(3)),
+    ]);
+    assert_eq!(own_parameters(Some(&all)), expected);
+    let mut found = Found::new();
+    collect(&all, "/r", 0, &mut found);
+    let names = ["/r/camera/binary", "/r/camera/rate", "/r/camera/x", "/r/r2"];
+    assert!(found.keys().eq(names) && found["/r/r2"].is_none());
+    for (_, value) in expected {
+        assert_eq!(xml_value(&value).and_then(|it| json_value(&it)), Some(value));
+    }
+}
