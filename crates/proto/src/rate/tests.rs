@@ -251,6 +251,23 @@ fn external_delay_costs_auto_no_rate() {
     }
 }
 
+/// As a cell that serves its modems in turns.
+#[test]
+fn a_pause_of_the_path_costs_auto_little_more_than_itself() {
+    const PAUSE: Duration = Duration::from_millis(150);
+    const TURN: Duration = Duration::from_millis(1300);
+    let external: fn(Instant) -> Duration = |now| {
+        let since = Duration::from_nanos(now.0 % TURN.as_nanos() as u64);
+        PAUSE.saturating_sub(since) + jitter(now, Duration::from_millis(10))
+    };
+    let possible = 1.0 - PAUSE.as_secs_f64() / TURN.as_secs_f64();
+    for rate_bps in [1_500_000, 4_000_000, 8_000_000] {
+        let path = Path { external, ..Path::new(rate_bps) };
+        let seconds = run(&mut Auto::default(), &path, 40, 0..0);
+        assert!(mean(&seconds[5..], &path) > 0.8 * possible, "{rate_bps}: {seconds:?}");
+    }
+}
+
 #[test]
 fn alongside_a_download_neither_starves_and_auto_recovers_after_it() {
     for rate_bps in [2_000_000, 6_000_000, 24_000_000, 54_000_000] {

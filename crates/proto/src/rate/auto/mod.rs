@@ -372,9 +372,10 @@ impl Auto {
             }
             Verdict::Grow { capacity, is_empty, is_clear } => {
                 self.times.last_growth = now;
-                // Where losses or others make arrivals a poor measure, so is the ceiling.
+                // Where losses, others or turns make arrivals a poor measure, so is the ceiling.
                 let others = self.packet_time().mul_f64(CONTENTION_PART);
-                if self.losses.is_lossy() || self.external.delay() > others {
+                let is_shared = self.external.delay() > others;
+                if self.losses.is_lossy() || is_shared || self.capacity_varies() {
                     self.ceiling.forget();
                 }
                 match self.ceiling.growth(self.estimate, is_clear) {
@@ -527,6 +528,17 @@ impl Auto {
         self.pause_until(now + report.queueing_delay.max(least).min(drain_time));
     }
 
+    /// Ends a pause when what is outstanding drains at the estimate, as soon as the delay that caused the
+    /// pause is half over: the path was slow for a moment only.
+    fn shorten_pause(&mut self, now: Instant, report: &Report) {
+        let end = now + serialization_time(report.outstanding_bytes, self.estimate as u64);
+        if end < self.times.paused_until && report.queueing_delay < self.delay_at_pause / 2 {
+            self.times.paused_until = end;
+            self.times.next_send = self.times.next_send.min(end);
+            self.times.draining_until = end + self.feedback_time();
+        }
+    }
+
     fn pause_until(&mut self, end: Instant) {
         self.times.paused_until = self.times.paused_until.max(end);
         self.times.next_send = self.times.next_send.max(end);
@@ -641,6 +653,7 @@ impl Controller for Auto {
             return;
         };
         measurement.add(report, total_delay);
+        self.shorten_pause(now, report);
         let rate = measurement.delivery_rate(report, external);
         self.pause_if_congested(now, report, rate, measurement.packets(report));
         let sample = measurement.sample(now, report, self.feedback.min_rtt() + external * 2);
