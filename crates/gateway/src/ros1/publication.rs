@@ -174,6 +174,12 @@ impl Publication {
         messages.filter(move |it| it.expires.is_none_or(|at| now <= at))
     }
 
+    /// Whether the other topic has the type of this one.
+    pub fn has_type_of(&self, other: &Topic) -> bool {
+        let Topic { type_name, type_hash, .. } = &self.topic;
+        (type_name, type_hash) == (&other.type_name, &other.type_hash)
+    }
+
     /// Replaces the description by a newer one of the same type.
     pub fn update(&mut self, topic: Topic) {
         self.topic = topic;

@@ -124,6 +124,9 @@ pub(super) struct Actor {
     readers: Arc<Semaphore>,
     incomplete: Arc<ByteBudget>,
     publications: BTreeMap<String, Publication>,
+    /// Publications that have ended, with subscribers. rospy does not close a connection whose publisher
+    /// left the master, and waits ever longer before it makes a new one.
+    ended_publications: BTreeMap<String, Publication>,
     deliveries: Deliveries,
     /// The subscribers when the master first answered, of topics with messages delivered before. Others
     /// have left since, or are new.
@@ -154,6 +157,7 @@ impl Actor {
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             incomplete: ByteBudget::new(INCOMPLETE_BYTES, setup.options.max_message),
             publications: BTreeMap::new(),
+            ended_publications: BTreeMap::new(),
             deliveries: Deliveries::open(setup.options.deliveries.clone()),
             subscribed_at_start: None,
             services: ServiceState::new(&setup.options, setup.selector.clone()),

@@ -20,9 +20,7 @@ impl Actor {
     pub(super) fn advertise(&mut self, topic: Topic) {
         let name = topic.name.clone();
         if let Some(publication) = self.publications.get_mut(&name) {
-            let is_same_type = publication.topic.type_name == topic.type_name
-                && publication.topic.type_hash == topic.type_hash;
-            if is_same_type {
+            if publication.has_type_of(&topic) {
                 publication.update(topic);
                 return;
             }
@@ -30,14 +28,23 @@ impl Actor {
         }
         let drops = self.setup.shared.drops.count(&name);
         self.add_registration(Role::Publisher, &name);
-        self.publications.insert(name, Publication::new(topic, drops, self.deliveries.clone()));
+        let mut publication = Publication::new(topic, drops, self.deliveries.clone());
+        // Connections for another type close here.
+        let ended = self.ended_publications.remove(&name);
+        if let Some(ended) = ended.filter(|it| it.has_type_of(&publication.topic)) {
+            publication.subscribers = ended.subscribers;
+            self.emit(Event::Wanted { topic: name.clone(), wanted: true });
+        }
+        self.publications.insert(name, publication);
         self.poll();
     }
 
     pub(super) fn unadvertise(&mut self, topic: &str) {
-        let Some(publication) = self.publications.remove(topic) else { return };
+        let Some(mut publication) = self.publications.remove(topic) else { return };
         if !publication.subscribers.is_empty() {
             self.emit(Event::Wanted { topic: topic.into(), wanted: false });
+            publication.forget(None);
+            self.ended_publications.insert(topic.into(), publication);
         }
         self.remove_registration(Role::Publisher, topic);
         self.setup.shared.troubles.clear(topic, "conflict");
@@ -108,7 +115,9 @@ impl Actor {
     }
 
     pub(super) fn identified(&mut self, topic: &str, id: u64, identity: Subscriber) {
-        let Some(publication) = self.publications.get_mut(topic) else { return };
+        let maps = [&mut self.publications, &mut self.ended_publications];
+        let found = maps.into_iter().find_map(|it| it.get_mut(topic));
+        let Some(publication) = found else { return };
         let Some(caller) = publication.subscribers.get(&id).map(|it| &it.caller) else { return };
         let at_start = self.subscribed_at_start.as_ref().and_then(|it| it.get(topic));
         if !at_start.is_some_and(|nodes| nodes.contains(caller)) {
@@ -119,6 +128,14 @@ impl Actor {
     }
 
     pub(super) fn subscriber_left(&mut self, topic: &str, id: u64) {
+        if let Some(ended) = self.ended_publications.get_mut(topic) {
+            let left = ended.subscribers.remove(&id);
+            left.inspect(|it| ended.forget_deliveries(it));
+            if ended.subscribers.is_empty() {
+                self.ended_publications.remove(topic);
+            }
+            return;
+        }
         let Some(publication) = self.publications.get_mut(topic) else { return };
         let Some(left) = publication.subscribers.remove(&id) else { return };
         publication.forget_deliveries(&left);

@@ -592,20 +592,33 @@ fn the_slave_api_answers_calls_of_ros_and_survives_others() {
     gateway.wait_wanted_since(0, "/api_in/x", true);
 }
 
+/// rospy waits ever longer before it connects again to a node whose connection has closed.
 #[test]
-fn a_withdrawn_topic_is_closed_and_unregistered() {
+fn a_withdrawn_topic_is_unregistered_and_its_subscribers_get_the_next_one_at_once() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "back");
     let mut agent = start(&master.uri, "/back_agent");
-    gateway.advertise(&string_topic("/back_in/x", false));
     agent.subscribe("/back_in/x", STRING);
-    gateway.wait_wanted_since(0, "/back_in/x", true);
-    gateway.unadvertise("/back_in/x");
-    gateway.wait_wanted_since(0, "/back_in/x", false);
-    let nothing = (vec![], vec![]);
-    wait_for("unregistering", || {
-        (registered(&mut agent, "/tautline_back") == nothing).then_some(())
-    });
+    for round in 0..4 {
+        gateway.advertise(&string_topic("/back_in/x", false));
+        if round == 0 {
+            gateway.wait_wanted_since(0, "/back_in/x", true);
+        }
+        // Without a subscriber, it would be lost.
+        gateway.publish("/back_in/x", 0, string_message(&format!("round {round}")));
+        wait_for("the message", || (agent.received("/back_in/x").len() == round + 1).then_some(()));
+        let events = gateway.events().len();
+        gateway.unadvertise("/back_in/x");
+        gateway.wait_wanted_since(events, "/back_in/x", false);
+        let nothing = (vec![], vec![]);
+        wait_for("unregistering", || {
+            (registered(&mut agent, "/tautline_back") == nothing).then_some(())
+        });
+    }
+    // A connection for another type is of no use.
+    let header = Topic { type_name: "std_msgs/Header".into(), ..string_topic("/back_in/x", false) };
+    gateway.advertise(&header);
+    assert_names(&gateway.refusal("/back_in/x"), &["/back_agent", STRING, "std_msgs/Header"]);
 }
 
 #[test]
