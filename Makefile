@@ -19,12 +19,13 @@ CARGO_DENY = 0.20.2
 # amd64 or arm64; empty: this machine's, and both in packages-test.
 ARCH ?=
 
-.PHONY: help setup ros2 build packages packages-test packages-check packages-reproducible demo test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
+.PHONY: help setup ros2 build packages packages-test packages-check packages-reproducible demo check test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
 	@echo "             LINK=token-bucket|radio: full duplex by the kernel, or a half-duplex 802.11 channel;"
 	@echo "             ROS=2: rclpy beside plain ROS 2 (Fast DDS), installed into target/ros2"
+	@echo "make check   the inner loop: format, structure, lints, unit tests"
 	@echo "make test    format, lints, unit tests, dependencies, documentation, real ROS at both ends, fuzzing; the last line names what was not run"
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|bottleneck|ros2-gateway, RUNS=n, ROS=2"
@@ -85,11 +86,19 @@ bench: build
 	@[ "$(ROS)" != 2 -a "$(CASE)" != ros2-gateway ] || crates/lab/ros2.sh kilted
 	@target/release/tautline-lab bench $(CASE) --ros $(ROS) $(if $(RUNS),--runs $(RUNS))
 
+# The inner loop: no ROS, no network, no other machine.
+check: setup
+	cargo fmt --all --check
+	@checks/structure.py
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --lib --bins --locked -q
+
 # What could not be run is told in the last line.
 NOT_RUN = target/not-run
 test: setup ros2
 	@mkdir -p target/tmp && rm -f $(NOT_RUN)
 	cargo fmt --all --check
+	@checks/structure.py
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
 	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast
