@@ -17,6 +17,7 @@ mod clients;
 pub use clients::{GIVES_WAY_AFTER, MAX_CLIENTS, MAX_CLIENTS_PER_USER};
 
 use crate::audit::{Actor, Text};
+use crate::config::SYSTEM_CONTROL_FOLDER;
 use crate::descriptors::FileId;
 use crate::reload::Changes;
 use crate::status::{Status, TopicChange};
@@ -103,7 +104,7 @@ enum Answer<T> {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No daemon listens there.
-    #[error("no daemon answers at {}; start it with: tautline run FILE", .0.display())]
+    #[error("no daemon answers at {}; {}", .0.display(), how_to_start(.0))]
     NoDaemon(PathBuf),
     /// Another daemon listens there.
     #[error("another daemon already answers at {}; stop it, or set another 'control:' (or name) for this daemon", .0.display())]
@@ -132,6 +133,14 @@ pub enum ControlError {
 const BINDING: &str = "binding";
 const CREATING_FOLDER: &str = "creating its folder";
 const CONNECTING: &str = "connecting";
+
+/// Returns how to start the daemon of this socket.
+fn how_to_start(path: &Path) -> &'static str {
+    match path.parent() == Some(Path::new(SYSTEM_CONTROL_FOLDER)) {
+        true => crate::unit::how_to_start(),
+        false => "start it with: tautline run FILE",
+    }
+}
 
 /// Returns what to do about an error of the system.
 fn advice(doing: &str, source: &io::Error) -> &'static str {

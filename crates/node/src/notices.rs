@@ -17,11 +17,23 @@ const LOGGED: Allowance =
 const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
 /// Maximum bytes of a notice.
 const MAX_TEXT: usize = 600;
+/// Time after which a notice about handshakes is no longer true: nodes that are not paired repeat
+/// them within a second.
+const HANDSHAKES_END: Duration = Duration::from_secs(300);
+
+/// A notice that is kept.
+#[derive(Debug)]
+struct Kept {
+    logged: Instant,
+    /// The last time that its cause was there.
+    seen: Instant,
+    text: String,
+}
 
 #[derive(Debug)]
 pub(crate) struct Notices {
-    /// The notices by cause, each with the time it was logged last, oldest first.
-    kept: BTreeMap<Cause, VecDeque<(Instant, String)>>,
+    /// The notices by cause, those that were logged first precede the others.
+    kept: BTreeMap<Cause, VecDeque<Kept>>,
     notices: Quota,
     lines: Quota,
 }
@@ -38,9 +50,13 @@ impl Notices {
     pub(crate) fn add(&mut self, now: Instant, cause: Cause, text: &str) {
         self.sweep(now);
         let text = plain(text);
-        let kept = self.kept.get(&cause);
-        let known = kept.and_then(|kept| kept.iter().position(|(_, it)| *it == text));
-        let logged = known.zip(kept).map(|(known, kept)| kept[known].0);
+        let mut kept = self.kept.get_mut(&cause);
+        let known = kept.as_ref().and_then(|kept| kept.iter().position(|it| it.text == text));
+        let known_notice = known.zip(kept.as_mut()).map(|(known, kept)| &mut kept[known]);
+        let logged = known_notice.map(|it| {
+            it.seen = now;
+            it.logged
+        });
         if logged.is_some_and(|at| now.since(at) < PERIOD) || !self.notices.take(&cause) {
             return;
         }
@@ -50,7 +66,7 @@ impl Notices {
 
     fn keep(&mut self, now: Instant, cause: Cause, known: Option<usize>, text: String) {
         if self.kept.len() >= MAX_BUDGETS && !self.kept.contains_key(&cause) {
-            let newest = |kept: &VecDeque<(Instant, String)>| kept.back().map(|(at, _)| *at);
+            let newest = |kept: &VecDeque<Kept>| kept.back().map(|it| it.logged);
             let oldest = self.kept.iter().min_by_key(|(_, kept)| newest(kept));
             let oldest = oldest.map(|(cause, _)| cause.clone());
             oldest.map(|cause| self.kept.remove(&cause));
@@ -62,7 +78,7 @@ impl Notices {
         } else if kept.len() >= most {
             kept.pop_front();
         }
-        kept.push_back((now, text));
+        kept.push_back(Kept { logged: now, seen: now, text });
     }
 
     /// Removes a notice that is no longer true.
@@ -74,21 +90,21 @@ impl Notices {
     /// Keeps only notices of this cause that are still true.
     pub(crate) fn retain(&mut self, cause: &Cause, is_true: impl Fn(&str) -> bool) {
         if let Some(kept) = self.kept.get_mut(cause) {
-            kept.retain(|(_, text)| is_true(text));
+            kept.retain(|it| is_true(&it.text));
         }
     }
 
     /// Returns the notices that peers caused; strangers cause none of these.
     pub(crate) fn of_peers(&self) -> impl Iterator<Item = &str> {
         let of_peers = self.kept.iter().filter(|(cause, _)| matches!(cause, Cause::Peer(_)));
-        of_peers.flat_map(|(_, kept)| kept).map(|(_, text)| text.as_str())
+        of_peers.flat_map(|(_, kept)| kept).map(|it| it.text.as_str())
     }
 
     /// Keeps only notices of peers that are still true.
     pub(crate) fn retain_of_peers(&mut self, is_true: impl Fn(&str) -> bool) {
         for (cause, kept) in &mut self.kept {
             if matches!(cause, Cause::Peer(_)) {
-                kept.retain(|(_, text)| is_true(text));
+                kept.retain(|it| is_true(&it.text));
             }
         }
     }
@@ -110,11 +126,19 @@ impl Notices {
         }
     }
 
-    /// Returns the kept notices, newest last.
-    pub(crate) fn texts(&self) -> Vec<String> {
-        let mut all: Vec<_> = self.kept.values().flatten().collect();
-        all.sort_by_key(|(at, _)| *at);
-        all.into_iter().map(|(_, text)| text.clone()).collect()
+    /// Returns the kept notices, newest last; of strangers, and of keys that two nodes use, only
+    /// those of handshakes that have not ended.
+    pub(crate) fn texts(&self, now: Instant) -> Vec<String> {
+        let ends = |cause: &Cause| matches!(cause, Cause::Stranger(_) | Cause::Key(_));
+        let is_true =
+            |cause: &Cause, it: &Kept| !ends(cause) || now.since(it.seen) < HANDSHAKES_END;
+        let of_cause = |(cause, kept)| -> Vec<&Kept> {
+            let kept: &VecDeque<Kept> = kept;
+            kept.iter().filter(|it| is_true(cause, it)).collect()
+        };
+        let mut all: Vec<&Kept> = self.kept.iter().flat_map(of_cause).collect();
+        all.sort_by_key(|it| it.logged);
+        all.into_iter().map(|it| it.text.clone()).collect()
     }
 }
 
@@ -173,16 +197,17 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
              the key under peers.{name}, or its name"
         ),
         Notice::Version { from, theirs, ours } => format!(
-            "a node at {from} has protocol version {theirs}, '{here}' has {ours}; run the same \
-             release on both"
+            "a node at {} has protocol version {theirs}, '{here}' has {ours}; run the same release on \
+             both",
+            host(*from)
         ),
         Notice::Twins { name, from, other: None } => format!(
             "two nodes use the same key: this node, and '{name}' at {from}; create a key for \
-             each (tautline keygen)"
+             each (tautline keygen FILE)"
         ),
         Notice::Twins { name, from, other: Some(other) } => format!(
             "two nodes use the key of '{name}': one at {other} and one at {from}; '{here}' keeps \
-             the one that started last; create a key for each (tautline keygen)"
+             the one that started last; create a key for each (tautline keygen FILE)"
         ),
         Notice::TheyRefuse { name, from, verdict } => {
             let reason = match verdict {
@@ -252,10 +277,24 @@ pub(crate) fn drop_direct_path(notices: &mut Notices, peer: &str) {
     }
 }
 
+/// Removes the notices about handshakes of a peer that is up now, at this address.
+pub(crate) fn drop_handshakes(notices: &mut Notices, peer: &str, remote: Option<Place>) {
+    let (refuses, other_name) =
+        (format!("'{peer}' at "), format!(" has the key of peer '{peer}', but the name "));
+    notices.retain(&Cause::Peer(peer.into()), |text| {
+        let is_refusal = text.starts_with(&refuses) && text.contains("refuses the handshake of");
+        !is_refusal && !text.contains(&other_name)
+    });
+    let Some(remote) = remote else { return };
+    let host = host(remote);
+    let places = [format!(" from {host} "), format!(" from {host},"), format!(" at {host} ")];
+    notices.retain(&Cause::stranger(remote), |text| !places.iter().any(|it| text.contains(it)));
+}
+
 fn other_key_of(name: &str, key: &PublicKey) -> String {
     format!(
-        " has the key {key}, but peers.{name} has another: correct the wrong one (tautline \
-         keygen --show, on '{name}')"
+        " has the key {key}, but peers.{name} has another: correct the wrong one (sudo \
+         tautline status, on '{name}', shows it in its second line)"
     )
 }
 
@@ -301,8 +340,8 @@ mod tests {
         }
         let left_out = 100_000 - most(&stranger);
         assert_eq!(notices.notices.end(), [(stranger.clone(), left_out)]);
-        assert_eq!(notices.texts().len() as u64, 1 + most(&stranger));
-        assert_eq!(notices.texts()[0], "ours");
+        assert_eq!(notices.texts(at(2)).len() as u64, 1 + most(&stranger));
+        assert_eq!(notices.texts(at(2))[0], "ours");
         for period in 1..100 {
             for caller in 0..100 {
                 let text = format!("'stranger{period}-{caller}' calls");
@@ -313,7 +352,7 @@ mod tests {
         assert_eq!(kept.len() as u32, KEPT.of(&stranger));
         assert!(kept.capacity() < 4 * kept.len(), "capacity for {} notices", kept.capacity());
         notices.add(at(6000), Cause::Here, "ours again");
-        assert_eq!(notices.texts().last().unwrap(), "ours again");
+        assert_eq!(notices.texts(at(6000)).last().unwrap(), "ours again");
     }
 
     #[test]
@@ -327,11 +366,11 @@ mod tests {
         let others = [peer("good"), Cause::Key(Some("worst".into())), safety, Cause::Here];
         for cause in others {
             notices.add(at(2), cause.clone(), &format!("seen: {cause}"));
-            assert!(notices.texts().contains(&format!("seen: {cause}")));
+            assert!(notices.texts(at(2)).contains(&format!("seen: {cause}")));
             assert!(notices.may_log(at(2), &cause));
         }
         assert!(!notices.may_log(at(2), &peer("worst")));
-        let worst = notices.texts().iter().filter(|text| text.contains("is refused")).count();
+        let worst = notices.texts(at(2)).iter().filter(|text| text.contains("is refused")).count();
         assert_eq!(worst as u32, KEPT.of(&peer("worst")));
         assert_eq!(notices.lines.end(), [(peer("worst"), 5001 - most(&peer("worst")))]);
     }
@@ -344,7 +383,7 @@ mod tests {
             notices.add(at(second), cause, &format!("notice {second}"));
         }
         assert_eq!(notices.kept.len(), MAX_BUDGETS);
-        assert_eq!(notices.texts()[0], "notice 10");
+        assert_eq!(notices.texts(at(6000))[0], "notice 10");
     }
 
     #[test]
@@ -368,9 +407,48 @@ mod tests {
     fn names_of_strangers_write_no_lines_of_their_own() {
         let mut notices = Notices::default();
         notices.add(at(1), Cause::Stranger(0), "'x\n2026 ERROR robot lost\u{1b}[2J' calls");
-        assert_eq!(notices.texts(), ["'x\\n2026 ERROR robot lost\\u{1b}[2J' calls"]);
+        assert_eq!(notices.texts(at(1)), ["'x\\n2026 ERROR robot lost\\u{1b}[2J' calls"]);
         notices.add(at(1), Cause::Stranger(0), &"x".repeat(100_000));
-        assert_eq!(notices.texts()[1].len(), MAX_TEXT);
+        assert_eq!(notices.texts(at(1))[1].len(), MAX_TEXT);
+    }
+
+    #[test]
+    fn notices_about_handshakes_end_with_them() {
+        let place = |text: &str| Place::Udp(text.parse().unwrap());
+        let robot = place("10.77.0.2:18470");
+        let key = SecretKey::insecure("robot").public();
+        let name = || "robot".to_owned();
+        let of_robot = [
+            Notice::OtherKey { name: None, from: place("10.77.0.2:4000") },
+            Notice::OtherKey { name: Some(name()), from: robot },
+            Notice::Version { from: robot, theirs: 7, ours: 0 },
+            Notice::UnknownKey { name: name(), key, from: robot, known_name: true },
+            Notice::UnknownKey { name: name(), key, from: robot, known_name: false },
+            Notice::TheyRefuse { name: name(), from: robot, verdict: Verdict::Name },
+            Notice::OtherName { name: name(), theirs: "other".into(), from: robot },
+        ];
+        let elsewhere = place("10.77.0.22:18470");
+        let of_others = [
+            Notice::OtherKey { name: None, from: elsewhere },
+            Notice::Twins { name: name(), from: elsewhere, other: Some(robot) },
+            Notice::TooLarge { peer: name(), topic: "/t".into(), found: 2, allowed: 1 },
+        ];
+        let mut notices = Notices::default();
+        for notice in of_robot.iter().chain(&of_others) {
+            notices.add(at(1), cause(notice), &text(notice, "base"));
+        }
+        assert_eq!(notices.texts(at(1)).len(), of_robot.len() + of_others.len());
+        drop_handshakes(&mut notices, "robot", Some(robot));
+        let expected: Vec<String> = of_others.iter().map(|it| text(it, "base")).collect();
+        let mut left = notices.texts(at(1));
+        left.sort_by_key(|it| expected.iter().position(|other| other == it));
+        assert_eq!(left, expected);
+        // The thief repeats its handshakes, too many to be logged; the twin has ended.
+        for second in 2..=600 {
+            notices.add(at(second), Cause::stranger(elsewhere), &expected[0]);
+        }
+        assert_eq!(notices.texts(at(600)), [expected[2].clone(), expected[0].clone()]);
+        assert_eq!(notices.texts(at(901)), [expected[2].clone()]);
     }
 
     #[test]
@@ -381,11 +459,11 @@ mod tests {
             notices.add(at(second), peer("a"), "two");
         }
         assert!(notices.notices.end().is_empty());
-        assert_eq!(notices.texts(), ["one", "two"]);
+        assert_eq!(notices.texts(at(6000)), ["one", "two"]);
         notices.add(at(100), peer("a"), "one");
-        assert_eq!(notices.texts(), ["two", "one"], "the newest is last");
+        assert_eq!(notices.texts(at(6000)), ["two", "one"], "the newest is last");
         notices.remove(&peer("b"), "one");
         notices.remove(&peer("a"), "two");
-        assert_eq!(notices.texts(), ["one"]);
+        assert_eq!(notices.texts(at(6000)), ["one"]);
     }
 }

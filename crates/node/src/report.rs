@@ -7,8 +7,8 @@ use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
     ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport, LinkReport,
-    LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status, TopicReport,
-    UncheckedReport, WaitingReport,
+    LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status, SteadyReport,
+    TopicReport, UncheckedReport, WaitingReport,
 };
 use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Unchecked, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,7 +146,7 @@ impl Reporter {
             teams: Vec::new(),
             topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
-            links: self.links(topics),
+            links: self.links(now, topics),
             watchdogs: topics.watchdogs.reports().collect(),
             plan: self.plan.clone(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
@@ -154,7 +154,7 @@ impl Reporter {
             unchecked: topics.unchecked().map(|it| unchecked(endpoint, it)).collect(),
             one_sided: endpoint.peers().flat_map(|peer| one_sided(topics, peer)).collect(),
             packets_refused: packets_refused(topics, refused),
-            notices: still_true(topics.notices.texts(), endpoint),
+            notices: still_true(topics.notices.texts(now), endpoint),
         }
     }
 
@@ -203,7 +203,7 @@ impl Reporter {
     }
 
     /// Returns all links, in the protocol's order.
-    pub(crate) fn links(&self, topics: &Topics) -> Vec<LinkReport> {
+    pub(crate) fn links(&self, now: Instant, topics: &Topics) -> Vec<LinkReport> {
         let view = |id| topics.endpoint.link(id);
         let relayed = topics.endpoint.links().map(view).filter(is_relayed);
         let relayed: BTreeSet<PeerId> = relayed.map(|view| view.peer).collect();
@@ -212,10 +212,10 @@ impl Reporter {
             let view = view(*id);
             view.remote.is_some() || !relayed.contains(&view.peer)
         };
-        topics.endpoint.links().filter(is_shown).map(|id| self.link(topics, id)).collect()
+        topics.endpoint.links().filter(is_shown).map(|id| self.link(now, topics, id)).collect()
     }
 
-    fn link(&self, topics: &Topics, id: LinkId) -> LinkReport {
+    fn link(&self, now: Instant, topics: &Topics, id: LinkId) -> LinkReport {
         let endpoint = &topics.endpoint;
         let view = endpoint.link(id);
         let stats = view.stats;
@@ -259,6 +259,7 @@ impl Reporter {
             received_packets: stats.received_packets,
             received_bytes: stats.received_bytes,
             duplicate_packets: stats.duplicate_packets,
+            steady: steady(now, &view),
             budget: self.budgets.get(&id).cloned(),
         }
     }
@@ -484,6 +485,18 @@ fn delay_report(delays: &Delays) -> Option<DelayReport> {
         p99_ms: millis(delays.quantile(0.99)),
         max_ms: millis(delays.max),
         buckets: filled.map(|b| (millis(Delays::bound(b)), delays.counts[b])).collect(),
+    })
+}
+
+/// Counts the packets since the last interruption.
+fn steady(now: Instant, view: &LinkView<'_>) -> Option<SteadyReport> {
+    let (since, before) = view.resumed.filter(|_| view.up)?;
+    let (now_lost, lost) =
+        [view.stats, &before].map(|it| it.lost_packets.saturating_sub(it.spurious_losses)).into();
+    Some(SteadyReport {
+        seconds: now.since(since).as_secs_f64(),
+        acked_packets: view.stats.acked_packets.saturating_sub(before.acked_packets),
+        lost_packets: now_lost.saturating_sub(lost),
     })
 }
 

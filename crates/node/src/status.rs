@@ -386,9 +386,36 @@ pub struct LinkReport {
     pub received_bytes: u64,
     /// Packets received twice.
     pub duplicate_packets: u64,
+    /// The packets since the last interruption; none before the link is up.
+    #[serde(default)]
+    pub steady: Option<SteadyReport>,
     /// The budget of the link, if it has one.
     #[serde(default)]
     pub budget: Option<BudgetReport>,
+}
+
+/// The packets of a link since the last interruption: it was down, or the peer acknowledged nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SteadyReport {
+    /// Seconds since the interruption.
+    pub seconds: f64,
+    /// Packets that the peer has acknowledged in this time.
+    pub acked_packets: u64,
+    /// Packets that were lost in this time, without those that arrived after all.
+    pub lost_packets: u64,
+}
+
+impl SteadyReport {
+    /// Returns the number of packets whose outcome is known.
+    pub fn outcomes(&self) -> u64 {
+        self.acked_packets.saturating_add(self.lost_packets)
+    }
+
+    /// Returns the fraction of packets that were lost, 0 to 1; none without an outcome.
+    pub fn loss(&self) -> Option<f64> {
+        let outcomes = self.outcomes();
+        (outcomes > 0).then(|| self.lost_packets as f64 / outcomes as f64)
+    }
 }
 
 /// The data budget of a link, at most a second old.

@@ -9,6 +9,13 @@ use std::path::{Path, PathBuf};
 pub const FOLDER: &str = "/etc/tautline";
 /// The robot's file of the unit.
 pub const FILE: &str = "/etc/tautline/robot.yaml";
+/// The robot's unit.
+pub const UNIT: &str = "tautline.service";
+/// Folders of units, the first precedes the others.
+pub const FOLDERS: [&str; 3] =
+    ["/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system"];
+/// What connects a machine to its first peer.
+pub const NOT_PAIRED: &str = "not paired yet: sudo tautline pair";
 /// The user of the units.
 const USER: &str = "tautline";
 /// Maximum bytes of /etc/passwd that are searched.
@@ -41,6 +48,33 @@ pub fn find_user(fits: impl Fn(&str, u32) -> bool) -> Option<User> {
     })
 }
 
+/// Says that the robot's file is absent, and what writes it.
+pub fn not_paired(file: &Path) -> String {
+    format!("{NOT_PAIRED} (there is no {})", file.display())
+}
+
+/// Says how to start a daemon on this machine.
+pub fn how_to_start() -> &'static str {
+    let is_installed = FOLDERS.iter().any(|folder| Path::new(folder).join(UNIT).exists());
+    // Its folder is closed to most users: then it is not known to be absent.
+    start_advice(is_installed, Path::new(FILE).try_exists().ok())
+}
+
+fn start_advice(is_installed: bool, has_file: Option<bool>) -> &'static str {
+    match (is_installed, has_file) {
+        (false, _) => "start one with: tautline run FILE",
+        (true, Some(true)) => "start it with: sudo systemctl start tautline",
+        (true, Some(false)) => {
+            "this machine is not paired yet: sudo tautline pair (at the base, which shows a code), \
+             then sudo tautline pair CODE (on the robot)"
+        }
+        (true, None) => {
+            "start it with: sudo systemctl start tautline (if this machine is not paired yet: sudo \
+             tautline pair)"
+        }
+    }
+}
+
 /// The user of the units; `None` if the package is not installed.
 pub fn user() -> Option<User> {
     find_user(|name, _| name == USER)
@@ -58,4 +92,25 @@ fn is_in_folder(path: &Path) -> bool {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let real = |path: &Path| path.canonicalize().ok();
     real(folder).is_some_and(|folder| Some(folder) == real(Path::new(FOLDER)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_no_daemon_learns_what_starts_it() {
+        let start = "sudo systemctl start tautline";
+        for (is_installed, has_file, words, absent) in [
+            (false, Some(true), "tautline run FILE", "systemctl"),
+            (true, Some(true), start, "pair"),
+            (true, Some(false), "not paired yet: sudo tautline pair", "systemctl"),
+            (true, None, start, "run FILE"),
+        ] {
+            let text = start_advice(is_installed, has_file);
+            assert!(text.contains(words) && !text.contains(absent), "{text}");
+        }
+        assert!(start_advice(true, Some(false)).contains("sudo tautline pair CODE"));
+        assert!(start_advice(true, None).contains(NOT_PAIRED));
+    }
 }

@@ -260,7 +260,7 @@ fn check_tells_of_a_key_that_is_missing_or_given_to_a_peer() {
     file(out(&own).split_whitespace().last().unwrap());
     let given = place.tautline(&["check", "robot.yaml"]);
     let text = "robot.yaml:3:18: peers.base.key: found this node's own key; allowed: the key of \
-                'base', which `tautline keygen --show` prints there\n";
+                'base', which `tautline keygen --show FILE` prints there\n";
     assert_eq!(err(&given), text);
     let problems = json(&place.tautline(&["check", "robot.yaml", "--json"]));
     assert_eq!(problems["problems"][0]["key"], "peers.base.key");

@@ -2,6 +2,8 @@
 //! `tautline doctor` on a robot in a namespace, on which faults are planted. Needs root, nft and iptables,
 //! ROS 1 of Debian, and `make ros2`.
 
+#[path = "doctor/advice.rs"]
+mod advice;
 #[allow(dead_code)]
 mod fake;
 #[path = "doctor/rows.rs"]
@@ -29,6 +31,48 @@ fn harmful(findings: &Json) -> BTreeSet<String> {
     let all = findings["findings"].as_array().unwrap().iter();
     let harmful = all.filter(|it| ["stops", "delays"].contains(&it["harm"].as_str().unwrap()));
     harmful.map(|it| it["check"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Programs that only root may use for what doctor advises.
+const OF_ROOT: [&str; 23] = [
+    "apt",
+    "chmod",
+    "chown",
+    "cp",
+    "firewall-cmd",
+    "ip",
+    "ip6tables",
+    "iptables",
+    "iw",
+    "journalctl",
+    "mkdir",
+    "nft",
+    "nmcli",
+    "rfkill",
+    "setcap",
+    "sysctl",
+    "systemctl",
+    "tautline",
+    "tee",
+    "ufw",
+    "netfilter-persistent",
+    "du",
+    "dhclient",
+];
+
+/// The commands of fixes that need sudo and lack it. `tautline run` needs none.
+fn without_sudo(findings: &Json) -> Vec<String> {
+    let all = findings["findings"].as_array().unwrap().iter();
+    let fixes = all.flat_map(|it| it["fix"].as_array().unwrap()).map(|it| it.as_str().unwrap());
+    let commands = fixes.flat_map(|it| {
+        let command = it.split("  # ").next().unwrap();
+        command.split(['|', ';', ':', '&']).map(str::trim).collect::<Vec<_>>()
+    });
+    let is_bare = |it: &&str| {
+        let mut words = it.split(' ');
+        words.next().is_some_and(|it| OF_ROOT.contains(&it)) && words.next() != Some("run")
+    };
+    commands.filter(is_bare).map(|it| format!("without sudo: {it}")).collect()
 }
 
 #[test]
@@ -63,6 +107,7 @@ fn each_planted_fault_is_found_with_its_fix_and_nothing_else() {
         let others = harmful(&found)
             .into_iter()
             .filter(|it| it != row.check && !row.also.contains(&it.as_str()));
+        problems.extend(without_sudo(&found).into_iter().map(|it| format!("{}: {it}", row.name)));
         problems
             .extend(others.map(|it| {
                 format!("{}: finds {it} as well: {:?}", row.name, texts_of(&found, &it))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A look at a master from outside a gateway, for `tautline doctor`. It registers nothing.
 
-use super::master::{Master, OwnNode, Role};
+use super::master::{Master, OwnNode, Role, Snapshot};
+use super::stand_ins::marked_by;
 use super::xmlrpc::Endpoint;
 use std::collections::BTreeSet;
 
@@ -22,8 +23,7 @@ pub fn nodes_of(master: &str) -> Result<Nodes, String> {
     let master = Master::new(endpoint, own);
     runtime.block_on(async {
         let snapshot = master.poll().await.map_err(|error| error.to_string())?;
-        let listed = Role::ALL.into_iter().flat_map(|role| snapshot.nodes(role).values());
-        let names: BTreeSet<&String> = listed.flatten().collect();
+        let names = names(&snapshot);
         let mut nodes = Vec::new();
         for name in names.into_iter().take(MAX_NODES) {
             let uri = master.lookup_node(name).await.map_err(|error| error.to_string());
@@ -31,4 +31,29 @@ pub fn nodes_of(master: &str) -> Result<Nodes, String> {
         }
         Ok(nodes)
     })
+}
+
+/// The nodes of this master. Stand-ins for nodes of peers are none.
+fn names(snapshot: &Snapshot) -> BTreeSet<&String> {
+    let stand_ins: BTreeSet<&str> =
+        snapshot.nodes(Role::Service).keys().filter_map(|it| marked_by(it)).collect();
+    let listed = Role::ALL.into_iter().flat_map(|role| snapshot.nodes(role).values()).flatten();
+    listed.filter(|name| !stand_ins.contains(name.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stand_ins::mark_of;
+    use super::*;
+
+    #[test]
+    fn nodes_of_peers_are_not_counted() {
+        let node = |name: &str| BTreeSet::from([name.to_owned()]);
+        let shown = "/robot1/laser";
+        let mut snapshot = Snapshot::default();
+        snapshot.publishers.insert("/robot1/scan".into(), node(shown));
+        snapshot.publishers.insert("/goal".into(), node("/planner"));
+        snapshot.services.insert(mark_of(shown), node(shown));
+        assert_eq!(names(&snapshot), BTreeSet::from([&"/planner".to_owned()]));
+    }
 }

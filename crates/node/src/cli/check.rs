@@ -6,6 +6,7 @@ mod relay;
 use super::{Failure, fields, output, rights, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{
     Compression, KEEP_LAST, Pattern, ServiceRule, TopicRule, Treatment, WhenSlow,
@@ -18,16 +19,18 @@ use tautline_node::config::{
     Ros2Config, Security, Surroundings, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
+use tautline_node::unit;
 use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
 
 /// Arguments of `tautline check`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  tautline check robot.yaml\n  tautline check robot.yaml --json\n  tautline check robot.yaml --as base\n  tautline check relay.yaml\n\n\
+    after_help = "Examples:\n  sudo tautline check\n  tautline check robot.yaml\n  tautline check robot.yaml --json\n  tautline check robot.yaml --as base\n  tautline check relay.yaml\n\n\
                         Exit code: 0 if the file is valid, even with warnings; otherwise 1."
 )]
 pub struct Arguments {
-    /// The file of a robot, or of a relay
+    /// The file of a robot, or of a relay [default: /etc/tautline/robot.yaml]
+    #[arg(default_value = unit::FILE, hide_default_value = true)]
     file: PathBuf,
     /// Show the rights of this peer on this robot
     #[arg(long = "as", value_name = "PEER")]
@@ -38,6 +41,15 @@ pub struct Arguments {
 }
 
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.file == Path::new(unit::FILE) {
+        match readable(&arguments.file) {
+            Err(error) if arguments.json => {
+                output::print_json(&json!({ "ok": false, "error": error }))?;
+                return Err(Failure::new(""));
+            }
+            known => known.map_err(Failure::new)?,
+        }
+    }
     match config::load(&arguments.file) {
         Ok(checked) => match &arguments.peer {
             Some(peer) => rights::show(&checked.config, peer, arguments.json),
@@ -48,6 +60,21 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
             Err(Failure::new(""))
         }
         Err(error) => Err(Failure::new(error)),
+    }
+}
+
+/// Says what to do if the file of the systemd unit is absent, or closed to this user.
+fn readable(file: &Path) -> Result<(), String> {
+    let shown = file.display();
+    match std::fs::File::open(file).map_err(|error| error.kind()) {
+        Err(ErrorKind::NotFound) => Err(format!(
+            "no file of this robot: {}, or give the path of a file",
+            unit::not_paired(file)
+        )),
+        Err(ErrorKind::PermissionDenied) => {
+            Err(format!("this user may not read {shown}: sudo tautline check"))
+        }
+        _ => Ok(()),
     }
 }
 

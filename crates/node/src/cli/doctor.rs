@@ -156,6 +156,7 @@ fn test_peer(
 }
 
 fn head(machine: &Machine, robot: &Robot) -> String {
+    let not_paired = doctor::not_paired(machine, robot);
     let mut text = match (&robot.file, &robot.status) {
         (Some(file), Some(status)) => {
             format!("{}: {}", status.node, file.display())
@@ -165,6 +166,7 @@ fn head(machine: &Machine, robot: &Robot) -> String {
         (None, None) => format!("no file of this robot ({}, or give one)", unit::FILE),
     };
     match &robot.status {
+        None if not_paired.is_some() => text = format!("{}\n", not_paired.unwrap_or_default()),
         Some(status) => {
             let _ = writeln!(
                 text,
@@ -251,11 +253,10 @@ fn test_in_words(test: &PeerTest) -> String {
 }
 
 fn untested(machine: &Machine, robot: &Robot, peer: &str) -> Result<String, Failure> {
-    let file = robot.file.as_deref().unwrap_or(Path::new(unit::FILE)).display();
     let reason = doctor::no_state(robot);
     let mut text = format!("\nPeer {peer}: its topics are not tested: {reason}\n");
     if !robot.is_closed() {
-        let _ = writeln!(text, "  start it: systemctl start tautline, or tautline run {file}");
+        let _ = writeln!(text, "  start it: {}", doctor::how_to_start(machine, robot));
     }
     let lines = doctor::ways_to(machine, robot, peer).map_err(Failure::new)?;
     lines.iter().for_each(|line| text += &format!("  {line}\n"));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use tautline_node::config::{Config, Surroundings};
 use tautline_node::control::Client;
 use tautline_node::status::Status;
+use tautline_node::unit;
 
 /// Which daemon to ask.
 #[derive(Debug, Clone, clap::Args)]
@@ -94,9 +95,10 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
         )),
         ([], _) => Err(format!(
             "no daemon is running (no socket in {searched})\n\
-             start one with: tautline run FILE\n\
+             {}\n\
              if its file has 'control: PATH', use: --control PATH\n\
-             if another user runs it, run this command as that user"
+             if another user runs it, run this command as that user",
+            unit::how_to_start()
         )),
         _ => Err(format!(
             "several daemons run here; choose one with --node NAME or --control PATH:\n{}",
@@ -179,6 +181,6 @@ mod tests {
     #[test]
     fn none_says_how_to_start_one() {
         let error = choose(&["/nonexistent".into()], None).unwrap_err();
-        assert!(error.contains("tautline run FILE") && error.contains("/nonexistent"), "{error}");
+        assert!(error.contains(unit::how_to_start()) && error.contains("/nonexistent"), "{error}");
     }
 }

@@ -4,7 +4,8 @@
 use super::{Failure, output};
 use serde_json::json;
 use std::path::PathBuf;
-use tautline_node::{keys, unit};
+use tautline_node::keys::{self, KeyFileError};
+use tautline_node::unit;
 
 /// Arguments of `tautline keygen`.
 #[derive(Debug, clap::Args)]
@@ -29,10 +30,18 @@ pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { file, show, json } = arguments;
     let user = unit::user_of(file).filter(|_| !show);
     let public = match show {
-        true => keys::load_to_show(file).map(|key| key.public()),
-        false => keys::generate_for(file, user.as_ref().map(|it| it.owner)),
-    };
-    let public = public.map_err(Failure::new)?;
+        true => keys::load_to_show(file).map(|key| key.public()).map_err(|error| match error {
+            // Whoever asks for a key has one: another would end all its pairings.
+            KeyFileError::Missing(_) => Failure::new(format!(
+                "{}: no key is there; the key of a running daemon: sudo tautline status (second line); \
+                 its file is in the folder of the robot's file: sudo ls {}",
+                file.display(),
+                unit::FOLDER
+            )),
+            error => Failure::new(error),
+        }),
+        false => keys::generate_for(file, user.as_ref().map(|it| it.owner)).map_err(Failure::new),
+    }?;
     if *json {
         return output::print(&format!(
             "{}\n",

@@ -19,6 +19,7 @@ use tautline_node::status::{
 #[command(
     after_help = "Examples:\n  tautline status\n  tautline status --node robot1\n  tautline status --json\n\n\
                         Counters start with the daemon. Recent drops cover the last ten seconds.\n\
+                        LOSS is that since the last interruption of the link, and after a slash since the start.\n\
                         'tautline top' shows rates."
 )]
 pub struct Arguments {
@@ -306,9 +307,6 @@ fn planned(it: &PlanReport) -> [String; 6] {
 }
 
 fn link(link: &LinkReport) -> [String; 15] {
-    let lost = link.lost_packets.saturating_sub(link.late_packets);
-    let outcomes = link.acked_packets + lost;
-    let loss = (outcomes > 0).then(|| lost as f64 / outcomes as f64);
     [
         link.peer.clone(),
         if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
@@ -317,7 +315,7 @@ fn link(link: &LinkReport) -> [String; 15] {
         if link.path.is_empty() { UNKNOWN.into() } else { link.path.clone() },
         link.state.clone(),
         milliseconds(link.rtt_ms),
-        percent(loss),
+        loss(link),
         mtu(link),
         whole_bit_rate(link.available_bps),
         link.paced_by.clone(),
@@ -326,6 +324,18 @@ fn link(link: &LinkReport) -> [String; 15] {
         bytes(link.repair_bytes as f64),
         short(link.duplicate_packets as f64),
     ]
+}
+
+/// Formats the loss since the last interruption, whose losses say nothing about a link that works
+/// since then; with that since the start, if it differs.
+fn loss(link: &LinkReport) -> String {
+    let lost = link.lost_packets.saturating_sub(link.late_packets);
+    let outcomes = link.acked_packets + lost;
+    let total = percent((outcomes > 0).then(|| lost as f64 / outcomes as f64));
+    match link.steady.as_ref().map(|it| percent(it.loss())) {
+        Some(steady) if steady != total => format!("{steady}/{total}"),
+        _ => total,
+    }
 }
 
 /// Formats the MTU of the path; with a word if it is not what the interface or the file allows.

@@ -106,7 +106,10 @@ fn own_key_of_peers(config: &Config, file: &validate::Section) -> Vec<Problem> {
         at: peer.section.place("key"),
         key: format!("peers.{}.key", peer.text),
         found: "this node's own key".into(),
-        allowed: format!("the key of '{}', which `tautline keygen --show` prints there", peer.text),
+        allowed: format!(
+            "the key of '{}', which `tautline keygen --show FILE` prints there",
+            peer.text
+        ),
     };
     file.named("peers").iter().filter(has_own).map(problem).collect()
 }

@@ -166,7 +166,7 @@ pub(super) fn own_key_of_members(file: &Section, own: &PublicKey) -> Vec<Problem
         key: format!("{}.key", key_of(team, member)),
         found: "the relay's own key".into(),
         allowed: format!(
-            "the key of '{}', which `tautline keygen --show` prints there",
+            "the key of '{}', which `tautline keygen --show FILE` prints there",
             member.text
         ),
     };

@@ -5,7 +5,9 @@ use super::machine::Machine;
 use super::robot::Robot;
 use super::{Answer, Found, Harm, unit};
 use crate::config::{ConfigError, Security};
+use crate::unit::FILE;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Mistakes and warnings of the file that are listed.
 const MAX_LISTED: usize = 10;
@@ -14,11 +16,30 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Begin of a notice about another version of the protocol.
 pub(super) const OTHER_PROTOCOL: &str = "has protocol version";
 
-pub(super) fn file(_: &Machine, robot: &Robot) -> Answer {
+/// Whether the package is installed, and nothing else has been done.
+pub(super) fn is_unpaired(machine: &Machine, robot: &Robot) -> bool {
+    robot.file.is_none() && robot.status.is_none() && unit::file(machine).is_some()
+}
+
+fn not_paired() -> Found {
+    let found = Found::new(
+        Harm::Stops,
+        crate::unit::not_paired(Path::new(FILE)),
+        "The service starts once the file exists; without a peer, nothing is carried.",
+    );
+    found
+        .fix("sudo tautline pair  # at the base: shows a code, and waits")
+        .fix("sudo tautline pair CODE  # on the robot, with that code")
+}
+
+pub(super) fn file(machine: &Machine, robot: &Robot) -> Answer {
     let file = robot.file_name();
     match &robot.loaded {
+        None if is_unpaired(machine, robot) => Answer::Made(vec![not_paired()]),
         None => Answer::DoesNotApply(
-            "there is no file of this robot (tautline init writes one to start from)".into(),
+            "there is no file of this robot (sudo tautline pair writes one for two machines, \
+             tautline init one to start from)"
+                .into(),
         ),
         Some(Err(_)) if robot.is_closed() => Answer::NotMade(super::closed(robot)),
         Some(Err(ConfigError::Unreadable { cause, .. })) => {
@@ -27,12 +48,14 @@ pub(super) fn file(_: &Machine, robot: &Robot) -> Answer {
                 format!("{file} cannot be read: {cause}"),
                 "Without its file, the daemon does not start.",
             );
-            Answer::Made(vec![found.fix(format!("ls -l {file}  # the daemon's user must read it"))])
+            Answer::Made(vec![
+                found.fix(format!("sudo ls -l {file}  # the daemon's user must read it")),
+            ])
         }
         Some(Err(error @ ConfigError::Invalid { .. })) => {
             let why = "The daemon does not start with a file that has a mistake (exit code 78).";
             let found = Found::new(Harm::Stops, error.to_string(), why);
-            Answer::Made(vec![found.fix(format!("edit {file}; then: tautline check {file}"))])
+            Answer::Made(vec![found.fix(format!("edit {file}; then: sudo tautline check {file}"))])
         }
         Some(Ok(checked)) => {
             let warnings = checked.warnings.iter().take(MAX_LISTED);
@@ -56,8 +79,13 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
             format!("'security: none' in {}", robot.file_name()),
             "Anybody on the network can act as any node of the team.",
         );
-        let name = format!("tautline keygen {}.key", config.name);
-        return Answer::Made(vec![found.fix(name).fix("remove the line 'security: none'")]);
+        let file = robot.file_name();
+        let folder = Path::new(&file).parent().unwrap_or(Path::new(""));
+        let key = folder.join(format!("{}.key", config.name));
+        let make = format!("sudo tautline keygen {}", key.display());
+        return Answer::Made(vec![
+            found.fix(make).fix(format!("in {file}: remove the line 'security: none'")),
+        ]);
     };
     let shown = path.display();
     let user = unit::daemon_user(machine, robot);
@@ -66,10 +94,10 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let why = "Without its key, the daemon does not start.";
             let found = Found::new(Harm::Stops, format!("{shown} does not exist"), why);
-            let found = found.fix(format!("tautline keygen {shown}"));
+            let found = found.fix(format!("sudo tautline keygen {shown}"));
             let owner = user.name.filter(|it| it != "root");
             return Answer::Made(vec![match owner {
-                Some(owner) => found.fix(format!("chown {owner} {shown}")),
+                Some(owner) => found.fix(format!("sudo chown {owner} {shown}")),
                 None => found,
             }]);
         }
@@ -86,7 +114,7 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
         );
         all.push(
             found
-                .fix(format!("chmod 600 {shown}"))
+                .fix(format!("sudo chmod 600 {shown}"))
                 .fix("if another user may have read it: make a new key (page \"Keys\")"),
         );
     }
@@ -99,7 +127,7 @@ pub(super) fn key_file(machine: &Machine, robot: &Robot) -> Answer {
                 "The daemon runs as {name}; it cannot read a key of another user, or refuses it."
             ),
         );
-        all.push(found.fix(format!("chown {name} {shown}")));
+        all.push(found.fix(format!("sudo chown {name} {shown}")));
     }
     Answer::Made(all)
 }
@@ -121,9 +149,10 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
                 reason,
                 "Only a running daemon carries topics. Checks of its peers could not be made.",
             );
-            Answer::Made(vec![match unit::file(machine) {
-                Some(_) => found.fix("systemctl restart tautline; journalctl -u tautline -n 20"),
-                None => found.fix(format!("tautline run {}", robot.file_name())),
+            let found = found.fix(super::how_to_start(machine, robot));
+            Answer::Made(vec![match unit::is_of_unit(machine, robot) {
+                true => found.fix("if it ends: sudo journalctl -u tautline -n 20"),
+                false => found,
             }])
         }
     }
@@ -136,8 +165,10 @@ fn troubles(status: &crate::status::Status) -> Vec<Found> {
         let harm = if it.connected { Harm::Delays } else { Harm::Stops };
         let found = format!("the daemon at {} {}: {}", it.kind, it.location, it.trouble);
         let found = Found::new(harm, found, "Topics of these nodes are not carried.");
-        found
-            .fix("see what 'ros1-master', 'ros2-domain' or 'dds-...' found (page \"DDS settings\")")
+        found.fix(match it.kind.as_str() {
+            "ros1" => "see what 'ros1-master' and 'ros1-names' found",
+            _ => "see what 'ros2-domain' or 'dds-...' found (page \"DDS settings\")",
+        })
     });
     found.collect()
 }
@@ -153,7 +184,7 @@ pub(super) fn versions(_: &Machine, robot: &Robot) -> Answer {
             format!("the daemon has version {}, this program {VERSION}", status.version),
             "The daemon was not restarted after an upgrade, so that it lacks its corrections.",
         );
-        all.push(found.fix("systemctl restart tautline"));
+        all.push(found.fix("sudo systemctl restart tautline"));
     }
     let notices = status.notices.iter().filter(|it| it.contains(OTHER_PROTOCOL));
     all.extend(notices.map(|notice| {

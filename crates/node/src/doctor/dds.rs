@@ -5,7 +5,7 @@
 
 use super::machine::Machine;
 use super::processes::{RosProcess, names};
-use super::robot::Robot;
+use super::robot::{Robot, set_key};
 use super::sockets::{self, Owner};
 use super::{Answer, Found, Harm, NO_FILE};
 use crate::config::Ros2Config;
@@ -107,11 +107,7 @@ pub(super) fn domain(machine: &Machine, robot: &Robot) -> Answer {
         ),
         "The daemon sees only nodes of its own domain.",
     );
-    Answer::Made(vec![found.fix(format!(
-        "in {}: ros2: {{ domain: {} }}",
-        robot.file_name(),
-        domains[0]
-    ))])
+    Answer::Made(vec![found.fix(robot.set("ros2.domain", domains[0]))])
 }
 
 pub(super) fn domain_of_nodes(machine: &Machine, robot: &Robot) -> Answer {
@@ -239,7 +235,7 @@ fn wrong_range(
                 "These nodes find no others, and the daemon does not find them.",
             )
             .fix(export)
-            .fix(format!("in {file}: ros2: {{ range: localhost }}")),
+            .fix(set_key(file, "ros2.range", "localhost")),
         ),
         (Range::Localhost, Some(false)) => Some(
             Found::new(
@@ -247,7 +243,7 @@ fn wrong_range(
                 format!("the discovery range is LOCALHOST in {with}, and 'subnet' in {file}"),
                 "Nodes of this range communicate over loopback alone, the daemon does not.",
             )
-            .fix(format!("in {file}: ros2: {{ range: localhost }}")),
+            .fix(set_key(file, "ros2.range", "localhost")),
         ),
         (Range::Subnet, Some(true)) => Some(
             Found::new(
@@ -255,7 +251,7 @@ fn wrong_range(
                 format!("the discovery range is SUBNET in {with}, and 'localhost' in {file}"),
                 "The daemon communicates over loopback alone, these nodes do not.",
             )
-            .fix(format!("in {file}: ros2: {{ range: subnet }}"))
+            .fix(set_key(file, "ros2.range", "subnet"))
             .fix(format!("or {export}")),
         ),
         _ => None,

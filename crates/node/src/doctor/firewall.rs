@@ -145,14 +145,14 @@ fn found(
         why,
     );
     found.fix(if rules.has_chain("ufw") {
-        format!("ufw allow {port}/udp")
+        format!("sudo ufw allow {port}/udp")
     } else if rules.has_table("firewalld") {
-        format!("firewall-cmd --permanent --add-port={port}/udp && firewall-cmd --reload")
+        format!("sudo firewall-cmd --permanent --add-port={port}/udp && sudo firewall-cmd --reload")
     } else if [IPTABLES, IP6TABLES].contains(&table.as_str()) {
-        format!("{table} -I INPUT -p udp --dport {port} -j ACCEPT  # and save it: netfilter-persistent save")
+        format!("sudo {table} -I INPUT -p udp --dport {port} -j ACCEPT  # and save it: sudo netfilter-persistent save")
     } else {
         format!(
-            "nft insert rule {table} {chain} udp dport {port} accept  # and in /etc/nftables.conf"
+            "sudo nft insert rule {table} {chain} udp dport {port} accept  # and in /etc/nftables.conf"
         )
     })
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The computer: clock, processor, buffers and disk.
 
+use super::links;
 use super::machine::{Machine, Said};
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
@@ -18,7 +19,13 @@ const MIN_FREE: u64 = 50 << 20;
 /// Drivers whose governor `powersave` follows the load.
 const SELF_GOVERNED: [&str; 3] = ["intel_pstate", "amd-pstate", "amd-pstate-epp"];
 
-pub(super) fn clock(machine: &Machine, _: &Robot) -> Answer {
+/// Without the Internet, the base is the source of the time.
+const CHRONY_AT_BASE: &str = "without the Internet, at the base: printf 'local stratum 10\\nallow\\n' | \
+                              sudo tee /etc/chrony/conf.d/tautline.conf; sudo systemctl restart chrony";
+const CHRONY_ON_ROBOTS: &str = "and on each robot: echo 'server ADDRESS_OF_BASE iburst' | sudo tee \
+                                /etc/chrony/conf.d/tautline.conf; sudo systemctl restart chrony";
+
+pub(super) fn clock(machine: &Machine, robot: &Robot) -> Answer {
     let is_synchronized =
         match machine.run("timedatectl", &["show", "--property=NTPSynchronized", "--value"]) {
             Said::Output(text) if text.trim() == "yes" => true,
@@ -32,15 +39,22 @@ pub(super) fn clock(machine: &Machine, _: &Robot) -> Answer {
     if is_synchronized {
         return Answer::Made(Vec::new());
     }
-    let found = Found::new(
-        Harm::Delays,
-        "the clock is not synchronized (NTP)",
-        "tf refuses messages whose stamps are off by more than its tolerance, mostly 100 ms.",
-    );
-    Answer::Made(vec![found.fix("apt install chrony; chronyc tracking").fix(
-        "without the Internet: 'local stratum 10' and 'allow' in chrony.conf at the base, and \
-         'server BASE iburst' on the robots",
-    )])
+    let found = "the clock is not synchronized (NTP)";
+    let found = match links::clocks_agree(robot) {
+        true => Found::new(
+            Harm::Note,
+            format!("{found}; it agrees with the clocks of the peers ('peer-clock')"),
+            "The clocks may drift apart: tf refuses stamps that are off by more than its tolerance, \
+             mostly 100 ms.",
+        ),
+        false => Found::new(
+            Harm::Delays,
+            found,
+            "tf refuses messages whose stamps are off by more than its tolerance, mostly 100 ms.",
+        ),
+    };
+    let install = "sudo apt install chrony; chronyc tracking";
+    Answer::Made(vec![found.fix(install).fix(CHRONY_AT_BASE).fix(CHRONY_ON_ROBOTS)])
 }
 
 pub(super) fn governor(machine: &Machine, _: &Robot) -> Answer {
@@ -76,7 +90,7 @@ pub(super) fn governor(machine: &Machine, _: &Robot) -> Answer {
         "They always run at their lowest frequency.",
     );
     Answer::Made(vec![found.fix(
-        "echo schedutil | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor  # or performance",
+        "echo schedutil | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor  # or performance",
     )])
 }
 
@@ -95,7 +109,7 @@ pub(super) fn receive_buffer(machine: &Machine, robot: &Robot) -> Answer {
         "The default of 212 992 bytes suits links up to about 500 Mbps; above, packets are lost here.",
     );
     Answer::Made(vec![found.fix(format!(
-        "echo net.core.rmem_max={RECEIVE_BUFFER} > /etc/sysctl.d/90-tautline.conf && sysctl --system"
+        "echo net.core.rmem_max={RECEIVE_BUFFER} | sudo tee /etc/sysctl.d/90-tautline.conf && sudo sysctl --system"
     ))])
 }
 
@@ -132,8 +146,8 @@ pub(super) fn disk(machine: &Machine, robot: &Robot) -> Answer {
         );
         all.push(
             found
-                .fix("journalctl --vacuum-size=100M; apt clean")
-                .fix(format!("du -xh {shown} | sort -h | tail  # shows what takes the room")),
+                .fix("sudo journalctl --vacuum-size=100M; sudo apt clean")
+                .fix(format!("sudo du -xh {shown} | sort -h | tail  # shows what takes the room")),
         );
     }
     Answer::Made(all)

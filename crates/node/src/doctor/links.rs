@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers and links, as the running daemon reports them.
 
+use super::daemon::OTHER_PROTOCOL;
 use super::machine::Machine;
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
-use crate::status::{Direction, LinkReport, PeerReport, Status, TopicReport};
+use crate::status::{
+    ClockReport, Direction, LinkReport, PeerReport, Status, SteadyReport, TopicReport,
+    WaitingReport,
+};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// Difference of clocks that matters to tf, in milliseconds.
 const MAX_CLOCK_OFFSET_MS: f64 = 50.0;
 /// Fraction of lost packets that matters.
 const MAX_LOSS: f64 = 0.05;
+/// Packets with an outcome without which a loss is not judged, as many as it is smoothed over.
+const MIN_OUTCOMES: u64 = 64;
 /// Smallest MTU that every path of IPv6 has (RFC 8200, 5).
 const MIN_MTU: u64 = 1280;
 /// Fraction of a link's rate that topics may need; the rest is for headers, reports and repairs.
@@ -53,8 +60,13 @@ fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> Found {
     let addresses: Vec<&str> =
         links.map(|it| it.remote.as_str()).filter(|it| !it.is_empty()).collect();
     let quoted = format!("'{name}'");
+    let fault = failed_handshake(status, name);
     let notice = status.notices.iter().rev().find(|it| it.contains(&quoted));
-    let reported = notice.map(|it| format!("; notice: {it}")).unwrap_or_default();
+    let reported = match (fault, notice) {
+        (Some(check), _) => format!("; its handshakes fail: see '{check}'"),
+        (None, Some(notice)) => format!("; notice: {notice}"),
+        (None, None) => String::new(),
+    };
     let at = match addresses.is_empty() {
         true => "no address of it is known".into(),
         false => format!("its address is {}", addresses.join(", ")),
@@ -64,43 +76,87 @@ fn peer_down(status: &Status, robot: &Robot, peer: &PeerReport) -> Found {
         format!("peer {quoted} is '{state}'; {at}{reported}"),
         "No topics are exchanged with this peer.",
     );
+    if let Some(check) = fault {
+        return found.fix(format!("do what '{check}' says; the network carries packets"));
+    }
     match addresses.first().and_then(|it| it.parse::<SocketAddr>().ok()) {
         Some(address) => found
             .fix(format!("ping -c 3 {}  # if it does not answer: the network", address.ip()))
-            .fix(format!("at {quoted}: tautline doctor  # the daemon there, and UDP {} in its firewall", address.port())),
-        None => found
             .fix(format!(
-                "in {}: peers: {{ {name}: {{ address: ADDRESS }} }}  # unless it initiates the handshake",
-                robot.file_name()
+                "at {quoted}: sudo tautline doctor  # the daemon there, and UDP {} in its firewall",
+                address.port()
+            )),
+        None => found
+            .fix(robot.set(
+                &format!("peers.{name}.address"),
+                "ADDRESS  # unless it initiates the handshake",
             ))
-            .fix(format!("at {quoted}: tautline doctor")),
+            .fix(format!("at {quoted}: sudo tautline doctor")),
     }
+}
+
+/// The check that says why handshakes with a peer that is down fail, if the daemon has noticed it.
+/// A notice without a name is that of the only peer that is down.
+fn failed_handshake(status: &Status, peer: &str) -> Option<&'static str> {
+    let down = status.peers.iter().filter(|it| it.state != "up").count();
+    let is_of_peer = |notice: &str| {
+        let names = |name: &str| {
+            notice.contains(&format!("'{name}'")) || notice.contains(&format!("peers.{name} "))
+        };
+        let names_another = status.peers.iter().any(|it| it.name != peer && names(&it.name));
+        names(peer) || down == 1 && !names_another
+    };
+    let mut own = status.notices.iter().rev().filter(|it| is_of_peer(it));
+    own.find_map(|it| match it {
+        it if is_of_key(it) => Some("peer-key"),
+        it if it.contains(OTHER_PROTOCOL) => Some("versions"),
+        _ => None,
+    })
+}
+
+fn is_of_key(notice: &str) -> bool {
+    KEY_NOTICES.iter().any(|part| notice.contains(part))
 }
 
 pub(super) fn keys(_: &Machine, robot: &Robot) -> Answer {
     let status = status!(robot);
-    let is_of_key = |it: &&String| KEY_NOTICES.iter().any(|part| it.contains(part));
-    let found = status.notices.iter().filter(is_of_key).map(|notice| {
+    let found = status.notices.iter().filter(|it| is_of_key(it)).map(|notice| {
         let why = "Handshakes with a wrong key are refused.";
         Found::new(Harm::Stops, notice, why)
-            .fix(
-                "tautline keygen --show NAME.key  # on each machine; compare with the other's file",
-            )
+            .fix("sudo tautline status  # on each machine: its key is in the second line")
             .fix(format!(
-                "then correct peers.NAME.key in {}, and: tautline reload",
+                "compare it with the key of this machine in the other's file; correct \
+                 peers.NAME.key in {}, or there, and on that machine: sudo tautline reload",
                 robot.file_name()
             ))
     });
     Answer::Made(found.collect())
 }
 
+/// The measured offset of a peer's clock, if it is known.
+fn compared(peer: &PeerReport) -> Option<(&ClockReport, f64)> {
+    let clock = peer.clock.as_ref()?;
+    Some((clock, clock.offset_ms?))
+}
+
+/// Whether clocks differ by more than the error of the measurement explains.
+fn differs(clock: &ClockReport, offset_ms: f64) -> bool {
+    offset_ms.abs() - clock.bound_ms > MAX_CLOCK_OFFSET_MS
+}
+
+/// Whether the clocks of peers are known, and none differs from this machine's.
+pub(super) fn clocks_agree(robot: &Robot) -> bool {
+    let peers = robot.status.iter().flat_map(|it| &it.peers);
+    let known = peers.filter(|it| it.state == "up").filter_map(compared);
+    let differ: Vec<bool> = known.map(|(clock, offset)| differs(clock, offset)).collect();
+    !differ.is_empty() && !differ.contains(&true)
+}
+
 pub(super) fn clocks(_: &Machine, robot: &Robot) -> Answer {
     let status = status!(robot);
     let found = status.peers.iter().filter_map(|peer| {
-        let clock = peer.clock.as_ref()?;
-        let offset = clock.offset_ms?;
-        // What the error of the measurement explains is no offset.
-        (offset.abs() - clock.bound_ms > MAX_CLOCK_OFFSET_MS).then(|| {
+        let (clock, offset) = compared(peer)?;
+        differs(clock, offset).then(|| {
             let ahead = if offset > 0.0 { "ahead of" } else { "behind" };
             let found = Found::new(
                 Harm::Delays,
@@ -112,9 +168,9 @@ pub(super) fn clocks(_: &Machine, robot: &Robot) -> Answer {
                 ),
                 "tf finds no transform for messages whose stamps disagree by more than its tolerance.",
             );
-            found.fix("apt install chrony  # on both machines, with one as the server of the other").fix(
-                format!("or in {}: peers: {{ {}: {{ move_stamps: true }} }}", robot.file_name(), peer.name),
-            )
+            found
+                .fix("sudo apt install chrony  # on both machines, with one as the server of the other")
+                .fix(format!("or {}", robot.set(&format!("peers.{}.move_stamps", peer.name), true)))
         })
     });
     Answer::Made(found.collect())
@@ -139,24 +195,43 @@ pub(super) fn mtu(_: &Machine, robot: &Robot) -> Answer {
             );
             found
                 .fix("accept ICMP 'fragmentation needed' and ICMPv6 'packet too big' in all firewalls on the path")
-                .fix(format!("ip link set {} mtu {}  # helps other programs on this path", link.radio, link.mtu.max(MIN_MTU)))
+                .fix(format!("sudo ip link set {} mtu {}  # helps other programs on this path", link.radio, link.mtu.max(MIN_MTU)))
         })
     });
     Answer::Made(found.collect())
 }
 
+/// Whether a link loses packets now. Those of an interruption say nothing about a link that works
+/// since then.
+fn is_lossy(link: &LinkReport) -> bool {
+    let since = |it: &SteadyReport| {
+        it.outcomes() >= MIN_OUTCOMES && it.loss().is_some_and(|loss| loss >= MAX_LOSS)
+    };
+    link.up && link.loss >= MAX_LOSS && link.steady.as_ref().is_none_or(since)
+}
+
 pub(super) fn loss(_: &Machine, robot: &Robot) -> Answer {
     let status = status!(robot);
-    let lossy = status.links.iter().filter(|it| it.up && it.loss >= MAX_LOSS);
+    let lossy = status.links.iter().filter(|it| is_lossy(it));
     let found = lossy.map(|link| {
+        let since = link.steady.as_ref().map(|it| {
+            let share = it.loss().unwrap_or(0.0) * 100.0;
+            format!(" ({share:.1} % since the link is up, for {:.0} s)", it.seconds)
+        });
         let found = Found::new(
             Harm::Delays,
-            format!("{} loses {:.0} % of its packets", shown(link), link.loss * 100.0),
+            format!(
+                "{} loses {:.0} % of its packets{}",
+                shown(link),
+                link.loss * 100.0,
+                since.unwrap_or_default()
+            ),
             "At 5 %, only 9 of 100 messages of 64 KB arrive whole at the first attempt.",
         );
-        found
-            .fix("improve the radio: antenna, place, channel (see 'wifi-signal')")
-            .fix("for topics that must not wait for repairs: topics: { /TOPIC: { fec: 20 } }")
+        found.fix("improve the radio: antenna, place, channel (see 'wifi-signal')").fix(format!(
+            "for topics that must not wait for repairs, {}",
+            robot.set("topics./TOPIC.fec", 20)
+        ))
     });
     Answer::Made(found.collect())
 }
@@ -202,27 +277,74 @@ fn too_slow(status: &Status, robot: &Robot, peer: &PeerReport) -> Option<Found> 
     );
     Some(
         found
-            .fix(format!("in {}: topics: {{ {topic}: {{ rate: 2Hz }} }}", robot.file_name()))
+            .fix(robot.set(&format!("topics.{topic}.rate"), "2Hz"))
             .fix("or compress at the source, or use a faster link  (page \"Slow links\")"),
     )
 }
 
-pub(super) fn waiting(_: &Machine, robot: &Robot) -> Answer {
+pub(super) fn refused(_: &Machine, robot: &Robot) -> Answer {
     let status = status!(robot);
-    let found = status.waiting.iter().take(MAX_LISTED).map(|it| {
-        let found = Found::new(
-            Harm::Note,
-            format!("'{}' wants to {} {} ({})", it.peer, it.act, it.name, it.type_name),
-            "The robot's file does not allow it, so that its messages do not pass.",
-        );
+    let up = status.peers.iter().filter(|it| it.state == "up");
+    let of_peers = up.flat_map(|peer| {
+        let begin = format!("'{}' refuses ", peer.name);
+        let refused = status.notices.iter().filter(move |it| it.starts_with(&begin));
+        refused.map(move |notice| (&peer.name, notice))
+    });
+    let all = of_peers.filter(|(peer, notice)| is_published(status, peer, notice));
+    let found = all.take(MAX_LISTED).map(|(peer, notice)| {
+        let why = "The file there does not allow it, so that its messages do not pass.";
+        let found = Found::new(Harm::Note, notice, why);
         found.fix(format!(
-            "if it is meant, in {}, under peers.{}: {}",
-            robot.file_name(),
-            it.peer,
-            it.line
+            "if it is meant, at '{peer}': sudo tautline doctor  # has the line to add"
         ))
     });
     Answer::Made(found.collect())
+}
+
+/// Whether a topic that a peer refuses is still published here; `true` for what is no topic.
+fn is_published(status: &Status, peer: &str, notice: &str) -> bool {
+    let Some(rest) = notice.strip_prefix(&format!("'{peer}' refuses /")) else { return true };
+    let name = rest.split([' ', ':', ',']).next().unwrap_or_default();
+    let mut sent = status.topics.iter().filter(|it| it.direction == Direction::Out);
+    sent.any(|it| it.peer == peer && it.topic.strip_prefix('/') == Some(name))
+}
+
+pub(super) fn waiting(_: &Machine, robot: &Robot) -> Answer {
+    let status = status!(robot);
+    let peers: BTreeSet<&str> = status.waiting.iter().map(|it| it.peer.as_str()).collect();
+    let found = peers.into_iter().map(|peer| {
+        let of_peer: Vec<&WaitingReport> =
+            status.waiting.iter().filter(|it| it.peer == peer).collect();
+        let wish = |it: &&WaitingReport| format!("{} {} ({})", it.act, it.name, it.type_name);
+        let mut wishes: Vec<String> = of_peer.iter().take(MAX_LISTED).map(wish).collect();
+        if of_peer.len() > MAX_LISTED {
+            wishes.push(format!("{} more ('tautline status')", of_peer.len() - MAX_LISTED));
+        }
+        let found = Found::new(
+            Harm::Note,
+            format!("'{peer}' wants to {}", wishes.join(", ")),
+            "The robot's file does not allow it, so that its messages do not pass.",
+        );
+        found.fix(lines_to_add(status, robot, peer, &of_peer))
+    });
+    Answer::Made(found.collect())
+}
+
+/// The lines that allow what a peer waits for, with the present entries of their keys: a key that
+/// stands twice is a mistake.
+fn lines_to_add(status: &Status, robot: &Robot, peer: &str, waiting: &[&WaitingReport]) -> String {
+    let file = robot.file_name();
+    match status.to_allow_all.iter().find(|it| it.peer == peer) {
+        Some(all) => format!(
+            "if it is meant, in {file}, replace these keys under peers.{peer}, or add them; omit \
+             unwanted lines:\n{}",
+            all.lines.trim_end()
+        ),
+        None => {
+            let lines: Vec<&str> = waiting.iter().map(|it| it.line.as_str()).collect();
+            format!("if it is meant, in {file}, under peers.{peer}: {}", lines.join("; "))
+        }
+    }
 }
 
 #[cfg(test)]

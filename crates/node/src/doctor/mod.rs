@@ -171,6 +171,7 @@ pub const CHECKS: &[Check] = &[
     check("path-mtu", "the paths carry 1280 bytes, and routers report smaller sizes", links::mtu),
     check("loss", "fewer than 5 % of the packets are lost", links::loss),
     check("too-slow", "the links carry what the topics offer", links::rates),
+    check("refused-there", "no peer refuses a topic of this machine", links::refused),
     check("not-accepted", "no peer waits for a line in the file", links::waiting),
 ];
 
@@ -193,6 +194,20 @@ pub fn no_state(robot: &Robot) -> String {
         "this user may not use the daemon's control socket: sudo tautline doctor".into()
     } else {
         "no daemon answers".into()
+    }
+}
+
+/// Says that this machine is not paired yet; none if it may be.
+pub fn not_paired(machine: &Machine, robot: &Robot) -> Option<String> {
+    let file = std::path::Path::new(crate::unit::FILE);
+    daemon::is_unpaired(machine, robot).then(|| crate::unit::not_paired(file))
+}
+
+/// Returns the command that starts the daemon with the robot's file.
+pub fn how_to_start(machine: &Machine, robot: &Robot) -> String {
+    match unit::is_of_unit(machine, robot) {
+        true => "sudo systemctl start tautline".into(),
+        false => format!("tautline run {}", robot.file_name()),
     }
 }
 

@@ -262,7 +262,7 @@ fn received(it: &TopicRates, report: Option<&TopicReport>) -> (String, bool) {
 
 fn not_accepted_here(it: &WaitingReport) -> TopicVerdict {
     let direction = Direction::In;
-    let words = format!("not accepted here: add under peers.{}: {}", it.peer, it.line);
+    let words = format!("not accepted here: 'not-accepted' has the line for peers.{}", it.peer);
     TopicVerdict { topic: it.name.clone(), direction, words, is_harmed: true }
 }
 

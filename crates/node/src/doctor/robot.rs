@@ -7,6 +7,7 @@ use crate::interfaces::has_inner_name;
 use crate::paths::{self, Path};
 use crate::status::Status;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -74,12 +75,19 @@ impl Robot {
 
     /// Whether the daemon's control socket is closed to this user.
     pub(super) fn may_not_ask(&self) -> bool {
-        self.no_status.contains("ermission denied")
+        // The socket is closed to this user, or its folder.
+        ["ermission denied", "may not read"].iter().any(|it| self.no_status.contains(it))
     }
 
     /// The name of the file, for lines that a person edits.
     pub(super) fn file_name(&self) -> String {
         self.file.as_ref().map_or("the robot's file".into(), |it| it.display().to_string())
+    }
+
+    /// Says how to change one key of the file. It is no line to add: a key that stands twice is a
+    /// mistake.
+    pub(super) fn set(&self, key: &str, value: impl Display) -> String {
+        set_key(&self.file_name(), key, value)
     }
 
     /// Whether the daemon exchanges packets with a peer.
@@ -128,6 +136,11 @@ impl Robot {
         let all: BTreeSet<String> = addressed.filter(is_outside).collect();
         all.into_iter().collect()
     }
+}
+
+/// Says how to change one key of a file.
+pub(super) fn set_key(file: &str, key: &str, value: impl Display) -> String {
+    format!("in {file}: set {key} to {value}")
 }
 
 /// Where the file leaves the master or the domain to the environment, that of the daemon counts, which

@@ -123,10 +123,13 @@ pub(super) fn present(machine: &Machine, robot: &Robot) -> Answer {
     };
     let found = Found::new(Harm::Stops, found, "The daemon carries only topics of a running ROS.");
     Answer::Made(vec![match (has_ros1, has_ros2) {
-        (false, false) if wants_ros1 => found.fix("roscore &  # or start the robot's launch file"),
+        (false, false) if wants_ros1 => found.fix("roscore  # or start the robot's launch file"),
         (false, false) => found.fix("start the robot's launch file: ros2 launch PACKAGE FILE"),
-        (true, _) => found.fix(format!("in {}: ros1: {{ master: {master} }}", robot.file_name())),
-        (_, true) => found.fix(format!("in {}: ros2: {{}}", robot.file_name())),
+        (true, _) => found.fix(format!(
+            "{}, and remove ros2",
+            robot.set("ros1", format!("{{ master: {master} }}"))
+        )),
+        (_, true) => found.fix(format!("{}, and remove ros1", robot.set("ros2", "{}"))),
     }])
 }
 
@@ -189,11 +192,10 @@ pub(super) fn master(machine: &Machine, robot: &Robot) -> Answer {
     );
     let others = running_masters(machine).into_iter().filter(|it| machine.nodes_of(it).is_ok());
     let others: Vec<String> = others.collect();
-    let file = robot.file_name();
     Answer::Made(vec![match others.first() {
-        Some(other) => found.fix(format!("in {file}: ros1: {{ master: {other} }}")),
+        Some(other) => found.fix(robot.set("ros1.master", other)),
         None => {
-            found.fix("roscore").fix(format!("or in {file}: ros1: {{ master: http://HOST:PORT }}"))
+            found.fix("roscore").fix(format!("or {}", robot.set("ros1.master", "http://HOST:PORT")))
         }
     }])
 }
@@ -231,7 +233,7 @@ pub(super) fn names(machine: &Machine, robot: &Robot) -> Answer {
         );
         all.push(
             found
-                .fix(format!("echo 'ADDRESS {shown}' >> /etc/hosts  # with the address of that computer"))
+                .fix(format!("echo 'ADDRESS {shown}' | sudo tee -a /etc/hosts  # with the address of that computer"))
                 .fix("or start these nodes with ROS_IP=ADDRESS (or ROS_HOSTNAME with a name that resolves)"),
         );
     }

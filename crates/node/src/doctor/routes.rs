@@ -32,9 +32,9 @@ fn paths(robot: &Robot) -> impl Iterator<Item = (&Route, &Path)> {
     robot.routes().iter().filter_map(|it| Some((it, it.path.as_ref()?.as_ref().ok()?)))
 }
 
-/// The place of a link in the file.
-fn key(route: &Route) -> String {
-    format!("peers.{}", route.peer)
+/// The place of a key of a link in the file.
+fn key(route: &Route, key: &str) -> String {
+    format!("peers.{}.{key}", route.peer)
 }
 
 pub(super) fn names(_: &Machine, robot: &Robot) -> Answer {
@@ -50,12 +50,8 @@ pub(super) fn names(_: &Machine, robot: &Robot) -> Answer {
             "No packet is sent to this peer while its name does not resolve.",
         );
         found
-            .fix(format!(
-                "in {}: {}: {{ address: ADDRESS }}  # as a number",
-                robot.file_name(),
-                key(route)
-            ))
-            .fix(format!("or: echo 'ADDRESS {host}' >> /etc/hosts"))
+            .fix(robot.set(&key(route, "address"), "ADDRESS  # as a number"))
+            .fix(format!("or: echo 'ADDRESS {host}' | sudo tee -a /etc/hosts"))
     });
     Answer::Made(found.collect())
 }
@@ -79,11 +75,8 @@ pub(super) fn own_address(machine: &Machine, robot: &Robot) -> Answer {
                 ),
                 "The daemon sends the packets for this peer to itself.",
             );
-            let found = found.fix(format!(
-                "in {}: {}: {{ address: ADDRESS }}  # that of the other machine",
-                robot.file_name(),
-                key(route)
-            ));
+            let other = "ADDRESS  # that of the other machine";
+            let found = found.fix(robot.set(&key(route, "address"), other));
             match is_named_loopback {
                 true => {
                     found.fix(format!("or remove {} from its line in /etc/hosts", route.link.host))
@@ -112,8 +105,10 @@ pub(super) fn missing(_: &Machine, robot: &Robot) -> Answer {
             "Packets for this peer do not leave this machine.",
         );
         found
-            .fix(format!("ip route add {address} dev {device}  # or 'via ROUTER dev {device}'"))
-            .fix(format!("or correct {}.address in {}", key(route), robot.file_name()))
+            .fix(format!(
+                "sudo ip route add {address} dev {device}  # or 'via ROUTER dev {device}'"
+            ))
+            .fix(format!("or {}", robot.set(&key(route, "address"), "the right one")))
     });
     Answer::Made(found.collect())
 }
@@ -135,14 +130,11 @@ pub(super) fn unexpected(machine: &Machine, robot: &Robot) -> Answer {
             ),
             "The routing table, not the file, chose this network; each byte may cost money.",
         );
-        let file = robot.file_name();
+        let metered = "true  # to use it for what must arrive";
         Some(
             found
-                .fix(format!("in {file}: {}: {{ interface: wlan0 }}  # to use another", key(route)))
-                .fix(format!(
-                    "or in {file}: {}: {{ metered: true }}  # to use it for what must arrive",
-                    key(route)
-                )),
+                .fix(robot.set(&key(route, "interface"), "wlan0  # to use another"))
+                .fix(format!("or {}", robot.set(&key(route, "metered"), metered))),
         )
     });
     Answer::Made(found.collect())
@@ -188,7 +180,7 @@ pub(super) fn reverse_path(machine: &Machine, robot: &Robot) -> Answer {
                 ),
                 format!("The kernel drops packets of this peer that arrive on {device}."),
             );
-            found.fix(format!("sysctl -w net.ipv4.conf.{device}.rp_filter=2  # and in /etc/sysctl.d/"))
+            found.fix(format!("sudo sysctl -w net.ipv4.conf.{device}.rp_filter=2  # and in /etc/sysctl.d/"))
         })
     });
     Answer::Made(found.collect())
@@ -253,20 +245,21 @@ pub(super) fn down(machine: &Machine, robot: &Robot) -> Answer {
             let file = robot.file_name();
             all.push(
                 new(format!("{file} names the interface {name}, which does not exist"))
-                    .fix(format!("in {file}: interface: one of {others}")),
+                    .fix(robot.set("this 'interface'", format!("one of {others}"))),
             );
         } else if DOWN.contains(&state.as_str()) {
             let found = new(format!("the interface {name} is {state}"));
-            let found = found.fix(format!("ip link set {name} up"));
+            let found = found.fix(format!("sudo ip link set {name} up"));
             all.push(match machine.wifi_interfaces().contains(&name) {
-                true => found.fix("rfkill unblock wifi; nmcli device wifi connect NETWORK"),
+                true => {
+                    found.fix("sudo rfkill unblock wifi; sudo nmcli device wifi connect NETWORK")
+                }
                 false => found.fix("check the cable, and the device at its other end"),
             });
         } else if !addresses.iter().any(|(it, _)| *it == name) {
-            all.push(
-                new(format!("the interface {name} has no IP address"))
-                    .fix(format!("ip address add ADDRESS/24 dev {name}  # or: dhclient {name}")),
-            );
+            all.push(new(format!("the interface {name} has no IP address")).fix(format!(
+                "sudo ip address add ADDRESS/24 dev {name}  # or: sudo dhclient {name}"
+            )));
         }
     }
     Answer::Made(all)
@@ -285,7 +278,9 @@ pub(super) fn interface_mtu(machine: &Machine, robot: &Robot) -> Answer {
         );
         let least = if machine.exists(interface(&name, "tun_flags")) { 1280 } else { 1500 };
         all.push(
-            found.fix(format!("ip link set {name} mtu {least}  # as far as its network allows")),
+            found.fix(format!(
+                "sudo ip link set {name} mtu {least}  # as far as its network allows"
+            )),
         );
     }
     Answer::Made(all)
@@ -302,8 +297,8 @@ pub(super) fn back_pressure(machine: &Machine, robot: &Robot) -> Answer {
              half a packet more.",
         );
         all.push(found.fix(format!(
-            "nothing; or in {}: radios: {{ {name}: {{ rate: 10Mbps }} }}  # only if its rate never changes",
-            robot.file_name()
+            "nothing; or {}  # only if its rate never changes",
+            robot.set(&format!("radios.{name}.rate"), "10Mbps")
         )));
     }
     Answer::Made(all)
@@ -342,7 +337,7 @@ pub(super) fn transmit_queue(machine: &Machine, robot: &Robot) -> Answer {
             format!("the transmit queue of {name} holds {length} packets (txqueuelen)"),
             "A burst of a few messages and of other programs overflows it, and packets are lost.",
         );
-        all.push(found.fix(format!("ip link set {name} txqueuelen 1000")));
+        all.push(found.fix(format!("sudo ip link set {name} txqueuelen 1000")));
     }
     Answer::Made(all)
 }
@@ -375,7 +370,7 @@ pub(super) fn beacons(machine: &Machine, robot: &Robot) -> Answer {
     let device = names.first().map_or("wlan0", String::as_str);
     Answer::Made(vec![
         found
-            .fix(format!("ip link set {device} multicast on"))
+            .fix(format!("sudo ip link set {device} multicast on"))
             .fix(format!("or in {}: give each peer an 'address'", robot.file_name())),
     ])
 }
@@ -429,13 +424,13 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
             "Packets of peers reach the one or the other by chance.",
         );
         all.push(found.fix(format!(
-            "give one of the two machines another address: ip address replace OTHER/24 dev {name}"
+            "give one of the two machines another address: sudo ip address replace OTHER/24 dev {name}"
         )));
     }
     // arping ends with the first reply.
     match was_own.filter(|_| all.is_empty()) {
         Some(name) => Answer::NotMade(format!(
-            "another interface of this machine answers for {name}: sysctl -w \
+            "another interface of this machine answers for {name}: sudo sysctl -w \
              net.ipv4.conf.all.arp_ignore=1 ends that"
         )),
         None => Answer::Made(all),

@@ -112,6 +112,10 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
             }
             // It is the daemon's, if that answers.
             Owner::Unknown if robot.status.is_some() => {}
+            // It may be the daemon's.
+            Owner::Unknown if robot.is_closed() || robot.may_not_ask() => {
+                return Answer::NotMade(super::no_state(robot));
+            }
             Owner::Unknown => {
                 others.insert("a process of another user (sudo shows it)".to_owned());
             }
@@ -120,10 +124,10 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
     let why = "The daemon cannot start, or packets of peers go to the other program.";
     let found = others.into_iter().map(|other| {
         let found = format!("UDP port {port} is in use by {other}");
-        let file = robot.file_name();
         let free = port.checked_add(OTHER_PORT_DISTANCE).unwrap_or(1024);
         Found::new(Harm::Stops, found, why).fix("stop the other program").fix(format!(
-            "or in {file}: listen: {free}  # and the same port in 'address' at the peers"
+            "or {}  # and the same port in 'address' at the peers",
+            robot.set("listen", free)
         ))
     });
     Answer::Made(found.collect())

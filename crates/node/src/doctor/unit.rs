@@ -7,13 +7,9 @@ use super::robot::Robot;
 use super::{Answer, Found, Harm};
 use crate::config::Config;
 use crate::limits::team_bytes;
-use crate::unit::FILE;
+use crate::unit::{FILE, FOLDERS, UNIT};
 use std::path::Path;
 
-/// Folders of units, the first precedes the others.
-const FOLDERS: [&str; 3] =
-    ["/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system"];
-const UNIT: &str = "tautline.service";
 /// Bits of capabilities (linux/capability.h).
 const SYS_NICE: u32 = 23;
 const IPC_LOCK: u32 = 14;
@@ -94,7 +90,7 @@ fn has_launcher(machine: &Machine, robot: &Robot) -> bool {
 }
 
 /// Whether the unit starts the daemon with the robot's file.
-fn is_of_unit(machine: &Machine, robot: &Robot) -> bool {
+pub(super) fn is_of_unit(machine: &Machine, robot: &Robot) -> bool {
     let command = value(machine, "ExecStart").unwrap_or_default();
     let started = command.split_whitespace().next_back().map(Path::new);
     started.is_some() && started == robot.file.as_deref()
@@ -122,7 +118,7 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
         Said::Missing => return Answer::NotMade("systemctl is not installed".into()),
     };
     if state.contains("bus") || state.contains("booted") {
-        return Answer::NotMade(format!("systemctl: {state}"));
+        return Answer::NotMade(format!("systemctl: {}", state.lines().next().unwrap_or_default()));
     }
     let mut all = Vec::new();
     if state == "failed" {
@@ -130,8 +126,8 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
         let found = Found::new(Harm::Stops, format!("{UNIT} ({path}) has failed"), why);
         all.push(
             found
-                .fix("journalctl -u tautline -n 20  # shows the reason")
-                .fix("systemctl reset-failed tautline; systemctl start tautline"),
+                .fix("sudo journalctl -u tautline -n 20  # shows the reason")
+                .fix("sudo systemctl reset-failed tautline; sudo systemctl start tautline"),
         );
     }
     let folder = format!("/etc/systemd/system/multi-user.target.wants/{UNIT}");
@@ -139,7 +135,7 @@ pub(super) fn state(machine: &Machine, robot: &Robot) -> Answer {
     if !is_enabled && !has_launcher(machine, robot) {
         let why = "The daemon does not start when the robot is switched on.";
         let found = Found::new(Harm::Note, format!("{UNIT} ({path}) is not enabled"), why);
-        all.push(found.fix("systemctl enable --now tautline"));
+        all.push(found.fix("sudo systemctl enable --now tautline"));
     }
     Answer::Made(all)
 }
@@ -214,13 +210,13 @@ pub(super) fn realtime(machine: &Machine, robot: &Robot) -> Answer {
     );
     Answer::Made(vec![match file(machine) {
         Some(_) => found
-            .fix("mkdir -p /etc/systemd/system/tautline.service.d")
+            .fix("sudo mkdir -p /etc/systemd/system/tautline.service.d")
             .fix(
-                "cp /usr/share/doc/tautline/examples/drop-ins/realtime.conf \
+                "sudo cp /usr/share/doc/tautline/examples/drop-ins/realtime.conf \
                  /etc/systemd/system/tautline.service.d/",
             )
-            .fix("systemctl daemon-reload; systemctl restart tautline"),
-        None => found.fix("setcap cap_sys_nice,cap_ipc_lock+ep /usr/bin/tautline"),
+            .fix("sudo systemctl daemon-reload; sudo systemctl restart tautline"),
+        None => found.fix("sudo setcap cap_sys_nice,cap_ipc_lock+ep /usr/bin/tautline"),
     }])
 }
 
@@ -269,9 +265,9 @@ pub(super) fn memory(machine: &Machine, robot: &Robot) -> Answer {
          daemon that takes more, and all queued messages are lost.",
     );
     let raise =
-        format!("MemoryMax={}M  # systemctl edit tautline, in [Service]", mebibytes(needed));
+        format!("MemoryMax={}M  # sudo systemctl edit tautline, in [Service]", mebibytes(needed));
     Answer::Made(vec![found.fix(raise).fix(format!(
-        "or in {}: limits: {{ queue_bytes: ..., reassembly_bytes: ... }}",
+        "or in {}: set smaller limits.queue_bytes and limits.reassembly_bytes",
         robot.file_name()
     ))])
 }

@@ -77,10 +77,10 @@ pub(super) fn power_save(machine: &Machine, robot: &Robot) -> Answer {
             "A sleeping radio gets packets only after a beacon of the access point, every 102 ms.",
         );
         // Later files precede earlier ones, such as default-wifi-powersave-on.conf of Ubuntu.
-        Some(found.fix(format!("iw dev {name} set power_save off")).fix(format!(
-            "permanently: printf '[connection]\\nwifi.powersave = 2\\n' > \
-             /etc/NetworkManager/conf.d/zz-tautline.conf; systemctl reload NetworkManager; nmcli \
-             device reapply {name}"
+        Some(found.fix(format!("sudo iw dev {name} set power_save off")).fix(format!(
+            "permanently: printf '[connection]\\nwifi.powersave = 2\\n' | sudo tee \
+             /etc/NetworkManager/conf.d/zz-tautline.conf; sudo systemctl reload NetworkManager; \
+             sudo nmcli device reapply {name}"
         )))
     })
 }
@@ -108,7 +108,7 @@ pub(super) fn signal(machine: &Machine, robot: &Robot) -> Answer {
         Some(
             found
                 .fix("move the antenna or the access point, or add an access point")
-                .fix("or send less: topics: /camera/**: { rate: 2Hz }  (page \"Slow links\")"),
+                .fix("or send less: a 'rate' of 2Hz for large topics  (page \"Slow links\")"),
         )
     })
 }
@@ -161,7 +161,7 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
                 "the driver chooses the domain: let the access point announce its country \
                  (hostapd.conf: country_code=DE, ieee80211d=1)",
             ),
-            false => found.fix("iw reg set DE  # with your country").fix(
+            false => found.fix("sudo iw reg set DE  # with your country").fix(
                 "permanently: options cfg80211 ieee80211_regdom=DE  # in /etc/modprobe.d/cfg80211.conf",
             ),
         })
@@ -184,7 +184,7 @@ pub(super) fn neighbour_retry(machine: &Machine, robot: &Robot) -> Answer {
             "After an outage, messages flow again after 0.04 s with 50 ms, and after 0.36 s with 1000.",
         );
         all.push(found.fix(format!(
-            "sysctl -w net.ipv4.neigh.{name}.retrans_time_ms=50 net.ipv6.neigh.{name}.retrans_time_ms=50"
+            "sudo sysctl -w net.ipv4.neigh.{name}.retrans_time_ms=50 net.ipv6.neigh.{name}.retrans_time_ms=50"
         )));
     }
     Answer::Made(all)

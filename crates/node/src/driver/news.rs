@@ -103,7 +103,7 @@ impl Driver {
     }
 
     fn link_reports(&self) -> Vec<LinkReport> {
-        self.reporter.links(&self.topics)
+        self.reporter.links(self.now(), &self.topics)
     }
 
     fn has_subscribers(&self) -> bool {

@@ -166,6 +166,7 @@ impl Topics {
                 }
             }
             Event::PeerUp { peer, new_session } => {
+                self.drop_notices_of_handshakes(peer);
                 self.record_arrival(now, peer, new_session);
                 let was_given_up = self.absent.remove(&peer) == Some(Absence::GivenUp);
                 self.update_liveliness_of(peer);
@@ -181,13 +182,28 @@ impl Topics {
                 self.update_liveliness_of(peer);
             }
             Event::PeerLeft { peer } => self.new_session(now, peer),
-            Event::LinkUp { link } => self.direct_path_changed(now, link, true),
+            Event::LinkUp { link } => {
+                self.drop_notices_of_handshakes(self.endpoint.link(link).peer);
+                self.direct_path_changed(now, link, true);
+            }
             Event::LinkDown { link } => self.direct_path_changed(now, link, false),
             Event::LinkRate { .. } | Event::Candidates { .. } => {}
             Event::LinkMoved { link, to } => {
                 self.record_move(now, self.endpoint.link(link).peer, to);
             }
             Event::Notice(notice) => self.remote_notice(now, &notice),
+        }
+    }
+
+    /// Removes notices about handshakes of a peer, since one has succeeded.
+    fn drop_notices_of_handshakes(&mut self, peer: PeerId) {
+        let name = self.peer_name(peer).to_owned();
+        let links = self.endpoint.links().map(|it| self.endpoint.link(it));
+        let up = links.filter(|it| it.peer == peer && it.up);
+        let remotes: Vec<_> = up.filter_map(|it| it.remote).collect();
+        notices::drop_handshakes(&mut self.notices, &name, None);
+        for remote in remotes {
+            notices::drop_handshakes(&mut self.notices, &name, Some(remote));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::scene::{BASE, Scene};
 use std::os::unix::fs::PermissionsExt;
-use tautline_node::status::{ClockReport, WaitingReport};
+use tautline_node::status::{ClockReport, Direction, LinesReport, WaitingReport};
 
 /// A fault, and what doctor has to find.
 pub struct Row {
@@ -125,9 +125,14 @@ pub const ROWS: &[Row] = &[
         replace(scene, BASE, "10.77.0.1");
     })
     .also(&["ros-container"]),
-    row("a file for the other ROS", "ros", &["ROS 1 runs", "ros1: {"], |scene| {
-        scene.file = scene.ros2_file();
-    }),
+    row(
+        "a file for the other ROS",
+        "ros",
+        &["ROS 1 runs", "set ros1 to { master: ", "remove ros2"],
+        |scene| {
+            scene.file = scene.ros2_file();
+        },
+    ),
     row("two kinds of ROS", "two-ros", &["domain 0", "second daemon"], |scene| {
         scene.rclpy(&[], true);
     }),
@@ -140,7 +145,7 @@ pub const ROWS: &[Row] = &[
     row(
         "a wrong address of the master",
         "ros1-master",
-        &["11399", "ros1: { master: http://localhost:11311 }"],
+        &["11399", "set ros1.master to http://localhost:11311"],
         |scene| {
             replace(scene, "127.0.0.1:11311", "127.0.0.1:11399");
             scene.report(|it| it.gateways[0].location = "http://127.0.0.1:11399".into());
@@ -161,7 +166,7 @@ pub const ROWS: &[Row] = &[
             scene.undo.push("/usr/bin/python3 -c __import__('xmlrpc.client').client.ServerProxy('http://127.0.0.1:11311').unregisterPublisher('/talker','/chatter','http://no-such-robot.invalid:4711/')".into());
         },
     ),
-    row("nodes in another domain", "ros2-domain", &["domain 5", "ros2: { domain: 5 }"], |scene| {
+    row("nodes in another domain", "ros2-domain", &["domain 5", "set ros2.domain to 5"], |scene| {
         scene.file = scene.ros2_file();
         scene.rclpy(&[("ROS_DOMAIN_ID", "5")], true);
     }),
@@ -197,13 +202,18 @@ pub const ROWS: &[Row] = &[
     row("discovery off", "dds-range", &["RANGE=OFF", "RANGE=LOCALHOST"], |scene| {
         hide_by(scene, "ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF");
     }),
-    row("nodes on loopback alone", "dds-range", &["LOCALHOST", "range: localhost"], |scene| {
-        hide_by(scene, "ROS_LOCALHOST_ONLY", "1");
-    }),
+    row(
+        "nodes on loopback alone",
+        "dds-range",
+        &["LOCALHOST", "set ros2.range to localhost"],
+        |scene| {
+            hide_by(scene, "ROS_LOCALHOST_ONLY", "1");
+        },
+    ),
     row(
         "a file for loopback alone",
         "dds-range",
-        &["SUBNET", "range: subnet", "export ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST"],
+        &["SUBNET", "set ros2.range to subnet", "export ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST"],
         |scene| {
             scene.file = scene.ros2_file();
             replace(scene, "range: subnet", "range: localhost");
@@ -237,7 +247,7 @@ pub const ROWS: &[Row] = &[
             );
         },
     ),
-    row("a port in use", "port", &["18470", "python3", "listen: 18471"], |scene| {
+    row("a port in use", "port", &["18470", "python3", "set listen to 18471"], |scene| {
         scene.python(
             "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
              s.bind(('0.0.0.0', 18470))\nprint('ready', flush=True)\ntime.sleep(1000)",
@@ -350,7 +360,7 @@ pub const ROWS: &[Row] = &[
     row(
         "a route through a modem",
         "route-interface",
-        &["wwan7", "mobile network", "interface: wlan0"],
+        &["wwan7", "mobile network", "set peers.base.interface to wlan0"],
         |scene| {
             add_interface(scene, "wwan7", Some("10.99.0.1/24"));
             scene.plant("/sys/class/net/wwan7/uevent", "DEVTYPE=wwan\nINTERFACE=wwan7\n");
@@ -425,9 +435,14 @@ pub const ROWS: &[Row] = &[
             scene.undo.push("ip link set wlan0 txqueuelen 1000".into());
         },
     ),
-    row("a clock without NTP", "clock", &["not synchronized", "chrony"], |scene| {
-        scene.program("timedatectl", "no");
-    }),
+    row(
+        "a clock without NTP",
+        "clock",
+        &["not synchronized", "sudo apt install chrony", "/etc/chrony/conf.d/tautline.conf"],
+        |scene| {
+            scene.program("timedatectl", "no");
+        },
+    ),
     row("a slow processor", "governor", &["2 of 2 processors", "scaling_governor"], |scene| {
         for cpu in ["cpu0", "cpu1"] {
             let folder = format!("/sys/devices/system/cpu/{cpu}/cpufreq");
@@ -438,7 +453,7 @@ pub const ROWS: &[Row] = &[
     row(
         "real time without the right",
         "realtime",
-        &["'priority'", "mkdir -p", "examples/drop-ins/realtime.conf"],
+        &["'priority'", "sudo mkdir -p", "examples/drop-ins/realtime.conf"],
         |scene| {
             plant_unit(scene, "RestrictRealtime=yes");
             scene.lines("realtime: { priority: 50 }");
@@ -483,7 +498,12 @@ pub const ROWS: &[Row] = &[
     row(
         "a wrong key",
         "peer-key",
-        &["which belongs to no peer", "tautline keygen --show"],
+        &[
+            "which belongs to no peer",
+            "sudo tautline status",
+            "robot1.yaml",
+            "sudo tautline reload",
+        ],
         |scene| {
             notice(
                 scene,
@@ -491,10 +511,15 @@ pub const ROWS: &[Row] = &[
             );
         },
     ),
-    row("a clock that differs", "peer-clock", &["400 ms", "move_stamps: true"], |scene| {
-        let clock = ClockReport { offset_ms: Some(-400.0), bound_ms: 2.0, drift_ppm: None };
-        scene.report(|it| it.peers[0].clock = Some(clock));
-    }),
+    row(
+        "a clock that differs",
+        "peer-clock",
+        &["400 ms", "set peers.base.move_stamps to true"],
+        |scene| {
+            let clock = ClockReport { offset_ms: Some(-400.0), bound_ms: 2.0, drift_ppm: None };
+            scene.report(|it| it.peers[0].clock = Some(clock));
+        },
+    ),
     row(
         "a path that drops large packets",
         "path-mtu",
@@ -512,9 +537,47 @@ pub const ROWS: &[Row] = &[
     row(
         "topics that exceed the link",
         "too-slow",
-        &["12.0 Mbps", "4.0 Mbps", "rate: 2Hz"],
+        &["12.0 Mbps", "4.0 Mbps", "rate to 2Hz"],
         |scene| {
             scene.report(|it| it.peers[0].wanted_bps = Some(12e6));
+        },
+    ),
+    row(
+        "a topic that the peer refuses",
+        "refused-there",
+        &["'base' refuses /scan (", "at 'base': sudo tautline doctor"],
+        |scene| {
+            let topic = scene.status.as_ref().unwrap().topics.iter().find(|it| it.topic == "/scan");
+            assert!(topic.is_some_and(|it| it.direction == Direction::Out), "{topic:?}");
+            notice(
+                scene,
+                "'base' refuses /scan (sensor_msgs/LaserScan): add there, under peers.robot1: accept: { /scan: any }",
+            );
+        },
+    ),
+    row(
+        "topics of a peer whose keys stand in the file",
+        "not-accepted",
+        &[
+            "publish /goal",
+            "set /gain",
+            "replace these keys under peers.base",
+            "set_parameters: [/rate, /gain]",
+        ],
+        |scene| {
+            let waiting = |act: &str, name: &str, line: &str| WaitingReport {
+                peer: "base".into(),
+                act: act.into(),
+                name: name.into(),
+                type_name: "a/B".into(),
+                line: line.into(),
+            };
+            scene.report(|it| {
+                it.waiting.push(waiting("publish", "/goal", "accept: { /goal: a/B }"));
+                it.waiting.push(waiting("set", "/gain", "set_parameters: /gain"));
+                let lines = "    accept:\n      /goal: a/B\n    set_parameters: [/rate, /gain]\n";
+                it.to_allow_all.push(LinesReport { peer: "base".into(), lines: lines.into() });
+            });
         },
     ),
     row("a topic without a line", "not-accepted", &["/goal", "accept: { /goal: any }"], |scene| {

@@ -192,6 +192,7 @@ impl Scene {
         status.version = env!("CARGO_PKG_VERSION").into();
         status.notices.clear();
         status.waiting.clear();
+        status.to_allow_all.clear();
         assert_eq!((status.peers.len(), status.links.len()), (1, 1), "{status:?}");
         status
     }

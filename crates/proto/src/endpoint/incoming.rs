@@ -612,7 +612,7 @@ impl Endpoint {
             self.rouse_metered_links(now, peer);
             self.on_link_lost(now, id);
         } else if was_silent && !silent {
-            self.on_link_heard(id);
+            self.on_link_heard(now, id);
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);

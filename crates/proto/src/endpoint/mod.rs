@@ -671,6 +671,7 @@ impl Endpoint {
             signal,
             ecn: link.sent_packets.ecn.state(),
             stats: &link.stats,
+            resumed: link.resumed,
         }
     }
 

@@ -198,8 +198,9 @@ impl Endpoint {
     }
 
     /// A link is no longer silent.
-    pub(crate) fn on_link_heard(&mut self, id: LinkId) {
+    pub(crate) fn on_link_heard(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
+        link.resumed = Some((now, link.stats));
         if link.trial.is_some() {
             // Losses of the interruption are none of the path that works now.
             link.loss = 0.0;
@@ -217,7 +218,7 @@ impl Endpoint {
         } else if self.links[id].via.is_some() {
             self.seek_direct_path(now, peer);
         }
-        self.on_link_heard(id);
+        self.on_link_heard(now, id);
     }
 
     /// A link went down or fell silent.

@@ -57,7 +57,7 @@ const MEMBERS: Naming = Naming {
         key("key", Kind::PublicKey, Required)
             .example(EXAMPLE_KEY)
             .shown()
-            .doc("Public key of the member. `tautline keygen --show` prints it there."),
+            .doc("Public key of the member. `tautline keygen --show FILE` prints it there."),
         key("max_priority", Kind::Whole(0, 255), Value("255"))
             .example("220")
             .doc("Maximum priority of the member's packets within the team. Higher ones are lowered to it."),

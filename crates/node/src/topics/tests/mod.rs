@@ -322,7 +322,7 @@ impl World {
     }
 
     fn notices(&self, side: usize) -> Vec<String> {
-        self.sides[side].topics.notices.texts()
+        self.sides[side].topics.notices.texts(self.now)
     }
 
     fn sweep(&mut self, side: usize) {
