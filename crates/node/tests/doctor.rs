@@ -304,6 +304,11 @@ fn the_test_of_a_peer_says_what_topics_get() {
         });
         let found: Json =
             serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+        let refused = texts_of(&found, "refused-there").join("");
+        assert!(
+            refused.contains("'base' refuses /goal (") && refused.contains("sudo"),
+            "{found:#}"
+        );
         found["peer"].clone()
     };
     let words = |test: &Json, topic: &str| {

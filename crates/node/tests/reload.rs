@@ -145,6 +145,29 @@ fn a_peer_with_another_key_is_another_peer() {
 }
 
 #[test]
+fn a_wrong_key_that_was_corrected_is_no_notice_any_more() {
+    let team = Team::new(&["base", "robot", "spare"]);
+    // The base does not know the robot's address: the notice names none.
+    let address = format!("address: \"127.0.0.1:{}\", ", team.ports[1].1);
+    let lines = team.lines("base", &["robot"], "");
+    assert!(lines.contains(&address), "{lines}");
+    let base = team.place.start("base", &lines.replace(&address, ""));
+    let robot = team.start("robot", &["base"]);
+    base.wait_for_state("robot", "up");
+    let lines = team.lines("robot", &["base"], "");
+    team.place.write("robot", "robot", &lines.replace(&team.ports[0].2, &team.ports[2].2));
+    out(&reload(&robot, &[]));
+    base.wait_for_notice(&["handshakes from 127.0.0.1", "for another key"]);
+    team.rewrite("robot", &["base"], "");
+    out(&reload(&robot, &[]));
+    base.wait_for_state("robot", "up");
+    wait_for("the end of the notice", || {
+        let notices = base.status().notices;
+        notices.iter().all(|it| !it.contains("for another key")).then_some(())
+    });
+}
+
+#[test]
 fn a_wrong_file_changes_nothing_and_says_what_check_says() {
     let team = Team::new(&["base", "robot"]);
     let base = team.start("base", &["robot"]);

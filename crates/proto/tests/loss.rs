@@ -189,6 +189,34 @@ fn a_message_cut_by_a_long_outage_goes_on_where_it_was() {
 }
 
 #[test]
+fn losses_of_an_outage_are_counted_apart_from_those_since() {
+    let mut net = Net::pair(16, &Pipe::of(6_000_000));
+    let scan = net.open(0, P, channel(topic("/scan", 200)));
+    let publish = |net: &mut Net, seconds: u32| {
+        for n in 0..seconds * 20 {
+            net.send(0, P, scan, payload(n, 4000));
+            net.run(50 * MS);
+        }
+    };
+    publish(&mut net, 5);
+    for cut in [true, false] {
+        net.nodes.iter_mut().for_each(|node| node.pipe.cut = cut);
+        publish(&mut net, if cut { 6 } else { 20 });
+    }
+    let link = net.nodes[0].endpoint.links().next().unwrap();
+    let view = net.nodes[0].endpoint.link(link);
+    let (since, before) = view.resumed.unwrap();
+    let age = net.now.since(since).as_secs();
+    assert!((18..=20).contains(&age), "{age}");
+    let lost =
+        |stats: &tautline_proto::stats::LinkStats| stats.lost_packets - stats.spurious_losses;
+    assert!(lost(&before) > 0, "{before:?}");
+    let acked = view.stats.acked_packets - before.acked_packets;
+    let lost_since = lost(view.stats) - lost(&before);
+    assert!(acked > 500 && lost_since * 100 <= acked, "{lost_since} lost, {acked} acknowledged");
+}
+
+#[test]
 fn a_thin_topic_adds_up_through_losses_and_outages_and_goes_on_after_them() {
     for repair in [true, false] {
         let mut net = Net::pair(15, &Pipe::of(2_000_000));

@@ -41,7 +41,7 @@ pub enum Harm {
     Delays,
     /// Airtime, data or memory is used without need.
     Wastes,
-    /// Nothing has to change.
+    /// Nothing has to change, or only a person knows whether it should.
     Note,
 }
 
