@@ -17,7 +17,6 @@ mod clients;
 pub use clients::{GIVES_WAY_AFTER, MAX_CLIENTS, MAX_CLIENTS_PER_USER};
 
 use crate::audit::{Actor, Text};
-use crate::config::SYSTEM_CONTROL_FOLDER;
 use crate::descriptors::FileId;
 use crate::reload::Changes;
 use crate::status::{Status, TopicChange};
@@ -136,7 +135,7 @@ const CONNECTING: &str = "connecting";
 
 /// Returns how to start the daemon of this socket.
 fn how_to_start(path: &Path) -> &'static str {
-    match path.parent() == Some(Path::new(SYSTEM_CONTROL_FOLDER)) {
+    match path.parent() == Some(Path::new(crate::unit::CONTROL_FOLDER)) {
         true => crate::unit::how_to_start(),
         false => "start it with: tautline run FILE",
     }

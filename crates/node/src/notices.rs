@@ -196,11 +196,7 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
             "the node at {from} has the key of peer '{name}', but the name '{theirs}'; correct \
              the key under peers.{name}, or its name"
         ),
-        Notice::Version { from, theirs, ours } => format!(
-            "a node at {} has protocol version {theirs}, '{here}' has {ours}; run the same release on \
-             both",
-            host(*from)
-        ),
+        Notice::Version { from, theirs, ours } => other_version(*from, [*theirs, *ours], here),
         Notice::Twins { name, from, other: None } => format!(
             "two nodes use the same key: this node, and '{name}' at {from}; create a key for \
              each (tautline keygen FILE)"
@@ -247,6 +243,14 @@ fn host(from: Place) -> String {
         Place::Udp(address) => address.ip().to_string(),
         Place::Relay { .. } => from.to_string(),
     }
+}
+
+fn other_version(from: Place, [theirs, ours]: [u8; 2], here: &str) -> String {
+    let from = host(from);
+    format!(
+        "a node at {from} has protocol version {theirs}, '{here}' has {ours}; run the same release \
+         on both"
+    )
 }
 
 /// Returns the notice that only relays lead to a peer.

@@ -490,13 +490,11 @@ fn delay_report(delays: &Delays) -> Option<DelayReport> {
 
 /// Counts the packets since the last interruption.
 fn steady(now: Instant, view: &LinkView<'_>) -> Option<SteadyReport> {
-    let (since, before) = view.resumed.filter(|_| view.up)?;
-    let (now_lost, lost) =
-        [view.stats, &before].map(|it| it.lost_packets.saturating_sub(it.spurious_losses)).into();
+    let before = view.stats.resumed.filter(|_| view.up)?;
     Some(SteadyReport {
-        seconds: now.since(since).as_secs_f64(),
+        seconds: now.since(before.at).as_secs_f64(),
         acked_packets: view.stats.acked_packets.saturating_sub(before.acked_packets),
-        lost_packets: now_lost.saturating_sub(lost),
+        lost_packets: view.stats.lost().saturating_sub(before.lost),
     })
 }
 

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub const FOLDER: &str = "/etc/tautline";
 /// The robot's file of the unit.
 pub const FILE: &str = "/etc/tautline/robot.yaml";
+/// Folder of the control sockets of the robot's units.
+pub const CONTROL_FOLDER: &str = "/run/tautline";
 /// The robot's unit.
 pub const UNIT: &str = "tautline.service";
 /// Folders of units, the first precedes the others.

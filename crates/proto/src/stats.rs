@@ -3,7 +3,7 @@
 //! every refused packet has a [`RefusedPacket`].
 
 use crate::limits;
-use crate::time::Duration;
+use crate::time::{Duration, Instant};
 
 /// Defines a fieldless enum and an array of counters indexed by it.
 macro_rules! counted_reasons {
@@ -210,6 +210,32 @@ pub struct LinkStats {
     pub received_bytes: u64,
     /// Packets received twice.
     pub duplicate_packets: u64,
+    /// The end of the last interruption: the link was down, or the peer acknowledged nothing.
+    pub resumed: Option<Resumed>,
+}
+
+impl LinkStats {
+    /// Packets that were lost, without those that arrived after all.
+    pub fn lost(&self) -> u64 {
+        self.lost_packets.saturating_sub(self.spurious_losses)
+    }
+
+    /// An interruption has ended.
+    pub(crate) fn resume(&mut self, now: Instant) {
+        let (acked_packets, lost) = (self.acked_packets, self.lost());
+        self.resumed = Some(Resumed { at: now, acked_packets, lost });
+    }
+}
+
+/// The end of an interruption of a link, and its counters then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resumed {
+    /// The time.
+    pub at: Instant,
+    /// Packets acknowledged until then.
+    pub acked_packets: u64,
+    /// Packets lost until then, without those that arrived after all.
+    pub lost: u64,
 }
 
 /// Buckets of [`Delays`]: quarter octaves from 0.1 ms to about 100 s, and one beyond.

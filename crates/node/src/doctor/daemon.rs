@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot's file, its key and its daemon.
 
+use super::links::OTHER_PROTOCOL;
 use super::machine::Machine;
 use super::robot::Robot;
 use super::{Answer, Found, Harm, unit};
@@ -13,8 +14,6 @@ use std::path::Path;
 const MAX_LISTED: usize = 10;
 /// This program's version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Begin of a notice about another version of the protocol.
-pub(super) const OTHER_PROTOCOL: &str = "has protocol version";
 
 /// Whether the package is installed, and nothing else has been done.
 pub(super) fn is_unpaired(machine: &Machine, robot: &Robot) -> bool {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers and links, as the running daemon reports them.
 
-use super::daemon::OTHER_PROTOCOL;
 use super::machine::Machine;
 use super::robot::Robot;
 use super::{Answer, Found, Harm};
@@ -24,6 +23,8 @@ const MIN_MTU: u64 = 1280;
 const USABLE: f64 = 0.95;
 /// Requests that are listed.
 const MAX_LISTED: usize = 20;
+/// Begin of a notice about another version of the protocol.
+pub(super) const OTHER_PROTOCOL: &str = "has protocol version";
 /// Parts of notices about keys (`notices.rs`).
 const KEY_NOTICES: [&str; 7] = [
     "which belongs to no peer",
@@ -373,7 +374,7 @@ mod tests {
             assert!(KEY_NOTICES.iter().any(|part| text.contains(part)), "{text}");
         }
         let version = notices::text(&Notice::Version { from, theirs: 7, ours: 0 }, "base");
-        assert!(version.contains(super::super::daemon::OTHER_PROTOCOL), "{version}");
+        assert!(version.contains(OTHER_PROTOCOL), "{version}");
         assert!(!KEY_NOTICES.iter().any(|part| version.contains(part)), "{version}");
     }
 }

@@ -166,7 +166,6 @@ impl Topics {
                 }
             }
             Event::PeerUp { peer, new_session } => {
-                self.drop_notices_of_handshakes(peer);
                 self.record_arrival(now, peer, new_session);
                 let was_given_up = self.absent.remove(&peer) == Some(Absence::GivenUp);
                 self.update_liveliness_of(peer);
@@ -182,11 +181,8 @@ impl Topics {
                 self.update_liveliness_of(peer);
             }
             Event::PeerLeft { peer } => self.new_session(now, peer),
-            Event::LinkUp { link } => {
-                self.drop_notices_of_handshakes(self.endpoint.link(link).peer);
-                self.direct_path_changed(now, link, true);
-            }
-            Event::LinkDown { link } => self.direct_path_changed(now, link, false),
+            Event::LinkUp { link } => self.link_changed(now, link, true),
+            Event::LinkDown { link } => self.link_changed(now, link, false),
             Event::LinkRate { .. } | Event::Candidates { .. } => {}
             Event::LinkMoved { link, to } => {
                 self.record_move(now, self.endpoint.link(link).peer, to);
@@ -195,21 +191,14 @@ impl Topics {
         }
     }
 
-    /// Removes notices about handshakes of a peer, since one has succeeded.
-    fn drop_notices_of_handshakes(&mut self, peer: PeerId) {
-        let name = self.peer_name(peer).to_owned();
-        let links = self.endpoint.links().map(|it| self.endpoint.link(it));
-        let up = links.filter(|it| it.peer == peer && it.up);
-        let remotes: Vec<_> = up.filter_map(|it| it.remote).collect();
-        notices::drop_handshakes(&mut self.notices, &name, None);
-        for remote in remotes {
-            notices::drop_handshakes(&mut self.notices, &name, Some(remote));
-        }
-    }
-
-    /// Logs the begin and the end of a direct path beside a relay.
-    fn direct_path_changed(&mut self, now: Instant, link: LinkId, is_up: bool) {
+    /// Removes notices about handshakes of a peer whose link is up. Logs the begin and the end of a
+    /// direct path beside a relay.
+    fn link_changed(&mut self, now: Instant, link: LinkId, is_up: bool) {
         let LinkView { peer, remote, .. } = self.endpoint.link(link);
+        if is_up {
+            let name = self.endpoint.peer(peer).name;
+            notices::drop_handshakes(&mut self.notices, name, remote);
+        }
         let Some(remote) = remote.filter(|_| self.endpoint.is_direct_path(link)) else { return };
         let cause = self.cause(peer);
         let is_logged = self.notices.may_log(now, &cause);

@@ -671,7 +671,6 @@ impl Endpoint {
             signal,
             ecn: link.sent_packets.ecn.state(),
             stats: &link.stats,
-            resumed: link.resumed,
         }
     }
 

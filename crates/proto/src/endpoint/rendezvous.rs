@@ -200,7 +200,7 @@ impl Endpoint {
     /// A link is no longer silent.
     pub(crate) fn on_link_heard(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
-        link.resumed = Some((now, link.stats));
+        link.stats.resume(now);
         if link.trial.is_some() {
             // Losses of the interruption are none of the path that works now.
             link.loss = 0.0;

@@ -9,7 +9,7 @@ use crate::endpoint::teams::TeamId;
 use crate::ids::{PeerId, RadioId};
 use crate::path::mtu::MtuState;
 use crate::stats::LinkStats;
-use crate::time::{Duration, Instant};
+use crate::time::Duration;
 
 /// State of a peer.
 #[derive(Debug, Clone, Copy)]
@@ -83,9 +83,6 @@ pub struct LinkView<'a> {
     pub ecn: EcnUse,
     /// Counters.
     pub stats: &'a LinkStats,
-    /// When the last interruption ended (the link was down, or the peer acknowledged nothing), and
-    /// the counters then.
-    pub resumed: Option<(Instant, LinkStats)>,
 }
 
 /// State of a radio.

@@ -150,8 +150,6 @@ pub(crate) struct Link {
     /// clocks, which is the same for all links to the peer.
     pub(crate) one_way_micros: Option<u32>,
     pub(crate) stats: LinkStats,
-    /// When the last interruption ended, and the counters then.
-    pub(crate) resumed: Option<(Instant, LinkStats)>,
 }
 
 /// Losses and marks that became known without a report to the controller: by a timer, or by an
@@ -233,7 +231,6 @@ impl Link {
             redundancies: Redundancies::default(),
             one_way_micros: None,
             stats: LinkStats::default(),
-            resumed: None,
         }
     }
 
