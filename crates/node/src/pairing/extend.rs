@@ -44,8 +44,17 @@ struct Block<'a> {
 /// Replaces lines: the index of the first, their number, and the new ones.
 type Edit = (usize, usize, Vec<String>);
 
+/// A file with its additions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extended {
+    /// The new text.
+    pub text: String,
+    /// The lines that differ, each behind `-` (old) or `+` (new).
+    pub changes: Vec<String>,
+}
+
 /// Returns the text with the additions. A peer with the same name is replaced.
-pub fn extend(text: &str, additions: &Additions) -> Result<String, Unusual> {
+pub fn extend(text: &str, additions: &Additions) -> Result<Extended, Unusual> {
     let unusual = |section| Unusual { section };
     let old = read(text).ok_or(unusual("the file"))?;
     let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
@@ -59,6 +68,7 @@ pub fn extend(text: &str, additions: &Additions) -> Result<String, Unusual> {
     }
     // From the last line to the first, so that no edit moves another one.
     edits.sort_by_key(|(line, ..)| *line);
+    let changes = edits.iter().flat_map(|edit| changed_lines(&lines, edit)).collect();
     for (line, count, new) in edits.into_iter().rev() {
         lines.splice(line..line + count, new);
     }
@@ -68,7 +78,20 @@ pub fn extend(text: &str, additions: &Additions) -> Result<String, Unusual> {
     }
     let found = read(&new).ok_or(unusual("the file"))?;
     let expected = expected(&old, additions).ok_or(unusual("the file"))?;
-    if values(&found) == expected { Ok(new) } else { Err(unusual("the file")) }
+    match values(&found) == expected {
+        true => Ok(Extended { text: new, changes }),
+        false => Err(unusual("the file")),
+    }
+}
+
+/// The lines that an edit changes. Those that a replaced block keeps at its head and end are none.
+fn changed_lines(lines: &[String], (first, count, new): &Edit) -> Vec<String> {
+    let old = &lines[*first..first + count];
+    let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let (old, new) = (&old[head..], &new[head..]);
+    let end = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    let removed = old[..old.len() - end].iter().map(|line| format!("-{line}"));
+    removed.chain(new[..new.len() - end].iter().map(|line| format!("+{line}"))).collect()
 }
 
 /// Reads a text in which no key is given twice.
@@ -249,7 +272,8 @@ limits: { queue_time: 1s }   # short
         let topics = topics.map(topic);
         let peer_lines =
             lines(&["key: BBB", "prefix: /robot2      # here", "accept:", "  /x: a/B"]);
-        extend(text, &Additions { peer, peer_lines: Some(&peer_lines), topics: &topics })
+        let additions = Additions { peer, peer_lines: Some(&peer_lines), topics: &topics };
+        extend(text, &additions).map(|it| it.text)
     }
 
     const BLOCK: &str =
@@ -276,8 +300,29 @@ limits: { queue_time: 1s }   # short
         );
         let key = lines(&["key: CCC"]);
         let again = Additions { peer: "robot1", peer_lines: Some(&key), topics: &[] };
-        let new = extend(&two, &again).unwrap();
+        let new = extend(&two, &again).unwrap().text;
         assert!(new.contains("  robot1:\n    key: CCC\n  robot2:\n    key: BBB\n"), "{new}");
+    }
+
+    #[test]
+    fn the_changed_lines_are_named() {
+        let peer_lines = lines(&["key: BBB", "prefix: /robot1"]);
+        let goal = TopicLine { name: "/goal".into(), treatment: "{ priority: 250 }".into() };
+        let changes = |peer, peer_lines, topics: &[TopicLine]| {
+            extend(OLD, &Additions { peer, peer_lines, topics }).unwrap().changes
+        };
+        let goal = [goal];
+        assert_eq!(changes("robot1", None, &goal), ["+  /goal: { priority: 250 }"]);
+        let found = changes("robot2", Some(&peer_lines), &goal);
+        let added = ["+  robot2:", "+    key: BBB", "+    prefix: /robot1"];
+        assert_eq!(found, [&added[..], &["+  /goal: { priority: 250 }"]].concat());
+        let found = changes("robot1", Some(&peer_lines), &[]);
+        let removed = ["-    key: AAA           # printed there", "-    prefix: /robot1"];
+        let end = ["-    # end of robot1", "+    key: BBB", "+    prefix: /robot1"];
+        assert_eq!(found, [&removed[..], &end[..]].concat());
+        let same = lines(&["key: AAA           # printed there", "prefix: /robot1"]);
+        let found = changes("robot1", Some(&same), &[]);
+        assert_eq!(found, ["-    # end of robot1"]);
     }
 
     #[test]

@@ -129,6 +129,19 @@ pub fn plan(robot: &Facts, base: &Facts) -> Plan {
     plan
 }
 
+impl Plan {
+    /// The topic with which a person sees that the pairing works: a laser scan if there is one. Images
+    /// and the like fill a terminal.
+    pub fn first_to_watch(&self) -> Option<&Shown> {
+        self.shown.iter().min_by_key(|it| match it.type_name.as_str() {
+            "sensor_msgs/LaserScan" => 0,
+            "tf2_msgs/TFMessage" | "tf/tfMessage" => 2,
+            type_name if is_view(type_name) => 3,
+            _ => 1,
+        })
+    }
+}
+
 fn is_carried(topic: &TopicFact) -> bool {
     let is_own = OWN_OF_ROS.contains(&topic.name.as_str()) || topic.name.starts_with("/tautline/");
     !is_own && !is_action_topic(&topic.name, &topic.type_name)
@@ -181,6 +194,19 @@ mod tests {
         "/arm/command std_msgs/Float64 s",
         "/teleop/cmd_vel geometry_msgs/Twist ps",
     ];
+
+    #[test]
+    fn a_scan_is_watched_first_and_an_image_last() {
+        let all = ["/a/image sensor_msgs/Image p", "/b std_msgs/Float32 p", ROBOT[0]];
+        let watched = |count| {
+            let plan = plan(&facts("robot1", &all[..count]), &facts("base", &[]));
+            plan.first_to_watch().map(|it| it.at_base.clone())
+        };
+        let expected = [None, Some("/robot1/a/image"), Some("/robot1/b"), Some("/robot1/scan")];
+        for (count, expected) in expected.into_iter().enumerate() {
+            assert_eq!(watched(count).as_deref(), expected, "{count} topics");
+        }
+    }
 
     fn names(plan: &Plan) -> Vec<(&str, &str)> {
         plan.commands.iter().map(|it| (&*it.at_base, &*it.at_robot)).collect()

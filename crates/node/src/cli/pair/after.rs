@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! After the files are in place: the daemon is started or reads its file again, and the peer comes up.
 
-use super::agree::Agreed;
+use super::agree::{Agreed, Next};
 use super::local::{Local, is_of_unit, surroundings};
 use super::voice::Voice;
 use super::write::merge_file;
@@ -45,9 +45,23 @@ pub fn finish(
     }
     let config = check(local, voice)?;
     if may_start && start(local, &config, voice)? {
-        return wait(&config, agreed, voice);
+        return wait(local, &config, agreed, voice);
     }
-    voice.say(&format!("Start it: tautline run {}", local.file.display()))
+    voice.say(&format!("Start it: tautline run {}", local.file.display()))?;
+    match then(local, agreed) {
+        Some(text) => voice.say(&format!("Then, {text}")),
+        None => Ok(()),
+    }
+}
+
+/// The next command of a person, as a part of a sentence.
+fn then(local: &Local, agreed: &Agreed) -> Option<String> {
+    let Next { command, is_here, .. } = agreed.next.as_ref()?;
+    Some(match (is_here, local.ros.is_silent) {
+        (true, true) => format!("see the first topic (start roscore before): {command}"),
+        (true, false) => format!("see the first topic: {command}"),
+        (false, _) => format!("see the first topic at {}: {command}", agreed.facts.name),
+    })
 }
 
 /// The equivalent of `tautline check`.
@@ -98,38 +112,41 @@ fn systemctl(arguments: &[&str]) -> bool {
 }
 
 /// Waits until the peer is up and has a topic.
-fn wait(config: &Config, agreed: &Agreed, voice: Voice) -> Result<(), Failure> {
+fn wait(local: &Local, config: &Config, agreed: &Agreed, voice: Voice) -> Result<(), Failure> {
     let (start, name) = (Instant::now(), &agreed.facts.name);
     let status = || Client::connect(&config.control).and_then(|mut it| it.status()).ok();
     let mut last = None;
     while start.elapsed() < PATIENCE {
         voice.progress(&format!("waiting for {name} ..."));
         last = status().or(last);
-        if !agreed.has_topics && last.as_ref().is_some_and(|it| is_up(it, name)) {
-            break;
-        }
-        if let Some(topic) =
-            last.as_ref().filter(|it| is_up(it, name)).and_then(|it| topic(it, name))
-        {
-            voice.event(&json!({ "event": "up", "peer": name, "topic": topic }))?;
-            return voice
-                .say(&format!("{name} is up; the first topic: {topic}. Watch it: tautline top"));
+        if let Some(status) = last.as_ref().filter(|it| is_up(it, name)) {
+            let topic = topic(status, name, agreed);
+            if topic.is_some() || !agreed.has_topics {
+                break;
+            }
         }
         std::thread::sleep(TICK);
     }
     match last {
         Some(status) if is_up(&status, name) => {
-            voice.event(&json!({ "event": "up", "peer": name, "topic": null }))?;
-            voice.say(&format!("{name} is up. Topics appear as soon as nodes publish them"))
+            let topic = topic(&status, name, agreed);
+            let next = agreed.next.as_ref().map(|it| &it.command);
+            voice.event(&json!({ "event": "up", "peer": name, "topic": topic, "next": next }))?;
+            voice.say(&format!("{name} is up; 'sudo tautline top' watches it"))?;
+            match then(local, agreed) {
+                Some(text) => voice.say(&format!("Now, {text}")),
+                None => voice.say("Topics appear as soon as nodes publish them"),
+            }
         }
         Some(status) => {
             voice.event(&json!({ "event": "not_up", "peer": name, "notices": status.notices }))?;
             let notices = status.notices.join("\n  ");
             voice.say(&format!(
-                "{name} is not up yet. Does its daemon run? 'tautline status' says more:\n  {notices}"
+                "{name} is not up yet. Does its daemon run? 'sudo tautline doctor' says what to \
+                 change:\n  {notices}"
             ))
         }
-        None => voice.say("the daemon does not answer yet: tautline status"),
+        None => voice.say("the daemon does not answer yet: sudo tautline doctor"),
     }
 }
 
@@ -137,6 +154,9 @@ fn is_up(status: &Status, peer: &str) -> bool {
     status.peers.iter().any(|it| it.name == peer && it.state == "up")
 }
 
-fn topic(status: &Status, peer: &str) -> Option<String> {
-    status.topics.iter().find(|it| it.peer == peer).map(|it| it.topic.clone())
+/// The topic that a person is shown, or else any of the peer.
+fn topic(status: &Status, peer: &str, agreed: &Agreed) -> Option<String> {
+    let wanted = agreed.next.as_ref().map(|it| &it.topic);
+    let all = || status.topics.iter().filter(|it| it.peer == peer).map(|it| &it.topic);
+    all().find(|it| Some(*it) == wanted).or_else(|| all().next()).cloned()
 }

@@ -3,7 +3,7 @@
 //! and write in two phases. Until both agree, and both have their files complete on the disk, nothing
 //! is in place.
 
-use super::channel::{Channel, ChannelError, PATIENCE};
+use super::channel::{Channel, ChannelError, MAX_TEXT, PATIENCE};
 use super::local::{Local, surroundings};
 use super::show::Shown;
 use super::store::{Placed, Prepared};
@@ -15,14 +15,12 @@ use std::time::Duration;
 use tautline_gateway::plain::plain;
 use tautline_node::config::{ConfigError, DEFAULT_PORT, parse};
 use tautline_node::pairing::exchange::Role;
-use tautline_node::pairing::facts::{Facts, Message};
+use tautline_node::pairing::facts::{Facts, Message, Ros};
 use tautline_node::pairing::file::End;
 use tautline_node::pairing::plan::{Plan, plan};
 
 /// Time limit for the answer of a person at the other end.
 const PERSON: Duration = Duration::from_secs(600);
-/// Maximum characters of a text of the other end.
-const MAX_TEXT: usize = 400;
 
 /// The other end.
 pub struct Other {
@@ -40,9 +38,20 @@ pub struct Agreed {
     pub placed: Option<Placed>,
     /// Whether a topic crosses as soon as the peer is up.
     pub has_topics: bool,
+    /// What shows the first topic at the base.
+    pub next: Option<Next>,
     /// Whether the file waits to be merged by hand.
     pub needs_merge: bool,
     pub warnings: Vec<String>,
+}
+
+/// The command at the base with which a person sees that the pairing works.
+pub struct Next {
+    pub command: String,
+    /// Whether this machine is the base.
+    pub is_here: bool,
+    /// The topic, by its name here.
+    pub topic: String,
 }
 
 /// How this end takes part.
@@ -121,18 +130,19 @@ impl Part<'_> {
             )));
         }
         check(self.local, &change)?;
-        let (address, file) = (other.address.ip(), &self.local.file);
-        Shown { other: facts, address, robot, base, plan: &plan, change: &change, file }
-            .to(self.voice)?;
+        let (address, file) = (other.address.ip(), &write::place(self.local, &change));
         let is_trial = own.dry_run || facts.dry_run;
+        Shown { other: facts, address, robot, base, plan: &plan, change: &change, file, is_trial }
+            .to(self.voice)?;
         if is_trial {
             self.finish_trial(other, facts)?;
-            return Ok(agreed(facts, &plan, None, change));
+            return Ok(agreed(facts, &plan, None, change, None));
         }
-        self.ask(facts, &change)?;
+        self.ask(other, &change)?;
         let prepared = write::prepare(self.local, &change)?;
         let placed = self.commit(other, prepared)?;
-        Ok(agreed(facts, &plan, Some(placed), change))
+        let next = next(self.role, &plan, base);
+        Ok(agreed(facts, &plan, Some(placed), change, next))
     }
 
     /// Both ends see the plan, and neither writes.
@@ -144,13 +154,16 @@ impl Part<'_> {
         self.voice.say(&format!("--dry-run at {who}: nothing was written."))
     }
 
-    fn ask(self, facts: &Facts, change: &Change) -> Result<(), Failure> {
-        let (name, file) = (&facts.name, self.local.file.display());
+    /// Asks the person here, and fails as soon as the other end has ended the pairing.
+    fn ask(self, other: &mut Other, change: &Change) -> Result<(), Failure> {
+        let (Other { name, channel, .. }, file) = (other, self.local.file.display());
         let (question, default) = match &change.replaces {
             Some(text) => (format!("{text}. Replace it, and pair with {name}?"), false),
+            None if change.is_same => (format!("Pair with {name}? {file} stays as it is."), true),
             None => (format!("Pair with {name}, and write {file}?"), true),
         };
-        match self.voice.ask(&question, default)? {
+        let watch = || channel.watch().map_err(|error| nothing_written(name, &error));
+        match self.voice.ask(&question, default, watch)? {
             true => Ok(()),
             false => Err(Failure::new("Not paired: the answer was no. Nothing was written")),
         }
@@ -218,10 +231,27 @@ impl Part<'_> {
     }
 }
 
-fn agreed(facts: &Facts, plan: &Plan, placed: Option<Placed>, change: Change) -> Agreed {
+fn next(role: Role, plan: &Plan, base: &Facts) -> Option<Next> {
+    let watched = plan.first_to_watch()?;
+    let command = match base.ros.as_ref()? {
+        Ros::Ros1 { .. } => format!("rostopic echo {}", watched.at_base),
+        Ros::Ros2 { .. } => format!("ros2 topic echo {}", watched.at_base),
+    };
+    let is_here = role == Role::Base;
+    let topic = if is_here { &watched.at_base } else { &watched.at_robot };
+    Some(Next { command, is_here, topic: topic.clone() })
+}
+
+fn agreed(
+    facts: &Facts,
+    plan: &Plan,
+    placed: Option<Placed>,
+    change: Change,
+    next: Option<Next>,
+) -> Agreed {
     let has_topics = !plan.shown.is_empty() || plan.commands.iter().any(|it| it.published);
     let (facts, needs_merge) = (facts.clone(), change.needs_merge);
-    Agreed { facts, placed, has_topics, needs_merge, warnings: change.notes }
+    Agreed { facts, placed, has_topics, next, needs_merge, warnings: change.notes }
 }
 
 /// Receives the facts of the other end, and checks them.
@@ -304,7 +334,6 @@ fn is_link_local(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_node::pairing::facts::Ros;
 
     fn facts(addresses: &[&str]) -> Facts {
         Facts {

@@ -158,8 +158,12 @@ impl Waiting {
                     voice.event(
                         &serde_json::json!({ "event": "wrong_code", "from": from, "left": left }),
                     )?;
+                    let more = match left {
+                        1 => "one more ends".to_owned(),
+                        left => format!("{left} more end"),
+                    };
                     voice.say(&format!(
-                        "warning: {from} entered a wrong code; {left} more end the pairing"
+                        "warning: {from} entered a wrong code; {more} the pairing"
                     ))?;
                 }
                 Err(RecvTimeoutError::Timeout) => {}

@@ -15,21 +15,35 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which a machine that has vanished is noticed.
 const SILENCE: Duration = Duration::from_secs(20);
 
+/// Maximum characters of a text of the other end.
+pub const MAX_TEXT: usize = 400;
 /// Maximum bytes of a problem with a message, for a person.
 const MAX_PROBLEM: usize = 200;
 
 /// Why a channel has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// The connection ended, or nothing came in time.
+    /// The connection failed, or nothing came in time.
     #[error("{0}")]
-    System(#[from] io::Error),
+    System(io::Error),
+    /// The other end closed the connection.
+    #[error("the other machine closed the connection")]
+    Closed,
     /// The other end does not go further.
     #[error("the other machine says: {0}")]
     Refused(String),
     /// The other end sent something else than the protocol.
     #[error("the other machine sent {0}")]
     Wrong(String),
+}
+
+impl From<io::Error> for ChannelError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::System(error),
+        }
+    }
 }
 
 /// Options of a connection of a pairing.
@@ -93,11 +107,13 @@ pub fn read_open(stream: &TcpStream, until: Instant) -> Result<Vec<u8>, ChannelE
 pub struct Channel {
     stream: TcpStream,
     keys: Keys,
+    /// A message that arrived while a person was asked.
+    early: Option<Message>,
 }
 
 impl Channel {
     pub fn new(stream: TcpStream, keys: Keys) -> Self {
-        Self { stream, keys }
+        Self { stream, keys, early: None }
     }
 
     pub fn send(&mut self, message: &Message) -> Result<(), ChannelError> {
@@ -105,7 +121,47 @@ impl Channel {
         Ok(write_frame(&self.stream, &self.keys.sealer.seal(&text))?)
     }
 
+    /// Fails if the other end has ended the pairing. It reads what has arrived, and keeps an agreement
+    /// of the other end for `receive`. A frame that is not complete holds it up for [`PATIENCE`].
+    pub fn watch(&mut self) -> Result<(), ChannelError> {
+        if !self.has_bytes()? {
+            return Ok(());
+        }
+        match self.receive_next(PATIENCE)? {
+            Message::Cancel { reason } => {
+                Err(ChannelError::Refused(tautline_gateway::plain::plain(&reason, MAX_TEXT)))
+            }
+            Message::Ready if self.early.is_none() => {
+                self.early = Some(Message::Ready);
+                Ok(())
+            }
+            _ => Err(ChannelError::Wrong("a message that does not fit".into())),
+        }
+    }
+
+    /// Whether a read would not wait: bytes have arrived, or the connection has ended.
+    fn has_bytes(&self) -> io::Result<bool> {
+        self.stream.set_nonblocking(true)?;
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false)?;
+        match peeked {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) =>
+            {
+                Ok(false)
+            }
+            peeked => peeked.map(|_| true),
+        }
+    }
+
     pub fn receive(&mut self, patience: Duration) -> Result<Message, ChannelError> {
+        match self.early.take() {
+            Some(message) => Ok(message),
+            None => self.receive_next(patience),
+        }
+    }
+
+    fn receive_next(&mut self, patience: Duration) -> Result<Message, ChannelError> {
         let frame = read_frame(&self.stream, MAX_SEALED, Instant::now() + patience)?;
         // serde quotes what it found.
         let wrong = |error: &dyn ToString| {

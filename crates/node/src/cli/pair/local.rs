@@ -5,6 +5,7 @@ use super::Arguments;
 use super::folder::Folder;
 use super::ros::{self, Found};
 use crate::cli::Failure;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -165,6 +166,15 @@ impl Local {
         };
         let mut others = peers.filter(|it| it.name != facts.name && has_it(&it.links));
         others.next().map(|it| it.name.clone())
+    }
+
+    /// A name for a new robot that no peer of the file has.
+    pub fn free_name(&self) -> String {
+        let peers = self.old.iter().flat_map(|it| &it.config.peers).map(|it| &it.name);
+        let taken: BTreeSet<&String> = peers.chain([&self.name]).collect();
+        let mut names = (1..).map(|number: usize| format!("robot{number}"));
+        // There are more numbers than peers.
+        names.find(|name| !taken.contains(name)).unwrap_or_default()
     }
 
     /// Topics that the file already sends to other peers than `other`.

@@ -34,14 +34,16 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 use tautline_node::pairing::exchange::Role;
+use tautline_node::pairing::plan::prefix;
 use tautline_node::pairing::{Code, PORT, SEARCH_PORT, code};
 use voice::Voice;
 
 /// Arguments of `tautline pair`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  sudo tautline pair                 at the base: shows a code and waits\n  \
-                  sudo tautline pair 4821-7390       on the robot: finds the base\n  \
+    after_help = "Examples:\n  sudo tautline pair --name base     at the base: shows a code and waits\n  \
+                  sudo tautline pair 4821-7390 --name robot1\n                                     \
+                  on the robot: finds the base, which shows its topics as /robot1/scan\n  \
                   sudo tautline pair pi@robot1       at the base: both in one command, over ssh\n  \
                   sudo tautline pair pi@robot1 -- --name robot1 --ros2=7\n  \
                   sudo tautline pair 4821-7390 --at 10.0.0.2 --name robot1\n\n\
@@ -187,7 +189,7 @@ fn meet_robot(
     let mut remote = match target {
         Some(target) => Some(ssh::Remote::start(target, code, arguments, voice)?),
         None => {
-            show_code(code, arguments, voice)?;
+            show_code(code, local, arguments, voice)?;
             None
         }
     };
@@ -203,11 +205,17 @@ fn meet_robot(
     Ok((other, remote))
 }
 
-fn show_code(code: Code, arguments: &Arguments, voice: Voice) -> Result<(), Failure> {
+fn show_code(
+    code: Code,
+    local: &Local,
+    arguments: &Arguments,
+    voice: Voice,
+) -> Result<(), Failure> {
     let addresses = local::outside_addresses();
     let port =
         if arguments.port == PORT { String::new() } else { format!(" --port {}", arguments.port) };
-    let command = format!("sudo tautline pair {code}");
+    let name = local.free_name();
+    let command = format!("sudo tautline pair {code} --name {name}");
     voice.event(&json!({
         "event": "waiting", "code": code.to_string(), "command": command,
         "addresses": addresses, "port": arguments.port,
@@ -215,5 +223,10 @@ fn show_code(code: Code, arguments: &Arguments, voice: Voice) -> Result<(), Fail
     let at = addresses.first().map_or(String::new(), |address| {
         format!("If the robot does not find this machine, add: --at {address}{port}\n")
     });
-    voice.say(&format!("\n  code: {code}\n\nOn the robot:\n  {command}\n{at}"))
+    let prefix = prefix(&name);
+    voice.say(&format!(
+        "\n  code: {code}\n\nOn the robot:\n  {command}\n\
+         --name is a name of your choice: the robot's topics appear here under it, as {prefix}/scan. \
+         Leave it out on a robot that was paired before.\n{at}"
+    ))
 }

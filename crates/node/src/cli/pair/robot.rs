@@ -114,8 +114,9 @@ fn prove(
     let read = || channel::read_open(&stream, Instant::now() + STRANGER_TIME + CONNECT);
     channel::write_frame(&stream, &hello).map_err(|error| failed(&error))?;
     let answer = read().map_err(|error| failed(&error))?;
+    let refused = |refusal| format!("the base {shown}{address} {}", refused(refusal));
     if let Ok(Frame::Refuse(refusal)) = Frame::parse(&answer) {
-        return Err(failed(&refused(refusal)));
+        return Err(refused(refusal));
     }
     let (keys, other) = exchange.finish(&answer).map_err(|error| failed(&error))?;
     channel::write_frame(&stream, &keys.proof()).map_err(|error| failed(&error))?;
@@ -128,24 +129,34 @@ fn prove(
             "{address} answered and does not know the code: it is another base, or somebody between \
              the two machines"
         )),
-        Ok(Frame::Refuse(refusal)) => Err(failed(&refused(refusal))),
+        Ok(Frame::Refuse(refusal)) => Err(refused(refusal)),
         Err(error @ WireError::Version(_)) => Err(failed(&error)),
         _ => Err(failed(&format!("a frame that version {VERSION} does not expect"))),
     }
 }
 
+/// What a base says, behind its name.
 fn refused(refusal: Refusal) -> String {
     match refusal {
         Refusal::WrongCode { left: 0 } => {
-            "wrong code, the last of its tries; it needs a new code".into()
+            "refused a wrong code, the last one that it allows, and has ended the pairing: it needs a \
+             new code"
+                .into()
         }
-        Refusal::WrongCode { left } => format!(
-            "wrong code ({left} tries left). If the code is right, somebody is between the two \
-             machines"
-        ),
-        Refusal::Ended => "it has ended, with another robot or after too many wrong codes".into(),
+        Refusal::WrongCode { left } => {
+            let tries = if left == 1 { "one more try" } else { &format!("{left} more tries") };
+            format!(
+                "refused a wrong code, and still waits for the right one: it allows {tries}. Is the \
+                 code typed as the base shows it? If it is, somebody is between the two machines"
+            )
+        }
+        Refusal::Ended => {
+            "has ended the pairing, with another robot or after too many wrong codes; run 'tautline \
+             pair' there again for a new code"
+                .into()
+        }
         Refusal::SameName => {
-            "both machines have the same name; give one of them another one with --name".into()
+            "has the same name as this machine; give one of them another one with --name".into()
         }
     }
 }

@@ -14,6 +14,11 @@ use tautline_node::pairing::facts::Ros;
 /// Maximum number of folders of types that the file gets.
 const MAX_FOLDERS: usize = 8;
 
+/// What a person may do without a master.
+const HOW_TO_CONTINUE: &str = "\n  No master answers there. Either press Ctrl-C, start roscore and \
+    the nodes, and run this command again; or pair now without the topics of this machine, and once \
+    more at both machines when the nodes run";
+
 /// Releases that do not know ROS_AUTOMATIC_DISCOVERY_RANGE.
 const WITHOUT_RANGE: [&str; 3] = ["foxy", "galactic", "humble"];
 
@@ -52,6 +57,8 @@ pub struct Found {
     pub graph: Graph,
     /// What was tried, for a person.
     pub words: String,
+    /// Whether the master of its ROS 1 does not answer.
+    pub is_silent: bool,
     /// The lines of a new file.
     pub lines: Vec<String>,
 }
@@ -66,7 +73,7 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
     let node = file.and_then(|it| it.ros1.as_ref()).map(|it| it.node_name.clone());
     let own = [DEFAULT_NODE_NAME.to_owned(), node.unwrap_or_default()];
     let (ros, graph, words) = match (flags, file) {
-        (Flags { no_ros: true, .. }, _) => (None, Graph::default(), "none (--no-ros)".into()),
+        (Flags { no_ros: true, .. }, _) => (None, None, "none (--no-ros)".into()),
         (Flags { ros1: Some(uri), .. }, _) => {
             certain(Ros::Ros1 { master: uri.clone().unwrap_or_else(master) }, &own)
         }
@@ -80,7 +87,7 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
         (_, Some(Config { ros2: Some(ros2), .. })) => {
             certain(Ros::Ros2 { domain: ros2.domain }, &own)
         }
-        (_, Some(_)) => (None, Graph::default(), "off in the file".into()),
+        (_, Some(_)) => (None, None, "off in the file".into()),
         (_, None) => {
             let (ros, graph, words) =
                 search(master(), domain()?, settings.get("ROS_VERSION"), &own)?;
@@ -91,7 +98,10 @@ pub fn find(flags: &Flags, file: Option<&Config>, sees_shell: bool) -> Result<Fo
         true => vec!["ros1: false".to_owned()],
         false => lines(ros.as_ref(), settings, sees_shell && !settings.is_of_programs),
     };
-    Ok(Found { ros, graph, words, lines })
+    let is_silent = matches!(ros, Some(Ros::Ros1 { .. })) && graph.is_none();
+    let how = if is_silent { HOW_TO_CONTINUE } else { "" };
+    let (words, graph) = (format!("{words}{how}"), graph.unwrap_or_default());
+    Ok(Found { ros, graph, words, is_silent, lines })
 }
 
 /// Says that settings are those of running programs, and which are unclear.
@@ -113,13 +123,14 @@ fn number(text: &str, from: &str) -> Result<u32, Failure> {
     })
 }
 
-type Choice = (Option<Ros>, Graph, String);
+/// The ROS, its graph if it answered, and words for a person.
+type Choice = (Option<Ros>, Option<Graph>, String);
 
 /// A ROS that was named. That it does not answer is no error: it may start later.
 fn certain(ros: Ros, own: &[String]) -> Choice {
     let (graph, words) = match survey(&ros, own) {
-        Ok(graph) => (graph, ros.in_words()),
-        Err(error) => (Graph::default(), format!("{} ({error})", ros.in_words())),
+        Ok(graph) => (Some(graph), ros.in_words()),
+        Err(error) => (None, format!("{} ({error})", ros.in_words())),
     };
     (Some(ros), graph, words)
 }
@@ -151,20 +162,20 @@ fn search(
         }
         (Ok(graph), _, None | Some("1")) | (Ok(graph), Err(_), _) => {
             let words = ros1.in_words();
-            (Some(ros1), graph, words)
+            (Some(ros1), Some(graph), words)
         }
         (_, Ok(graph), _) => {
             let words = ros2.in_words();
-            (Some(ros2), graph, words)
+            (Some(ros2), Some(graph), words)
         }
         // Installed and not running.
         (Err(error), Err(_), Some("1")) => {
             let words = format!("{} ({error})", ros1.in_words());
-            (Some(ros1), Graph::default(), words)
+            (Some(ros1), None, words)
         }
         (Err(_), Err(error), Some("2")) => {
             let words = format!("{} ({error})", ros2.in_words());
-            (Some(ros2), Graph::default(), words)
+            (Some(ros2), None, words)
         }
         (Err(one), Err(two), _) => {
             let words = format!(
@@ -172,7 +183,7 @@ fn search(
                  --ros2=NUMBER (or ROS_MASTER_URI, ROS_DOMAIN_ID), or add a line 'ros1:' or 'ros2:' \
                  to the file later, and run this command again for the topics"
             );
-            (None, Graph::default(), words)
+            (None, None, words)
         }
     })
 }

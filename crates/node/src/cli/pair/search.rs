@@ -94,10 +94,12 @@ pub fn find(code: Code, voice: Voice) -> Result<Vec<Base>, Failure> {
     }
     if found.is_empty() {
         return Err(Failure::new(format!(
-            "no base that waits for this code answered within {} s. Nothing was written. Is \
-             'tautline pair' still running at the base, and are its first two digits those of this \
-             code? Are both machines on one network, and does no firewall drop UDP {SEARCH_PORT} or \
-             TCP 18470? Where multicast does not pass, name the base: tautline pair CODE --at ADDRESS",
+            "no base that waits for this code answered within {} s. Nothing was written.\n\
+             1. Is the code typed as the base shows it? Its first two digits select the base.\n\
+             2. Does 'tautline pair' still run at the base?\n\
+             3. Are both machines on one network, without a firewall that drops UDP {SEARCH_PORT} or \
+             TCP 18470?\n\
+             4. Where multicast does not pass, name the base: sudo tautline pair CODE --at ADDRESS",
             PATIENCE.as_secs()
         )));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a person sees before the question: who the other end is, and what crosses.
 
+use super::channel::MAX_TEXT;
 use super::voice::Voice;
 use super::write::Change;
 use crate::cli::{Failure, output};
@@ -12,9 +13,6 @@ use tautline_gateway::plain::plain;
 use tautline_node::pairing::facts::Facts;
 use tautline_node::pairing::plan::Plan;
 
-/// Maximum characters of a text of the other end.
-const MAX_TEXT: usize = 400;
-
 /// The result of the exchange at one end.
 pub struct Shown<'a> {
     pub other: &'a Facts,
@@ -23,7 +21,10 @@ pub struct Shown<'a> {
     pub base: &'a Facts,
     pub plan: &'a Plan,
     pub change: &'a Change,
+    /// The file that is written.
     pub file: &'a Path,
+    /// Whether nothing is written, so that a new file cannot be read afterwards.
+    pub is_trial: bool,
 }
 
 impl Shown<'_> {
@@ -45,6 +46,8 @@ impl Shown<'_> {
             "shown": shown.map(entry).collect::<Vec<_>>(),
             "commands": commands.map(entry).collect::<Vec<_>>(),
             "left_out": self.robot.left_out + self.base.left_out,
+            "file": self.file,
+            "changes": self.change.lines,
             "warnings": self.change.notes,
         }))
     }
@@ -75,6 +78,13 @@ impl Shown<'_> {
     fn rest(&self) -> String {
         let (robot, base) = (&self.robot.name, &self.base.name);
         let mut text = String::new();
+        if self.plan.shown.is_empty() {
+            let _ = writeln!(
+                text,
+                "\nNo node of {robot} publishes a topic that {base} could get. Start the nodes, and run \
+                 'tautline pair' once more at both machines for their topics"
+            );
+        }
         if !self.plan.not_accepted.is_empty() {
             let rows = self.plan.not_accepted.iter().cloned().map(<[String; 2]>::from);
             let table = output::table(["TOPIC", "TYPE"], rows);
@@ -98,9 +108,20 @@ impl Shown<'_> {
     }
 
     fn file(&self) -> String {
-        let what = if self.change.is_new { "new file" } else { "changes in" };
-        let mut text = format!("\n{what} {}\n", self.file.display());
-        self.change.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+        let (change, file) = (self.change, self.file.display());
+        let what = match change {
+            Change { is_same: true, .. } => "no changes in",
+            Change { is_new: true, .. } => "new file",
+            Change { needs_merge: true, .. } => "lines to merge, in",
+            _ => "changes in",
+        };
+        let mut text = format!("\n{what} {file}\n");
+        // The tables above say what a new file has, and it can be read after the answer.
+        if !change.is_new || self.is_trial {
+            let lines = change.lines.iter().map(|line| format!("  {}\n", plain(line, MAX_TEXT)));
+            text.extend(lines);
+        }
+        change.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
         text
     }
 }

@@ -4,6 +4,11 @@
 use crate::cli::{Failure, output};
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// Interval in which a question looks whether it still matters.
+const TICK: Duration = Duration::from_millis(100);
 
 /// How this run reports.
 #[derive(Debug, Clone, Copy)]
@@ -36,23 +41,52 @@ impl Voice {
         }
     }
 
-    /// Asks a question; `default` is the answer to an empty line.
-    pub fn ask(self, question: &str, default: bool) -> Result<bool, Failure> {
+    /// Asks a question; `default` is the answer to an empty line. `watch` may end the wait for the
+    /// answer.
+    pub fn ask(
+        self,
+        question: &str,
+        default: bool,
+        mut watch: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<bool, Failure> {
         if self.yes {
             return Ok(true);
         }
         clear_line();
         let choices = if default { "[Y/n]" } else { "[y/N]" };
         output::print(&format!("{question} {choices} "))?;
-        let mut line = String::new();
-        let read = std::io::stdin().read_line(&mut line);
-        match (read, line.trim().to_lowercase().as_str()) {
-            (Ok(1..), "") => Ok(default),
-            (Ok(1..), "y" | "yes") => Ok(true),
-            (Ok(1..), _) => Ok(false),
-            _ => Err(Failure::new("no answer on standard input; --yes answers the question")),
+        let line = read_line()?;
+        let answer = loop {
+            match line.recv_timeout(TICK) {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+            if let Err(failure) = watch() {
+                // The failure gets a line of its own.
+                output::print("\n")?;
+                return Err(failure);
+            }
+        };
+        match answer.as_deref().map(str::trim) {
+            Some("") => Ok(default),
+            Some(answer) => Ok(["y", "yes"].contains(&answer.to_lowercase().as_str())),
+            None => Err(Failure::new("no answer on standard input; --yes answers the question")),
         }
     }
+}
+
+/// Reads a line of standard input on a thread, which ends with the program if no line comes. `None`:
+/// standard input has ended.
+fn read_line() -> Result<Receiver<Option<String>>, Failure> {
+    let (sender, line) = sync_channel(1);
+    let work = move || {
+        let mut line = String::new();
+        let read = std::io::stdin().read_line(&mut line);
+        let _ = sender.send(matches!(read, Ok(1..)).then_some(line));
+    };
+    std::thread::Builder::new().name("answer".into()).spawn(work).map_err(Failure::new)?;
+    Ok(line)
 }
 
 fn clear_line() {

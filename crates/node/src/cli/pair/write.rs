@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use tautline_node::config::{Config, PeerConfig};
 use tautline_node::keys;
 use tautline_node::pairing::exchange::Role;
-use tautline_node::pairing::extend::{Additions, extend};
+use tautline_node::pairing::extend::{Additions, Extended, extend};
 use tautline_node::pairing::file::{End, TopicLine};
 use tautline_node::pairing::plan::prefix;
 use tautline_proto::wire;
@@ -28,6 +28,8 @@ pub struct Change {
     pub is_new: bool,
     /// Whether nothing changes.
     pub is_same: bool,
+    /// The lines that change, each behind `+` or `-`; of a new file, all lines.
+    pub lines: Vec<String>,
     /// Whether the text is only lines for a person to merge.
     pub needs_merge: bool,
     /// The peer that would be replaced, as a sentence.
@@ -40,7 +42,8 @@ pub struct Change {
 pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure> {
     let mut change = Change { notes: notes(end), ..Change::default() };
     let Some(old) = &local.old else {
-        return Ok(Change { text: end.new_file(), is_new: true, ..change });
+        let text = end.new_file();
+        return Ok(Change { lines: added(&text), text, is_new: true, ..change });
     };
     let (name, key) = (&end.other.name, &end.other.key);
     if let Some(other) = of_key(&old.config, key).filter(|it| it.name != *name) {
@@ -81,7 +84,9 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
     let peer_lines = (!keeps_peer).then_some(lines.as_slice());
     let additions = Additions { peer: name, peer_lines, topics: &topics };
     match extend(&old.text, &additions) {
-        Ok(text) => Ok(Change { text, ..change }),
+        Ok(Extended { text, changes: lines }) => {
+            Ok(Change { is_same: text == old.text, text, lines, ..change })
+        }
         Err(error) => {
             let place = merge_file(local);
             change.notes.push(format!(
@@ -90,9 +95,14 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
                 place.display()
             ));
             let text = to_merge(name, &lines, &topics);
-            Ok(Change { text, needs_merge: true, ..change })
+            Ok(Change { lines: added(&text), text, needs_merge: true, ..change })
         }
     }
+}
+
+/// The lines of a text that is new as a whole.
+fn added(text: &str) -> Vec<String> {
+    text.lines().map(|line| format!("+{line}")).collect()
 }
 
 /// Another peer whose names at the base are under the prefix of the robot, or above it.
@@ -184,6 +194,11 @@ pub fn merge_file(local: &Local) -> PathBuf {
     local.file.with_file_name(format!("{name}.new"))
 }
 
+/// The file that gets the text of a change.
+pub fn place(local: &Local, change: &Change) -> PathBuf {
+    if change.needs_merge { merge_file(local) } else { local.file.clone() }
+}
+
 /// Writes the files beside their places.
 pub fn prepare(local: &Local, change: &Change) -> Result<Prepared, Failure> {
     let mut prepared = Prepared::default();
@@ -195,7 +210,7 @@ pub fn prepare(local: &Local, change: &Change) -> Result<Prepared, Failure> {
     if change.is_same {
         return Ok(prepared);
     }
-    let file = if change.needs_merge { merge_file(local) } else { local.file.clone() };
+    let file = place(local, change);
     let (folder, name) = local.place_of(&file)?;
     let old = match change.needs_merge {
         true => folder.read(name).ok().and_then(|bytes| String::from_utf8(bytes).ok()),
