@@ -120,6 +120,11 @@ fill_stage() {
     mv "$stage/examples/relay.yaml" "$stage/relay.yaml"
     cp "$root/docs/reference/robot.schema.json" "$root/docs/reference/relay.schema.json" "$stage/share"
     cp "$root/CHANGELOG.md" "$stage/notes"
+    # The pages that help texts, files and units name, without their pictures.
+    for kind in how-to reference tutorial; do
+        mkdir "$stage/notes/$kind"
+        cp "$root/docs/$kind"/*.md "$stage/notes/$kind"
+    done
     # The ROS packages: packaging/ros/ros1 and ros2 are installed as /usr/share/tautline/ros1 and ros2.
     if [ -d "$root/packaging/ros" ]; then
         cp -r "$root/packaging/ros/." "$stage/share"

@@ -109,7 +109,9 @@ def install(bench):
     bench.install(package("tautline", bench.arch))
     ensure_installed(bench)
     ensure(not (bench.root.path / "run/systemd/system").exists(), "systemd runs in the root")
-    for path in ["usr/share/man/man1/tautline-run.1.gz", "usr/share/bash-completion/completions/tautline",
+    for path in ["usr/share/man/man1/tautline-run.1.gz", "usr/share/man/man5/robot.yaml.5.gz",
+                 "usr/share/doc/tautline/how-to/pair.md", "usr/share/doc/tautline/reference/audit.md",
+                 "usr/share/bash-completion/completions/tautline",
                  "usr/share/zsh/vendor-completions/_tautline", "usr/share/fish/vendor_completions.d/tautline.fish",
                  "usr/share/tautline/robot.schema.json", "usr/share/tautline/relay.schema.json",
                  "usr/lib/systemd/system/tautline@.service"]:

@@ -23,7 +23,8 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  tautline audit\n  tautline audit --follow --peer base\n  \
                         tautline audit /var/log/tautline/robot1.audit --event refused --event changed\n\n\
-                        Older files (FILE.1, FILE.2, ...) are read first. docs/reference/audit.md lists the events.")]
+                        Older files (FILE.1, FILE.2, ...) are read first.\n\
+                        /usr/share/doc/tautline/reference/audit.md lists the events.")]
 pub struct Arguments {
     /// Path of the log ('audit:' in the robot's file); by default the only log in /var/log/tautline
     file: Option<PathBuf>,

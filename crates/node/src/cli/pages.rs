@@ -3,16 +3,42 @@
 //! them with `PAGES=FOLDER cargo test -p tautline-node --bin tautline pages`. They are rendered in
 //! a test, so that neither the program nor its build depends on the crates that render them.
 
+mod file;
+
 use super::Arguments;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use file::FilePage;
 use std::path::{Path, PathBuf};
+use tautline_node::config::{relay, table};
 
 /// Shells and where their packages keep completions, relative to the folder of the pages.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/tautline"),
     (Shell::Zsh, "zsh/vendor-completions/_tautline"),
     (Shell::Fish, "fish/vendor_completions.d/tautline.fish"),
+];
+
+/// The files that people write.
+const FILES: [FilePage; 2] = [
+    FilePage {
+        name: "robot.yaml",
+        purpose: "the file of a Tautline node",
+        path: "`/etc/tautline/robot.yaml`, which `tautline pair` or `tautline init` writes",
+        example: file::EXAMPLE,
+        keys: table::FILE,
+        see_also: "`tautline`(1), `tautline-pair`(1), `tautline-check`(1), `tautline-doctor`(1), \
+                   `/usr/share/doc/tautline/reference/configuration.md`",
+    },
+    FilePage {
+        name: "relay.yaml",
+        purpose: "the file of a Tautline relay",
+        path: "`/etc/tautline/relay.yaml`, which `tautline init --relay` writes",
+        example: file::RELAY_EXAMPLE,
+        keys: relay::table::FILE,
+        see_also: "`tautline-relay`(1), `tautline-check`(1), \
+                   `/usr/share/doc/tautline/how-to/relays.md`",
+    },
 ];
 
 /// Returns the name of each man page without `.1`, and its text in roff.
@@ -75,6 +101,9 @@ fn pages_and_completions_have_every_command() {
         for (name, roff) in &pages {
             write(&folder, &format!("man/man1/{name}.1"), roff);
         }
+        for page in FILES {
+            write(&folder, &format!("man/man5/{}.5", page.name), &page.roff());
+        }
         for (path, script) in &completions {
             write(&folder, path, script);
         }
@@ -84,4 +113,22 @@ fn pages_and_completions_have_every_command() {
             &tautline_node::config::starter::starter(),
         );
     }
+}
+
+#[test]
+fn the_pages_of_the_files_have_every_key() {
+    for page in FILES {
+        let roff = page.roff();
+        for key in page.keys {
+            let entry = format!(".TP\n.B {}\n", key.name.replace('-', "\\-"));
+            assert!(roff.contains(&entry), "{} lacks {}: {roff}", page.name, key.name);
+        }
+        let keys = roff.split(".SH \"KEYS\"").nth(1).unwrap();
+        assert!(!keys.contains('`') && !keys.contains("]("), "{keys}");
+    }
+    let robot = FILES[0].roff();
+    for section in ["KEYS", "peers.NAME", "topics.NAME"] {
+        assert!(robot.contains(&format!(".SH \"{section}\"\n")), "{section}: {robot}");
+    }
+    assert!(robot.contains("\\fBtautline keygen\\fR shows it on that robot. Default: "), "{robot}");
 }

@@ -4,13 +4,14 @@
 use super::table::{FILE, Preset, Setting, Shape};
 
 const HEADER: &str = "\
-# Tautline: this robot's file. `tautline check FILE` explains it.
+# Tautline: this robot's file. `tautline check FILE` explains it; `man robot.yaml` has all keys.
 # Lines such as '#key: value' show the default or an example: remove the # to use one.
 
 ";
 
 const RELAY_HEADER: &str = "\
-# Tautline: the file of a relay (`tautline relay FILE`). `tautline check FILE` explains it.
+# Tautline: the file of a relay (`tautline relay FILE`). `tautline check FILE` explains it;
+# `man relay.yaml` has all keys.
 # Lines such as '#key: value' show the default or an example: remove the # to use one.
 
 ";
@@ -54,7 +55,7 @@ fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize,
 }
 
 /// Replaces Markdown links by their words: the file is read without the pages.
-fn plain(doc: &str) -> String {
+pub fn plain(doc: &str) -> String {
     let mut text = String::new();
     let mut rest = doc;
     while let Some((words, after)) = rest.split_once("](") {

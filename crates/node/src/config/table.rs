@@ -253,7 +253,7 @@ const PEERS: Naming = Naming {
         key("prefix", Kind::RosName, Absent("none"))
             .example("/base")
             .shown()
-            .doc("Prefix of the local names of the peer's topics and services. With a prefix, this node accepts the peer's observations (lasers, cameras, odometry, maps, diagnostics and transforms, identified by name and hash of the type; docs/reference/rights.md lists them) and serves its services."),
+            .doc("Prefix of the local names of the peer's topics and services. With a prefix, this node accepts the peer's observations (lasers, cameras, odometry, maps, diagnostics and transforms, identified by name and hash of the type; [rights.md](rights.md#observations) lists them) and serves its services."),
         shaped("remap", Shape::Renames(Kind::RosName), Absent("none"))
             .example("{ /scan: /front/scan }")
             .doc("Topics, services and actions of the peer that get other names here. The prefix is added afterwards. A name with '-' or with a level that starts with a digit (`/camera-1/image`), as nodes of ROS 1 may have, needs another name at a robot with ROS 2."),

@@ -10,7 +10,7 @@ use tautline_node::config::{
 };
 
 /// A file that uses most of the format; it passes `tautline check`.
-const EXAMPLE: &str = include_str!("example.yaml");
+pub const EXAMPLE: &str = include_str!("example.yaml");
 
 /// Returns the whole page.
 pub fn markdown() -> String {
@@ -35,7 +35,7 @@ pub fn markdown() -> String {
 }
 
 /// A relay's file, as it is packaged; it passes `tautline check`.
-const RELAY_EXAMPLE: &str = include_str!("../../../../packaging/examples/relay.yaml");
+pub const RELAY_EXAMPLE: &str = include_str!("../../../../packaging/examples/relay.yaml");
 
 /// Returns the page of the relay's file.
 pub fn relay_markdown() -> String {
@@ -78,7 +78,8 @@ fn parent(title: &str) -> String {
     if title == "The file" { String::new() } else { format!("{}.", title.trim_matches('`')) }
 }
 
-fn heading(setting: &Setting) -> String {
+/// Title of the section below a key.
+pub fn heading(setting: &Setting) -> String {
     match &setting.shape {
         Shape::Named(_) => format!("{}.NAME", setting.name),
         Shape::Sections(_) => format!("{}[]", setting.name),
@@ -86,7 +87,8 @@ fn heading(setting: &Setting) -> String {
     }
 }
 
-fn inside(setting: &Setting) -> Option<&'static [Setting]> {
+/// The keys below a key.
+pub fn inside(setting: &Setting) -> Option<&'static [Setting]> {
     match &setting.shape {
         Shape::Section(settings) | Shape::Switch(settings) | Shape::Sections(settings) => {
             Some(settings)
@@ -96,7 +98,8 @@ fn inside(setting: &Setting) -> Option<&'static [Setting]> {
     }
 }
 
-fn preset(setting: &Setting) -> String {
+/// Describes the value of an absent key.
+pub fn preset(setting: &Setting) -> String {
     match setting.preset {
         Preset::Required => "required".into(),
         Preset::Value(value) => format!("`{value}`"),
@@ -105,7 +108,7 @@ fn preset(setting: &Setting) -> String {
 }
 
 /// Describes the values that `setting` allows.
-fn allowed(setting: &Setting) -> String {
+pub fn allowed(setting: &Setting) -> String {
     match &setting.shape {
         Shape::Single(kind) => kind.allowed(),
         Shape::List(kind) => format!("a list, each entry {}", kind.allowed()),

@@ -48,7 +48,8 @@ use voice::Voice;
                   sudo tautline pair pi@robot1 -- --name robot1 --ros2=7\n  \
                   sudo tautline pair 4821-7390 --at 10.0.0.2 --name robot1\n\n\
                   The base listens on TCP 18470 and UDP 18471 until the pairing ends. Both machines show what \
-                  they would write and ask; Ctrl-C before that leaves nothing. docs/how-to/pair.md has more."
+                  they would write and ask; Ctrl-C before that leaves nothing.\n\
+                  /usr/share/doc/tautline/how-to/pair.md has more."
 )]
 pub struct Arguments {
     /// On the robot: the code that the base shows. At the base: nothing, or the robot for ssh
