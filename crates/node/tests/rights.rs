@@ -17,7 +17,6 @@ use nodes::Master;
 use running::{Daemon, Place};
 use serde_json::{Value, json};
 
-const README: &str = include_str!("../../../README.md");
 const TUTORIAL: &str = include_str!("../../../docs/tutorial/ros1.md");
 
 /// Returns the files in the ROS 1 tutorial: the robot's and the base's.
@@ -31,15 +30,6 @@ fn files() -> [String; 2] {
         keyless.skip(1).map(|line| format!("{line}\n")).collect::<String>()
     };
     [next("robot1"), next("base")]
-}
-
-#[test]
-fn the_readme_shows_the_robots_file_of_the_tutorial() {
-    let first = |page: &'static str| {
-        let (_, file) = page.split_once("```yaml\n").unwrap();
-        file.split("```").next().unwrap()
-    };
-    assert_eq!(first(README), first(TUTORIAL));
 }
 
 /// Sends until the message arrives.

@@ -210,6 +210,32 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_shows_what_is_written() {
+        let robot = [
+            "/camera/image/compressed sensor_msgs/CompressedImage p",
+            "/odom nav_msgs/Odometry p",
+            "/scan sensor_msgs/LaserScan p",
+            "/tf tf2_msgs/TFMessage p",
+            "/cmd_vel geometry_msgs/Twist s",
+        ];
+        let (robot, mut base) = (facts("robot1", &robot), facts("base", &[]));
+        base.key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=".into();
+        base.addresses = vec!["10.0.0.2".parse().unwrap()];
+        let end = End {
+            role: Role::Robot,
+            own: &robot,
+            other: &base,
+            address: Some("10.0.0.2"),
+            plan: &plan(&robot, &base),
+            ros: &["# ROS 1 at http://localhost:11311.".into()],
+        };
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let shown = readme.split("```yaml\n").nth(1).and_then(|it| it.split("```").next());
+        assert_eq!(shown, Some(&*end.new_file()));
+    }
+
+    #[test]
     fn without_topics_the_file_has_an_example() {
         let (robot, base) = (facts("robot1", &[]), facts("base", &[]));
         let plan = plan(&robot, &base);

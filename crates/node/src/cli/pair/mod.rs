@@ -227,7 +227,8 @@ fn show_code(
     let prefix = prefix(&name);
     voice.say(&format!(
         "\n  code: {code}\n\nOn the robot:\n  {command}\n\
-         --name is a name of your choice: the robot's topics appear here under it, as {prefix}/scan. \
-         Leave it out on a robot that was paired before.\n{at}"
+         Then both machines show what they would write, and ask.\n\n\
+         --name: the robot's topics appear here under this name, as {prefix}/scan. Choose it freely; \
+         leave it out on a robot that was paired before.\n{at}"
     ))
 }
