@@ -91,19 +91,19 @@ fn an_end_that_vanishes_ends_the_question_at_the_other() {
 }
 
 #[test]
-fn an_end_that_agrees_and_vanishes_ends_the_question_at_the_other() {
+fn after_one_end_has_agreed_either_may_vanish() {
     let world = World::new();
-    for vanishing in [0, 1] {
+    for (agreeing, vanishing) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
         let mut runs = asked(&world, [&[], &[]]);
-        runs[vanishing].answer("y");
+        runs[agreeing].answer("y");
         // It has prepared its files, and waits for the other person.
-        let machine = [&world.base, &world.robot][vanishing];
+        let machine = [&world.base, &world.robot][agreeing];
         running::wait_for("prepared files", || (!machine.files().is_empty()).then_some(()));
         runs[vanishing].kill("-INT");
         let said = runs[1 - vanishing].failure();
         assert!(said.contains("the other machine closed the connection"), "{said}");
         runs[vanishing].end();
-        assert_nothing_is_written(&world, &format!("end {vanishing} vanishes"));
+        assert_nothing_is_written(&world, &format!("{agreeing} agrees, {vanishing} vanishes"));
     }
 }
 

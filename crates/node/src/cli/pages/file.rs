@@ -45,7 +45,7 @@ impl FilePage {
         );
         let _ = writeln!(page, "{}", line(&about));
         let _ = write!(page, ".SH EXAMPLE\n.nf\n");
-        self.example.lines().for_each(|text| drop(writeln!(page, "{}", escaped(text))));
+        self.example.lines().for_each(|text| page.extend([&*escaped(text), "\n"]));
         page.push_str(".fi\n");
         section(&mut page, "", self.keys);
         let _ = writeln!(page, ".SH SEE ALSO\n{}", line(self.see_also));

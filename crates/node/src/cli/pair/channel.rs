@@ -40,7 +40,10 @@ pub enum ChannelError {
 impl From<io::Error> for ChannelError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            ErrorKind::UnexpectedEof => Self::Closed,
+            // A reset: it ended with bytes unread.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                Self::Closed
+            }
             _ => Self::System(error),
         }
     }
