@@ -213,6 +213,8 @@ def purge(bench):
         root.run("install", "-d", "-o", "tautline", f"/{folder}")
         (root.path / folder / "robot1.state").write_text("")
     (root.path / "etc/tautline-not-ours").write_text("")
+    # As for whoever runs `tautline status` without sudo.
+    root.run("usermod", "-a", "-G", "tautline", "nobody")
     root.run("apt-get", "purge", "-y", "tautline")
     root.run("apt-get", "autoremove", "--purge", "-y")
     for database in ["passwd", "group", "shadow"]:
