@@ -164,7 +164,7 @@ fn another_version_is_named_and_not_answered() {
     let newer = of_version(VERSION + 1, call("newer", "robot"));
     far.send_to(&newer, ("127.0.0.1", port)).unwrap();
     let (address, version) = (far.local_addr().unwrap(), VERSION + 1);
-    let words = [address.to_string(), format!("version {version}"), "'robot' has".into()];
+    let words = [address.ip().to_string(), format!("version {version}"), "'robot' has".into()];
     robot.wait_for_notice(&words.each_ref().map(String::as_str));
     assert_eq!(robot.status().packets_refused["version"], 1);
     far.set_nonblocking(true).unwrap();

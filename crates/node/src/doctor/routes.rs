@@ -406,7 +406,7 @@ pub(super) fn duplicate(machine: &Machine, robot: &Robot) -> Answer {
         let text = match machine.run("arping", &["-D", "-c", "2", "-w", "2", "-I", &name, &shown]) {
             Said::Missing => {
                 return Answer::NotMade(
-                    "arping is not installed: apt install iputils-arping".into(),
+                    "arping is not installed: sudo apt install iputils-arping".into(),
                 );
             }
             Said::Output(text) | Said::Failed(text) => text,

@@ -110,7 +110,7 @@ impl End<'_> {
         let (own, other) = (&self.own.name, &self.other.name);
         let mut text = format!(
             "# Tautline: the file of {own}, written when it was paired with {other}.\n\
-             # `tautline check FILE` explains it; `man robot.yaml` has all keys.\n\
+             # `sudo tautline check` explains it; `man robot.yaml` has all keys.\n\
              name: {own}\n"
         );
         self.ros.iter().for_each(|line| text.extend([line, "\n"]));

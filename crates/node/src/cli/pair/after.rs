@@ -75,7 +75,7 @@ fn check(local: &Local, voice: Voice) -> Result<Config, Failure> {
     for warning in &checked.warnings {
         voice.say(&format!("warning: {file}:{warning}"))?;
     }
-    voice.say(&format!("{file} is valid; 'tautline check {file}' explains it"))?;
+    voice.say(&format!("{file} is valid; 'sudo tautline check {file}' explains it"))?;
     Ok(checked.config)
 }
 

@@ -53,6 +53,11 @@ impl Voice {
             return Ok(true);
         }
         clear_line();
+        // What was typed before answers no question that nobody had seen.
+        let input = std::io::stdin();
+        if input.is_terminal() {
+            let _ = rustix::termios::tcflush(&input, rustix::termios::QueueSelector::IFlush);
+        }
         let choices = if default { "[Y/n]" } else { "[y/N]" };
         output::print(&format!("{question} {choices} "))?;
         let line = read_line()?;

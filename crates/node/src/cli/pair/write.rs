@@ -72,13 +72,13 @@ pub fn change(local: &Local, end: &End, replace: bool) -> Result<Change, Failure
     }
     let topics = missing(&old.config, end.topic_lines(), name, &mut change.notes);
     let keeps_peer = has_key && !replace;
+    if keeps_peer && topics.is_empty() {
+        return Ok(Change { text: old.text.clone(), is_same: true, ..change });
+    }
     if keeps_peer {
         change.notes.push(format!(
-            "peers.{name} has this key already, and its lines are kept; --replace writes them again"
+            "peers.{name} has this key already: its lines stay. --replace writes them again"
         ));
-        if topics.is_empty() {
-            return Ok(Change { text: old.text.clone(), is_same: true, ..change });
-        }
     }
     let lines = end.peer_lines();
     let peer_lines = (!keeps_peer).then_some(lines.as_slice());
