@@ -4,7 +4,8 @@
 use crate::delivery::fec::receiver::{Blocks, Recovered};
 use crate::delivery::fragment::{Inserted, Partial};
 use crate::delivery::ordering::{Complete, InOrder, Stream};
-use crate::delivery::outbox::{CONTROL, MAX_SOURCES, PARITY, RELAY};
+use crate::delivery::outbox::MAX_SOURCES;
+use crate::delivery::traffic::Traffic;
 use crate::limits;
 use crate::replay_window::ReplayWindow;
 use crate::stats::{DropReason, InStats, RefusedPacket};
@@ -93,8 +94,8 @@ impl InChannel {
     }
 }
 
-/// Channel, source and number of a message.
-pub(super) type Key = (u64, u32, u64);
+/// Traffic, source and number of a message.
+pub(super) type Key = (Traffic, u32, u64);
 
 #[derive(Debug)]
 pub(super) struct Incomplete {
@@ -109,7 +110,8 @@ pub(super) struct Incomplete {
 /// Messages from one peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    pub(crate) channels: BTreeMap<u64, InChannel>,
+    /// Those of topics and of relayed packets.
+    pub(super) channels: BTreeMap<Traffic, InChannel>,
     /// Number of sources remembered, over all channels.
     sources: usize,
     partials: BTreeMap<Key, Incomplete>,
@@ -142,9 +144,31 @@ impl Inbox {
         }
     }
 
-    /// Adds or changes a channel; `true` if it is new or its topic changed.
+    /// The channel of a topic.
+    pub(crate) fn channel(&self, channel: u64) -> Option<&InChannel> {
+        self.channels.get(&Traffic::Topic(channel))
+    }
+
+    pub(crate) fn channel_mut(&mut self, channel: u64) -> Option<&mut InChannel> {
+        self.channels.get_mut(&Traffic::Topic(channel))
+    }
+
+    /// The number of channels, those of relayed packets included.
+    pub(crate) fn open_channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// The channels of topics, with their numbers.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = (u64, &InChannel)> + '_ {
+        self.channels.iter().filter_map(|(traffic, open)| match traffic {
+            Traffic::Topic(channel) => Some((*channel, open)),
+            Traffic::Control | Traffic::Parity(_) | Traffic::Relayed(_) => None,
+        })
+    }
+
+    /// Adds or changes the channel of a topic; `true` if it is new or its topic changed.
     pub(crate) fn set_offer(&mut self, channel: u64, topic: OfferedTopic) -> bool {
-        if let Some(known) = self.channels.get_mut(&channel) {
+        if let Some(known) = self.channel_mut(channel) {
             let before = std::mem::replace(&mut known.topic, topic.clone());
             if before.order != topic.order {
                 self.change_order(channel);
@@ -153,17 +177,15 @@ impl Inbox {
         }
         let stats = InStats::default();
         let entry = InChannel { topic, wanted: false, sources: BTreeMap::new(), stats };
-        self.channels.insert(channel, entry);
+        self.channels.insert(Traffic::Topic(channel), entry);
         true
     }
 
     /// Closes a channel, after [`Self::end_order`].
     pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
-        self.drop_partials(DropReason::PeerGone, |key, _| {
-            [channel, PARITY + channel].contains(&key.0)
-        });
+        self.drop_partials(DropReason::PeerGone, |key, _| is_of_topic(key.0, channel));
         self.blocks.forget(channel);
-        let gone = self.channels.remove(&channel);
+        let gone = self.channels.remove(&Traffic::Topic(channel));
         self.sources -= gone.as_ref().map_or(0, |channel| channel.sources.len());
         gone.is_some()
     }
@@ -177,7 +199,9 @@ impl Inbox {
         has_token: bool,
     ) -> bool {
         let mut bytes = self.control_bytes;
-        for (data, len) in frames.filter(|(data, _)| data.channel == CONTROL) {
+        for (data, len) in
+            frames.filter(|(data, _)| Traffic::of_data(data.channel) == Traffic::Control)
+        {
             let total = data.fragment.map_or(len, |f| f.total as usize);
             let ahead = data.number.saturating_sub(self.next_control);
             let is_new = data.number >= self.next_control;
@@ -189,7 +213,7 @@ impl Inbox {
             }
             let known = data.number < self.next_control
                 || self.held_control.contains_key(&data.number)
-                || self.partials.contains_key(&(CONTROL, 0, data.number));
+                || self.partials.contains_key(&(Traffic::Control, 0, data.number));
             bytes += if known { 0 } else { total };
             // The next expected message is accepted in any case.
             if !known && ahead > 0 && bytes > limits::CONTROL_BYTES_HELD {
@@ -210,9 +234,11 @@ impl Inbox {
         if data.fragment.map_or(bytes.len(), |f| f.total as usize) > limits::RELAYED_PACKET_BYTES {
             return Taken::Bound;
         }
-        let channel = RELAY + data.channel;
-        self.channels.entry(channel).or_insert_with(InChannel::relayed);
-        self.take(now, transit, &Data { channel, ..*data }, bytes)
+        // The parser allows no greater priority.
+        let Ok(priority) = u8::try_from(data.channel) else { return Taken::UnknownChannel };
+        let traffic = Traffic::Relayed(priority);
+        self.channels.entry(traffic).or_insert_with(InChannel::relayed);
+        self.take_of(now, transit, traffic, data, bytes)
     }
 
     /// Adds a DATA frame to its block; returns the frames that can now be recovered.
@@ -238,7 +264,7 @@ impl Inbox {
         bytes: &[u8],
     ) -> Result<Vec<Recovered>, RefusedPacket> {
         let total = data.fragment.map_or(bytes.len(), |it| it.total as usize);
-        if !self.channels.contains_key(&data.channel) {
+        if self.channel(data.channel).is_none() {
             return Err(RefusedPacket::UnknownChannel);
         }
         if total > limits::SYMBOL_BYTES + MAX_PARITY_HEADER {
@@ -246,14 +272,13 @@ impl Inbox {
         }
         if !self.wants(data.channel) {
             // It may stand for a message that is in no frame that arrives.
-            if let Some(channel) = self.channels.get_mut(&data.channel) {
+            if let Some(channel) = self.channel_mut(data.channel) {
                 channel.stats.dropped.add(DropReason::Refused);
             }
             return Ok(Vec::new());
         }
         let age = data.age + transit.assumed;
-        let parity = Data { channel: PARITY + data.channel, ..*data };
-        let assembled = self.assemble(now, age, &parity, bytes);
+        let assembled = self.assemble(now, age, Traffic::Parity(data.channel), data, bytes);
         let Some((payload, age)) = assembled.map_err(|()| RefusedPacket::Bound)? else {
             return Ok(Vec::new());
         };
@@ -270,14 +295,14 @@ impl Inbox {
         recovered: &Recovered,
     ) -> Result<Taken, RefusedPacket> {
         let (data, bytes) = recovered.frame(channel).ok_or(RefusedPacket::Malformed)?;
-        if let Some(channel) = self.channels.get_mut(&channel) {
+        if let Some(channel) = self.channel_mut(channel) {
             channel.stats.recovered_pieces += 1;
         }
         Ok(self.take(now, Transit::default(), &data, bytes))
     }
 
     fn wants(&self, channel: u64) -> bool {
-        self.channels.get(&channel).is_some_and(|channel| channel.wanted)
+        self.channel(channel).is_some_and(|channel| channel.wanted)
     }
 
     /// Handles a DATA frame.
@@ -288,10 +313,22 @@ impl Inbox {
         data: &Data,
         bytes: &[u8],
     ) -> Taken {
-        if data.channel == CONTROL {
-            return self.take_control(now, data, bytes);
+        match Traffic::of_data(data.channel) {
+            Traffic::Control => self.take_control(now, data, bytes),
+            traffic => self.take_of(now, transit, traffic, data, bytes),
         }
-        let Some(channel) = self.channels.get_mut(&data.channel) else {
+    }
+
+    /// Handles a frame of a topic, or of relayed packets.
+    fn take_of(
+        &mut self,
+        now: Instant,
+        transit: Transit,
+        traffic: Traffic,
+        data: &Data,
+        bytes: &[u8],
+    ) -> Taken {
+        let Some(channel) = self.channels.get_mut(&traffic) else {
             return Taken::UnknownChannel;
         };
         if !channel.sources.contains_key(&data.source) {
@@ -315,7 +352,7 @@ impl Inbox {
         } else if channel.topic.lifespan.is_some_and(|lifespan| age > lifespan) {
             Some(DropReason::Expired)
         } else if data.number.saturating_add(late_after) <= seen.highest()
-            || self.in_order.is_passed((data.channel, data.source), data.number)
+            || self.in_order.is_passed((traffic, data.source), data.number)
         {
             Some(DropReason::Late)
         } else {
@@ -324,13 +361,13 @@ impl Inbox {
         if let Some(reason) = refused {
             seen.insert(data.number);
             channel.stats.dropped.add(reason);
-            self.forget((data.channel, data.source, data.number));
-            self.advance((data.channel, data.source));
+            self.forget((traffic, data.source, data.number));
+            self.advance((traffic, data.source));
             let too_large = reason == DropReason::TooLarge;
             return if too_large { Taken::TooLarge(total) } else { Taken::Nothing };
         }
-        match self.assemble(now, age, data, bytes) {
-            Ok(Some((payload, age))) => self.deliver(now, data, payload, age, transit),
+        match self.assemble(now, age, traffic, data, bytes) {
+            Ok(Some((payload, age))) => self.deliver(now, traffic, data, payload, age, transit),
             Ok(None) => Taken::Nothing,
             Err(()) => Taken::Bound,
         }
@@ -339,18 +376,19 @@ impl Inbox {
     fn deliver(
         &mut self,
         now: Instant,
+        traffic: Traffic,
         data: &Data,
         payload: Bytes,
         age: Duration,
         transit: Transit,
     ) -> Taken {
-        let Some(channel) = self.channels.get_mut(&data.channel) else {
+        let Some(channel) = self.channels.get_mut(&traffic) else {
             return Taken::UnknownChannel;
         };
         channel.sources.entry(data.source).or_default().insert(data.number);
         let measured = transit.measured.unwrap_or(transit.assumed);
         let delay = age.saturating_sub(transit.assumed) + measured;
-        let stream = (data.channel, data.source);
+        let stream = (traffic, data.source);
         let wait = channel.wait(age);
         if wait.is_none() {
             channel.count_delivered(payload.len(), delay);
@@ -369,10 +407,11 @@ impl Inbox {
         &mut self,
         now: Instant,
         age: Duration,
+        traffic: Traffic,
         data: &Data,
         bytes: &[u8],
     ) -> Result<Option<(Bytes, Duration)>, ()> {
-        let key = (data.channel, data.source, data.number);
+        let key = (traffic, data.source, data.number);
         let Some(fragment) = data.fragment else {
             // The whole message may follow fragments that its sender declared lost.
             self.forget(key);
@@ -395,7 +434,7 @@ impl Inbox {
             Inserted::Incomplete => Ok(None),
             Inserted::Refused => Err(()),
             Inserted::Duplicate => {
-                if let Some(channel) = self.channels.get_mut(&data.channel) {
+                if let Some(channel) = self.channels.get_mut(&traffic) {
                     channel.stats.duplicate_pieces += 1;
                 }
                 Ok(None)
@@ -413,28 +452,32 @@ impl Inbox {
         Some(incomplete)
     }
 
-    fn bytes_of(&mut self, channel: u64) -> &mut usize {
-        if channel == CONTROL { &mut self.control_bytes } else { &mut self.partial_bytes }
+    fn bytes_of(&mut self, traffic: Traffic) -> &mut usize {
+        if traffic == Traffic::Control { &mut self.control_bytes } else { &mut self.partial_bytes }
     }
 
     /// Drops incomplete messages until `bytes` more fit: first those that are not the newest of their
     /// source, and among them the one without a fragment for longest. A large message that is held up
     /// thus outlives a stream whose losses are not repaired. [`Self::admits`] limits control messages.
-    fn make_room(&mut self, channel: u64, bytes: usize) -> Result<(), ()> {
-        if channel == CONTROL {
+    fn make_room(&mut self, traffic: Traffic, bytes: usize) -> Result<(), ()> {
+        if traffic == Traffic::Control {
             return Ok(());
         }
         if bytes > self.max_bytes {
             return Err(());
         }
         self.limit_waiting(bytes);
-        let mut count = self.partials.keys().filter(|key| key.0 != CONTROL).count();
+        let mut count = self.partials.keys().filter(|key| key.0 != Traffic::Control).count();
         while self.partial_bytes + bytes > self.max_bytes || count >= limits::PARTIAL_MESSAGES {
-            let streams = self.partials.keys().rev().scan(None, |newer, &(channel, source, _)| {
-                Some(newer.replace((channel, source)) != Some((channel, source)))
+            let streams = self.partials.keys().rev().scan(None, |newer, &(traffic, source, _)| {
+                Some(newer.replace((traffic, source)) != Some((traffic, source)))
             });
-            let data =
-                self.partials.iter().rev().zip(streams).filter(|((key, _), _)| key.0 != CONTROL);
+            let data = self
+                .partials
+                .iter()
+                .rev()
+                .zip(streams)
+                .filter(|((key, _), _)| key.0 != Traffic::Control);
             let oldest =
                 data.min_by_key(|((key, it), is_newest)| (*is_newest, it.last_fragment, **key));
             let oldest = *oldest.ok_or(())?.0.0;
@@ -450,7 +493,7 @@ impl Inbox {
         which: impl Fn(&Key, &Incomplete) -> bool,
     ) {
         // Fragments of control messages were acknowledged and do not arrive again.
-        let data = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
+        let data = self.partials.iter().filter(|(key, _)| key.0 != Traffic::Control);
         let ended: Vec<Key> = data.filter(|(k, w)| which(k, w)).map(|(k, _)| *k).collect();
         for key in ended {
             self.forget(key);
@@ -464,17 +507,17 @@ impl Inbox {
     /// Drops expired messages, and those that their sender has given up; called once in each
     /// [`PARTIAL_CHECK`].
     pub(crate) fn expire(&mut self, now: Instant) {
-        let lifespans: HashMap<u64, Duration> = self
+        let lifespans: HashMap<Traffic, Duration> = self
             .channels
             .iter()
-            .filter_map(|(number, channel)| Some((*number, channel.topic.lifespan?)))
+            .filter_map(|(traffic, channel)| Some((*traffic, channel.topic.lifespan?)))
             .collect();
         self.drop_partials(DropReason::Expired, |key, incomplete| {
             lifespans.get(&key.0).is_some_and(|l| now.since(incomplete.published) > *l)
         });
         let mut newest: Option<(Stream, Instant)> = None;
-        for (&(channel, source, _), incomplete) in self.partials.iter_mut().rev() {
-            let stream = (channel, source);
+        for (&(traffic, source, _), incomplete) in self.partials.iter_mut().rev() {
+            let stream = (traffic, source);
             match newest.filter(|(it, _)| *it == stream) {
                 Some((_, last)) if last > incomplete.last_fragment => {
                     let is_active = now.since(last) < PARTIAL_CHECK;
@@ -488,9 +531,7 @@ impl Inbox {
 
     /// Drops the incomplete messages of a channel to which the application is not subscribed any more.
     pub(crate) fn drop_unwanted(&mut self, channel: u64) {
-        self.drop_partials(DropReason::Refused, |key, _| {
-            [channel, PARITY + channel].contains(&key.0)
-        });
+        self.drop_partials(DropReason::Refused, |key, _| is_of_topic(key.0, channel));
     }
 
     pub(crate) fn has_partials(&self) -> bool {
@@ -501,7 +542,7 @@ impl Inbox {
         if data.number < self.next_control || self.held_control.contains_key(&data.number) {
             return Taken::Nothing;
         }
-        match self.assemble(now, data.age, data, bytes) {
+        match self.assemble(now, data.age, Traffic::Control, data, bytes) {
             Ok(Some((payload, _))) => {
                 self.control_bytes += payload.len();
                 self.held_control.insert(data.number, payload);
@@ -517,6 +558,11 @@ impl Inbox {
         }
         Taken::Control(in_order)
     }
+}
+
+/// Whether these are messages of the topic of a channel, or their parity.
+fn is_of_topic(traffic: Traffic, channel: u64) -> bool {
+    [Traffic::Topic(channel), Traffic::Parity(channel)].contains(&traffic)
 }
 
 #[cfg(test)]

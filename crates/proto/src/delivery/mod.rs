@@ -11,6 +11,7 @@ mod ordering;
 pub(crate) mod outbox;
 mod repair_backoff;
 mod repair_budget;
+pub(crate) mod traffic;
 
 use std::ops::Range;
 

@@ -7,6 +7,7 @@
 //! message has waited long enough. What arrives afterwards is late.
 
 use crate::delivery::inbox::{Inbox, Received};
+use crate::delivery::traffic::Traffic;
 use crate::limits;
 use crate::replay_window::MESSAGES;
 use crate::stats::DropReason;
@@ -14,8 +15,8 @@ use crate::time::{Duration, Instant};
 use crate::wire::control::DeliveryOrder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Channel and source.
-pub(super) type Stream = (u64, u32);
+/// Traffic and source.
+pub(super) type Stream = (Traffic, u32);
 
 /// A complete message that waits.
 #[derive(Debug)]
@@ -45,8 +46,8 @@ pub(super) struct InOrder {
     ends: BTreeSet<(Instant, Stream, u64)>,
     /// Payload bytes of the messages that wait.
     bytes: usize,
-    /// Messages that wait no longer, with their channels.
-    ready: VecDeque<(u64, Complete)>,
+    /// Messages that wait no longer.
+    ready: VecDeque<(Traffic, Complete)>,
 }
 
 impl InOrder {
@@ -90,9 +91,10 @@ impl InOrder {
         self.pass(stream, passed);
     }
 
-    /// The sources of a channel.
+    /// The sources of a topic.
     fn streams_of(&self, channel: u64) -> Vec<Stream> {
-        self.lines.range((channel, 0)..=(channel, u32::MAX)).map(|(stream, _)| *stream).collect()
+        let topic = Traffic::Topic(channel);
+        self.lines.range((topic, 0)..=(topic, u32::MAX)).map(|(stream, _)| *stream).collect()
     }
 }
 
@@ -166,10 +168,11 @@ impl Inbox {
     /// The order of a channel has changed: nothing waits, and what is complete is passed.
     pub(super) fn change_order(&mut self, channel: u64) {
         self.end_order(Some(channel));
-        let Some(open) = self.channels.get(&channel) else { return };
+        let topic = Traffic::Topic(channel);
+        let Some(open) = self.channels.get(&topic) else { return };
         if let DeliveryOrder::Sent { .. } = open.topic.order {
             for (source, seen) in &open.sources {
-                self.in_order.pass_from_start((channel, *source), seen.highest());
+                self.in_order.pass_from_start((topic, *source), seen.highest());
             }
         }
     }
@@ -182,7 +185,7 @@ impl Inbox {
             let before = self.in_order.ready.len();
             self.in_order.pass(stream, last);
             let dropped = self.in_order.ready.drain(before..).count();
-            let Some(channel) = self.channels.get_mut(&channel) else { continue };
+            let Some(channel) = self.channel_mut(channel) else { continue };
             channel.stats.waiting -= dropped as u64;
             (0..dropped).for_each(|_| channel.stats.dropped.add(DropReason::Refused));
         }
@@ -191,9 +194,9 @@ impl Inbox {
     /// The next message that waits no longer, and its channel. A message that has expired meanwhile,
     /// because this process paused, is dropped.
     pub(crate) fn next_ready(&mut self, now: Instant) -> Option<(u64, Received)> {
-        while let Some((number, complete)) = self.in_order.ready.pop_front() {
+        while let Some((traffic, complete)) = self.in_order.ready.pop_front() {
             let Complete { mut message, delay, since } = complete;
-            let Some(channel) = self.channels.get_mut(&number) else { continue };
+            let Some(channel) = self.channels.get_mut(&traffic) else { continue };
             channel.stats.waiting -= 1;
             message.age += now.since(since);
             if channel.topic.lifespan.is_some_and(|lifespan| message.age > lifespan) {
@@ -201,7 +204,7 @@ impl Inbox {
                 continue;
             }
             channel.count_delivered(message.payload.len(), delay + now.since(since));
-            return Some((number, message));
+            return Some((traffic.channel(), message));
         }
         None
     }
@@ -237,7 +240,7 @@ mod tests {
         fn new(topic: OfferedTopic) -> Self {
             let mut inbox = Inbox::new(10_000, 10_000);
             inbox.set_offer(CHANNEL, topic);
-            inbox.channels.get_mut(&CHANNEL).unwrap().wanted = true;
+            inbox.channel_mut(CHANNEL).unwrap().wanted = true;
             Self { inbox, delivered: Vec::new(), ages: Vec::new() }
         }
 
@@ -281,7 +284,7 @@ mod tests {
         }
 
         fn dropped(&self, reason: DropReason) -> u64 {
-            self.inbox.channels[&CHANNEL].stats.dropped.get(reason)
+            self.inbox.channel(CHANNEL).unwrap().stats.dropped.get(reason)
         }
     }
 
@@ -305,7 +308,7 @@ mod tests {
         receiver.take(at(206), 5, true);
         assert_eq!(receiver.delivered, [1, 2, 4, 5]);
         assert_eq!(receiver.dropped(DropReason::Late), 1);
-        let stats = receiver.inbox.channels[&CHANNEL].stats;
+        let stats = receiver.inbox.channel(CHANNEL).unwrap().stats;
         assert_eq!((stats.delivered, stats.delay.max), (4, Duration::from_millis(210)));
     }
 
@@ -370,7 +373,7 @@ mod tests {
         assert_eq!(receiver.delivered[120..], (far - 49..=far).collect::<Vec<_>>());
         let mut receiver = Receiver::new(topic(DeliveryOrder::Sent { wait: WAIT }));
         receiver.inbox.max_bytes = usize::MAX;
-        receiver.inbox.channels.get_mut(&CHANNEL).unwrap().topic.keep_last = u32::MAX;
+        receiver.inbox.channel_mut(CHANNEL).unwrap().topic.keep_last = u32::MAX;
         for source in 0..4 {
             for number in (0..500).map(|it| 2 + 2 * it) {
                 let age = Duration::ZERO;
@@ -444,7 +447,7 @@ mod tests {
             let delivered = &receiver.delivered;
             prop_assert!(delivered.is_sorted_by(|a, b| a < b), "{:?}", delivered);
             prop_assert_eq!(receiver.inbox.in_order.bytes, 0);
-            prop_assert_eq!(receiver.inbox.channels[&CHANNEL].stats.waiting, 0);
+            prop_assert_eq!(receiver.inbox.channel(CHANNEL).unwrap().stats.waiting, 0);
             prop_assert!(receiver.ages.iter().all(|age| *age <= WAIT + Duration::from_millis(10)));
             let first_whole = |number| {
                 arrivals.iter().position(|it| it.0 == number && it.2)

@@ -24,8 +24,8 @@ impl Endpoint {
         }
         match control {
             Control::Offer(offer) => {
-                let known = state.inbox.channels.contains_key(&offer.channel);
-                if !known && state.inbox.channels.len() >= MAX_CHANNELS {
+                let known = state.inbox.channel(offer.channel).is_some();
+                if !known && state.inbox.open_channels() >= MAX_CHANNELS {
                     return self.refused.add(RefusedPacket::Bound);
                 }
                 if state.inbox.set_offer(offer.channel, offer.topic.clone()) {
@@ -81,7 +81,7 @@ impl Endpoint {
         found: usize,
     ) {
         let (state, allowed) = (&self.peers[peer], self.config.max_message);
-        let Some(open) = state.inbox.channels.get(&channel.0) else { return };
+        let Some(open) = state.inbox.channel(channel.0) else { return };
         let (topic, count) =
             (open.topic.name.clone(), open.stats.dropped.get(DropReason::TooLarge));
         let sender = state.name.clone();
@@ -120,11 +120,11 @@ impl Endpoint {
         if !state.awaiting_definition.remove(&channel) {
             return;
         }
-        let Some(open) = state.inbox.channels.get(&channel) else { return };
+        let Some(open) = state.inbox.channel(channel) else { return };
         let topic = open.topic.clone();
         let mut definition: Arc<str> = text.into();
         if !state.definitions.insert(&topic, &definition) {
-            let offered = state.inbox.channels.values().map(|channel| &channel.topic);
+            let offered = state.inbox.topics().map(|(_, channel)| &channel.topic);
             state.definitions.retain_used(offered);
             if !state.definitions.insert(&topic, &definition) {
                 self.refused.add(RefusedPacket::Bound);

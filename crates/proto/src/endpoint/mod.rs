@@ -30,7 +30,7 @@ use crate::config::{
 use crate::crypto::cookies::{Admission, CookieChecker};
 use crate::crypto::keys::{KEY, PublicKey};
 use crate::delivery::definitions::Definitions;
-use crate::delivery::outbox::{Flow, Message, RELAY};
+use crate::delivery::outbox::{Flow, Message};
 use crate::ecn::Ecn;
 use crate::endpoint::arrival::ReturnPath;
 use crate::endpoint::discovery::Beacons;
@@ -462,7 +462,7 @@ impl Endpoint {
     /// Subscribes to a channel that a peer offered, or ends the subscription.
     pub fn want(&mut self, now: Instant, peer: PeerId, channel: ChannelId, wanted: bool) {
         let peer = &mut self.peers[peer];
-        let Some(open) = peer.inbox.channels.get_mut(&channel.0) else { return };
+        let Some(open) = peer.inbox.channel_mut(channel.0) else { return };
         if std::mem::replace(&mut open.wanted, wanted) != wanted {
             if !wanted {
                 peer.inbox.drop_unwanted(channel.0);
@@ -635,14 +635,13 @@ impl Endpoint {
         peer: PeerId,
         channel: ChannelId,
     ) -> Option<(&OfferedTopic, bool, &InStats)> {
-        let open = self.peers[peer].inbox.channels.get(&channel.0)?;
+        let open = self.peers[peer].inbox.channel(channel.0)?;
         Some((&open.topic, open.wanted, &open.stats))
     }
 
     /// Channels from a peer.
     pub fn channels_in(&self, peer: PeerId) -> impl Iterator<Item = ChannelId> + '_ {
-        let channels = self.peers[peer].inbox.channels.keys();
-        channels.filter(|c| **c < RELAY).map(|c| ChannelId(*c))
+        self.peers[peer].inbox.topics().map(|(channel, _)| ChannelId(channel))
     }
 
     /// State of a link.

@@ -17,7 +17,7 @@ fn inbox() -> Inbox {
     for channel in [MAP, IMAGE] {
         let topic = OfferedTopic { keep_last: 1000, ..OfferedTopic::nameless(0) };
         inbox.set_offer(channel, topic);
-        inbox.channels.get_mut(&channel).unwrap().wanted = true;
+        inbox.channel_mut(channel).unwrap().wanted = true;
     }
     inbox
 }
@@ -41,7 +41,7 @@ fn start(inbox: &mut Inbox, now: Instant, message: (u64, u64), total: u32) {
 }
 
 fn dropped(inbox: &Inbox, channel: u64) -> u64 {
-    inbox.channels[&channel].stats.dropped.get(DropReason::Incomplete)
+    inbox.channel(channel).unwrap().stats.dropped.get(DropReason::Incomplete)
 }
 
 #[test]
@@ -86,5 +86,5 @@ fn without_a_subscription_incomplete_messages_are_dropped() {
     start(&mut inbox, at(0), (IMAGE, 1), 200);
     inbox.drop_unwanted(MAP);
     assert_eq!((inbox.partials.len(), inbox.partial_bytes), (1, 200));
-    assert_eq!(inbox.channels[&MAP].stats.dropped.get(DropReason::Refused), 1);
+    assert_eq!(inbox.channel(MAP).unwrap().stats.dropped.get(DropReason::Refused), 1);
 }

@@ -2,10 +2,10 @@
 //! Selects the next message of the send order, and cuts frames from it.
 
 use super::copies::Copies;
-use super::parity::is_parity;
 use super::store::{Outgoing, Spares};
-use super::{CONTROL, Outbox, PARITY, RELAY, SendOrder, SendingTime};
+use super::{Outbox, SendOrder, SendingTime};
 use crate::delivery::fec::sender::PARITY_OVERHEAD;
+use crate::delivery::traffic::Traffic;
 use crate::delivery::{MessageId, Piece};
 use crate::path::policy::{LinkUse, URGENT};
 use crate::path::redundancy::Redundancy;
@@ -123,19 +123,19 @@ pub(crate) enum FrameKind {
 }
 
 impl FrameKind {
-    /// The type for messages of a channel, and the channel's number in the frame.
-    fn of(channel: u64) -> (Self, u64) {
-        match channel {
-            RELAY.. => (Self::Relay, channel - RELAY),
-            PARITY.. => (Self::Parity, channel - PARITY),
-            _ => (Self::Data, channel),
+    fn of_traffic(traffic: Traffic) -> Self {
+        match traffic {
+            Traffic::Control | Traffic::Topic(_) => Self::Data,
+            Traffic::Parity(_) => Self::Parity,
+            Traffic::Relayed(_) => Self::Relay,
         }
     }
 }
 
 impl FrameToSend {
     pub(crate) fn is_control_repair(&self) -> bool {
-        self.repair && self.kind == FrameKind::Data && self.data.channel == CONTROL
+        let is_control = Traffic::of_data(self.data.channel) == Traffic::Control;
+        self.repair && self.kind == FrameKind::Data && is_control
     }
 }
 
@@ -163,7 +163,7 @@ impl Outbox {
         let ready = self.store.ready().take(MAX_ASSIGNED);
         ready.filter_map(|(order, message)| {
             let repairs = self.may_repair(message);
-            let link_use = &self.channels[&message.channel].config.links;
+            let link_use = &self.channels[&message.traffic].config.links;
             let ready = ReadyMessage { order, message, link_use, repairs };
             (repairs || message.unsent_bytes() > 0).then_some(ready)
         })
@@ -188,7 +188,7 @@ impl Outbox {
     /// since the estimate, from the sending time of the previous message, may be wrong.
     fn cannot_arrive_in_time(&self, now: Instant, message: &Outgoing) -> bool {
         let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
-        let queue = &self.channels[&message.channel].sources[&message.source];
+        let queue = &self.channels[&message.traffic].sources[&message.source];
         let has_newer = queue.unsent.last() != Some(&message.order.id);
         let Some(previous) = queue.last_sent.filter(|_| has_newer) else { return false };
         let relative = f64::from(message.extent()) / f64::from(previous.bytes);
@@ -200,9 +200,9 @@ impl Outbox {
     fn may_repair(&self, message: &Outgoing) -> bool {
         // All channels depend on control messages: the budget does not limit their repairs.
         message.repairs.first().is_some()
-            && match message.channel {
+            && match message.traffic {
                 _ if message.spare_is_due => true,
-                CONTROL => self.control_repairs.is_allowed(),
+                Traffic::Control => self.control_repairs.is_allowed(),
                 _ => self.repairs.is_left(),
             }
     }
@@ -219,8 +219,8 @@ impl Outbox {
 
     /// Makes the repair of this piece free of charge.
     pub(crate) fn refund(&mut self, piece: &Piece) {
-        match self.store.get(piece.message).map(|message| message.channel) {
-            Some(CONTROL) => self.control_repairs.reset(),
+        match self.store.get(piece.message).map(|message| message.traffic) {
+            Some(Traffic::Control) => self.control_repairs.reset(),
             Some(_) => self.repairs.refund(piece.len()),
             None => {}
         }
@@ -240,7 +240,8 @@ impl Outbox {
         let message = self.store.get(order.id)?;
         let (range, repair) = self.next_range(message, carrier.link)?;
         let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
-        let (kind, channel) = FrameKind::of(message.channel);
+        let kind = FrameKind::of_traffic(message.traffic);
+        let channel = message.traffic.channel();
         let protected = self.is_protected(carrier, message, repair);
         // Symbols in one packet are lost together.
         if whole_within.is_some() && (protected || kind == FrameKind::Parity) {
@@ -293,13 +294,13 @@ impl Outbox {
     /// The number of a message that begins now. Numbers follow the order of publication, also where
     /// an earlier message still waits for its link.
     fn upcoming_number(&self, message: &Outgoing) -> u64 {
-        let queue = &self.channels[&message.channel].sources[&message.source];
+        let queue = &self.channels[&message.traffic].sources[&message.source];
         queue.last_number + 1 + queue.unsent.range(..message.order.id).count() as u64
     }
 
     /// Assigns numbers to the messages of a source up to this one.
-    fn number_until(&mut self, channel: u64, source: u32, last: MessageId) {
-        let open = self.channels.get_mut(&channel);
+    fn number_until(&mut self, traffic: Traffic, source: u32, last: MessageId) {
+        let open = self.channels.get_mut(&traffic);
         let Some(queue) = open.and_then(|open| open.sources.get_mut(&source)) else { return };
         while let Some(id) = queue.unsent.first().copied().filter(|id| *id <= last) {
             queue.unsent.pop_first();
@@ -314,25 +315,28 @@ impl Outbox {
         let Some(message) = self.store.get(piece.message) else { return };
         // Repairs of control messages leave no debt, which would stop other repairs for a minute.
         match repair {
-            true if message.channel == CONTROL || message.spare_is_due => {}
+            true if message.traffic == Traffic::Control || message.spare_is_due => {}
             true => self.repairs.on_repair(piece.len()),
-            false if is_parity(message.channel) => {}
+            false if matches!(message.traffic, Traffic::Parity(_)) => {}
             false => self.repairs.on_first(now, piece.len()),
         }
-        let (channel, source, extent) = (message.channel, message.source, message.extent());
+        let (traffic, source, extent) = (message.traffic, message.source, message.extent());
         let begins = message.first_sent == Instant::NEVER;
         let first_sent = if begins { now } else { message.first_sent };
         if begins {
             self.repairs.begin(extent);
         }
         if message.number.is_none() {
-            self.number_until(channel, source, piece.message);
+            self.number_until(traffic, source, piece.message);
         }
-        let topic = if is_parity(channel) { channel - PARITY } else { channel };
-        if let Some(open) = self.channels.get_mut(&topic) {
+        let counted = match traffic {
+            Traffic::Parity(topic) => Traffic::Topic(topic),
+            other => other,
+        };
+        if let Some(open) = self.channels.get_mut(&counted) {
             open.stats.link_bytes[usize::from(carrier.link)] += u64::from(piece.len());
         }
-        let open = self.channels.get_mut(&channel);
+        let open = self.channels.get_mut(&traffic);
         if let Some(queue) = open.and_then(|open| open.sources.get_mut(&source)) {
             let duration = now.since(first_sent);
             if !repair && piece.range.end == extent && !duration.is_zero() {
@@ -367,10 +371,10 @@ impl Outbox {
 
     /// Whether a piece, sent for the first time, ends an urgent message that is small enough for copies.
     fn ends_small_urgent(&self, carrier: Carrier, message: &Outgoing, end: u32) -> bool {
-        let is_urgent = message.channel != CONTROL && message.order.priority() >= URGENT;
+        let is_urgent = message.traffic != Traffic::Control && message.order.priority() >= URGENT;
         let is_one_copy = message.copies.is_none() && carrier.copies == 1;
         let is_small = message.extent() <= MAX_SPARE_BYTES && end == message.extent();
-        let config = &self.channels[&message.channel].config;
+        let config = &self.channels[&message.traffic].config;
         let is_repaired = config.repair && config.fec.is_none();
         is_urgent && is_one_copy && is_small && is_repaired && message.origin.is_none()
     }

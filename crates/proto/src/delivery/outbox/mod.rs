@@ -15,7 +15,6 @@ mod store;
 pub(crate) use frames::{Carrier, FrameKind, Scope, Urgency};
 use outcome::FutileRepairs;
 pub(crate) use outcome::LossCertainty;
-use parity::is_parity;
 use relayed::Backlog;
 pub(crate) use relayed::{Flow, RelayOrigin, RelayedPacket};
 use store::{MessageStore, Outgoing};
@@ -25,6 +24,7 @@ use crate::delivery::fec::sender::Blocks;
 use crate::delivery::fragment::RangeSet;
 use crate::delivery::repair_backoff::RepairBackoff;
 use crate::delivery::repair_budget::RepairBudget;
+use crate::delivery::traffic::Traffic;
 use crate::delivery::{MessageId, Piece};
 use crate::error::SendError;
 use crate::limits;
@@ -36,14 +36,6 @@ use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Channel of control messages.
-pub(crate) const CONTROL: u64 = 0;
-/// First of the channels of parity: that of channel n is `PARITY + n`. They are internal, as those of
-/// relayed packets.
-pub(crate) const PARITY: u64 = 1 << 62;
-/// First of the channels of relayed packets, one for each priority. They are internal: channel
-/// numbers on the wire are smaller.
-pub(crate) const RELAY: u64 = 1 << 63;
 /// Rank of control messages, above all priorities.
 const CONTROL_RANK: u16 = 256;
 /// Priority of control messages through relays: handshakes and heartbeats precede definitions.
@@ -118,7 +110,7 @@ struct OutChannel {
 /// Messages for one peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    channels: BTreeMap<u64, OutChannel>,
+    channels: BTreeMap<Traffic, OutChannel>,
     store: MessageStore,
     next_id: u64,
     blocks: Blocks,
@@ -144,7 +136,7 @@ impl Outbox {
             control_repairs: RepairBackoff::default(),
             forwarded: Forwarded::default(),
         };
-        outbox.add_control();
+        outbox.add_internal(Traffic::Control, CONTROL_RANK);
         outbox
     }
 
@@ -153,14 +145,14 @@ impl Outbox {
     pub(crate) fn restart(&mut self, repair_percent: u32) {
         let mut fresh = Self::new(repair_percent);
         fresh.next_id = self.next_id;
-        let kept = |channel: &u64| *channel != CONTROL && !is_parity(*channel);
+        let kept = |it: &Traffic| matches!(it, Traffic::Topic(_) | Traffic::Relayed(_));
         let open: Vec<_> = self.channels.keys().copied().filter(kept).collect();
-        for channel in open {
-            self.drop_channel_messages(channel, DropReason::PeerGone);
-            let Some(mut kept) = self.channels.remove(&channel) else { continue };
-            kept.wanted = channel >= RELAY;
+        for traffic in open {
+            self.drop_channel_messages(traffic, DropReason::PeerGone);
+            let Some(mut kept) = self.channels.remove(&traffic) else { continue };
+            kept.wanted = matches!(traffic, Traffic::Relayed(_));
             kept.sources.clear();
-            fresh.channels.insert(channel, kept);
+            fresh.channels.insert(traffic, kept);
         }
         fresh.store.backlog = Backlog::after(&mut self.store.backlog);
         fresh.forwarded = self.forwarded;
@@ -185,22 +177,22 @@ impl Outbox {
     /// Closes all channels, including those of control messages and relayed packets, and drops their
     /// messages. Returns the last counters of the topics' channels.
     pub(crate) fn close(&mut self) -> Vec<(u64, OutStats)> {
-        let all: Vec<u64> = self.channels.keys().copied().collect();
-        let closed = all.into_iter().filter_map(|it| Some((it, self.close_channel(it)?)));
-        let closed: Vec<_> = closed.collect();
-        closed.into_iter().filter(|(it, _)| *it != CONTROL && *it < PARITY).collect()
-    }
-
-    fn add_control(&mut self) {
-        self.add_internal(CONTROL, CONTROL_RANK);
+        let topics: Vec<u64> = self.channels().collect();
+        let closed = topics.into_iter().filter_map(|it| Some((it, self.close_channel(it)?)));
+        let closed = closed.collect();
+        for traffic in self.channels.keys().copied().collect::<Vec<_>>() {
+            self.drop_channel_messages(traffic, DropReason::PeerGone);
+        }
+        self.channels.clear();
+        closed
     }
 
     /// Adds a channel without a topic.
-    fn add_internal(&mut self, channel: u64, rank: u16) {
+    fn add_internal(&mut self, traffic: Traffic, rank: u16) {
         let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
         // Channels need control messages. Packets for other nodes have no topic that could permit
         // them.
-        let links = LinkUse { over_budget: channel == CONTROL, ..LinkUse::default() };
+        let links = LinkUse { over_budget: traffic == Traffic::Control, ..LinkUse::default() };
         let (definition, repair, thin, fec) = ("".into(), true, false, None);
         let config = ChannelConfig { topic, definition, repair, thin, links, fec };
         let control = OutChannel {
@@ -210,16 +202,20 @@ impl Outbox {
             sources: BTreeMap::new(),
             stats: OutStats::default(),
         };
-        self.channels.insert(channel, control);
+        self.channels.insert(traffic, control);
     }
 
-    /// Opens a channel, or changes the configuration of an open one.
+    /// Opens the channel of a topic, or changes the configuration of an open one.
     pub(crate) fn set_channel(&mut self, channel: u64, config: ChannelConfig) {
+        self.configure(Traffic::Topic(channel), config);
+    }
+
+    fn configure(&mut self, traffic: Traffic, config: ChannelConfig) {
         let rank = u16::from(config.topic.priority);
-        match self.channels.get_mut(&channel) {
+        match self.channels.get_mut(&traffic) {
             Some(open) => {
                 open.config = config;
-                self.set_rank(channel, rank);
+                self.set_rank(traffic, rank);
             }
             None => {
                 let open = OutChannel {
@@ -229,54 +225,58 @@ impl Outbox {
                     sources: BTreeMap::new(),
                     stats: OutStats::default(),
                 };
-                self.channels.insert(channel, open);
+                self.channels.insert(traffic, open);
             }
         }
     }
 
-    fn set_rank(&mut self, channel: u64, rank: u16) {
-        let Some(open) = self.channels.get_mut(&channel) else { return };
+    fn set_rank(&mut self, traffic: Traffic, rank: u16) {
+        let Some(open) = self.channels.get_mut(&traffic) else { return };
         if std::mem::replace(&mut open.rank, rank) == rank {
             return;
         }
-        for id in self.store.ids(|message| message.channel == channel) {
+        for id in self.store.ids(|message| message.traffic == traffic) {
             self.store.change(id, |message| message.order.rank = Reverse(rank));
         }
     }
 
     pub(crate) fn config(&self, channel: u64) -> Option<&ChannelConfig> {
-        self.channels.get(&channel).map(|c| &c.config)
+        self.channels.get(&Traffic::Topic(channel)).map(|c| &c.config)
     }
 
     pub(crate) fn stats(&self, channel: u64) -> Option<&OutStats> {
-        self.channels.get(&channel).map(|c| &c.stats)
+        self.channels.get(&Traffic::Topic(channel)).map(|c| &c.stats)
     }
 
     /// Sets the peer's subscription to a channel, and drops its messages when that ends. Returns
     /// whether it changed.
     pub(crate) fn set_wanted(&mut self, channel: u64, wanted: bool) -> bool {
-        let Some(open) = self.channels.get_mut(&channel).filter(|_| channel != CONTROL) else {
-            return false;
-        };
+        let topic = Traffic::Topic(channel);
+        let Some(open) = self.channels.get_mut(&topic) else { return false };
         let changed = std::mem::replace(&mut open.wanted, wanted) != wanted;
         if changed && !wanted {
             self.drop_parity(channel, DropReason::Refused);
-            self.drop_channel_messages(channel, DropReason::Refused);
+            self.drop_channel_messages(topic, DropReason::Refused);
         }
         changed
     }
 
     pub(crate) fn is_wanted(&self, channel: u64) -> bool {
-        self.channels.get(&channel).is_some_and(|c| c.wanted)
+        self.channels.get(&Traffic::Topic(channel)).is_some_and(|c| c.wanted)
     }
 
+    /// The channels of topics.
     pub(crate) fn channels(&self) -> impl Iterator<Item = u64> + '_ {
-        self.channels.keys().copied().filter(|c| *c != CONTROL && *c < PARITY)
+        self.channels.keys().filter_map(|traffic| match traffic {
+            Traffic::Topic(channel) => Some(*channel),
+            Traffic::Control | Traffic::Parity(_) | Traffic::Relayed(_) => None,
+        })
     }
 
     /// Source and payload of the messages of a channel that are queued, or sent with unknown outcome.
     pub(crate) fn pending(&self, channel: u64) -> impl Iterator<Item = (u32, &Bytes)> {
-        let sources = self.channels.get(&channel).into_iter().flat_map(|open| open.sources.iter());
+        let open = self.channels.get(&Traffic::Topic(channel));
+        let sources = open.into_iter().flat_map(|open| open.sources.iter());
         sources.flat_map(|(source, queue)| {
             let ids = queue.begun.values().chain(&queue.unsent);
             let messages = ids.filter_map(|id| self.store.get(*id));
@@ -284,18 +284,16 @@ impl Outbox {
         })
     }
 
-    /// Closes a channel; returns its last counters.
+    /// Closes the channel of a topic; returns its last counters.
     pub(crate) fn close_channel(&mut self, channel: u64) -> Option<OutStats> {
-        if channel < PARITY {
-            self.drop_parity(channel, DropReason::PeerGone);
-            self.channels.remove(&(PARITY + channel));
-        }
-        self.drop_channel_messages(channel, DropReason::PeerGone);
-        self.channels.remove(&channel).map(|c| c.stats)
+        self.drop_parity(channel, DropReason::PeerGone);
+        self.channels.remove(&Traffic::Parity(channel));
+        self.drop_channel_messages(Traffic::Topic(channel), DropReason::PeerGone);
+        self.channels.remove(&Traffic::Topic(channel)).map(|c| c.stats)
     }
 
-    fn drop_channel_messages(&mut self, channel: u64, reason: DropReason) {
-        for id in self.store.ids(|message| message.channel == channel) {
+    fn drop_channel_messages(&mut self, traffic: Traffic, reason: DropReason) {
+        for id in self.store.ids(|message| message.traffic == traffic) {
             self.drop_message(id, reason);
         }
     }
@@ -306,7 +304,8 @@ impl Outbox {
 
     /// Control messages that are not acknowledged.
     pub(crate) fn control_backlog(&self) -> u64 {
-        self.stats(CONTROL).map_or(0, |stats| stats.queued + stats.sent)
+        let control = self.channels.get(&Traffic::Control);
+        control.map_or(0, |open| open.stats.queued + open.stats.sent)
     }
 
     pub(crate) fn waiting_messages(&self) -> usize {
@@ -322,7 +321,7 @@ impl Outbox {
     pub(crate) fn accept_control(&mut self, now: Instant, payload: Vec<u8>) {
         let (payload, encoded, lifespan) = (payload.into(), false, None);
         let message = Message { payload, published: now, source: 0, encoded, lifespan };
-        self.insert(CONTROL, message, None, None);
+        self.insert(Traffic::Control, message, None, None);
     }
 
     /// Accepts a message, and drops others where a limit is exceeded.
@@ -338,7 +337,8 @@ impl Outbox {
             let found = message.payload.len();
             return Err(SendError::TooLarge { found, allowed: config.max_message });
         }
-        let open = self.channels.get_mut(&channel).filter(|c| c.wanted);
+        let topic = Traffic::Topic(channel);
+        let open = self.channels.get_mut(&topic).filter(|c| c.wanted);
         let open = open.ok_or(SendError::NotWanted)?;
         message.source = message.source.min(MAX_SOURCES - 1);
         open.stats.accepted += 1;
@@ -349,13 +349,13 @@ impl Outbox {
             return Ok(());
         }
         let source = message.source;
-        if open.config.thin && self.is_being_sent(channel, source) {
-            self.count_drop(channel, DropReason::Thinned);
+        if open.config.thin && self.is_being_sent(topic, source) {
+            self.count_drop(topic, DropReason::Thinned);
             return Ok(());
         }
         let expires = lifespan.map(|l| message.published + l);
-        self.insert(channel, message, expires, None);
-        self.keep_last(channel, source);
+        self.insert(topic, message, expires, None);
+        self.keep_last(topic, source);
         self.enforce_bytes(config.queue_bytes);
         if let Some(rate_bps) = rate_bps {
             self.enforce_time(config.queue_time, rate_bps);
@@ -363,16 +363,16 @@ impl Outbox {
         Ok(())
     }
 
-    fn count_drop(&mut self, channel: u64, reason: DropReason) {
-        if let Some(open) = self.channels.get_mut(&channel) {
+    fn count_drop(&mut self, traffic: Traffic, reason: DropReason) {
+        if let Some(open) = self.channels.get_mut(&traffic) {
             open.stats.dropped.add(reason);
         }
     }
 
     /// Whether a message of a source is partly sent. A source begins its messages one after another,
     /// so that only the newest begun one can be.
-    fn is_being_sent(&self, channel: u64, source: u32) -> bool {
-        let queue = self.channels.get(&channel).and_then(|open| open.sources.get(&source));
+    fn is_being_sent(&self, traffic: Traffic, source: u32) -> bool {
+        let queue = self.channels.get(&traffic).and_then(|open| open.sources.get(&source));
         let newest = queue.and_then(|queue| queue.begun.last_key_value());
         let newest = newest.and_then(|(_, id)| self.store.get(*id));
         newest.is_some_and(|message| message.unsent_bytes() > 0)
@@ -380,18 +380,18 @@ impl Outbox {
 
     fn insert(
         &mut self,
-        channel: u64,
+        traffic: Traffic,
         message: Message,
         expires: Option<Instant>,
         origin: Option<(RelayOrigin, bool)>,
     ) {
-        let Some(open) = self.channels.get_mut(&channel) else { return };
+        let Some(open) = self.channels.get_mut(&traffic) else { return };
         let id = MessageId(self.next_id);
         self.next_id += 1;
         let due = expires.unwrap_or(message.published + DEFAULT_DUE);
         let order = SendOrder { rank: Reverse(open.rank), due, id };
         open.sources.entry(message.source).or_default().unsent.insert(id);
-        if channel == CONTROL {
+        if traffic == Traffic::Control {
             open.stats.accepted += 1;
         }
         open.stats.queued += 1;
@@ -399,7 +399,7 @@ impl Outbox {
         self.store.insert(Outgoing {
             origin,
             is_forwarded_again: is_forwarded_again.unwrap_or(false),
-            channel,
+            traffic,
             source: message.source,
             number: None,
             payload: message.payload,
@@ -421,8 +421,8 @@ impl Outbox {
         });
     }
 
-    fn keep_last(&mut self, channel: u64, source: u32) {
-        let Some(open) = self.channels.get(&channel) else { return };
+    fn keep_last(&mut self, traffic: Traffic, source: u32) {
+        let Some(open) = self.channels.get(&traffic) else { return };
         let keep = open.config.topic.keep_last.max(1) as usize;
         let Some(queue) = open.sources.get(&source) else { return };
         let surplus = queue.unsent.len().saturating_sub(keep);
@@ -458,7 +458,7 @@ impl Outbox {
         let order = self.store.eviction_order();
         let mut order = order.take_while(|(_, message)| message.order.rank.0 <= rank);
         let found = order.find(|(id, message)| {
-            let queue = &self.channels[&message.channel].sources[&message.source];
+            let queue = &self.channels[&message.traffic].sources[&message.source];
             message.number.is_none() && queue.unsent.last() != Some(id)
         });
         found.map(|(id, _)| id)
@@ -496,7 +496,7 @@ impl Outbox {
         if message.first_sent != Instant::NEVER {
             self.repairs.end(message.extent());
         }
-        let channel = self.channels.get_mut(&message.channel)?;
+        let channel = self.channels.get_mut(&message.traffic)?;
         if message.is_queued() {
             channel.stats.queued -= 1;
         } else {
@@ -513,12 +513,12 @@ impl Outbox {
 
     /// Changes a message, and the counters of its channel accordingly.
     fn change<T>(&mut self, id: MessageId, change: impl FnOnce(&mut Outgoing) -> T) -> Option<T> {
-        let (result, channel, before, after) = self.store.change(id, |message| {
+        let (result, traffic, before, after) = self.store.change(id, |message| {
             let before = message.is_queued();
             let result = change(message);
-            (result, message.channel, before, message.is_queued())
+            (result, message.traffic, before, message.is_queued())
         })?;
-        let stats = self.channels.get_mut(&channel).map(|open| &mut open.stats);
+        let stats = self.channels.get_mut(&traffic).map(|open| &mut open.stats);
         match (stats, before, after) {
             (Some(stats), false, true) => {
                 (stats.queued, stats.sent) = (stats.queued + 1, stats.sent - 1);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The fate of sent pieces: acknowledged, suspected lost, lost.
 
-use super::{CONTROL, Outbox};
+use super::Outbox;
 use crate::delivery::Piece;
 use crate::delivery::fec::sender::Consequences;
+use crate::delivery::traffic::Traffic;
 use crate::limits;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
@@ -76,16 +77,16 @@ impl Outbox {
             }
         });
         let Some(message) = self.store.get(piece.message) else { return };
-        if message.channel == CONTROL {
+        if message.traffic == Traffic::Control {
             self.control_repairs.reset();
         }
         if message.acked.contains(&(0..message.extent())) {
-            let (channel, source, number) = (message.channel, message.source, message.number);
+            let (traffic, source, number) = (message.traffic, message.source, message.number);
             self.forwarded.packets += u64::from(message.is_of_others());
             if let Some(open) = self.take(piece.message) {
                 open.stats.delivered += 1;
             }
-            self.supersede(channel, source, number.unwrap_or(0));
+            self.supersede(traffic, source, number.unwrap_or(0));
         } else {
             self.clear_suspicion(piece);
         }
@@ -93,8 +94,8 @@ impl Outbox {
 
     /// Drops the messages that `number`, now delivered, makes late: those `keep_last` or more before
     /// it, or all before it if the receiver delivers only newer ones.
-    fn supersede(&mut self, channel: u64, source: u32, number: u64) {
-        let Some(open) = self.channels.get_mut(&channel) else { return };
+    fn supersede(&mut self, traffic: Traffic, source: u32, number: u64) {
+        let Some(open) = self.channels.get_mut(&traffic) else { return };
         let keep = open.config.topic.late_after();
         let Some(queue) = open.sources.get_mut(&source) else { return };
         queue.newest_delivered = queue.newest_delivered.max(number);
@@ -123,8 +124,8 @@ impl Outbox {
         certainty: LossCertainty,
     ) -> bool {
         let Some(message) = self.store.get(piece.message) else { return false };
-        let Some(channel) = self.channels.get(&message.channel) else { return false };
-        if message.channel != CONTROL {
+        let Some(channel) = self.channels.get(&message.traffic) else { return false };
+        if message.traffic != Traffic::Control {
             let is_relayed = message.origin.is_some();
             let end = if message.expires.is_some_and(|at| at <= now) {
                 Some(DropReason::Expired)

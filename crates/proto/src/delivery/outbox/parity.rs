@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parity of a channel's frames, which is queued as messages of an internal channel.
+//! Parity of a topic's frames, which is queued as messages.
 
 use super::store::Outgoing;
-use super::{CONTROL, Carrier, LossCertainty, Message, Outbox, PARITY, RELAY};
+use super::{Carrier, LossCertainty, Message, Outbox};
 use crate::config::ChannelConfig;
 use crate::delivery::fec::sender::{Complete, Joining};
+use crate::delivery::traffic::Traffic;
 use crate::delivery::{MessageId, Piece};
 use crate::path::policy::{LinkPolicy, LinkUse};
 use crate::stats::DropReason;
@@ -15,18 +16,13 @@ use crate::wire::frame::Data;
 /// Parity of messages without a lifespan is not sent after this time, as their repairs.
 const LIFESPAN: Duration = Duration::from_secs(10);
 
-/// Whether a channel is an internal one of parity.
-pub(super) fn is_parity(channel: u64) -> bool {
-    (PARITY..RELAY).contains(&channel)
-}
-
 impl Outbox {
     /// Whether a frame of the message joins a block. Copies on several links replace parity, and a
     /// repair follows after its block is decided.
     pub(super) fn is_protected(&self, carrier: Carrier, message: &Outgoing, repair: bool) -> bool {
         let is_copied = message.copies.is_some() || carrier.copies > 1;
-        let has_fec = || self.channels[&message.channel].config.fec.is_some();
-        message.channel != CONTROL && !repair && !is_copied && has_fec()
+        let has_fec = || self.channels[&message.traffic].config.fec.is_some();
+        message.traffic != Traffic::Control && !repair && !is_copied && has_fec()
     }
 
     /// Adds a frame to the block of its channel, and queues the parity if the block is complete.
@@ -35,7 +31,7 @@ impl Outbox {
         let rest = message.extent() - piece.range.start;
         let lifespan = message.lifespan_end.map(|end| end.since(message.published));
         let frame = Joining { data, payload, piece, rest, lifespan };
-        let complete = self.blocks.join(now, message.channel, &frame);
+        let complete = self.blocks.join(now, message.traffic.channel(), &frame);
         complete.into_iter().for_each(|block| self.queue_parity(&block));
     }
 
@@ -51,13 +47,13 @@ impl Outbox {
     }
 
     fn queue_parity(&mut self, block: &Complete) {
-        let Some(open) = self.channels.get(&block.channel) else { return };
+        let Some(open) = self.channels.get(&Traffic::Topic(block.channel)) else { return };
         let Some(percent) = open.config.fec else {
             self.unrecovered.extend(self.blocks.abandon(block.channel));
             return;
         };
         let expires = block.began + block.lifespan.unwrap_or(LIFESPAN);
-        let channel = self.parity_channel(block.channel, &open.config.clone());
+        let parity = self.open_parity(block.channel, &open.config.clone());
         let first = self.next_id;
         for payload in block.parity(percent) {
             // Parity must not displace messages.
@@ -67,10 +63,10 @@ impl Outbox {
             let (payload, published) = (payload.into(), block.began);
             let (source, encoded, lifespan) = (0, false, None);
             let message = Message { payload, published, source, encoded, lifespan };
-            self.insert(channel, message, Some(expires), None);
+            self.insert(parity, message, Some(expires), None);
         }
-        let parity = (first..self.next_id).map(MessageId).collect();
-        self.blocks.on_parity(block, parity);
+        let messages = (first..self.next_id).map(MessageId).collect();
+        self.blocks.on_parity(block, messages);
     }
 
     /// Forgets parity that was sent, since it is not repaired. Its fate still counts for its block.
@@ -80,8 +76,8 @@ impl Outbox {
         }
     }
 
-    /// The channel of the parity of a channel.
-    fn parity_channel(&mut self, channel: u64, of: &ChannelConfig) -> u64 {
+    /// Opens the parity of a channel with this configuration.
+    fn open_parity(&mut self, channel: u64, of: &ChannelConfig) -> Traffic {
         let topic =
             OfferedTopic { keep_last: u32::MAX, ..OfferedTopic::nameless(of.topic.priority) };
         let policy = match of.links.policy {
@@ -91,16 +87,17 @@ impl Outbox {
         let links = LinkUse { policy, ..of.links };
         let (definition, repair, thin, fec) = ("".into(), false, false, None);
         let config = ChannelConfig { topic, definition, repair, thin, links, fec };
-        self.set_channel(PARITY + channel, config);
-        if let Some(open) = self.channels.get_mut(&(PARITY + channel)) {
+        let parity = Traffic::Parity(channel);
+        self.configure(parity, config);
+        if let Some(open) = self.channels.get_mut(&parity) {
             open.wanted = true;
         }
-        PARITY + channel
+        parity
     }
 
     /// Drops the parity of a channel that is closed or no longer wanted.
     pub(super) fn drop_parity(&mut self, channel: u64, reason: DropReason) {
         let _ = self.blocks.abandon(channel);
-        self.drop_channel_messages(PARITY + channel, reason);
+        self.drop_channel_messages(Traffic::Parity(channel), reason);
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Relayed packets: those of others, and our own to nodes behind a relay.
 
-use super::{Message, Outbox, RELAY};
+use super::{Message, Outbox};
+use crate::delivery::traffic::Traffic;
 use crate::ids::{LinkId, PeerId};
 use crate::limits;
 use crate::stats::{DropReason, Forwarded, OutStats};
@@ -49,17 +50,17 @@ impl Outbox {
     pub(crate) fn enqueue_relayed(&mut self, packet: RelayedPacket) {
         let RelayedPacket { priority, payload, published, expires, origin, is_forwarded_again } =
             packet;
-        let channel = RELAY + u64::from(priority);
-        if !self.channels.contains_key(&channel) {
-            self.add_internal(channel, priority.into());
+        let traffic = Traffic::Relayed(priority);
+        if !self.channels.contains_key(&traffic) {
+            self.add_internal(traffic, priority.into());
         }
-        if let Some(open) = self.channels.get_mut(&channel) {
+        if let Some(open) = self.channels.get_mut(&traffic) {
             open.stats.accepted += 1;
             open.stats.bytes += payload.len() as u64;
         }
         let (payload, encoded, lifespan) = (payload.into(), false, None);
         let message = Message { payload, published, source: 0, encoded, lifespan };
-        self.insert(channel, message, expires, Some((origin, is_forwarded_again)));
+        self.insert(traffic, message, expires, Some((origin, is_forwarded_again)));
     }
 
     /// Counters of relayed packets of others.
@@ -70,7 +71,7 @@ impl Outbox {
     /// Counters of all relayed packets, our own included.
     pub(crate) fn relayed_stats(&self) -> OutStats {
         let mut sum = OutStats::default();
-        for (_, channel) in self.channels.range(RELAY..) {
+        for (_, channel) in self.channels.range(Traffic::Relayed(0)..) {
             sum.add(&channel.stats);
         }
         sum

@@ -5,12 +5,13 @@
 //! Only [`MessageStore::change`] changes a message. It compares the derived values before and after,
 //! so that the collections stay consistent.
 
+use super::SendOrder;
 use super::copies::Copies;
 use super::outcome::FutileRepairs;
 use super::relayed::{Backlog, RelayOrigin};
-use super::{CONTROL, SendOrder};
 use crate::delivery::MessageId;
 use crate::delivery::fragment::RangeSet;
+use crate::delivery::traffic::Traffic;
 use crate::time::{Duration, Instant};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ pub(super) struct Outgoing {
     pub(super) origin: Option<RelayOrigin>,
     /// It counts as backlog until the peer acknowledges it, not until it is sent.
     pub(super) is_forwarded_again: bool,
-    pub(super) channel: u64,
+    pub(super) traffic: Traffic,
     pub(super) source: u32,
     /// Drawn with its first packet.
     pub(super) number: Option<u64>,
@@ -145,7 +146,7 @@ impl Outgoing {
         Derived {
             ready: queued.then_some(self.order),
             expiry: self.next_check(),
-            eviction: (self.channel != CONTROL)
+            eviction: (self.traffic != Traffic::Control)
                 .then_some((self.order.rank.0, self.number.is_some())),
             waiting: (self.order.rank.0, waiting_bytes),
             backlog: self.origin.filter(|_| queued || self.is_forwarded_again),
