@@ -3,33 +3,28 @@
 
 use crate::address::Place;
 use crate::class::Class;
-use crate::delivery::fec::receiver::Recovered;
-use crate::delivery::inbox::{PARTIAL_CHECK, Taken, Transit};
+use crate::delivery::inbox::PARTIAL_CHECK;
 use crate::delivery::outbox::LossCertainty;
 use crate::ecn::Ecn;
 use crate::endpoint::arrival::{Arrival, Origin};
 use crate::endpoint::events::{Event, Notice};
+use crate::endpoint::frames::FromPeer;
 use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
-use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
+use crate::ids::{LinkId, PeerId, RadioId};
 use crate::recovery::received::{AckTrigger, ReceivedPackets};
 use crate::recovery::sent::Outcome;
 use crate::session::{KeyOrigin, KeyStatus};
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
-use crate::wire::control::Control;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{Ack, Frame};
 use crate::wire::packet::{Packet, SessionHeader, full_number};
 use crate::wire::{VERSION, WireError};
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// Interval at which messages that wait for repair budget are examined.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
-
-/// PARITY frames of one packet that are read.
-const MAX_PARITIES: usize = 4;
 
 /// A session packet that decrypted.
 #[derive(Debug, Clone, Copy)]
@@ -190,6 +185,43 @@ impl Endpoint {
     ) -> Result<(), RefusedPacket> {
         let Origin { radio, from, local, arrived, relayed_age, ecn } = origin;
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
+        let (packet, body) = self.open(now, peer, header, datagram)?;
+        let status = self.peers[peer].session.confirm(header.session);
+        if let KeyStatus::Confirmed { new_epoch, to } = status {
+            self.start_keys(now, peer, new_epoch);
+            // The peer received our response, so that it receives at the address of the response.
+            let link = self.link_towards(peer, radio, from).filter(|_| from == to);
+            if let Some(link) = link {
+                self.move_link(now, link, radio, from);
+            }
+        }
+        let frames = parse_frames(body).map_err(|_| RefusedPacket::Malformed)?;
+        if matches!(from, Place::Relay { .. }) && frames.iter().any(is_for_neighbours) {
+            return Err(RefusedPacket::Malformed);
+        }
+        self.admit(now, peer, &frames)?;
+        let link = self.attribute(now, peer, origin, &packet)?;
+        self.record_received((now, arrived, ecn), peer, link, &packet, &frames);
+        if self.links[link].remote == Some(from) {
+            if packet.number >= packet.expected {
+                self.links[link].source.on_packet(now, from, local);
+            }
+            self.mark_received(now, link, packet.datagram_len);
+        }
+        let clock = packet.clock;
+        let rtt = self.links[link].sent_packets.rtt().smoothed().unwrap_or_default();
+        let transit = self.peers[peer].transit(now, clock, rtt, relayed_age);
+        self.handle_frames(&FromPeer { now, peer, link, origin, clock, transit }, &frames)
+    }
+
+    /// Decrypts a packet of a peer, in place; returns it and its frames.
+    fn open<'a>(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        header: &'a SessionHeader,
+        datagram: &'a mut [u8],
+    ) -> Result<(Opened<'a>, &'a [u8]), RefusedPacket> {
         let state = &self.peers[peer];
         let (keys, key_origin) =
             state.session.find(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
@@ -204,7 +236,7 @@ impl Endpoint {
         }
         let datagram_len = datagram.len();
         let opened = keys.sealer.open(header.link, number, datagram);
-        let body = opened.ok_or(RefusedPacket::Unauthentic)?;
+        let body: &[u8] = opened.ok_or(RefusedPacket::Unauthentic)?;
         // From here on the packet is the peer's, whatever its content. A relayed packet counts for
         // the relay.
         self.authenticated_peer.get_or_insert(peer);
@@ -212,94 +244,12 @@ impl Endpoint {
         if !is_in_use && !self.peers[peer].session.may_use_epoch(now, epoch) {
             return Err(RefusedPacket::Flood);
         }
-        let status = self.peers[peer].session.confirm(header.session);
-        if let KeyStatus::Confirmed { new_epoch, to } = status {
-            self.start_keys(now, peer, new_epoch);
-            // The peer received our response, so that it receives at the address of the response.
-            let link = self.link_towards(peer, radio, from).filter(|_| from == to);
-            if let Some(link) = link {
-                self.move_link(now, link, radio, from);
-            }
-        }
         let (clock, body) = match header.relayed {
             true => (None, body),
             false => body.split_first_chunk().map_or((None, body), |(it, rest)| (Some(*it), rest)),
         };
-        let frames = parse_frames(body).map_err(|_| RefusedPacket::Malformed)?;
-        if matches!(from, Place::Relay { .. }) && frames.iter().any(is_for_neighbours) {
-            return Err(RefusedPacket::Malformed);
-        }
-        self.admit(now, peer, &frames)?;
         let clock = clock.map(u32::from_le_bytes);
-        let packet = Opened { header, number, expected, datagram_len, clock };
-        let link = self.attribute(now, peer, origin, &packet)?;
-        self.record_received((now, arrived, ecn), peer, link, &packet, &frames);
-        if self.links[link].remote == Some(from) {
-            if number >= expected {
-                self.links[link].source.on_packet(now, from, local);
-            }
-            self.mark_received(now, link, datagram_len);
-        }
-        let comparison = &mut self.peers[peer].clock;
-        let measured = clock.and_then(|clock| comparison.transit(now, clock));
-        let range = clock.and_then(|clock| comparison.transit_range(now, clock));
-        let rtt = self.links[link].sent_packets.rtt().smoothed().unwrap_or_default();
-        // A packet that was queued far away is older than half a round trip. After a time of load,
-        // half the smoothed round trip exceeds the delay of the path, and fresh messages would
-        // expire. The clocks bound the assumption on both sides.
-        let (least, most) = range.unwrap_or((Duration::ZERO, Duration::MAX));
-        let assumed = relayed_age.unwrap_or((rtt / 2).min(most)).max(least);
-        let transit = Transit { assumed, measured: relayed_age.or(measured) };
-        let mut acked_links = BTreeSet::new();
-        let (mut refuses_relay, mut parities, mut backlogs) = (false, 0, 0);
-        for frame in &frames {
-            match frame {
-                Frame::Goodbye => {
-                    self.peers[peer].said_goodbye = true;
-                    self.end_session(now, peer);
-                    self.peers[peer].said_goodbye = false;
-                    return Ok(());
-                }
-                Frame::Challenge(token) => self.echo(now, link, origin.return_path(), *token),
-                Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
-                Frame::Clock(report) => {
-                    let (wall, Some(clock)) = (self.wall(now), clock) else { continue };
-                    self.peers[peer].clock.on_report(now, clock, report, wall);
-                }
-                // Each may cost a pass over links or routes.
-                Frame::Held(..) if backlogs == crate::limits::RELAYED_FLOWS => {
-                    self.refused.add(RefusedPacket::Malformed);
-                }
-                Frame::Held(held) => {
-                    backlogs += 1;
-                    self.handle_backlog_report(now, peer, held);
-                }
-                Frame::Observe(own) => self.handle_observe(link, from, *own),
-                Frame::Observed(observed) => self.handle_observed(now, link, *observed),
-                Frame::Candidates(candidates) => self.handle_candidates(now, peer, candidates),
-                // Each costs a pass over the sent-packet table; one suffices for a link.
-                Frame::Ack(ack) if !acked_links.insert(ack.link) => {
-                    self.refused.add(RefusedPacket::Malformed);
-                }
-                Frame::Ack(ack) => self.handle_ack(now, peer, clock, ack),
-                Frame::Relay(..) if !self.may_relay(peer) => refuses_relay = true,
-                // Each may cost the decoding of a block; a sender puts them into separate packets.
-                Frame::Parity(..) if parities == MAX_PARITIES => {
-                    self.refused.add(RefusedPacket::Malformed);
-                }
-                Frame::Parity(..) => {
-                    parities += 1;
-                    self.handle_frame(now, (peer, radio), transit, frame);
-                }
-                frame => self.handle_frame(now, (peer, radio), transit, frame),
-            }
-        }
-        // One notice for the whole packet, since a notice costs more than the rest.
-        if refuses_relay {
-            self.notice(Notice::NotRelayed { name: self.peers[peer].name.clone() });
-            return Err(RefusedPacket::NotRelayed);
-        }
-        Ok(())
+        Ok((Opened { header, number, expected, datagram_len, clock }, body))
     }
 
     fn count_duplicate(&mut self, peer: PeerId, number: u8) {
@@ -459,108 +409,8 @@ impl Endpoint {
         self.rouse_metered_links(now, peer);
     }
 
-    fn handle_frame(
-        &mut self,
-        now: Instant,
-        (peer, radio): (PeerId, RadioId),
-        transit: Transit,
-        frame: &Frame<'_>,
-    ) {
-        match frame {
-            Frame::Data(data, bytes) => {
-                let inbox = &mut self.peers[peer].inbox;
-                let taken = inbox.take(now, transit, data, bytes);
-                self.handle_taken(now, peer, ChannelId(data.channel), taken);
-                let recovered = self.peers[peer].inbox.protect(now, transit, data, bytes);
-                self.handle_recovered(now, peer, data.channel, &recovered);
-                self.arm_partials(now, peer);
-                self.deliver_ready(now, peer);
-            }
-            Frame::Parity(data, bytes) => {
-                match self.peers[peer].inbox.take_parity(now, transit, data, bytes) {
-                    Ok(recovered) => self.handle_recovered(now, peer, data.channel, &recovered),
-                    Err(reason) => self.refused.add(reason),
-                }
-                self.arm_partials(now, peer);
-                self.deliver_ready(now, peer);
-            }
-            Frame::Relay(data, bytes) => {
-                let inbox = &mut self.peers[peer].inbox;
-                let taken = inbox.take_relayed(now, transit, data, bytes);
-                if let Taken::Message(message) = &taken {
-                    let priority = data.channel as u8;
-                    if let Err(reason) = self.handle_relay(now, radio, peer, priority, message) {
-                        self.refused.add(reason);
-                        self.count_team_refusal(peer, reason);
-                    }
-                } else {
-                    self.handle_taken(now, peer, ChannelId(data.channel), taken);
-                }
-                self.arm_partials(now, peer);
-                self.deliver_ready(now, peer);
-            }
-            Frame::Ping
-            | Frame::Goodbye
-            | Frame::Ack(_)
-            | Frame::Challenge(_)
-            | Frame::Echo(_)
-            | Frame::Clock(_)
-            | Frame::Held(_)
-            | Frame::Observe(_)
-            | Frame::Observed(_)
-            | Frame::Candidates(_)
-            | Frame::Unknown(_) => {}
-        }
-    }
-
-    fn handle_recovered(
-        &mut self,
-        now: Instant,
-        peer: PeerId,
-        channel: u64,
-        recovered: &[Recovered],
-    ) {
-        for frame in recovered {
-            match self.peers[peer].inbox.take_recovered(now, channel, frame) {
-                Ok(taken) => self.handle_taken(now, peer, ChannelId(channel), taken),
-                Err(reason) => self.refused.add(reason),
-            }
-        }
-    }
-
-    fn handle_taken(&mut self, now: Instant, peer: PeerId, channel: ChannelId, taken: Taken) {
-        match taken {
-            Taken::Nothing => {}
-            Taken::Message(message) => {
-                self.emit(Event::Message { peer, channel, message });
-            }
-            Taken::Control(messages) => {
-                for bytes in messages {
-                    // Messages that were held for a missing one, or that share a packet, may
-                    // exceed the tokens.
-                    self.peers[peer].control.charge(now);
-                    match Control::parse(&bytes) {
-                        Ok(control) => self.handle_control(now, peer, control),
-                        Err(_) => self.refused.add(RefusedPacket::Malformed),
-                    }
-                }
-            }
-            Taken::UnknownChannel => self.refused.add(RefusedPacket::UnknownChannel),
-            Taken::Bound => self.refused.add(RefusedPacket::Bound),
-            Taken::TooLarge(found) => self.report_too_large(now, peer, channel, found),
-        }
-    }
-
-    /// Delivers the messages that wait for no earlier one any more.
-    pub(crate) fn deliver_ready(&mut self, now: Instant, peer: PeerId) {
-        while let Some((channel, message)) = self.peers[peer].inbox.next_ready(now) {
-            self.emit(Event::Message { peer, channel: ChannelId(channel), message });
-        }
-        self.timers.set(Timer::Order(peer), self.peers[peer].inbox.next_end_of_wait());
-    }
-
     /// Applies an acknowledgement. `clock` is that of its packet.
-    fn handle_ack(&mut self, now: Instant, peer: PeerId, clock: Option<u32>, ack: &Ack) {
+    pub(crate) fn handle_ack(&mut self, now: Instant, peer: PeerId, clock: Option<u32>, ack: &Ack) {
         let id = match self.link_by_number(peer, ack.link) {
             NumberedLink::Open(id) => id,
             // It acknowledges packets that were in flight when the link was removed.
@@ -691,7 +541,7 @@ impl Endpoint {
         self.timers.set(Timer::Expiry(peer), at);
     }
 
-    fn arm_partials(&mut self, now: Instant, peer: PeerId) {
+    pub(crate) fn arm_partials(&mut self, now: Instant, peer: PeerId) {
         let inbox = &self.peers[peer].inbox;
         if inbox.has_partials() && !self.timers.is_set(&Timer::Partials(peer)) {
             self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_CHECK));

@@ -6,6 +6,7 @@ mod assign;
 mod control;
 pub(crate) mod discovery;
 pub(crate) mod events;
+mod frames;
 mod handshake;
 mod headroom;
 mod heartbeat;

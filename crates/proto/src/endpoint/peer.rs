@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::crypto::keys::PublicKey;
 use crate::delivery::definitions::Definitions;
-use crate::delivery::inbox::Inbox;
+use crate::delivery::inbox::{Inbox, Transit};
 use crate::delivery::outbox::{Flow, Outbox};
 use crate::endpoint::relay::{BacklogReport, Rights};
 use crate::endpoint::rendezvous::Rendezvous;
@@ -16,7 +16,7 @@ use crate::limits;
 use crate::path::select::Forecasts;
 use crate::recovery::received::ReceivedPackets;
 use crate::session::Session;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::wire::control::Control;
 use crate::wire::relay::ShortName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +129,23 @@ impl Peer {
         for channel in channels {
             self.announce(now, channel);
         }
+    }
+
+    /// The time that a packet was on the path. A packet that was queued far away is older than half a
+    /// round trip. After a time of load, half the smoothed round trip exceeds the delay of the path, and
+    /// fresh messages would expire. The clocks bound the assumption on both sides.
+    pub(crate) fn transit(
+        &mut self,
+        now: Instant,
+        clock: Option<u32>,
+        rtt: Duration,
+        relayed_age: Option<Duration>,
+    ) -> Transit {
+        let measured = clock.and_then(|clock| self.clock.transit(now, clock));
+        let range = clock.and_then(|clock| self.clock.transit_range(now, clock));
+        let (least, most) = range.unwrap_or((Duration::ZERO, Duration::MAX));
+        let assumed = relayed_age.unwrap_or((rtt / 2).min(most)).max(least);
+        Transit { assumed, measured: relayed_age.or(measured) }
     }
 
     /// Queues the offer of a channel, if there is a session.
