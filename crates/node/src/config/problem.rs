@@ -5,6 +5,9 @@ use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 
+/// Maximum bytes of a key's path in a message.
+const MAX_KEY: usize = 1000;
+
 /// Maximum number of problems listed for one file; further problems are counted.
 pub const MAX_PROBLEMS: usize = 100;
 
@@ -65,6 +68,8 @@ impl fmt::Display for Warning {
 
 fn write_place(f: &mut fmt::Formatter<'_>, at: Position, key: &str) -> fmt::Result {
     write!(f, "{}:{}: ", at.line, at.column)?;
+    // A key of the file may contain line breaks.
+    let key = tautline_gateway::plain::plain(key, MAX_KEY);
     if key.is_empty() { Ok(()) } else { write!(f, "{key}: ") }
 }
 
@@ -107,4 +112,17 @@ pub fn nearest<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Opt
     let distance = |name: &str| strsim::damerau_levenshtein(&plain(name), &found);
     let (distance, name) = close.map(|name| (distance(name), name)).min()?;
     (distance <= MAX_SLIP.min(name.len() / 2)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Surroundings, parse};
+
+    #[test]
+    fn a_key_with_a_line_break_adds_no_line_to_a_message() {
+        let text = "name: robot\npeers: { ab\n\n  cd: { xyz: 1 } }\n";
+        let problems = parse(text, &Surroundings::default()).unwrap_err();
+        assert!(problems.iter().any(|it| it.key.contains('\n')), "{problems:?}");
+        assert!(problems.iter().all(|it| it.to_string().lines().count() == 1), "{problems:?}");
+    }
 }
