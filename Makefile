@@ -19,7 +19,7 @@ CARGO_DENY = 0.20.2
 # amd64 or arm64; empty: this machine's, and both in packages-test.
 ARCH ?=
 
-.PHONY: help setup ros2 build packages packages-test packages-check packages-reproducible demo check test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
+.PHONY: help setup ros2 build packages packages-test packages-check packages-reproducible demo lint check test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -86,20 +86,19 @@ bench: build
 	@[ "$(ROS)" != 2 -a "$(CASE)" != ros2-gateway ] || crates/lab/ros2.sh kilted
 	@target/release/tautline-lab bench $(CASE) --ros $(ROS) $(if $(RUNS),--runs $(RUNS))
 
-# The inner loop: no ROS, no network, no other machine.
-check: setup
+lint: setup
 	cargo fmt --all --check
 	@checks/structure.py
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# The inner loop: no ROS, no network, no other machine.
+check: lint
 	cargo test --workspace --lib --bins --locked -q
 
 # What could not be run is told in the last line.
 NOT_RUN = target/not-run
-test: setup ros2
+test: setup ros2 lint
 	@mkdir -p target/tmp && rm -f $(NOT_RUN)
-	cargo fmt --all --check
-	@checks/structure.py
-	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
 	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast
 	@# Those of realtime run below. Without a package of the workspace, all would be built once more.

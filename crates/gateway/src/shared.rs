@@ -66,19 +66,18 @@ impl Troubles {
         lock(&self.0).remove(&(topic.to_owned(), kind));
     }
 
-    /// Sets the trouble, or clears it where `text` is empty.
-    pub fn update(&self, topic: &str, kind: &'static str, text: String) {
-        match text.is_empty() {
-            true => self.clear(topic, kind),
-            false => drop(self.set(topic, kind, text)),
+    /// Sets the trouble, or clears it where `text` is empty; `true`: the text is new.
+    pub fn update(&self, topic: &str, kind: &'static str, text: String) -> bool {
+        if text.is_empty() {
+            self.clear(topic, kind);
+            return false;
         }
+        self.set(topic, kind, text)
     }
 
     /// As [`Self::update`]; also logs a new text.
     pub fn report(&self, topic: &str, kind: &'static str, text: String) {
-        if text.is_empty() {
-            self.clear(topic, kind);
-        } else if self.set(topic, kind, text.clone()) {
+        if self.update(topic, kind, text.clone()) {
             log_limited!(warn, {}, "{text}");
         }
     }

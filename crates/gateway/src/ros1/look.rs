@@ -2,7 +2,7 @@
 //! A look at a master from outside a gateway, for `tautline doctor`. It registers nothing.
 
 use super::master::{Master, OwnNode, Role, Snapshot};
-use super::stand_ins::marked_by;
+use super::stand_ins::is_stand_in;
 use super::xmlrpc::Endpoint;
 use std::collections::BTreeSet;
 
@@ -35,10 +35,8 @@ pub fn nodes_of(master: &str) -> Result<Nodes, String> {
 
 /// The nodes of this master. Stand-ins for nodes of peers are none.
 fn names(snapshot: &Snapshot) -> BTreeSet<&String> {
-    let stand_ins: BTreeSet<&str> =
-        snapshot.nodes(Role::Service).keys().filter_map(|it| marked_by(it)).collect();
     let listed = Role::ALL.into_iter().flat_map(|role| snapshot.nodes(role).values()).flatten();
-    listed.filter(|name| !stand_ins.contains(name.as_str())).collect()
+    listed.filter(|name| !is_stand_in(snapshot, name)).collect()
 }
 
 #[cfg(test)]

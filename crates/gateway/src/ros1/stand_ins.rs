@@ -27,6 +27,11 @@ pub(super) fn marked_by(service: &str) -> Option<&str> {
     service.strip_suffix(MARK)
 }
 
+/// Whether a node is a stand-in: it has its mark.
+pub(super) fn is_stand_in(snapshot: &Snapshot, node: &str) -> bool {
+    snapshot.services.get(&mark_of(node)).is_some_and(|nodes| nodes.contains(node))
+}
+
 /// A registration that the master lists under one of our names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {

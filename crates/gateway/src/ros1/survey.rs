@@ -2,7 +2,7 @@
 //! A look at the graph of a ROS 1 master.
 
 use super::master::{Master, NodesByName, OwnNode, Snapshot};
-use super::stand_ins::mark_of;
+use super::stand_ins::is_stand_in;
 use super::xmlrpc::Endpoint;
 use crate::survey::{Graph, TopicUse};
 use std::time::Duration;
@@ -33,9 +33,8 @@ pub fn survey(master_uri: &str, caller: &str, left_out: &[String]) -> Result<Gra
 }
 
 fn graph(snapshot: &Snapshot, left_out: &[String]) -> Graph {
-    let is_stand_in = |node: &str| snapshot.services.contains_key(&mark_of(node));
     let has_others = |nodes: &std::collections::BTreeSet<String>| {
-        nodes.iter().any(|it| !left_out.contains(it) && !is_stand_in(it))
+        nodes.iter().any(|it| !left_out.contains(it) && !is_stand_in(snapshot, it))
     };
     let used = |all: &NodesByName| -> Vec<String> {
         let others = all.iter().filter(|(_, nodes)| has_others(nodes));

@@ -6,7 +6,7 @@ use crate::Event;
 use crate::description::{MAX_PARAMETERS, Nodes, Parameters};
 use crate::ros1::master::{NodesByName, Snapshot};
 use crate::ros1::mirror::{self, Mirrored};
-use crate::ros1::stand_ins;
+use crate::ros1::stand_ins::is_stand_in;
 use crate::ros1::xmlrpc::CallError;
 use std::time::{Duration, Instant};
 
@@ -145,6 +145,6 @@ fn nodes_of(snapshot: &Snapshot, own: &str) -> Nodes {
     for (node, _) in names(subscribers) {
         nodes.entry(node).or_default();
     }
-    nodes.retain(|name, node| !node.serves.contains(&stand_ins::mark_of(name)));
+    nodes.retain(|name, _| !is_stand_in(snapshot, name));
     nodes
 }

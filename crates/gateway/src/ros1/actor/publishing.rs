@@ -9,6 +9,7 @@ use crate::ros1::publication::{Publication, refuse};
 use crate::ros1::shown;
 use crate::{Event, Origin, Source, Topic, identity};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
@@ -115,9 +116,8 @@ impl Actor {
     }
 
     pub(super) fn identified(&mut self, topic: &str, id: u64, identity: Subscriber) {
-        let maps = [&mut self.publications, &mut self.ended_publications];
-        let found = maps.into_iter().find_map(|it| it.get_mut(topic));
-        let Some(publication) = found else { return };
+        let all = [&mut self.publications, &mut self.ended_publications];
+        let Some(publication) = find(all, topic) else { return };
         let Some(caller) = publication.subscribers.get(&id).map(|it| &it.caller) else { return };
         let at_start = self.subscribed_at_start.as_ref().and_then(|it| it.get(topic));
         if !at_start.is_some_and(|nodes| nodes.contains(caller)) {
@@ -128,19 +128,20 @@ impl Actor {
     }
 
     pub(super) fn subscriber_left(&mut self, topic: &str, id: u64) {
-        if let Some(ended) = self.ended_publications.get_mut(topic) {
-            let left = ended.subscribers.remove(&id);
-            left.inspect(|it| ended.forget_deliveries(it));
-            if ended.subscribers.is_empty() {
-                self.ended_publications.remove(topic);
-            }
-            return;
-        }
-        let Some(publication) = self.publications.get_mut(topic) else { return };
+        let all = [&mut self.publications, &mut self.ended_publications];
+        let Some(publication) = find(all, topic) else { return };
         let Some(left) = publication.subscribers.remove(&id) else { return };
         publication.forget_deliveries(&left);
-        if publication.subscribers.is_empty() {
+        if publication.subscribers.is_empty() && self.ended_publications.remove(topic).is_none() {
             self.emit(Event::Wanted { topic: topic.into(), wanted: false });
         }
     }
+}
+
+/// The publication of a topic, which is in one of the maps.
+fn find<'a>(
+    all: [&'a mut BTreeMap<String, Publication>; 2],
+    topic: &str,
+) -> Option<&'a mut Publication> {
+    all.into_iter().find_map(|publications| publications.get_mut(topic))
 }

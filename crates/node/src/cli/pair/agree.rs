@@ -195,9 +195,8 @@ impl Part<'_> {
                 let told = other.channel.send(&Message::Written);
                 match told.and_then(|()| other.channel.receive(PATIENCE)) {
                     Ok(Message::Written) => {}
-                    Ok(Message::Cancel { reason }) => {
+                    Err(ChannelError::Refused(reason)) => {
                         placed.undo();
-                        let reason = plain(&reason, MAX_TEXT);
                         return Err(Failure::new(format!(
                             "{name} could not write its files: {reason}. The files here are as before"
                         )));
@@ -264,7 +263,6 @@ fn facts_of(other: &mut Other) -> Result<Facts, ChannelError> {
                 false => Err(ChannelError::Wrong("two names".into())),
             }
         }
-        Message::Cancel { reason } => Err(ChannelError::Refused(plain(&reason, MAX_TEXT))),
         _ => Err(ChannelError::Wrong("something else than facts".into())),
     }
 }
@@ -280,7 +278,6 @@ fn expect(
 ) -> Result<(), ChannelError> {
     match channel.receive(patience)? {
         found if found == *expected => Ok(()),
-        Message::Cancel { reason } => Err(ChannelError::Refused(plain(&reason, MAX_TEXT))),
         _ => Err(ChannelError::Wrong("a message that does not fit".into())),
     }
 }

@@ -5,6 +5,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use tautline_gateway::plain::plain;
 use tautline_node::pairing::exchange::Keys;
 use tautline_node::pairing::facts::Message;
 use tautline_node::pairing::wire::{LENGTH, frame_length};
@@ -131,9 +132,6 @@ impl Channel {
             return Ok(());
         }
         match self.receive_next(PATIENCE)? {
-            Message::Cancel { reason } => {
-                Err(ChannelError::Refused(tautline_gateway::plain::plain(&reason, MAX_TEXT)))
-            }
             Message::Ready if self.early.is_none() => {
                 self.early = Some(Message::Ready);
                 Ok(())
@@ -164,13 +162,17 @@ impl Channel {
         }
     }
 
+    /// The next message that has arrived; an end of the pairing by the other end is an error.
     fn receive_next(&mut self, patience: Duration) -> Result<Message, ChannelError> {
         let frame = read_frame(&self.stream, MAX_SEALED, Instant::now() + patience)?;
         // serde quotes what it found.
-        let wrong = |error: &dyn ToString| {
-            ChannelError::Wrong(tautline_gateway::plain::plain(&error.to_string(), MAX_PROBLEM))
-        };
+        let wrong =
+            |error: &dyn ToString| ChannelError::Wrong(plain(&error.to_string(), MAX_PROBLEM));
         let text = self.keys.opener.open(&frame).map_err(|error| wrong(&error))?;
-        serde_json::from_slice(&text).map_err(|error| wrong(&format!("no message ({error})")))
+        match serde_json::from_slice(&text) {
+            Ok(Message::Cancel { reason }) => Err(ChannelError::Refused(plain(&reason, MAX_TEXT))),
+            Ok(message) => Ok(message),
+            Err(error) => Err(wrong(&format!("no message ({error})"))),
+        }
     }
 }
