@@ -3,7 +3,7 @@
 //! from the node's start; `status` is about the present.
 
 use crate::status::GivenUpReport;
-use crate::topics::{ChannelKey, LocalTopic, Topics};
+use crate::topics::{ChannelKey, Exchange, LocalTopic};
 use std::collections::{HashMap, VecDeque};
 use tautline_proto::stats::{DropReason, Drops};
 use tautline_proto::{Duration, Endpoint, Instant, PeerId};
@@ -60,7 +60,7 @@ pub(crate) struct Rates {
 /// The counters from the oldest sample until now.
 #[derive(Debug)]
 pub(crate) struct Lately<'a> {
-    pub(crate) topics: &'a Topics,
+    pub(crate) exchange: Exchange<'a>,
     /// The oldest sample and its age in seconds, once that is long enough for a report.
     oldest: Option<(&'a Sample, f64)>,
     loads: HashMap<PeerId, Load>,
@@ -68,8 +68,8 @@ pub(crate) struct Lately<'a> {
 
 impl Recent {
     /// Takes a sample; to be called once per second.
-    pub(crate) fn sample(&mut self, now: Instant, topics: &Topics) {
-        let endpoint = &topics.endpoint;
+    pub(crate) fn sample(&mut self, now: Instant, exchange: Exchange<'_>) {
+        let Exchange { endpoint, topics, .. } = exchange;
         let out = topics.local.values().flat_map(LocalTopic::keys).map(Stream::Out);
         let incoming = endpoint.peers().flat_map(|peer| {
             let channels = endpoint.channels_in(peer);
@@ -77,7 +77,7 @@ impl Recent {
         });
         let streams = out.chain(incoming);
         let counts = streams.filter_map(|stream| Some((stream, counts(endpoint, stream)?)));
-        self.keep(Sample { at: now, counts: counts.collect(), loads: loads(topics) });
+        self.keep(Sample { at: now, counts: counts.collect(), loads: loads(exchange) });
     }
 
     fn keep(&mut self, sample: Sample) {
@@ -94,8 +94,8 @@ impl Recent {
     }
 
     /// Returns the counters from the oldest sample until `now`.
-    pub(crate) fn until<'a>(&'a self, now: Instant, topics: &'a Topics) -> Lately<'a> {
-        Lately { topics, oldest: self.oldest(now), loads: loads(topics) }
+    pub(crate) fn until<'a>(&'a self, now: Instant, exchange: Exchange<'a>) -> Lately<'a> {
+        Lately { exchange, oldest: self.oldest(now), loads: loads(exchange) }
     }
 }
 
@@ -116,7 +116,7 @@ impl Lately<'_> {
     pub(crate) fn given_up(&self, stream: Stream) -> Option<GivenUpReport> {
         let (oldest, seconds) = self.oldest?;
         let before = oldest.counts.get(&stream).copied().unwrap_or_default();
-        let counts = counts(&self.topics.endpoint, stream)?;
+        let counts = counts(self.exchange.endpoint, stream)?;
         let lost = grown(&before.dropped, &counts.dropped);
         let messages = lost.iter().map(|(_, count)| count).sum();
         if messages == 0 {
@@ -138,7 +138,7 @@ impl Lately<'_> {
 
     /// Returns in words why the links lacked capacity.
     fn of_links(&self, peer: PeerId) -> Option<String> {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = self.exchange.endpoint;
         let view = endpoint.peer(peer);
         if !view.up {
             return Some(format!("{} is down", view.name));
@@ -173,8 +173,8 @@ fn counts(endpoint: &Endpoint, stream: Stream) -> Option<Counts> {
     Some(Counts { delivered, dropped })
 }
 
-fn loads(topics: &Topics) -> HashMap<PeerId, Load> {
-    let endpoint = &topics.endpoint;
+fn loads(exchange: Exchange<'_>) -> HashMap<PeerId, Load> {
+    let Exchange { endpoint, topics, .. } = exchange;
     let mut loads = HashMap::<_, Load>::new();
     for ChannelKey { peer, channel } in topics.local.values().flat_map(LocalTopic::keys) {
         if let Some((_, _, stats)) = endpoint.channel_out(peer, channel) {

@@ -10,7 +10,7 @@ use crate::status::{
     LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status, SteadyReport,
     TopicReport, UncheckedReport, WaitingReport,
 };
-use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Unchecked, Waiting};
+use crate::topics::{ChannelKey, Exchange, IncomingState, LocalTopic, Unchecked, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -126,14 +126,14 @@ impl Reporter {
     pub(crate) fn status(
         &self,
         now: Instant,
-        topics: &Topics,
+        exchange: Exchange<'_>,
         recent: &Recent,
         gateway: &dyn Gateway,
         refused: &Refused,
     ) -> Status {
-        let endpoint = &topics.endpoint;
+        let Exchange { endpoint, topics, shared } = exchange;
         let state = gateway.status();
-        let lately = recent.until(now, topics);
+        let lately = recent.until(now, exchange);
         Status {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -146,20 +146,20 @@ impl Reporter {
             teams: Vec::new(),
             topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
-            links: self.links(now, topics),
+            links: self.links(now, exchange),
             watchdogs: topics.watchdogs.reports().collect(),
             plan: self.plan.clone(),
-            waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
-            to_allow_all: lines_to_allow_all(topics),
+            waiting: shared.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
+            to_allow_all: lines_to_allow_all(exchange),
             unchecked: topics.unchecked().map(|it| unchecked(endpoint, it)).collect(),
-            one_sided: endpoint.peers().flat_map(|peer| one_sided(topics, peer)).collect(),
-            packets_refused: packets_refused(topics, refused),
-            notices: still_true(topics.notices.texts(now), endpoint),
+            one_sided: endpoint.peers().flat_map(|peer| one_sided(exchange, peer)).collect(),
+            packets_refused: packets_refused(exchange, refused),
+            notices: still_true(shared.notices.texts(now), endpoint),
         }
     }
 
     fn peer(&self, lately: &Lately<'_>, id: PeerId) -> PeerReport {
-        let endpoint = &lately.topics.endpoint;
+        let endpoint = lately.exchange.endpoint;
         let view = endpoint.peer(id);
         let rates = lately.rates(id);
         let state = match (view.up, view.met) {
@@ -203,25 +203,26 @@ impl Reporter {
     }
 
     /// Returns all links, in the protocol's order.
-    pub(crate) fn links(&self, now: Instant, topics: &Topics) -> Vec<LinkReport> {
-        let view = |id| topics.endpoint.link(id);
-        let relayed = topics.endpoint.links().map(view).filter(is_relayed);
+    pub(crate) fn links(&self, now: Instant, exchange: Exchange<'_>) -> Vec<LinkReport> {
+        let endpoint = exchange.endpoint;
+        let view = |id| endpoint.link(id);
+        let relayed = endpoint.links().map(view).filter(is_relayed);
         let relayed: BTreeSet<PeerId> = relayed.map(|view| view.peer).collect();
         // A direct path that has not been found is no link for people.
         let is_shown = |id: &LinkId| {
             let view = view(*id);
             view.remote.is_some() || !relayed.contains(&view.peer)
         };
-        topics.endpoint.links().filter(is_shown).map(|id| self.link(now, topics, id)).collect()
+        endpoint.links().filter(is_shown).map(|id| self.link(now, exchange, id)).collect()
     }
 
-    fn link(&self, now: Instant, topics: &Topics, id: LinkId) -> LinkReport {
-        let endpoint = &topics.endpoint;
+    fn link(&self, now: Instant, exchange: Exchange<'_>, id: LinkId) -> LinkReport {
+        let Exchange { endpoint, shared, .. } = exchange;
         let view = endpoint.link(id);
         let stats = view.stats;
         LinkReport {
             peer: endpoint.peer(view.peer).name.into(),
-            name: topics.link_name(view.peer, view.number).unwrap_or_default().to_owned(),
+            name: shared.peers.link_name(view.peer, view.number).unwrap_or_default().to_owned(),
             loss: view.loss,
             stalled: view.stalled,
             silent: view.silent,
@@ -289,9 +290,9 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
 }
 
 fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec<TopicReport> {
-    let endpoint = &lately.topics.endpoint;
+    let endpoint = lately.exchange.endpoint;
     let mut reports = Vec::new();
-    for (name, local) in &lately.topics.local {
+    for (name, local) in &lately.exchange.topics.local {
         reports.extend(local.keys().filter_map(|key| outgoing(lately, name, local, key)));
     }
     for peer in endpoint.peers() {
@@ -307,7 +308,7 @@ fn outgoing(
     local: &LocalTopic,
     key: ChannelKey,
 ) -> Option<TopicReport> {
-    let endpoint = &lately.topics.endpoint;
+    let endpoint = lately.exchange.endpoint;
     let (config, wanted, stats) = endpoint.channel_out(key.peer, key.channel)?;
     let mut dropped = drops(&stats.dropped);
     let of_transforms = local.transforms.iter().flat_map(|transforms| &transforms.dropped);
@@ -329,7 +330,7 @@ fn outgoing(
         recovered_packets: 0,
         dropped,
         given_up: lately.given_up(Stream::Out(key)),
-        links: link_use(lately.topics, key, &config.links, &stats.link_bytes),
+        links: link_use(lately.exchange, key, &config.links, &stats.link_bytes),
         delay: None,
         delay_bound_ms: None,
     })
@@ -337,18 +338,19 @@ fn outgoing(
 
 /// Returns how a topic uses the links to a peer, if there are several.
 fn link_use(
-    topics: &Topics,
+    exchange: Exchange<'_>,
     key: ChannelKey,
     rule: &LinkUse,
     bytes: &[u64],
 ) -> Option<LinkUseReport> {
-    let links = topics.links_of(key.peer);
+    let Exchange { endpoint, shared, .. } = exchange;
+    let links = shared.peers.links_to(key.peer);
     if links.len() < 2 {
         return None;
     }
     let sent = |number: u8| bytes.get(usize::from(number)).copied().unwrap_or_default();
     let limit = |(name, number): &(String, u8)| {
-        let views = topics.endpoint.links().map(|id| topics.endpoint.link(id));
+        let views = endpoint.links().map(|id| endpoint.link(id));
         let view = views.filter(|it| it.peer == key.peer).find(|it| it.number == *number)?;
         Some((name.clone(), limit_of_link(rule, &view)?.to_owned()))
     };
@@ -377,9 +379,9 @@ fn incoming(
     slow_subscribers: &[(String, u64)],
     key: ChannelKey,
 ) -> Option<TopicReport> {
-    let topics = lately.topics;
-    let peer = topics.endpoint.peer(key.peer);
-    let (topic, _, stats) = topics.endpoint.channel_in(key.peer, key.channel)?;
+    let Exchange { endpoint, topics, .. } = lately.exchange;
+    let peer = endpoint.peer(key.peer);
+    let (topic, _, stats) = endpoint.channel_in(key.peer, key.channel)?;
     let IncomingState { name, wanted, over_rate, not_held, malformed } = topics.incoming(key)?;
     let mut dropped = drops(&stats.dropped);
     if over_rate.messages > 0 {
@@ -435,15 +437,15 @@ fn unchecked(endpoint: &Endpoint, it: Unchecked<'_>) -> UncheckedReport {
     }
 }
 
-fn one_sided(topics: &Topics, peer: PeerId) -> Vec<FieldReport> {
-    let name = topics.endpoint.peer(peer).name;
-    let fields = topics.one_sided_fields(peer).into_iter();
+fn one_sided(exchange: Exchange<'_>, peer: PeerId) -> Vec<FieldReport> {
+    let name = exchange.endpoint.peer(peer).name;
+    let fields = exchange.topics.one_sided_fields(peer).into_iter();
     fields.map(|field| FieldReport { peer: name.into(), field: notices::plain(field) }).collect()
 }
 
-fn lines_to_allow_all(topics: &Topics) -> Vec<LinesReport> {
-    let name = |peer| topics.endpoint.peer(peer).name.to_owned();
-    let all = topics.lines_to_allow_all();
+fn lines_to_allow_all(exchange: Exchange<'_>) -> Vec<LinesReport> {
+    let name = |peer| exchange.endpoint.peer(peer).name.to_owned();
+    let all = exchange.shared.lines_to_allow_all();
     all.map(|(peer, lines)| LinesReport { peer: name(peer), lines }).collect()
 }
 
@@ -459,8 +461,9 @@ pub(crate) fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
     dropped.iter().map(|(reason, count)| (reason.as_str().into(), count)).collect()
 }
 
-fn packets_refused(topics: &Topics, refused: &Refused) -> BTreeMap<String, u64> {
-    let by_protocol = topics.endpoint.refused_packets().iter();
+fn packets_refused(exchange: Exchange<'_>, refused: &Refused) -> BTreeMap<String, u64> {
+    let Exchange { endpoint, topics, .. } = exchange;
+    let by_protocol = endpoint.refused_packets().iter();
     let by_protocol = by_protocol.map(|(reason, count)| (reason.as_str(), count));
     let by_node = [
         ("inlet_full", refused.inlet_full),

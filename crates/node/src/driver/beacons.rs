@@ -155,12 +155,12 @@ impl Driver {
     pub(super) fn sweep_beacons(&mut self) {
         let Some(mut beacons) = self.beacons.take() else { return };
         let now = self.now();
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let peer_is_down = endpoint.peers().any(|peer| !endpoint.peer(peer).up);
         if peer_is_down || beacons.sent_at.is_none_or(|at| now.since(at) >= IDLE_INTERVAL) {
             beacons.sent_at = Some(now);
             if let Err(error) = self.send_beacons(&mut beacons) {
-                self.topics.notice(now, Cause::Here, &format!("beacons: {error}"));
+                self.shared.notice(now, Cause::Here, &format!("beacons: {error}"));
             }
         }
         self.beacons = Some(beacons);
@@ -179,7 +179,7 @@ impl Driver {
         if self.address.ip().is_unspecified() {
             self.follow_groups(&mut beacons.joined, &places);
         }
-        let beacon = if beacons.sends { self.topics.endpoint.beacon() } else { None };
+        let beacon = if beacons.sends { self.endpoint.beacon() } else { None };
         let Some(beacon) = beacon else { return Ok(()) };
         for place in &places {
             let group = place.aim(self.listen.socket(), self.address.port());
@@ -201,7 +201,7 @@ impl Driver {
                 let family = if group.is_v6 { "IPv6" } else { "IPv4" };
                 let (now, index) = (self.now(), group.interface);
                 let text = format!("no beacons over {family} on interface {index}: {error}");
-                self.topics.notice(now, Cause::Here, &text);
+                self.shared.notice(now, Cause::Here, &text);
             } else {
                 joined.insert(group);
             }

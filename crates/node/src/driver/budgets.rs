@@ -111,7 +111,7 @@ impl Driver {
                 "{}: the data used of the budgets cannot be read, and begins at 0: {error}",
                 path.display()
             );
-            self.topics.notice(now, Cause::Here, &text);
+            self.shared.notice(now, Cause::Here, &text);
             Accounts::default()
         });
         let waiting = self.waiting.clone();
@@ -119,7 +119,7 @@ impl Driver {
         let keeper = Keeper::start(path.clone(), ended);
         if let Err(error) = &keeper {
             let text = format!("the data used of budgets: starting a thread: {error}");
-            self.topics.notice(now, Cause::Here, &text);
+            self.shared.notice(now, Cause::Here, &text);
         }
         self.budgets.open = Some(Open {
             path,
@@ -137,19 +137,19 @@ impl Driver {
         let link = &mut self.links[index];
         let Some(FileEntry::To(config)) = &link.entry else { return None };
         let Some(budget) = config.budget else {
-            self.topics.endpoint.set_allowance(link.id, None);
+            self.endpoint.set_allowance(link.id, None);
             return None;
         };
-        let view = self.topics.endpoint.link(link.id);
+        let view = self.endpoint.link(link.id);
         let total = view.stats.sent_bytes + view.stats.received_bytes + link.port.copied_bytes;
         let bytes = total.saturating_sub(link.counted_bytes);
         link.counted_bytes = total;
-        let peer = self.topics.endpoint.peer(view.peer).name.to_owned();
+        let peer = self.endpoint.peer(view.peer).name.to_owned();
         let name = LinkName { peer, link: config.name.clone() };
         let now = seconds_since_1970();
         let open = self.budgets.open.as_mut()?;
         let account = open.accounts.count(&name, now, bytes, &budget);
-        self.topics.endpoint.set_allowance(link.id, Some(account.left(&budget)));
+        self.endpoint.set_allowance(link.id, Some(account.left(&budget)));
         let report = BudgetReport {
             used_bytes: account.used(),
             total_bytes: budget.bytes,
@@ -175,10 +175,10 @@ impl Driver {
             self.news.schedule();
         }
         for (peer, text) in before.difference(&all) {
-            self.topics.notices.remove(&Cause::Peer(peer.clone()), text);
+            self.shared.notices.remove(&Cause::Peer(peer.clone()), text);
         }
         for (peer, text) in all.difference(&before) {
-            self.topics.notice(now, Cause::Peer(peer.clone()), text);
+            self.shared.notice(now, Cause::Peer(peer.clone()), text);
         }
     }
 
@@ -203,8 +203,8 @@ impl Driver {
         }
         let before = std::mem::replace(&mut open.failure, failure.clone());
         if before != failure {
-            before.inspect(|text| self.topics.notices.remove(&Cause::Here, text));
-            failure.inspect(|text| self.topics.notice(now, Cause::Here, text));
+            before.inspect(|text| self.shared.notices.remove(&Cause::Here, text));
+            failure.inspect(|text| self.shared.notice(now, Cause::Here, text));
         }
     }
 

@@ -145,7 +145,7 @@ impl Driver {
             return;
         }
         let in_flight = of_class.socket.in_flight();
-        self.topics.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
+        self.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
     }
 
     /// Whether a link's sockets may hold more datagrams than were read.
@@ -232,7 +232,7 @@ impl Driver {
     ) -> bool {
         let (begun, arrival) = (*now, datagram.arrival);
         let datagram = inbox.bytes_mut(datagram);
-        let endpoint = &mut self.topics.endpoint;
+        let endpoint = &mut self.endpoint;
         let claimed = endpoint.claimed_sender(datagram);
         match claimed.map_or(Admission::Granted, |peer| self.usage.admit(begun, peer)) {
             Admission::Granted => {
@@ -253,7 +253,7 @@ impl Driver {
                     TIME_SHARE * 100.0,
                     endpoint.name(),
                 );
-                self.topics.peer_notice(begun, peer, &text);
+                self.shared.peer_notice(begun, peer, &text);
             }
         }
         false
@@ -262,7 +262,7 @@ impl Driver {
     /// Returns the radio by which responses to `from`, the source of a datagram, leave. Packets that anybody can forge cause no lookup: under flood the lookups alone
     /// would delay the loop for a hundredth of its time.
     fn radio_towards(&mut self, from: SocketAddr, datagram: &[u8]) -> RadioId {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
             return endpoint.link(link.id).radio;
@@ -306,7 +306,7 @@ impl Driver {
             metered,
         };
         let id = self.links[index].id;
-        if let Err(error) = self.topics.endpoint.set_link_path(now, id, radio, config) {
+        if let Err(error) = self.endpoint.set_link_path(now, id, radio, config) {
             let text = format!("{} by {}: {error}", path.remote, path.interface);
             return self.link_notice(index, &text);
         }
@@ -324,7 +324,7 @@ impl Driver {
         let Some(path) = link.path.clone() else { return };
         let text = format!("{} by {}", path.remote, path.interface);
         link.sockets.clear();
-        link.source = self.topics.endpoint.local_address(link.id);
+        link.source = self.endpoint.local_address(link.id);
         let node = SocketAddr::new(self.address.ip(), link.port.or_node(self.address.port()));
         let open = |source| {
             let open = |(place, (class, dscp))| {
@@ -346,7 +346,7 @@ impl Driver {
                 link.sockets = sockets;
                 if let Some(first) = link.sockets.first() {
                     let own = SocketAddr::new(first.socket.local.to_canonical(), node.port());
-                    self.topics.endpoint.set_own_address(link.id, own);
+                    self.endpoint.set_own_address(link.id, own);
                 }
                 self.open_trial(index);
             }
@@ -362,7 +362,7 @@ impl Driver {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &mut self.links[index];
-            if link.follows_initiator && !self.topics.endpoint.link(link.id).up {
+            if link.follows_initiator && !self.endpoint.link(link.id).up {
                 // The local address on the path to the peer may have changed as well.
                 (link.path, link.sockets) = (None, Vec::new());
             } else if link.sockets.is_empty() {
@@ -381,7 +381,7 @@ impl Driver {
                 self.links[index].path = None;
                 self.follow_initiator(index, path.remote);
                 let (now, id) = (self.now(), self.links[index].id);
-                self.topics.endpoint.announce_move(now, id);
+                self.endpoint.announce_move(now, id);
             }
         }
     }
@@ -391,7 +391,7 @@ impl Driver {
     fn follow_addresses(&mut self, index: usize, remote: SocketAddr) {
         self.follow_initiator(index, remote);
         let link = &mut self.links[index];
-        let source = self.topics.endpoint.local_address(link.id);
+        let source = self.endpoint.local_address(link.id);
         if source == link.source {
             return;
         }
@@ -415,18 +415,18 @@ impl Driver {
         let found = link.route(remote);
         if let Ok(path) = &found {
             let radio = self.radio(&path.interface);
-            if self.topics.endpoint.shuns(id, radio) {
+            if self.endpoint.shuns(id, radio) {
                 let interface = &path.interface;
                 tracing::info!(%remote, interface, "no direct path by an interface that costs money");
                 let now = self.now();
-                return self.topics.endpoint.forget_direct_path(now, id);
+                return self.endpoint.forget_direct_path(now, id);
             }
         }
         let fits = found.map_err(|error| error.to_string()).and_then(|path| {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
             let radio = self.radio(&path.interface);
-            let set = self.topics.endpoint.set_link_route(id, radio, datagram_bytes, header_bytes);
+            let set = self.endpoint.set_link_route(id, radio, datagram_bytes, header_bytes);
             set.map(|()| path).map_err(|error| error.to_string())
         });
         match fits {
@@ -440,8 +440,8 @@ impl Driver {
     /// Logs a notice about a link under the name of its peer, which determines where the link
     /// leads.
     fn link_notice(&mut self, index: usize, text: &str) {
-        let peer = self.topics.endpoint.link(self.links[index].id).peer;
-        self.topics.peer_notice(self.now(), peer, text);
+        let peer = self.endpoint.link(self.links[index].id).peer;
+        self.shared.peer_notice(self.now(), peer, text);
     }
 }
 
@@ -451,7 +451,7 @@ impl Driver {
     pub(super) fn transmit(&mut self) {
         for _ in 0..TRANSMIT_BATCH {
             let now = self.now();
-            let Some(transmit) = self.topics.endpoint.poll_transmit(now) else {
+            let Some(transmit) = self.endpoint.poll_transmit(now) else {
                 // What leaves may make room for more.
                 if self.send_train(None) {
                     continue;
@@ -459,7 +459,7 @@ impl Driver {
                 self.unsent = false;
                 return;
             };
-            let endpoint = &self.topics.endpoint;
+            let endpoint = &self.endpoint;
             let paced = transmit.link.filter(|id| !endpoint.is_in_burst(*id));
             let rate_bps = paced.and_then(|id| endpoint.pacing_rate(id));
             if !self.train.takes(&transmit, rate_bps) {
@@ -485,7 +485,7 @@ impl Driver {
             }
             None => packets.iter().for_each(|it| self.send_unlinked(it)),
         }
-        packets.into_iter().for_each(|it| self.topics.endpoint.recycle(it.datagram));
+        packets.into_iter().for_each(|it| self.endpoint.recycle(it.datagram));
         true
     }
 
@@ -513,7 +513,7 @@ impl Driver {
                         let now = self.clock.now();
                         let most = mtu.saturating_sub(header_bytes(first.remote));
                         for it in packets[sent..].iter().filter(|it| it.datagram.len() > most) {
-                            self.topics.endpoint.handle_refused(now, id, &it.datagram);
+                            self.endpoint.handle_refused(now, id, &it.datagram);
                         }
                     }
                     socket.in_flight()
@@ -523,7 +523,7 @@ impl Driver {
         };
         let in_flight = in_flight + next_bytes;
         self.copy_to_trial(index, packets);
-        self.topics.endpoint.handle_in_flight(self.clock.now(), id, class, in_flight);
+        self.endpoint.handle_in_flight(self.clock.now(), id, class, in_flight);
     }
 
     /// Sends a reply, which is not worth a second attempt.

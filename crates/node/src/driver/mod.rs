@@ -29,7 +29,7 @@ use crate::quota::Cause;
 use crate::recent::Recent;
 use crate::report::{Refused, Reporter};
 use crate::status::Status;
-use crate::topics::{Order, Topics};
+use crate::topics::{Exchange, Order, Shared, Topics};
 use crate::udp::{self, Inbox, Reporting};
 use beacons::Beacons;
 pub use beacons::{GROUP_V4, GROUP_V6};
@@ -89,7 +89,10 @@ pub(crate) struct Driver {
     config: Config,
     /// Topics and services that may be sent; gateways read this.
     selection: Arc<RwLock<Selection>>,
+    /// The protocol, whose channels carry the topics.
+    endpoint: Endpoint,
     topics: Topics,
+    shared: Shared,
     reporter: Reporter,
     recent: Recent,
     usage: Usage,
@@ -192,7 +195,9 @@ impl Driver {
             config: config.clone(),
             selection,
             beacons: Beacons::new(config, listen.socket()),
-            topics: Topics::new(config, endpoint),
+            endpoint,
+            topics: Topics::new(config),
+            shared: Shared::new(config),
             reporter: Reporter::new(config, address),
             recent: Recent::default(),
             usage: Usage::default(),
@@ -230,11 +235,11 @@ impl Driver {
     }
 
     pub(crate) fn key(&self) -> PublicKey {
-        self.topics.endpoint.key()
+        self.endpoint.key()
     }
 
     pub(crate) fn record_in(&mut self, audit: Audit) {
-        self.topics.recorder = Recorder::new(audit);
+        self.shared.recorder = Recorder::new(audit);
     }
 
     /// Passes the time of day to the protocol; logs a notice if a clock was set or differs from a
@@ -243,7 +248,7 @@ impl Driver {
         let now = self.now();
         let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let wall_us = i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX);
-        self.topics.endpoint.set_wall(now, wall_us);
+        self.endpoint.set_wall(now, wall_us);
         let origin_us = wall_us.saturating_sub((now.0 / 1000) as i64);
         let before = self.wall_origin_us.replace(origin_us).unwrap_or(origin_us);
         let jump = Duration::from_micros(origin_us.abs_diff(before));
@@ -251,10 +256,10 @@ impl Driver {
             let direction = if origin_us > before { "forward" } else { "back" };
             let text =
                 format!("this machine's clock was set {direction} by {:.1} s", jump.as_secs_f64());
-            self.topics.notice(now, Cause::Here, &text);
+            self.shared.notice(now, Cause::Here, &text);
         }
-        for id in self.topics.endpoint.peers() {
-            let peer = self.topics.endpoint.peer(id);
+        for id in self.endpoint.peers() {
+            let peer = self.endpoint.peer(id);
             let Some(clock) = peer.clock.filter(|_| peer.up) else { continue };
             let Some(offset_us) = clock.offset_us else { continue };
             let apart = Duration::from_micros(offset_us.unsigned_abs());
@@ -266,9 +271,13 @@ impl Driver {
                     peer.name,
                     apart.as_secs_f64()
                 );
-                self.topics.peer_notice(now, id, &text);
+                self.shared.peer_notice(now, id, &text);
             }
         }
+    }
+
+    fn exchange(&self) -> Exchange<'_> {
+        Exchange { endpoint: &self.endpoint, topics: &self.topics, shared: &self.shared }
     }
 
     fn now(&self) -> Instant {
@@ -280,7 +289,7 @@ impl Driver {
         if let Some(&known) = self.radios.get(interface) {
             return known;
         }
-        let id = self.topics.endpoint.add_radio(Self::radio_config(&self.config, interface));
+        let id = self.endpoint.add_radio(Self::radio_config(&self.config, interface));
         self.radios.insert(interface.to_owned(), id);
         self.reporter.name_radio(id, interface);
         id
@@ -323,11 +332,12 @@ impl Driver {
                 return Err(failure);
             }
             let now = self.now();
-            self.topics.endpoint.handle_timeout(now);
-            self.topics.handle_timeout(now);
+            self.endpoint.handle_timeout(now);
+            let cx = &mut self.shared.at(now, &mut self.endpoint);
+            self.topics.handle_timeout(cx);
             if now >= next_sweep {
                 next_sweep = now + SWEEP_EVERY;
-                self.topics.sweep(now);
+                self.topics.sweep(cx);
                 self.sweep_links();
                 self.sweep_ports(now);
                 self.check_silence(now);
@@ -337,7 +347,9 @@ impl Driver {
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
                 self.report_links(now);
-                self.recent.sample(now, &self.topics);
+                let (endpoint, topics) = (&self.endpoint, &self.topics);
+                let exchange = Exchange { endpoint, topics, shared: &self.shared };
+                self.recent.sample(now, exchange);
             }
             self.report_changed_links(now);
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
@@ -358,7 +370,7 @@ impl Driver {
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
         let unread = self.listen_readable || self.links_readable();
         let unfinished = unread || self.more_inputs || self.more_events || self.unsent;
-        let timers = [self.topics.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
+        let timers = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
         let next = timers.into_iter().flatten().min();
         let timeout = match next {
             _ if unfinished => Some(Duration::ZERO),
@@ -408,9 +420,13 @@ impl Driver {
                 if let LocalEvent::Message { received, .. } = &event {
                     tracing::trace!(waited = ?received.elapsed(), "message taken");
                 }
-                self.topics.on_local(now, event);
+                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                self.topics.on_local(cx, event);
             }
-            Input::Codec(done) => self.topics.on_codec(now, done),
+            Input::Codec(done) => {
+                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                self.topics.on_codec(cx, done);
+            }
             Input::Path { watch, path } => self.take_path(watch, path),
             Input::Reconfigure(config, question) => {
                 question.answer(|| self.reconfigure(gateway, *config));
@@ -419,14 +435,15 @@ impl Driver {
                 self.refresh_followers();
                 self.send_beacon_soon();
             }
-            Input::Notice(text) => self.topics.notice(now, Cause::Here, &text),
+            Input::Notice(text) => self.shared.notice(now, Cause::Here, &text),
             Input::Status(question) => question.answer(|| self.status(gateway, codec)),
             Input::Changed(by, outcome) => {
                 let outcome = outcome.as_ref().map(Vec::as_slice).map_err(String::as_str);
-                self.topics.recorder.changed(by, outcome);
+                self.shared.recorder.changed(by, outcome);
             }
             Input::Change(change, by, question) => {
-                question.answer(|| self.topics.set(now, change, by));
+                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                question.answer(|| self.topics.set(cx, change, by));
             }
             Input::TopicChanges(question) => question.answer(|| self.topics.changes()),
             Input::WatchLinks(sender, question) => {
@@ -446,7 +463,7 @@ impl Driver {
         };
         let teams = self.team_reports();
         let status =
-            self.reporter.status(self.now(), &self.topics, &self.recent, gateway, &refused);
+            self.reporter.status(self.now(), self.exchange(), &self.recent, gateway, &refused);
         Status { teams, ..status }
     }
 
@@ -455,17 +472,19 @@ impl Driver {
         let Some(mut diagnostics) = self.diagnostics.take() else { return };
         let now = self.now();
         let topic = diagnostics.topic().clone();
-        self.topics.publish_own(now, &topic);
+        let cx = &mut self.shared.at(now, &mut self.endpoint);
+        self.topics.publish_own(cx, &topic);
         if self.topics.own_is_wanted(&topic.name) {
             // Other ROS nodes use this clock; a time before 1970 is as good as none.
             let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             match diagnostics.message(self.status(gateway, codec), stamp) {
                 Ok(message) => {
-                    self.topics.send_own(now, &topic.name, message);
+                    let cx = &mut self.shared.at(now, &mut self.endpoint);
+                    self.topics.send_own(cx, &topic.name, message);
                 }
                 Err(error) => {
                     let text = format!("{}: {error}", topic.name);
-                    self.topics.notice(now, Cause::Here, &text);
+                    self.shared.notice(now, Cause::Here, &text);
                 }
             }
         } else {
@@ -481,14 +500,15 @@ impl Driver {
         loop {
             let mut idle = true;
             self.more_events = false;
-            while let Some((peer, event)) = self.topics.endpoint.poll_event_of() {
+            while let Some((peer, event)) = self.endpoint.poll_event_of() {
                 let now = self.now();
                 self.news.on_event(&event);
                 self.silence.on_event(&event);
                 if let Event::Candidates { link, addresses, .. } = &event {
                     self.try_addresses(*link, addresses);
                 }
-                self.topics.on_remote(now, event);
+                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                self.topics.on_remote(cx, event);
                 let done = self.now();
                 if let Some(peer) = peer {
                     self.usage.charge(now, done, peer);
@@ -500,12 +520,14 @@ impl Driver {
                     break;
                 }
             }
-            while let Some(order) = self.topics.poll_order() {
+            while let Some(order) = self.shared.poll_order() {
                 match order {
                     Order::Gateway(command) => gateway.handle(command),
                     Order::Codec(job) => {
                         if let Some(refused) = codec.push(job) {
-                            self.topics.on_codec(self.now(), refused);
+                            let now = self.now();
+                            let cx = &mut self.shared.at(now, &mut self.endpoint);
+                            self.topics.on_codec(cx, refused);
                         }
                     }
                 }
@@ -523,10 +545,10 @@ impl Driver {
     fn finished(&mut self) -> bool {
         let Some(until) = self.drain_until else { return false };
         let now = self.now();
-        if now < until && !self.topics.endpoint.is_drained() {
+        if now < until && !self.endpoint.is_drained() {
             return false;
         }
-        self.topics.endpoint.close();
+        self.endpoint.close();
         self.unsent = true;
         while self.unsent {
             self.transmit();

@@ -85,7 +85,8 @@ impl Driver {
     pub(super) fn report_links(&mut self, now: Instant) {
         if let Some(topic) = &self.news.topic {
             // Peers have links of their own; this topic is not advertised to them.
-            self.topics.publish_own_here(topic.topic());
+            let cx = &mut self.shared.at(now, &mut self.endpoint);
+            self.topics.publish_own_here(cx, topic.topic());
         }
         let is_outdated = self.news.watchers.iter().any(|watcher| watcher.outdated);
         let has_subscribers = self.has_subscribers();
@@ -103,7 +104,7 @@ impl Driver {
     }
 
     fn link_reports(&self) -> Vec<LinkReport> {
-        self.reporter.links(self.now(), &self.topics)
+        self.reporter.links(self.now(), self.exchange())
     }
 
     fn has_subscribers(&self) -> bool {
@@ -120,8 +121,11 @@ impl Driver {
         // Other ROS nodes use this clock; a time before 1970 is as good as none.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
-            Ok(message) => self.topics.send_own(now, &name, message),
-            Err(error) => self.topics.notice(now, Cause::Here, &format!("{name}: {error}")),
+            Ok(message) => {
+                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                self.topics.send_own(cx, &name, message);
+            }
+            Err(error) => self.shared.notice(now, Cause::Here, &format!("{name}: {error}")),
         }
     }
 

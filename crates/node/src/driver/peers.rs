@@ -61,7 +61,7 @@ impl Driver {
     }
 
     pub(super) fn peer_of(&self, key: PublicKey) -> Option<PeerId> {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         endpoint.peers().find(|id| endpoint.peer(*id).key == key)
     }
 
@@ -71,7 +71,7 @@ impl Driver {
         // Links that are removed take their counters with them.
         self.check_budgets(self.now());
         self.follow_teams();
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let is_same = |id: PeerId, it: &PeerConfig| {
             it.key == endpoint.peer(id).key && self.is_in_team(id, it)
         };
@@ -81,7 +81,7 @@ impl Driver {
         self.drop_teams();
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
-                self.topics.endpoint.rename_peer(id, &peer.name);
+                self.endpoint.rename_peer(id, &peer.name);
             }
         }
         for peer in peers {
@@ -90,7 +90,7 @@ impl Driver {
                 None => self.add_peer(peer)?,
             };
             let max_priority = peer.max_priority;
-            self.topics.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
+            self.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
         }
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
@@ -110,13 +110,13 @@ impl Driver {
         let is_relay = |name: &String| peers.iter().any(|it| it.via.contains(name));
         for PeerConfig { name, .. } in peers.iter().filter(|it| it.relay || is_relay(&it.name)) {
             let notice = Notice::NotRelayed { name: name.clone() };
-            let text = notices::text(&notice, self.topics.endpoint.name());
-            self.topics.notices.remove(&Cause::Peer(name.clone()), &text);
+            let text = notices::text(&notice, self.endpoint.name());
+            self.shared.notices.remove(&Cause::Peer(name.clone()), &text);
         }
     }
 
     fn name_relayed_radios(&mut self) {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         for link in &self.links {
             if let Some(FileEntry::Via(hop)) = link.entry {
                 let name = format!("via {}", endpoint.peer(hop).name);
@@ -128,11 +128,12 @@ impl Driver {
     /// Ends the session with a peer that is no longer in the file.
     fn remove_peer(&mut self, id: PeerId) {
         let now = self.now();
-        tracing::info!(peer = self.topics.endpoint.peer(id).name, "peer was removed from the file");
-        self.topics.remove_all_of(now, id);
-        let parted = self.topics.endpoint.remove_peer(now, id);
+        tracing::info!(peer = self.endpoint.peer(id).name, "peer was removed from the file");
+        let cx = &mut self.shared.at(now, &mut self.endpoint);
+        self.topics.remove_all_of(cx, id);
+        let parted = self.endpoint.remove_peer(now, id);
         parted.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
-        let left: BTreeSet<LinkId> = self.topics.endpoint.links().collect();
+        let left: BTreeSet<LinkId> = self.endpoint.links().collect();
         for index in 0..self.links.len() {
             if !left.contains(&self.links[index].id) {
                 self.links[index].close();
@@ -155,7 +156,7 @@ impl Driver {
             entries.push(FileEntry::Back { mtu: peer.mtu });
         }
         // The file has been checked: all relays exist.
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let named = |via: &String| endpoint.peers().find(|id| endpoint.peer(*id).name == *via);
         entries.extend(peer.via.iter().filter_map(named).map(FileEntry::Via));
         entries
@@ -163,7 +164,7 @@ impl Driver {
 
     /// Keeps the links of a peer that are still in the file, and replaces the others.
     fn follow_links(&mut self, peer: PeerId, entries: &[FileEntry]) -> Result<(), SetupError> {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let own = |link: &&Link| link.entry.is_some() && endpoint.link(link.id).peer == peer;
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
@@ -175,7 +176,7 @@ impl Driver {
         let now = self.now();
         for id in spare {
             self.links[id.0 as usize].close();
-            self.topics.endpoint.remove_link(now, id);
+            self.endpoint.remove_link(now, id);
         }
         let mut order = Vec::new();
         for (entry, kept) in entries.iter().zip(kept) {
@@ -187,8 +188,8 @@ impl Driver {
                 None => self.add_link(peer, entry)?,
             });
         }
-        self.topics.endpoint.order_links(peer, &order);
-        self.topics.set_link_names(peer, self.link_names(&order));
+        self.endpoint.order_links(peer, &order);
+        self.shared.peers.set_links(peer, self.link_names(&order));
         Ok(())
     }
 
@@ -196,7 +197,7 @@ impl Driver {
     fn link_names(&self, links: &[LinkId]) -> Vec<(String, u8)> {
         let named = links.iter().filter_map(|id| match &self.links[id.0 as usize].entry {
             Some(FileEntry::To(config)) => {
-                Some((config.name.clone(), self.topics.endpoint.link(*id).number))
+                Some((config.name.clone(), self.endpoint.link(*id).number))
             }
             _ => None,
         });
@@ -206,14 +207,14 @@ impl Driver {
     fn add_link(&mut self, peer: PeerId, entry: &FileEntry) -> Result<LinkId, SetupError> {
         let now = self.now();
         let id = match entry {
-            FileEntry::Via(hop) => self.topics.endpoint.add_relayed_link(now, peer, *hop)?,
+            FileEntry::Via(hop) => self.endpoint.add_relayed_link(now, peer, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
             FileEntry::To(_) | FileEntry::Back { .. } => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let metered = entry.is_metered();
                 let link =
                     LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4, metered };
-                self.topics.endpoint.add_link(now, peer, self.unknown_radio, link)?
+                self.endpoint.add_link(now, peer, self.unknown_radio, link)?
             }
         };
         let mut link = Link { entry: Some(entry.clone()), ..Link::new(id) };
@@ -243,7 +244,7 @@ impl Driver {
         {
             let now = self.now();
             let text = format!("the paths to peers: starting a thread: {error}");
-            self.topics.notice(now, Cause::Here, &text);
+            self.shared.notice(now, Cause::Here, &text);
         }
     }
 }

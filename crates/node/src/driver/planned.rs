@@ -21,10 +21,10 @@ impl Driver {
         let observed = self.observed();
         for change in self.planned.follow(now, &observed) {
             if change.failed {
-                self.topics.notice(now, Cause::Plan, &change.notice);
+                self.shared.notice(now, Cause::Plan, &change.notice);
             } else {
-                self.topics.notices.remove(&Cause::Plan, &change.notice);
-                if self.topics.notices.may_log(now, &Cause::Plan) {
+                self.shared.notices.remove(&Cause::Plan, &change.notice);
+                if self.shared.notices.may_log(now, &Cause::Plan) {
                     tracing::info!("no longer true: {}", change.notice);
                 }
             }
@@ -37,13 +37,13 @@ impl Driver {
         let plan = |it: &Config| (it.channels.clone(), it.expected.clone(), it.topics.clone());
         if plan(old) != plan(&self.config) {
             self.planned = Planned::new(&self.config);
-            self.topics.notices.retain(&Cause::Plan, |_| false);
+            self.shared.notices.retain(&Cause::Plan, |_| false);
             self.reporter.set_plan(Vec::new());
         }
     }
 
     fn observed(&self) -> Observed {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let links: Vec<LinkView<'_>> = endpoint.links().map(|id| endpoint.link(id)).collect();
         // Packets through a relay use the radio of another node as well.
         let direct = links.iter().filter(|it| !matches!(it.remote, Some(Place::Relay { .. })));
@@ -55,7 +55,7 @@ impl Driver {
     }
 
     fn observed_topics(&self) -> BTreeMap<(usize, String), TopicCounts> {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let mut all = BTreeMap::<_, TopicCounts>::new();
         for (name, local) in &self.topics.local {
             let Some(rule) = self.planned.rule_of(name) else { continue };
@@ -77,8 +77,8 @@ impl Driver {
         if !self.planned.has_channel(&radio) {
             return None;
         }
-        let name = self.topics.link_name(link.peer, link.number).unwrap_or_default();
-        let peer = self.topics.endpoint.peer(link.peer).name.to_owned();
+        let name = self.shared.peers.link_name(link.peer, link.number).unwrap_or_default();
+        let peer = self.endpoint.peer(link.peer).name.to_owned();
         let name = LinkName { peer, link: name.to_owned(), radio };
         let round_trip = link.rtt.filter(|_| link.up);
         let counts = LinkCounts {
@@ -96,7 +96,7 @@ impl Driver {
     }
 
     fn observed_radio(&self, radio: RadioId, links: &[LinkView<'_>]) -> RadioCounts {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let own = || links.iter().filter(move |it| it.radio == radio);
         let is_only = |peer: PeerId| links.iter().filter(|it| it.peer == peer).count() == 1;
         // The messages of a peer with several links may wait for another one.
@@ -117,7 +117,7 @@ impl Driver {
 
     /// Payload of topics to these peers that the file does not plan.
     fn unplanned_bytes(&self, is_of: impl Fn(PeerId) -> bool) -> u64 {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let local = self.topics.local.iter();
         let unplanned = local.filter(|(name, _)| self.planned.rule_of(name).is_none());
         let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_of(key.peer));
@@ -127,7 +127,7 @@ impl Driver {
 
     /// Messages to these peers that were dropped because the radio was too slow.
     fn too_slow(&self, peers: &BTreeSet<PeerId>) -> u64 {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let keys = self.topics.local.values().flat_map(LocalTopic::keys);
         let of_peers = keys.filter(|key| peers.contains(&key.peer));
         let dropped = of_peers.filter_map(|key| endpoint.channel_out(key.peer, key.channel));

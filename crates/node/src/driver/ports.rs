@@ -111,7 +111,7 @@ fn fresh_port(is_ipv6: bool) -> io::Result<u16> {
 impl Driver {
     /// Whether packets arrive on a link and are acknowledged.
     pub(super) fn is_heard(&self, index: usize) -> bool {
-        let view = self.topics.endpoint.link(self.links[index].id);
+        let view = self.endpoint.link(self.links[index].id);
         view.up && !view.silent
     }
 
@@ -192,8 +192,8 @@ impl Driver {
     /// An authentic answer came by the trial of a link.
     pub(super) fn adopt_trial(&mut self, index: usize) {
         let Some(port) = self.links[index].port.adopt(self.address.port()) else { return };
-        let peer = self.topics.endpoint.link(self.links[index].id).peer;
-        let peer = self.topics.endpoint.peer(peer).name;
+        let peer = self.endpoint.link(self.links[index].id).peer;
+        let peer = self.endpoint.peer(peer).name;
         tracing::info!(peer, port, "another source port is answered, the previous one was not");
         self.connect(index);
     }

@@ -19,7 +19,8 @@ impl Driver {
         self.follow_radios(&old);
         self.follow_peers(&new.peers).map_err(|error| error.to_string())?;
         let now = self.now();
-        self.topics.reconfigure(now, &old, &new);
+        let cx = &mut self.shared.at(now, &mut self.endpoint);
+        self.topics.reconfigure(cx, &old, &new);
         let selection = Selection::new(&new);
         if Selection::new(&old) != selection {
             *self.selection.write().unwrap_or_else(PoisonError::into_inner) = selection;
@@ -36,7 +37,7 @@ impl Driver {
     fn follow_limits(&mut self) {
         let limits = &self.config.limits;
         let percent = super::repair_percent(limits);
-        self.topics.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
+        self.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
     }
 
     /// Applies changed settings of radios; the other radios keep their measurements.
@@ -47,7 +48,7 @@ impl Driver {
         let changed: Vec<_> = changed.map(|(name, id)| (name.clone(), *id)).collect();
         for (interface, id) in changed {
             let config = Self::radio_config(&self.config, &interface);
-            self.topics.endpoint.set_radio(id, config);
+            self.endpoint.set_radio(id, config);
         }
         if old.marking != self.config.marking {
             // Each class has a socket with its own mark.
@@ -62,7 +63,7 @@ impl Driver {
             self.connect(index);
             let now = self.now();
             for class in Class::ALL {
-                self.topics.endpoint.handle_in_flight(now, id, class, 0);
+                self.endpoint.handle_in_flight(now, id, class, 0);
             }
         }
     }
@@ -88,11 +89,12 @@ impl Driver {
 
     fn follow_diagnostics(&mut self, new: &Config) {
         let now = self.now();
+        let cx = &mut self.shared.at(now, &mut self.endpoint);
         if let Some(gone) = self.diagnostics.take() {
-            self.topics.stop_own(now, &gone.topic().name);
+            self.topics.stop_own(cx, &gone.topic().name);
         }
         if let Some(gone) = self.news.set_topic(LinkTopic::new(new)) {
-            self.topics.stop_own(now, &gone.topic().name);
+            self.topics.stop_own(cx, &gone.topic().name);
         }
         self.diagnostics = Diagnostics::new(new);
     }

@@ -139,7 +139,7 @@ fn text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
 impl Driver {
     /// Adds a notice about each peer that was never heard; called once per second.
     pub(super) fn check_silence(&mut self, now: Instant) {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
         for link in &self.links {
             let view = endpoint.link(link.id);
@@ -166,10 +166,10 @@ impl Driver {
         }
         let (untrue, new) = self.silence.check(now, awaited, self.address.port());
         for (name, text) in untrue {
-            self.topics.notices.remove(&Cause::Peer(name), &text);
+            self.shared.notices.remove(&Cause::Peer(name), &text);
         }
         for (name, text) in new {
-            self.topics.notice(now, Cause::Peer(name), &text);
+            self.shared.notice(now, Cause::Peer(name), &text);
         }
     }
 }

@@ -12,7 +12,7 @@ impl Driver {
     pub(super) fn check_members(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         let all: Vec<(Option<&str>, &str, PublicKey)> =
             peers.iter().map(|it| (it.team.as_deref(), &*it.name, it.key)).collect();
-        self.topics.endpoint.check_members(&all)
+        self.endpoint.check_members(&all)
     }
 
     /// Adds the teams of the file that are missing, and gives all of them their limits.
@@ -21,9 +21,9 @@ impl Driver {
         for team in self.config.teams.iter().flatten() {
             let limits = limits(team);
             match self.teams.get(&team.name) {
-                Some(id) => self.topics.endpoint.set_team_limits(now, *id, limits),
+                Some(id) => self.endpoint.set_team_limits(now, *id, limits),
                 None => {
-                    let id = self.topics.endpoint.add_team(limits);
+                    let id = self.endpoint.add_team(limits);
                     self.teams.insert(team.name.clone(), id);
                 }
             }
@@ -32,7 +32,7 @@ impl Driver {
 
     /// Removes the teams that are no longer in the file. They have no members any more.
     pub(super) fn drop_teams(&mut self) {
-        let endpoint = &mut self.topics.endpoint;
+        let endpoint = &mut self.endpoint;
         let teams = self.config.teams.as_deref().unwrap_or_default();
         self.teams.retain(|name, id| {
             let stays = teams.iter().any(|team| team.name == *name);
@@ -45,13 +45,13 @@ impl Driver {
 
     /// Whether a peer is in the team that the file gives it.
     pub(super) fn is_in_team(&self, id: PeerId, peer: &PeerConfig) -> bool {
-        self.topics.endpoint.peer(id).team == self.team_of(peer)
+        self.endpoint.peer(id).team == self.team_of(peer)
     }
 
     /// Adds a peer, to its team if it has one.
     pub(super) fn add_peer(&mut self, peer: &PeerConfig) -> Result<PeerId, SetupError> {
         let team = self.team_of(peer);
-        let endpoint = &mut self.topics.endpoint;
+        let endpoint = &mut self.endpoint;
         match team {
             Some(team) => endpoint.add_member(team, &peer.name, peer.key),
             None => endpoint.add_peer(&peer.name, peer.key),
@@ -67,7 +67,7 @@ impl Driver {
     }
 
     fn team_report(&self, team: &TeamConfig, id: TeamId) -> TeamReport {
-        let endpoint = &self.topics.endpoint;
+        let endpoint = &self.endpoint;
         let stats = endpoint.team_stats(id);
         let views = endpoint.peers().map(|peer| endpoint.peer(peer));
         let members: Vec<_> = views.filter(|view| view.team == Some(id)).collect();

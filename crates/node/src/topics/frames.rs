@@ -14,13 +14,13 @@ use super::local::LocalTopic;
 use super::remote::Told;
 use super::{Outgoing, Topics};
 use crate::quota::Cause;
+use crate::topics::Context;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tautline_gateway::mapping::{Compression, action_of};
 use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::FrameFields;
 use tautline_gateway::{Command, Kept, Topic, identity};
-use tautline_proto::Instant;
 
 /// Maximum bytes of a message whose frames are renamed, or whose stamps are moved, on the data plane: that
 /// takes 0.1 ms at most, or 0.8 ms if neighbouring names differ.
@@ -103,7 +103,7 @@ impl LocalTopic {
 impl Topics {
     /// Returns how frames in messages of a topic get new names; `None` if they keep their names, or
     /// have none.
-    pub(super) fn renaming(&mut self, now: Instant, topic: &str) -> Option<Renaming> {
+    pub(super) fn renaming(&mut self, cx: &mut Context<'_>, topic: &str) -> Option<Renaming> {
         // The services of an action keep the names of frames, so its topics do as well.
         if self.tf_rules.prefix.is_empty() || action_of(topic).is_some() {
             return None;
@@ -115,34 +115,34 @@ impl Topics {
         match local.frames.of_topic(&local.topic) {
             Ok(fields) => Some(Renaming { fields: fields?.clone(), rules: self.tf_rules.clone() }),
             Err(reason) => {
-                let text = format!("{}: {reason}", self.names_stay(topic));
-                self.notice(now, Cause::Here, &text);
+                let text = format!("{}: {reason}", self.names_stay(cx, topic));
+                cx.notice(Cause::Here, &text);
                 None
             }
         }
     }
 
     /// The definition of a topic's type may have changed.
-    pub(super) fn follow_definition(&mut self, topic: &Topic) {
+    pub(super) fn follow_definition(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         let known = self.local.get_mut(&topic.name);
         if let Some(known) = known.filter(|known| known.topic.definition != topic.definition) {
             known.frames.found = Found::NotExamined;
-            let untrue = self.names_stay(&topic.name);
-            self.notices.retain(&Cause::Here, |text| !text.starts_with(&untrue));
+            let untrue = self.names_stay(cx, &topic.name);
+            cx.notices.retain(&Cause::Here, |text| !text.starts_with(&untrue));
         }
     }
 
-    fn names_stay(&self, topic: &str) -> String {
-        let here = self.endpoint.name();
+    fn names_stay(&self, cx: &Context<'_>, topic: &str) -> String {
+        let here = cx.endpoint.name();
         format!("{topic} of '{here}': frames in its messages are sent without the prefix of tf")
     }
 
     /// Marks a message that is kept as one with new names.
-    pub(super) fn mark_renamed(&mut self, now: Instant, message: &mut Outgoing) {
+    pub(super) fn mark_renamed(&mut self, cx: &mut Context<'_>, message: &mut Outgoing) {
         if message.origin.kept.is_none() {
             return;
         }
-        let renaming = self.renaming(now, &message.topic);
+        let renaming = self.renaming(cx, &message.topic);
         if let (Some(renaming), Some(kept)) = (renaming, &mut message.origin.kept) {
             renaming.mark(kept);
         }
@@ -159,53 +159,58 @@ impl Topics {
     /// Sends a message whose frames have their names.
     pub(super) fn send_renamed(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         message: Outgoing,
         problem: Option<String>,
     ) {
+        let now = cx.now;
         if let Some(problem) = problem {
             let local = self.local.get_mut(&message.topic);
             if local.is_some_and(|local| local.frames.told.is_due(now)) {
-                let text = format!("{}: {problem}", self.names_stay(&message.topic));
-                self.notice(now, Cause::Here, &text);
+                let text = format!("{}: {problem}", self.names_stay(cx, &message.topic));
+                cx.notice(Cause::Here, &text);
             }
         }
-        self.send(now, message);
+        self.send(cx, message);
     }
 
     /// A message returns from the codec.
     pub(super) fn encoded(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         message: Outgoing,
         renaming: Option<Renaming>,
         problem: Option<String>,
     ) {
         let rules = |renaming: Option<Renaming>| renaming.map(|it| Arc::as_ptr(&it.rules));
-        let is_outdated = rules(renaming) != rules(self.renaming(now, &message.topic));
+        let is_outdated = rules(renaming) != rules(self.renaming(cx, &message.topic));
         // Of two messages of a publisher, the one with former names would be kept.
         if is_outdated && message.origin.kept.is_some() {
             return;
         }
-        self.send_renamed(now, message, problem);
+        self.send_renamed(cx, message, problem);
     }
 
     /// Returns the topics with kept messages in which frames get new names.
-    pub(super) fn kept_with_new_names(&mut self, now: Instant) -> BTreeSet<String> {
+    pub(super) fn kept_with_new_names(&mut self, cx: &mut Context<'_>) -> BTreeSet<String> {
         let kept = self.local.iter().filter(|(_, local)| local.keeps_messages());
         let mut names: BTreeSet<String> = kept.map(|(name, _)| name.clone()).collect();
-        names.retain(|name| self.renaming(now, name).is_some());
+        names.retain(|name| self.renaming(cx, name).is_some());
         names
     }
 
     /// Reads topics again, since the frames in their kept messages have other names now.
-    pub(super) fn read_again(&mut self, topics: impl IntoIterator<Item = String>) {
+    pub(super) fn read_again(
+        &mut self,
+        cx: &mut Context<'_>,
+        topics: impl IntoIterator<Item = String>,
+    ) {
         for topic in topics {
             let local = self.local.get_mut(&topic).filter(|local| local.is_read());
             if let Some(local) = local {
                 local.forget_latched();
-                self.gateway(Command::Unsubscribe { topic: topic.clone() });
-                self.gateway(Command::Subscribe { topic });
+                cx.gateway(Command::Unsubscribe { topic: topic.clone() });
+                cx.gateway(Command::Subscribe { topic });
             }
         }
     }

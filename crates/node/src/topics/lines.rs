@@ -2,33 +2,19 @@
 //! All missing lines under one peer, as a fragment of the file. Each key appears
 //! once each, so the fragment includes their present entries.
 
-use super::Topics;
 use super::waiting::{Act, Waiting};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_gateway::mapping::{Accept, NameMap, Pattern};
-use tautline_proto::PeerId;
 
 /// Indentation of a peer's keys, as in the files of the tutorial.
 const INDENT: &str = "    ";
 
-impl Topics {
-    /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them, in
-    /// place of its `accept`, `call`, `set_parameters` and `remap`.
-    pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
-        let mut of_peers: BTreeMap<PeerId, Vec<&Waiting>> = BTreeMap::new();
-        for (peer, waiting) in self.waiting() {
-            of_peers.entry(peer).or_default().push(waiting);
-        }
-        of_peers.into_iter().map(|(peer, waiting)| {
-            let rights = self.rights(peer);
-            (peer, lines(&rights.names, [&rights.call, &rights.set_parameters], &waiting))
-        })
-    }
-}
-
 /// Returns `remap`, `accept`, `call` and `set_parameters`, each only if a request needs it.
-fn lines(names: &NameMap, [call, set]: [&[Pattern]; 2], waiting: &[&Waiting]) -> String {
+pub(super) fn allowing(
+    names: &NameMap,
+    [call, set]: [&[Pattern]; 2],
+    waiting: &[&Waiting],
+) -> String {
     let mut text = String::new();
     let (unusable, waiting): (Vec<&Waiting>, Vec<_>) =
         waiting.iter().partition(|it| it.unusable.is_some());
@@ -133,7 +119,7 @@ mod tests {
             waiting(Act::Publish, "/cmd_vel", None),
             waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
         ];
-        let text = lines(
+        let text = allowing(
             &before.names,
             [&before.call, &before.set_parameters],
             &all.iter().collect::<Vec<_>>(),
@@ -155,7 +141,7 @@ mod tests {
         let unusable = Unusable { problem: String::new(), proposal: "/c_1".into() };
         let name =
             Waiting { unusable: Some(unusable), ..waiting(Act::Publish, "/c-1", Some("a/B")) };
-        let text = lines(&before.names, [&before.call, &[]], &[&name]);
+        let text = allowing(&before.names, [&before.call, &[]], &[&name]);
         assert_eq!(
             text,
             "    remap:\n      \"/a-1\": /a\n      \"/b:1\": /b\n      \"/c-1\": /c_1\n"
@@ -167,9 +153,9 @@ mod tests {
     fn of_what_nothing_waits_for_nothing_is_said() {
         let reboot = waiting(Act::Call, "/reboot", None);
         let none = NameMap::default();
-        assert_eq!(lines(&none, [&[], &[]], &[&reboot]), "    call: [/reboot]\n");
+        assert_eq!(allowing(&none, [&[], &[]], &[&reboot]), "    call: [/reboot]\n");
         let goal = waiting(Act::Publish, "/goal", None);
         let call = base("    call: /reboot\n").call;
-        assert_eq!(lines(&none, [&call, &[]], &[&goal]), "    accept:\n      /goal: any\n");
+        assert_eq!(allowing(&none, [&call, &[]], &[&goal]), "    accept:\n      /goal: any\n");
     }
 }

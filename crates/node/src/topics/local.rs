@@ -11,6 +11,7 @@ use super::shown::Kind;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::{Job, Plain};
+use crate::topics::Context;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::description::{write_nodes, write_parameters};
 use tautline_gateway::mapping::{LinkChoice, OrderChoice, Treatment, WhenSlow};
@@ -158,11 +159,12 @@ impl LocalTopic {
 }
 
 impl Topics {
-    pub(crate) fn on_local(&mut self, now: Instant, event: Event) {
+    pub(crate) fn on_local(&mut self, cx: &mut Context<'_>, event: Event) {
+        let now = cx.now;
         match event {
             Event::Offered(topic) => {
                 let name = topic.name.clone();
-                self.local_offered(now, topic);
+                self.local_offered(cx, topic);
                 if let Some(local) = self.local.get_mut(&name) {
                     local.others = true;
                 }
@@ -171,122 +173,83 @@ impl Topics {
                 // A topic that this node itself publishes stays advertised.
                 match self.local.get_mut(&topic).filter(|local| local.own) {
                     Some(local) => local.others = false,
-                    None => self.local_withdrawn(now, topic),
+                    None => self.local_withdrawn(cx, topic),
                 }
             }
             Event::SourceGone { topic, source } => {
-                self.source_gone(now, SourceChange { topic, source, successor: None });
+                self.source_gone(cx, SourceChange { topic, source, successor: None });
             }
-            Event::ServiceOffered(service) => self.service_offered(now, service),
-            Event::ServiceWithdrawn { service } => self.service_withdrawn(now, &service),
+            Event::ServiceOffered(service) => self.service_offered(cx, service),
+            Event::ServiceWithdrawn { service } => self.service_withdrawn(cx, &service),
             Event::Called { service, call, request } => {
-                self.called(now, service, call, &request);
+                self.called(cx, service, call, &request);
             }
             Event::Interrupted { service, call, request } => {
-                self.interrupted(now, service, call, &request);
+                self.interrupted(cx, service, call, &request);
             }
-            Event::Answered { call, outcome, .. } => self.answered(now, call, &outcome),
-            Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
-            Event::Changed { peer, parameters } => self.ask_to_set(now, peer, parameters),
-            Event::Nodes(nodes) => self.show(now, Kind::Nodes, write_nodes(&nodes).into()),
+            Event::Answered { call, outcome, .. } => self.answered(cx, call, &outcome),
+            Event::Wanted { topic, wanted } => self.local_wanted(cx, &topic, wanted),
+            Event::Changed { peer, parameters } => self.ask_to_set(cx, peer, parameters),
+            Event::Nodes(nodes) => self.show(cx, Kind::Nodes, write_nodes(&nodes).into()),
             Event::Parameters(parameters) => {
-                self.show(now, Kind::Parameters, write_parameters(&parameters).into());
+                self.show(cx, Kind::Parameters, write_parameters(&parameters).into());
             }
-            Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),
+            Event::Refused { topic, reason } => self.local_refused(cx, &topic, &reason),
             Event::Depth { topic, source, successor, depth } => {
                 let successor = Some((successor, depth));
-                self.depth_found(now, SourceChange { topic, source, successor });
+                self.depth_found(cx, SourceChange { topic, source, successor });
             }
             Event::Message { topic, source, payload, origin, .. } => {
                 let (encoded, published) = (false, now.before(origin.age));
                 let message = Outgoing { topic, source, payload, origin, encoded, published };
-                self.local_message(now, message);
+                self.local_message(cx, message);
             }
         }
     }
 
-    pub(super) fn local_offered(&mut self, now: Instant, topic: Topic) {
+    pub(super) fn local_offered(&mut self, cx: &mut Context<'_>, topic: Topic) {
         let name = topic.name.clone();
-        let Some(treatment) = self.treatment_of(&name) else { return };
+        let Some(treatment) = self.treatment_of(cx, &name) else { return };
         if self.local.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
             // Queued messages have the old type and must not be read as the new one.
-            self.local_withdrawn(now, name.clone());
+            self.local_withdrawn(cx, name.clone());
         }
-        self.follow_definition(&topic);
+        self.follow_definition(cx, &topic);
         let mut local = match self.local.remove(&name) {
             Some(known) => LocalTopic { topic, treatment, ..known },
             None => LocalTopic::new(topic, treatment),
         };
-        for peer in self.endpoint.peers() {
-            self.offer(now, &mut local, peer);
+        for peer in cx.endpoint.peers() {
+            self.offer(cx, &mut local, peer);
         }
         self.local.insert(name, local);
     }
 
-    pub(super) fn offer(&mut self, now: Instant, local: &mut LocalTopic, peer: PeerId) {
-        if !self.is_topic_for(peer, &local.topic.name, &local.treatment) {
+    pub(super) fn offer(&mut self, cx: &mut Context<'_>, local: &mut LocalTopic, peer: PeerId) {
+        if !cx.peers.is_topic_for(peer, &local.topic.name, &local.treatment) {
             return;
         }
-        let config = channel_config(&local.topic, &local.treatment, self.links_of(peer));
+        let config = channel_config(&local.topic, &local.treatment, cx.peers.links_to(peer));
         let known = local.channels.get(&peer).copied();
-        if let Some(channel) = self.offer_channel(now, peer, known, config) {
+        if let Some(channel) = cx.offer_channel(peer, known, config) {
             local.channels.insert(peer, channel);
         }
     }
 
-    /// Whether a topic is for this peer: as [`Self::is_for`], and over one of the links that its rule
-    /// names, if it names any.
-    pub(super) fn is_topic_for(&self, peer: PeerId, name: &str, treatment: &Treatment) -> bool {
-        let only = &treatment.links.only;
-        let mut links = self.links_of(peer).iter();
-        self.is_for(peer, name, treatment.to.as_deref())
-            && (only.is_empty() || links.any(|(link, _)| only.contains(link)))
-    }
-
-    /// Whether `name` is for this peer: by `to` of its rule (`None` is all peers) and by the peer's
-    /// rights.
-    pub(super) fn is_for(&self, peer: PeerId, name: &str, to: Option<&[String]>) -> bool {
-        to.is_none_or(|to| to.iter().any(|it| it == self.peer_name(peer)))
-            && self.rights(peer).is_offered(name)
-    }
-
-    /// Advertises a channel, or updates the advertisement on the `known` one. Returns the channel
-    /// if there is one; adds a notice on failure.
-    pub(super) fn offer_channel(
-        &mut self,
-        now: Instant,
-        peer: PeerId,
-        known: Option<ChannelId>,
-        config: ChannelConfig,
-    ) -> Option<ChannelId> {
-        let calls = if config.topic.role == Role::Calls { "calls of " } else { "" };
-        let what = format!("{calls}{}", config.topic.name);
-        let done = match known {
-            Some(channel) => {
-                self.endpoint.change_offer(now, peer, channel, config).map(|()| channel)
-            }
-            None => self.endpoint.offer(now, peer, config),
-        };
-        let failed = |error| {
-            let (here, name) = (self.endpoint.name(), self.peer_name(peer));
-            let text = format!("{what}: not advertised from '{here}' to '{name}': {error}");
-            self.peer_notice(now, peer, &text);
-        };
-        done.map_err(failed).ok().or(known)
-    }
-
-    pub(super) fn local_withdrawn(&mut self, now: Instant, topic: String) {
+    pub(super) fn local_withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
+        let now = cx.now;
         let Some(gone) = self.local.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
-            self.endpoint.withdraw(now, *peer, *channel);
+            cx.endpoint.withdraw(now, *peer, *channel);
         }
         if gone.is_read() {
-            self.gateway(Command::Unsubscribe { topic });
+            cx.gateway(Command::Unsubscribe { topic });
         }
     }
 
     /// Stops reading topics that no peer has subscribed to for [`LINGER`].
-    pub(super) fn stop_reading(&mut self, now: Instant) {
+    pub(super) fn stop_reading(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         let mut unwanted = Vec::new();
         for (name, local) in &mut self.local {
             if local.unwanted_since.is_some_and(|at| now.since(at) >= LINGER) {
@@ -296,15 +259,16 @@ impl Topics {
             }
         }
         for topic in unwanted {
-            self.gateway(Command::Unsubscribe { topic });
+            cx.gateway(Command::Unsubscribe { topic });
         }
     }
 
-    pub(super) fn local_message(&mut self, now: Instant, mut message: Outgoing) {
-        self.mark_renamed(now, &mut message);
+    pub(super) fn local_message(&mut self, cx: &mut Context<'_>, mut message: Outgoing) {
+        let now = cx.now;
+        self.mark_renamed(cx, &mut message);
         let Some(local) = self.local.get_mut(&message.topic) else { return };
         if local.transforms.is_some() {
-            return self.local_transforms(now, message);
+            return self.local_transforms(cx, message);
         }
         if local.repeats_kept(&message) {
             return;
@@ -323,7 +287,7 @@ impl Topics {
             if message.origin.kept.is_none() {
                 local.left_out.remove(&message.source);
             }
-            return self.forward(now, message);
+            return self.forward(cx, message);
         };
         let before = local.held_back.iter().position(|it| it.source == message.source);
         local.rate_limited += u64::from(before.is_some() || message.origin.kept.is_none());
@@ -348,7 +312,8 @@ impl Topics {
     }
 
     /// Sends the messages that are due and that the rate of their topic held back.
-    pub(super) fn send_due(&mut self, now: Instant) {
+    pub(super) fn send_due(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         if self.next_held_back.is_none_or(|at| now < at) {
             return;
         }
@@ -356,13 +321,14 @@ impl Topics {
         let waits = |local: &LocalTopic| local.transforms.is_some() || !local.held_back.is_empty();
         let topics = self.local.iter().filter(|(_, local)| waits(local));
         for topic in topics.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.send_merged(now, &topic);
-            self.send_held_back(now, &topic);
+            self.send_merged(cx, &topic);
+            self.send_held_back(cx, &topic);
         }
     }
 
     /// Sends one message of a topic, and schedules the next.
-    fn send_held_back(&mut self, now: Instant, topic: &str) {
+    fn send_held_back(&mut self, cx: &mut Context<'_>, topic: &str) {
+        let now = cx.now;
         let Some(local) = self.local.get_mut(topic).filter(|it| !it.held_back.is_empty()) else {
             return;
         };
@@ -375,34 +341,34 @@ impl Topics {
         let due = local.next_within(period).filter(|_| !local.held_back.is_empty());
         self.hold_back_until(due);
         if let Some(message) = message {
-            self.forward(now, message);
+            self.forward(cx, message);
         }
     }
 
     /// Sends a message that passed the rate limit; through the codec, if its topic uses that.
-    pub(super) fn forward(&mut self, now: Instant, message: Outgoing) {
+    pub(super) fn forward(&mut self, cx: &mut Context<'_>, message: Outgoing) {
         let Some(local) = self.local.get(&message.topic) else { return };
         if !local.is_wanted() && message.origin.kept.is_none() {
             return;
         }
         let compression = local.treatment.compression;
-        let renaming = self.renaming(now, &message.topic);
+        let renaming = self.renaming(cx, &message.topic);
         // Only frames that are renamed matter here.
         let bytes = if renaming.is_some() { message.payload.len() } else { 0 };
         if self.is_for_codec(&message.topic, bytes) {
-            return self.codec(Job::Encode(Plain { message, renaming, compression }));
+            return cx.codec(Job::Encode(Plain { message, renaming, compression }));
         }
         match renaming {
             Some(renaming) => {
                 let (message, problem) = renaming.apply(message);
-                self.send_renamed(now, message, problem);
+                self.send_renamed(cx, message, problem);
             }
-            None => self.send(now, message),
+            None => self.send(cx, message),
         }
     }
 
     /// Queues a message for every subscribed peer.
-    pub(crate) fn send(&mut self, now: Instant, message: Outgoing) {
+    pub(crate) fn send(&mut self, cx: &mut Context<'_>, message: Outgoing) {
         let Some(local) = self.local.get_mut(&message.topic) else { return };
         if !local.is_read() {
             return;
@@ -417,14 +383,14 @@ impl Topics {
         }
         for key in local.wanting().collect::<Vec<_>>() {
             match message.origin.kept {
-                Some(kept) if kept.is_for_later_ones => self.send_missed(now, key, &message),
-                _ => self.send_to(now, key, &message),
+                Some(kept) if kept.is_for_later_ones => self.send_missed(cx, key, &message),
+                _ => self.send_to(cx, key, &message),
             }
         }
     }
 
-    pub(super) fn send_to(&mut self, now: Instant, key: ChannelKey, message: &Outgoing) {
-        if self.is_pending(key, message.source, message.origin.kept) {
+    pub(super) fn send_to(&mut self, cx: &mut Context<'_>, key: ChannelKey, message: &Outgoing) {
+        if self.is_pending(cx, key, message.source, message.origin.kept) {
             return;
         }
         let Some(local) = self.local.get(&message.topic) else { return };
@@ -438,22 +404,30 @@ impl Topics {
         let (encoded, published) = (message.encoded, message.published);
         let lifespan = origin.lifespan;
         let sent = Message { payload, published, source, encoded, lifespan };
-        self.send_payload(now, key, &message.topic, sent);
+        self.send_payload(cx, key, &message.topic, sent);
     }
 
-    fn send_payload(&mut self, now: Instant, key: ChannelKey, topic: &str, message: Message) {
-        match self.endpoint.send(now, key.peer, key.channel, message) {
+    fn send_payload(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        topic: &str,
+        message: Message,
+    ) {
+        let now = cx.now;
+        match cx.endpoint.send(now, key.peer, key.channel, message) {
             // The peer has just unsubscribed; its event follows.
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
-                let (here, name) = (self.endpoint.name(), self.peer_name(key.peer));
+                let (here, name) = (cx.endpoint.name(), cx.peers.name(key.peer));
                 let text = format!("{topic}: not sent from '{here}' to '{name}': {error}");
-                self.peer_notice(now, key.peer, &text);
+                cx.peer_notice(key.peer, &text);
             }
         }
     }
 
-    fn local_wanted(&mut self, now: Instant, topic: &str, wanted: bool) {
+    fn local_wanted(&mut self, cx: &mut Context<'_>, topic: &str, wanted: bool) {
+        let now = cx.now;
         let Some(publication) = self.publications.get_mut(topic) else { return };
         publication.wanted = wanted;
         let lingers = !wanted && publication.topic.qos.transient_local;
@@ -462,16 +436,17 @@ impl Topics {
             return;
         }
         for key in self.offering(topic) {
-            self.endpoint.want(now, key.peer, key.channel, wanted);
+            cx.endpoint.want(now, key.peer, key.channel, wanted);
         }
     }
 
-    fn local_refused(&mut self, now: Instant, topic: &str, reason: &str) {
-        let text = format!("{topic} at '{}': {reason}", self.endpoint.name());
+    fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
+        let now = cx.now;
+        let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
         for key in self.offering(topic) {
-            self.endpoint.refuse(now, key.peer, key.channel, text.clone());
+            cx.endpoint.refuse(now, key.peer, key.channel, text.clone());
         }
-        self.topic_notice(now, topic, &text);
+        self.topic_notice(cx, topic, &text);
     }
 }
 

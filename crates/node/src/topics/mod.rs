@@ -2,12 +2,16 @@
 //! The mapping between local topics and channels of peers: the exchange between gateway and
 //! protocol. It does no I/O: work for other parts of the daemon is returned as [`Order`]s.
 
+mod context;
 mod frames;
+mod key;
 mod lines;
 mod local;
 mod origin;
 mod own;
+mod peers;
 mod record;
+mod refusals;
 mod reload;
 mod remote;
 mod rights;
@@ -19,27 +23,26 @@ mod transforms;
 mod waiting;
 mod watchdogs;
 
+pub(crate) use context::{Context, Order, Shared};
 pub(crate) use frames::Renaming;
+pub(crate) use key::ChannelKey;
 pub(crate) use local::{LocalTopic, SourceChange, link_policy};
 
-use crate::audit::{Actor, Recorder};
-use crate::codec::{Done, Job};
+use crate::audit::Actor;
+use crate::codec::Done;
 use crate::config::Config;
-use crate::notices::Notices;
 use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
-use remote::{Absence, Catalog, Held, Publication};
-pub(crate) use remote::{ArrivalChange, ChannelKey, IncomingState, Unchecked};
-use rights::Rights;
+pub(crate) use remote::{ArrivalChange, IncomingState, Unchecked};
+use remote::{Catalog, Held, Publication};
 use services::Services;
 use shown::Shown;
 pub(crate) use shown::may_use_parameters;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, treatment};
-use tautline_gateway::types::Dialect;
-use tautline_gateway::{Command, Origin, Source, tf};
+use tautline_gateway::{Origin, Source, tf};
 use tautline_proto::{Endpoint, Instant, PeerId};
 pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
@@ -50,14 +53,6 @@ pub(crate) use watchdogs::{SafeMessage, safe_message};
 const MAX_CHANGES: usize = 1024;
 /// Rates that a change may set, in hertz; the file has the same limits.
 const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
-
-/// Work for another part of the daemon.
-#[derive(Debug)]
-pub(crate) enum Order {
-    Gateway(Command),
-    /// A job for the codec; [`Topics::on_codec`] takes the result.
-    Codec(Job),
-}
 
 /// The translation between a peer's topic or service and this robot's ROS.
 #[derive(Debug)]
@@ -104,22 +99,20 @@ pub(crate) struct Outgoing {
     pub(crate) published: Instant,
 }
 
+/// The exchange with the protocol, for reports.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exchange<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) topics: &'a Topics,
+    pub(crate) shared: &'a Shared,
+}
+
 /// The state of the exchange between gateway and protocol.
 #[derive(Debug)]
 pub(crate) struct Topics {
-    /// The protocol, whose channels carry the topics.
-    pub(crate) endpoint: Endpoint,
     rules: Vec<TopicRule>,
     /// Changes on the running node, oldest first; a later one overrides an earlier one.
     changes: Vec<(Pattern, TopicChange)>,
-    /// The ROS whose types this robot uses.
-    dialect: Option<Dialect>,
-    peer_names: Vec<String>,
-    /// Names and numbers of the links to each peer.
-    link_names: BTreeMap<PeerId, Vec<(String, u8)>>,
-    rights: Vec<Rights>,
-    /// Requests of peers that the file does not allow.
-    waiting: BTreeMap<ChannelKey, Waiting>,
     /// Calls and responses of peers that were dropped above their rate.
     pub(crate) calls_over_rate: u64,
     /// Calls and responses of peers that were dropped because they are not of their type.
@@ -138,33 +131,22 @@ pub(crate) struct Topics {
     names: BTreeMap<PeerId, BTreeSet<String>>,
     /// Bytes of each peer's messages that this robot's ROS holds.
     held: BTreeMap<PeerId, Held>,
-    absent: BTreeMap<PeerId, Absence>,
     /// Topics of returned peers that are still to be published.
     returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
     pub(crate) watchdogs: Watchdogs,
-    orders: VecDeque<Order>,
     /// Which frames are sent on tf topics, and under which names there and in other messages.
     tf_rules: Arc<tf::Rules>,
     /// Lower bound of the time when a message is due that its topic's rate holds back; `None` if
     /// there is none.
     next_held_back: Option<Instant>,
-    pub(crate) notices: Notices,
-    pub(crate) recorder: Recorder,
 }
 
 impl Topics {
     /// Creates the exchange; peers are numbered in the order of the file.
-    pub(crate) fn new(config: &Config, endpoint: Endpoint) -> Self {
-        let ros = config.ros();
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
-            endpoint,
             rules: config.topics.clone(),
             changes: Vec::new(),
-            dialect: ros.as_ref().map(|(dialect, _)| *dialect),
-            link_names: BTreeMap::new(),
-            peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
-            rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
-            waiting: BTreeMap::new(),
             calls_over_rate: 0,
             calls_malformed: 0,
             max_message: config.limits.max_message,
@@ -177,19 +159,11 @@ impl Topics {
             shown: Shown::default(),
             names: BTreeMap::new(),
             held: BTreeMap::new(),
-            absent: BTreeMap::new(),
             returning: BTreeMap::new(),
             watchdogs: Watchdogs::new(&config.watchdogs),
-            orders: VecDeque::new(),
             tf_rules: Arc::new(config.tf.clone()),
             next_held_back: None,
-            notices: Notices::default(),
-            recorder: Recorder::default(),
         }
-    }
-
-    pub(crate) fn poll_order(&mut self) -> Option<Order> {
-        self.orders.pop_front()
     }
 
     /// Returns the time at which [`Topics::handle_timeout`] is due.
@@ -199,86 +173,46 @@ impl Topics {
     }
 
     /// Does the work that is due at `now`.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.send_due(now);
-        self.fail_late_calls(now);
-        self.run_watchdogs(now);
+    pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        self.send_due(cx);
+        self.fail_late_calls(cx);
+        self.run_watchdogs(cx);
     }
 
     /// Takes the result of a job that was ordered.
-    pub(crate) fn on_codec(&mut self, now: Instant, done: Done) {
+    pub(crate) fn on_codec(&mut self, cx: &mut Context<'_>, done: Done) {
         match done {
             Done::Encoded { message, renaming, problem } => {
-                self.encoded(now, message, renaming, problem);
+                self.encoded(cx, message, renaming, problem);
             }
-            Done::Changed(change) => self.source_changed(now, change),
-            Done::Decoded(message) => self.decoded(now, message),
+            Done::Changed(change) => self.source_changed(cx, change),
+            Done::Decoded(message) => self.decoded(cx, message),
             Done::Unreadable { key, topic, reason } => {
-                self.drop_malformed(now, key, &topic, &reason);
+                self.drop_malformed(cx, key, &topic, &reason);
             }
-            Done::Localized { key, foreign, found } => self.localized(now, key, &foreign, *found),
+            Done::Localized { key, foreign, found } => self.localized(cx, key, &foreign, *found),
             Done::ServiceLocalized { key, foreign, found } => {
-                self.service_localized(now, key, &foreign, *found);
+                self.service_localized(cx, key, &foreign, *found);
             }
-            Done::Composed { topic, made } => self.composed(now, &topic, made),
+            Done::Composed { topic, made } => self.composed(cx, &topic, made),
             Done::CallTranslated { service, call, outcome, is_response } => {
-                self.call_translated(now, service, call, outcome, is_response);
+                self.call_translated(cx, service, call, outcome, is_response);
             }
         }
     }
 
-    fn peer_name(&self, peer: PeerId) -> &str {
-        &self.peer_names[peer.0 as usize]
-    }
-
-    /// Sets the names and numbers of the links to a peer.
-    pub(crate) fn set_link_names(&mut self, peer: PeerId, names: Vec<(String, u8)>) {
-        self.link_names.insert(peer, names);
-    }
-
-    /// The name of the link of this number.
-    pub(crate) fn link_name(&self, peer: PeerId, number: u8) -> Option<&str> {
-        let named = self.links_of(peer).iter().find(|(_, it)| *it == number);
-        named.map(|(name, _)| name.as_str())
-    }
-
-    pub(crate) fn links_of(&self, peer: PeerId) -> &[(String, u8)] {
-        self.link_names.get(&peer).map_or(&[], Vec::as_slice)
-    }
-
-    /// Returns the cause of all events that this peer triggers.
-    fn cause(&self, peer: PeerId) -> Cause {
-        Cause::Peer(self.peer_name(peer).to_owned())
-    }
-
-    pub(crate) fn notice(&mut self, now: Instant, cause: Cause, text: &str) {
-        self.notices.add(now, cause, text);
-    }
-
-    /// Adds a notice about a peer.
-    pub(crate) fn peer_notice(&mut self, now: Instant, peer: PeerId, text: &str) {
-        self.notices.add(now, self.cause(peer), text);
-    }
-
     /// Adds a notice about a topic of peers; its cause is the first peer that feeds the topic.
-    fn topic_notice(&mut self, now: Instant, topic: &str, text: &str) {
+    fn topic_notice(&mut self, cx: &mut Context<'_>, topic: &str, text: &str) {
+        let now = cx.now;
         let from = self.publications.get(topic).and_then(|it| it.from.first());
-        let cause = from.map_or(Cause::Here, |key| self.cause(key.peer));
-        self.notices.add(now, cause, text);
-    }
-
-    fn gateway(&mut self, command: Command) {
-        self.orders.push_back(Order::Gateway(command));
-    }
-
-    fn codec(&mut self, job: Job) {
-        self.orders.push_back(Order::Codec(job));
+        let cause = from.map_or(Cause::Here, |key| cx.peers.cause(key.peer));
+        cx.notices.add(now, cause, text);
     }
 
     /// Returns the treatment of a topic: the file's rule with the changes since.
-    fn treatment_of(&self, name: &str) -> Option<Treatment> {
+    fn treatment_of(&self, cx: &Context<'_>, name: &str) -> Option<Treatment> {
         let ruled = treatment(&self.rules, name).cloned();
-        let mut found = ruled.or_else(|| self.treatment_of_logs(name))?;
+        let mut found = ruled.or_else(|| self.treatment_of_logs(cx, name))?;
         for (_, change) in self.changes.iter().filter(|(p, _)| p.matches(name)) {
             found.priority = change.priority.unwrap_or(found.priority);
             match change.rate_hz {
@@ -298,16 +232,16 @@ impl Topics {
     /// Calls [`Topics::change`] for `by`, and records the outcome.
     pub(crate) fn set(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         change: TopicChange,
         by: Actor,
     ) -> Result<Vec<String>, String> {
         let words = change.to_string();
-        let outcome = self.change(now, change);
+        let outcome = self.change(cx, change);
         match &outcome {
             // The pattern is recorded too: it also applies to topics that appear later.
-            Ok(topics) => self.recorder.changed(by, Ok(&[&[words], &topics[..]].concat())),
-            Err(reason) => self.recorder.changed(by, Err(&format!("{words}: {reason}"))),
+            Ok(topics) => cx.recorder.changed(by, Ok(&[&[words], &topics[..]].concat())),
+            Err(reason) => cx.recorder.changed(by, Err(&format!("{words}: {reason}"))),
         }
         outcome
     }
@@ -315,7 +249,7 @@ impl Topics {
     /// Changes the treatment of the matching topics on the running node; returns their names.
     pub(crate) fn change(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         change: TopicChange,
     ) -> Result<Vec<String>, String> {
         let pattern = Pattern::new(&change.topic).map_err(|e| format!("topic {e}"))?;
@@ -330,7 +264,7 @@ impl Topics {
         let names = self.matching(&pattern)?;
         self.remember(pattern, change)?;
         for name in &names {
-            self.apply_changes(now, name);
+            self.apply_changes(cx, name);
         }
         Ok(names)
     }
@@ -367,14 +301,15 @@ impl Topics {
         Ok(())
     }
 
-    fn apply_changes(&mut self, now: Instant, name: &str) {
-        let Some(found) = self.treatment_of(name) else { return };
+    fn apply_changes(&mut self, cx: &mut Context<'_>, name: &str) {
+        let now = cx.now;
+        let Some(found) = self.treatment_of(cx, name) else { return };
         let Some(mut local) = self.local.remove(name) else { return };
         local.treatment = found;
         // Queued transforms may be due earlier now.
         self.next_held_back = self.next_held_back.map(|_| now);
         for peer in local.channels.keys().copied().collect::<Vec<_>>() {
-            self.offer(now, &mut local, peer);
+            self.offer(cx, &mut local, peer);
         }
         self.local.insert(name.to_owned(), local);
     }

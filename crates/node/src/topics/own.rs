@@ -4,10 +4,10 @@
 
 use super::remote::{Publication, is_same_type};
 use super::{Outgoing, Topics};
+use crate::topics::Context;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tautline_gateway::{Command, MAX_SOURCES, Origin, Source, Topic};
-use tautline_proto::Instant;
 
 /// This node as a source, after the publishers of its ROS.
 const SOURCE: Source = Source::here(MAX_SOURCES);
@@ -16,10 +16,10 @@ impl Topics {
     /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. To be
     /// repeated, since others may take or free the name. If others use it with another type, theirs
     /// stays.
-    pub(crate) fn publish_own(&mut self, now: Instant, topic: &Topic) {
-        self.publish_own_here(topic);
+    pub(crate) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        self.publish_own_here(cx, topic);
         if !self.local.contains_key(&topic.name) {
-            self.local_offered(now, topic.clone());
+            self.local_offered(cx, topic.clone());
         }
         if let Some(local) = self.local.get_mut(&topic.name) {
             local.own = local.is_of_type(topic);
@@ -27,7 +27,7 @@ impl Topics {
     }
 
     /// Publishes `topic` only here, whatever the file states for its name; to be repeated as well.
-    pub(crate) fn publish_own_here(&mut self, topic: &Topic) {
+    pub(crate) fn publish_own_here(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         let Some(publication) = self.publications.get_mut(&topic.name) else {
             let topic = topic.clone();
             let publication = Publication {
@@ -38,7 +38,7 @@ impl Topics {
                 unwanted_since: None,
             };
             self.publications.insert(topic.name.clone(), publication);
-            return self.gateway(Command::Advertise { topic });
+            return cx.gateway(Command::Advertise { topic });
         };
         if publication.own || !is_same_type(&publication.topic, topic) {
             return;
@@ -48,20 +48,20 @@ impl Topics {
         if publication.topic.qos != united {
             publication.topic.qos = united;
             let topic = publication.topic.clone();
-            self.gateway(Command::Advertise { topic });
+            cx.gateway(Command::Advertise { topic });
         }
     }
 
     /// Stops publishing `name`; other publishers of the name continue.
-    pub(crate) fn stop_own(&mut self, now: Instant, name: &str) {
+    pub(crate) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
         match self.local.get_mut(name).filter(|local| local.own) {
             Some(local) if local.others => local.own = false,
-            Some(_) => self.local_withdrawn(now, name.to_owned()),
+            Some(_) => self.local_withdrawn(cx, name.to_owned()),
             None => {}
         }
         if let Some(publication) = self.publications.get_mut(name) {
             publication.own = false;
-            self.unpublish_if_unused(now, name);
+            self.unpublish_if_unused(cx, name);
         }
     }
 
@@ -79,18 +79,16 @@ impl Topics {
     }
 
     /// Sends a message on the topic to its subscribers.
-    pub(crate) fn send_own(&mut self, now: Instant, name: &str, payload: Bytes) {
+    pub(crate) fn send_own(&mut self, cx: &mut Context<'_>, name: &str, payload: Bytes) {
+        let now = cx.now;
         let topic = name.to_owned();
         if self.own_is_wanted_here(name) {
             let (topic, payload, origin) = (topic.clone(), payload.clone(), Origin::default());
-            self.gateway(Command::Publish { topic, source: SOURCE, payload, origin });
+            cx.gateway(Command::Publish { topic, source: SOURCE, payload, origin });
         }
         if self.own_is_wanted_by_peers(name) {
             let (source, origin, encoded, published) = (SOURCE, Origin::default(), false, now);
-            self.local_message(
-                now,
-                Outgoing { topic, source, payload, origin, encoded, published },
-            );
+            self.local_message(cx, Outgoing { topic, source, payload, origin, encoded, published });
         }
     }
 }

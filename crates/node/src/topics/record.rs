@@ -1,74 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers up and down, their moves, and failed handshakes: in the log and the audit log.
 
-use super::Topics;
+use super::context::Context;
 use crate::audit::{Event, Misfit, Parting, Session, Text};
 use crate::notices;
-use tautline_proto::{Endpoint, Instant, Notice, PeerId, Place};
+use tautline_proto::{Endpoint, Notice, PeerId, Place};
 
-impl Topics {
-    pub(super) fn record_arrival(&mut self, now: Instant, peer: PeerId, new_session: bool) {
-        let cause = self.cause(peer);
-        if self.notices.may_log(now, &cause) {
-            tracing::info!(peer = self.peer_name(peer), new_session, "peer is up");
+pub(super) fn arrival(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
+    if cx.may_log_about(peer) {
+        tracing::info!(peer = cx.peers.name(peer), new_session, "peer is up");
+    }
+    let event = Event::Came {
+        key: cx.endpoint.peer(peer).key.to_string().into(),
+        address: address(cx.endpoint, peer),
+        session: if new_session { Session::New } else { Session::Same },
+    };
+    cx.record_of(peer, event);
+}
+
+pub(super) fn departure(cx: &mut Context<'_>, peer: PeerId, said_goodbye: bool) {
+    if cx.may_log_about(peer) {
+        tracing::info!(peer = cx.peers.name(peer), said_goodbye, "peer is down");
+    }
+    let reason = if said_goodbye { Parting::Goodbye } else { Parting::Silence };
+    cx.record_of(peer, Event::Went { reason });
+}
+
+/// Records that a peer was removed from the file.
+pub(super) fn removal(cx: &mut Context<'_>, peer: PeerId) {
+    cx.record_of(peer, Event::Went { reason: Parting::Removed });
+}
+
+pub(super) fn relocation(cx: &mut Context<'_>, peer: PeerId, to: Place) {
+    if cx.may_log_about(peer) {
+        tracing::info!(peer = cx.peers.name(peer), %to, "peer has moved");
+    }
+    cx.record_of(peer, Event::Moved { address: in_words(cx.endpoint, to) });
+}
+
+/// Records a handshake that established no session.
+pub(super) fn failed_handshake(cx: &mut Context<'_>, notice: &Notice) {
+    let (reason, from, name, key) = match notice {
+        Notice::UnknownKey { name, key, from, .. } => {
+            (Misfit::UnknownKey, from, Some(name), Some(key))
         }
-        let event = Event::Came {
-            key: self.endpoint.peer(peer).key.to_string().into(),
-            address: address(&self.endpoint, peer),
-            session: if new_session { Session::New } else { Session::Same },
-        };
-        self.recorder.record(&cause, event);
-    }
-
-    pub(super) fn record_departure(&mut self, now: Instant, peer: PeerId, said_goodbye: bool) {
-        let cause = self.cause(peer);
-        if self.notices.may_log(now, &cause) {
-            tracing::info!(peer = self.peer_name(peer), said_goodbye, "peer is down");
-        }
-        let reason = if said_goodbye { Parting::Goodbye } else { Parting::Silence };
-        self.recorder.record(&cause, Event::Went { reason });
-    }
-
-    /// Records that a peer was removed from the file.
-    pub(super) fn record_removal(&mut self, peer: PeerId) {
-        let cause = self.cause(peer);
-        self.recorder.record(&cause, Event::Went { reason: Parting::Removed });
-    }
-
-    pub(super) fn record_move(&mut self, now: Instant, peer: PeerId, to: Place) {
-        let cause = self.cause(peer);
-        if self.notices.may_log(now, &cause) {
-            tracing::info!(peer = self.peer_name(peer), %to, "peer has moved");
-        }
-        self.recorder.record(&cause, Event::Moved { address: in_words(&self.endpoint, to) });
-    }
-
-    /// Records a handshake that established no session.
-    pub(super) fn record_notice(&mut self, notice: &Notice) {
-        let (reason, from, name, key) = match notice {
-            Notice::UnknownKey { name, key, from, .. } => {
-                (Misfit::UnknownKey, from, Some(name), Some(key))
-            }
-            Notice::OtherKey { from, .. } => (Misfit::OtherKey, from, None, None),
-            Notice::OtherName { theirs, from, .. } => (Misfit::WrongName, from, Some(theirs), None),
-            Notice::Version { from, .. } => (Misfit::OtherVersion, from, None, None),
-            Notice::Twins { name, from, .. } => (Misfit::Twin, from, Some(name), None),
-            Notice::TheyRefuse { from, .. } => (Misfit::RefusedByPeer, from, None, None),
-            Notice::NotRelayed { .. }
-            | Notice::UnknownEnd { .. }
-            | Notice::RelayLoop { .. }
-            | Notice::BlackHole { .. }
-            | Notice::NoDirectPath { .. }
-            | Notice::TooLarge { .. } => return,
-        };
-        let event = Event::HandshakeRefused {
-            reason,
-            address: from.to_string().into(),
-            name: name.map(Text::from),
-            key: key.map(|key| key.to_string().into()),
-        };
-        self.recorder.record(&notices::cause(notice), event);
-    }
+        Notice::OtherKey { from, .. } => (Misfit::OtherKey, from, None, None),
+        Notice::OtherName { theirs, from, .. } => (Misfit::WrongName, from, Some(theirs), None),
+        Notice::Version { from, .. } => (Misfit::OtherVersion, from, None, None),
+        Notice::Twins { name, from, .. } => (Misfit::Twin, from, Some(name), None),
+        Notice::TheyRefuse { from, .. } => (Misfit::RefusedByPeer, from, None, None),
+        Notice::NotRelayed { .. }
+        | Notice::UnknownEnd { .. }
+        | Notice::RelayLoop { .. }
+        | Notice::BlackHole { .. }
+        | Notice::NoDirectPath { .. }
+        | Notice::TooLarge { .. } => return,
+    };
+    let event = Event::HandshakeRefused {
+        reason,
+        address: from.to_string().into(),
+        name: name.map(Text::from),
+        key: key.map(|key| key.to_string().into()),
+    };
+    cx.recorder.record(&notices::cause(notice), event);
 }
 
 /// Returns the address of a peer: of a link that is up, or else of any link.

@@ -14,7 +14,7 @@ mod publications;
 
 use super::rights::OverRate;
 use super::waiting::Act;
-use super::{Topics, Translation};
+use super::{ChannelKey, Context, Topics, Translation, record};
 use crate::limits::HISTORY_DEPTH;
 use crate::notices;
 pub(crate) use arrival::ArrivalChange;
@@ -26,7 +26,6 @@ pub(super) use held::Held;
 use kept::KeptMessages;
 pub(super) use publications::{Publication, is_same_type};
 use std::iter;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tautline_gateway::types::translate::Translator;
 use tautline_gateway::{Classes, Command, Qos, Topic};
@@ -43,32 +42,6 @@ const ASIDE: u64 = 1 << 63;
 
 /// Maximum topics of past sessions given up per sweep: all of a peer's in four seconds.
 const WITHDRAWN_PER_SWEEP: usize = 1024;
-
-/// Outage of a peer after which nothing is read for it. In a shorter outage, published messages are
-/// queued within lifespan and queue limits.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ChannelKey {
-    pub(crate) peer: PeerId,
-    pub(crate) channel: ChannelId,
-}
-
-impl ChannelKey {
-    /// Returns the range of all channels of a peer.
-    pub(super) fn all_of(peer: PeerId) -> RangeInclusive<Self> {
-        let key = |channel| Self { peer, channel: ChannelId(channel) };
-        key(0)..=key(u64::MAX)
-    }
-}
-
-/// The state of a peer that is down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Absence {
-    Since(Instant),
-    /// Nothing is read for it any more.
-    GivenUp,
-}
 
 /// A topic that a peer advertises.
 #[derive(Debug)]
@@ -111,100 +84,96 @@ pub(crate) struct IncomingState<'a> {
     pub(crate) malformed: u64,
 }
 
-/// The beginning of a notice that a name of a node cannot be used at another one.
-pub(super) fn unusable(name: &str, of: &str, at: &str) -> String {
-    format!("{name} of '{of}' at '{at}': ")
-}
-
 impl Topics {
-    pub(crate) fn on_remote(&mut self, now: Instant, event: Event) {
+    pub(crate) fn on_remote(&mut self, cx: &mut Context<'_>, event: Event) {
+        let now = cx.now;
         match event {
             Event::Message { peer, channel, message } => {
                 let key = ChannelKey { peer, channel };
-                if !self.service_message(now, key, &message.payload)
-                    && !self.shown_message(now, key, &message.payload)
+                if !self.service_message(cx, key, &message.payload)
+                    && !self.shown_message(cx, key, &message.payload)
                 {
-                    self.remote_message(now, key, message);
+                    self.remote_message(cx, key, message);
                 }
             }
             Event::Offered { peer, channel, topic, definition } => {
-                self.check_priority(now, peer, &topic);
+                cx.check_priority(peer, &topic);
                 let key = ChannelKey { peer, channel };
-                self.waiting.remove(&key);
+                cx.waiting.remove(&key);
                 match topic.role {
                     Role::Topic => {
                         // A new session may give a service's number to a topic.
-                        self.service_channel_withdrawn(now, key);
-                        if !self.shown_offered(now, key, &topic) {
-                            self.remote_offered(now, key, topic, definition);
+                        self.service_channel_withdrawn(cx, key);
+                        if !self.shown_offered(cx, key, &topic) {
+                            self.remote_offered(cx, key, topic, definition);
                         }
                     }
-                    _ => self.service_channel_offered(now, key, topic, definition),
+                    _ => self.service_channel_offered(cx, key, topic, definition),
                 }
             }
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
-                self.waiting.remove(&key);
-                if !self.service_channel_withdrawn(now, key) && !self.shown_withdrawn(now, key) {
-                    self.remote_withdrawn(now, key);
+                cx.waiting.remove(&key);
+                if !self.service_channel_withdrawn(cx, key) && !self.shown_withdrawn(cx, key) {
+                    self.remote_withdrawn(cx, key);
                 }
             }
             Event::Wanted { peer, channel, wanted } => {
                 let key = ChannelKey { peer, channel };
                 if wanted {
-                    self.drop_refusal(key);
+                    cx.drop_refusal(key);
                 }
-                if !self.calls_wanted(now, key, wanted) && !self.shown_wanted(now, key, wanted) {
-                    self.remote_wanted(now, key, wanted);
+                if !self.calls_wanted(cx, key, wanted) && !self.shown_wanted(cx, key, wanted) {
+                    self.remote_wanted(cx, key, wanted);
                 }
             }
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
-                if !self.calls_refused(now, key, &reason) && !self.shown_refused(now, key, &reason)
-                {
-                    self.remote_refused(now, key, &reason);
+                if !self.calls_refused(cx, key, &reason) && !self.shown_refused(cx, key, &reason) {
+                    self.remote_refused(cx, key, &reason);
                 }
             }
             Event::PeerUp { peer, new_session } => {
-                self.record_arrival(now, peer, new_session);
-                let was_given_up = self.absent.remove(&peer) == Some(Absence::GivenUp);
-                self.update_liveliness_of(peer);
+                record::arrival(cx, peer, new_session);
+                let was_given_up = cx.peers.came(peer);
+                self.update_liveliness_of(cx, peer);
                 if new_session {
-                    self.new_session(now, peer);
+                    self.new_session(cx, peer);
                 } else if was_given_up {
-                    self.resume(now, peer);
+                    self.resume(cx, peer);
                 }
             }
             Event::PeerDown { peer, said_goodbye } => {
-                self.record_departure(now, peer, said_goodbye);
-                self.absent.insert(peer, Absence::Since(now));
-                self.update_liveliness_of(peer);
+                record::departure(cx, peer, said_goodbye);
+                cx.peers.went(now, peer);
+                self.update_liveliness_of(cx, peer);
             }
-            Event::PeerLeft { peer } => self.new_session(now, peer),
-            Event::LinkUp { link } => self.link_changed(now, link, true),
-            Event::LinkDown { link } => self.link_changed(now, link, false),
+            Event::PeerLeft { peer } => self.new_session(cx, peer),
+            Event::LinkUp { link } => self.link_changed(cx, link, true),
+            Event::LinkDown { link } => self.link_changed(cx, link, false),
             Event::LinkRate { .. } | Event::Candidates { .. } => {}
             Event::LinkMoved { link, to } => {
-                self.record_move(now, self.endpoint.link(link).peer, to);
+                record::relocation(cx, cx.endpoint.link(link).peer, to);
             }
-            Event::Notice(notice) => self.remote_notice(now, &notice),
+            Event::Notice(notice) => self.remote_notice(cx, &notice),
         }
     }
 
     /// Removes notices about handshakes of a peer whose link is up. Logs the begin and the end of a
     /// direct path beside a relay.
-    fn link_changed(&mut self, now: Instant, link: LinkId, is_up: bool) {
-        let LinkView { peer, remote, .. } = self.endpoint.link(link);
+    fn link_changed(&mut self, cx: &mut Context<'_>, link: LinkId, is_up: bool) {
+        let now = cx.now;
+        let LinkView { peer, remote, .. } = cx.endpoint.link(link);
         if is_up {
-            let name = self.endpoint.peer(peer).name;
-            notices::drop_handshakes(&mut self.notices, name, remote);
+            let name = cx.endpoint.peer(peer).name;
+            notices::drop_handshakes(&mut cx.notices, name, remote);
         }
-        let Some(remote) = remote.filter(|_| self.endpoint.is_direct_path(link)) else { return };
-        let cause = self.cause(peer);
-        let is_logged = self.notices.may_log(now, &cause);
-        let peer = self.peer_name(peer).to_owned();
+        let Some(remote) = remote.filter(|_| cx.endpoint.is_direct_path(link)) else { return };
+        let cause = cx.peers.cause(peer);
+        let is_logged = cx.notices.may_log(now, &cause);
+        let peer = cx.peers.name(peer).to_owned();
         if is_up {
-            notices::drop_direct_path(&mut self.notices, &peer);
+            notices::drop_direct_path(&mut cx.notices, &peer);
         }
         match is_up {
             _ if !is_logged => {}
@@ -215,13 +184,14 @@ impl Topics {
         }
     }
 
-    fn remote_notice(&mut self, now: Instant, notice: &Notice) {
-        self.record_notice(notice);
-        let text = notices::text(notice, self.endpoint.name());
+    fn remote_notice(&mut self, cx: &mut Context<'_>, notice: &Notice) {
+        let now = cx.now;
+        record::failed_handshake(cx, notice);
+        let text = notices::text(notice, cx.endpoint.name());
         if let Notice::TooLarge { peer, topic, .. } = notice {
-            self.response_too_large(now, peer, topic, &text);
+            self.response_too_large(cx, peer, topic, &text);
         }
-        self.notices.add(now, notices::cause(notice), &text);
+        cx.notices.add(now, notices::cause(notice), &text);
     }
 
     /// Returns the state of a peer's topic.
@@ -234,21 +204,23 @@ impl Topics {
         Some(IncomingState { name, wanted, over_rate, not_held, malformed })
     }
 
-    fn new_session(&mut self, now: Instant, peer: PeerId) {
-        self.forget_kept(peer);
+    fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let now = cx.now;
+        self.forget_kept(cx, peer);
         for remote in self.remote.of_peer_mut(peer) {
             remote.stale_since.get_or_insert(now);
             remote.over_rate = OverRate::default();
         }
-        self.waiting.retain(|key, _| key.peer != peer);
-        self.new_session_of_shown(now, peer);
-        self.clear_interests(now, peer);
+        cx.waiting.retain(|key, _| key.peer != peer);
+        self.new_session_of_shown(cx, peer);
+        self.clear_interests(cx, peer);
         self.returning.remove(&peer);
-        self.new_session_of_services(now, peer);
+        self.new_session_of_services(cx, peer);
     }
 
     /// Removes the peer's interest in all local topics.
-    pub(super) fn clear_interests(&mut self, now: Instant, peer: PeerId) {
+    pub(super) fn clear_interests(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let now = cx.now;
         for local in self.local.values_mut() {
             local.not_wanted_by(now, peer);
         }
@@ -256,52 +228,55 @@ impl Topics {
 
     /// Gives up topics that peers had in their last session and do not advertise any more, and does
     /// the other periodic work.
-    pub(crate) fn sweep(&mut self, now: Instant) {
-        self.drop_notices_of_given_rights();
+    pub(crate) fn sweep(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        cx.drop_notices_of_given_rights();
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.remote.iter();
         let gone = remote.filter(|(_, r)| over(r.stale_since)).map(|(key, _)| key);
         for key in gone.take(WITHDRAWN_PER_SWEEP).collect::<Vec<_>>() {
-            self.remote_withdrawn(now, key);
+            self.remote_withdrawn(cx, key);
         }
-        self.sweep_services(now);
-        self.sweep_shown(now);
+        self.sweep_services(cx);
+        self.sweep_shown(cx);
         // The thread that examines them may have been too busy to take the requests.
         for peer in std::mem::take(&mut self.examined).into_keys() {
-            self.examine_next(peer);
+            self.examine_next(cx, peer);
         }
-        self.sweep_watchdogs(now);
-        self.drop_absent_peers(now);
-        self.publish_all_returning(now);
-        self.stop_reading(now);
-        self.forget_unwanted(now);
-        self.sweep_rights(now);
-        self.notices.sweep(now);
-        self.recorder.sweep(now);
+        self.sweep_watchdogs(cx);
+        for peer in cx.peers.give_up_absent(now) {
+            self.give_up(cx, peer);
+        }
+        self.publish_all_returning(cx);
+        self.stop_reading(cx);
+        self.forget_unwanted(cx);
+        cx.sweep_rates();
+        cx.notices.sweep(now);
+        cx.recorder.sweep(now);
     }
 
     fn remote_offered(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         offered: OfferedTopic,
         definition: Arc<str>,
     ) {
         let over_rate = self.remote.get(key).map(|it| it.over_rate).unwrap_or_default();
         let checked = self.checked_before(key, &offered);
-        let accepted = self.accepted_name(key.peer, Act::Publish, &offered);
+        let accepted = cx.peers.accepted_name(key.peer, Act::Publish, &offered);
         let local_name = accepted.as_deref().ok();
         let (kept, held, not_held) = self.counters_of_earlier(key, &offered.name, local_name);
-        self.replace_earlier(now, key, &offered.name, local_name);
+        self.replace_earlier(cx, key, &offered.name, local_name);
         let name = match accepted {
             Ok(name) => name,
             Err(denied) => {
-                return self.deny(now, key, Act::Publish, &offered, &denied);
+                return cx.deny(key, Act::Publish, &offered, &denied);
             }
         };
         let (topic_type, topic_hash) = (offered.type_name.clone(), offered.type_hash.clone());
-        let definition = self.within_budget(now, key, &offered.name, definition);
-        let liveliness = self.liveliness_of(now, key.peer, &offered);
+        let definition = self.within_budget(cx, key, &offered.name, definition);
+        let liveliness = self.liveliness_of(cx, key.peer, &offered);
         // A new advertisement of the same type with another QoS does not interrupt messages.
         let same = self.remote.get_mut(key).filter(|known| {
             known.translation.is_known()
@@ -343,18 +318,7 @@ impl Topics {
             not_held,
         };
         self.remote.insert(key, remote);
-        self.examine_next(key.peer);
-    }
-
-    /// Reports at both ends why a peer's topic or service cannot be used here.
-    pub(super) fn refuse(&mut self, now: Instant, key: ChannelKey, name: &str, reason: &str) {
-        let text = format!("{}{reason}", self.refused_here(key.peer, name));
-        self.report_refusal(now, key, text);
-    }
-
-    /// The beginning of a notice about a topic or service that cannot be used here.
-    pub(super) fn refused_here(&self, peer: PeerId, name: &str) -> String {
-        unusable(name, self.peer_name(peer), self.endpoint.name())
+        self.examine_next(cx, key.peer);
     }
 
     /// Returns the counters of a topic that is advertised again, under this number or another. Its
@@ -379,7 +343,7 @@ impl Topics {
     /// number.
     fn replace_earlier(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         offered_name: &str,
         local_name: Option<&str>,
@@ -388,8 +352,8 @@ impl Topics {
         for old in iter::once(key).chain(named).collect::<Vec<_>>() {
             let name = self.remote.get(old).map(|r| r.topic.name.clone());
             if name.as_deref() != local_name {
-                if old != key || !self.set_aside(now, old) {
-                    self.remote_withdrawn(now, old);
+                if old != key || !self.set_aside(cx, old) {
+                    self.remote_withdrawn(cx, old);
                 }
                 continue;
             }
@@ -406,13 +370,13 @@ impl Topics {
 
     /// Gives a topic of the last session a number that no session has, so that its publication and
     /// local subscribers stay. Returns whether it is one.
-    fn set_aside(&mut self, now: Instant, key: ChannelKey) -> bool {
+    fn set_aside(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let is_stale = |it: &RemoteTopic| it.stale_since.is_some() && it.translation.is_known();
         if !self.remote.get(key).is_some_and(is_stale) {
             return false;
         }
         let aside = ChannelKey { channel: ChannelId(key.channel.0 | ASIDE), ..key };
-        self.remote_withdrawn(now, aside);
+        self.remote_withdrawn(cx, aside);
         let Some(topic) = self.remote.remove(key) else { return false };
         if let Some(publication) = self.publications.get_mut(&topic.topic.name)
             && publication.from.remove(&key)
@@ -423,9 +387,10 @@ impl Topics {
         true
     }
 
-    fn remote_wanted(&mut self, now: Instant, key: ChannelKey, wanted: bool) {
+    fn remote_wanted(&mut self, cx: &mut Context<'_>, key: ChannelKey, wanted: bool) {
+        let now = cx.now;
         let ChannelKey { peer, .. } = key;
-        let Some(local) = self.local_of(key) else { return };
+        let Some(local) = self.local_of(cx, key) else { return };
         if !wanted {
             return local.not_wanted_by(now, peer);
         }
@@ -439,28 +404,32 @@ impl Topics {
         // After an outage, publishers may have left or have other numbers.
         if local.topic.qos.transient_local {
             let presence = local.presence();
-            self.send_presence_to(now, key, &topic, presence);
+            self.send_presence_to(cx, key, &topic, presence);
         }
         for message in latched {
-            self.send_to(now, key, &message);
+            self.send_to(cx, key, &message);
         }
         if !was_read {
-            self.gateway(Command::Subscribe { topic });
+            cx.gateway(Command::Subscribe { topic });
         }
     }
 
     /// Returns the local topic that is advertised to a peer under this number.
-    fn local_of(&mut self, key: ChannelKey) -> Option<&mut super::LocalTopic> {
-        let (offered, ..) = self.endpoint.channel_out(key.peer, key.channel)?;
+    fn local_of(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+    ) -> Option<&mut super::LocalTopic> {
+        let (offered, ..) = cx.endpoint.channel_out(key.peer, key.channel)?;
         let local = self.local.get_mut(&offered.topic.name)?;
         (local.channels.get(&key.peer) == Some(&key.channel)).then_some(local)
     }
 
-    fn remote_refused(&mut self, now: Instant, key: ChannelKey, reason: &str) {
+    fn remote_refused(&mut self, cx: &mut Context<'_>, key: ChannelKey, reason: &str) {
         // A refusal may cross our withdrawal.
-        if self.local_of(key).is_some() {
-            let text = format!("'{}' refuses {reason}", self.peer_name(key.peer));
-            self.peer_notice(now, key.peer, &text);
+        if self.local_of(cx, key).is_some() {
+            let text = format!("'{}' refuses {reason}", cx.peers.name(key.peer));
+            cx.peer_notice(key.peer, &text);
         }
     }
 }

@@ -3,21 +3,16 @@
 //! which priority its topics are relayed.
 
 use super::shown::may_use_parameters;
-use super::{ChannelKey, Topics};
-use crate::audit::{self, Kind};
 use crate::config::{PeerConfig, Show};
 use crate::limits::MESSAGES;
-use crate::quota::Cause;
 use std::collections::BTreeMap;
 use tautline_gateway::logs;
-use tautline_gateway::mapping::{
-    Accepted, ActionCall, NameMap, Pattern, action_call, is_action_topic, is_type,
-};
+use tautline_gateway::mapping::{Accepted, NameMap, Pattern, is_action_topic, is_type};
 use tautline_gateway::observations::is_observation;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::{message_hash, service_hash};
-use tautline_proto::{Duration, Instant, OfferedTopic, PeerId, Role};
+use tautline_proto::{Duration, Instant};
 
 /// Time without a drop after which another drop is reported again.
 const CALM: Duration = Duration::from_secs(10);
@@ -34,7 +29,7 @@ pub(super) struct Rights {
     messages: BTreeMap<String, String>,
     services: BTreeMap<String, String>,
     rate: Rate,
-    max_priority: u8,
+    pub(super) max_priority: u8,
     move_stamps: bool,
     /// Messages dropped above the rate since this was recorded.
     burst: Option<Burst>,
@@ -70,7 +65,7 @@ pub(crate) struct OverRate {
 }
 
 impl OverRate {
-    fn add(&mut self, bytes: usize) {
+    pub(super) fn add(&mut self, bytes: usize) {
         self.messages = self.messages.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
@@ -250,104 +245,30 @@ impl Rights {
     pub(super) fn forget_names(&mut self) {
         self.names = NameMap::default();
     }
-}
 
-impl Topics {
-    pub(super) fn rights(&self, peer: PeerId) -> &Rights {
-        &self.rights[peer.0 as usize]
+    /// Takes a message of `bytes` within the rate of the peer; `false` if it is above the rate.
+    pub(super) fn take(&mut self, now: Instant, bytes: usize) -> bool {
+        self.rate.take(now, bytes)
     }
 
-    /// Returns the prefixes of peers that have one.
-    pub(super) fn prefixes(&self) -> impl Iterator<Item = (PeerId, &str)> {
-        let all = (0..).map(PeerId).zip(&self.rights);
-        all.map(|(peer, rights)| (peer, rights.names.prefix.as_str())).filter(|it| !it.1.is_empty())
+    pub(super) fn rate_bps(&self) -> u64 {
+        self.rate.bits.per_second
     }
 
-    /// Reports at both ends why a request of a peer is refused.
-    pub(super) fn report_refusal(&mut self, now: Instant, key: ChannelKey, text: String) {
-        self.record_refusal(key, &text);
-        self.peer_notice(now, key.peer, &text);
-        self.endpoint.refuse(now, key.peer, key.channel, text);
-    }
-
-    /// Records that a topic, a service or calls of a peer are refused.
-    pub(super) fn record_refusal(&mut self, key: ChannelKey, reason: &str) {
-        let Some((offered, ..)) = self.endpoint.channel_in(key.peer, key.channel) else { return };
-        let kind = match offered.role {
-            Role::Topic => Kind::Topic,
-            Role::Answers => Kind::Service,
-            Role::Calls => Kind::Call,
-        };
-        let (name, r#type) = ((&offered.name).into(), (&offered.type_name).into());
-        let event = audit::Event::Refused { kind, name, r#type, reason: reason.into() };
-        self.recorder.record(&self.cause(key.peer), event);
-    }
-
-    /// Adds a notice about an advertisement above the peer's highest priority.
-    pub(super) fn check_priority(&mut self, now: Instant, peer: PeerId, offered: &OfferedTopic) {
-        let allowed = self.rights[peer.0 as usize].max_priority;
-        // Its robot gave cancellations the highest one, whatever the file says.
-        let is_cancel = action_call(&offered.name) == Some(ActionCall::CancelGoal);
-        if offered.priority <= allowed || is_cancel {
-            return;
-        }
-        let (name, found) = (&offered.name, offered.priority);
-        let (here, own) = (self.endpoint.name(), self.peer_name(peer));
-        let text = format!(
-            "{name} of '{own}' has priority {found}; '{here}' allows at most {allowed} \
-             (peers.{own}.max_priority)"
-        );
-        self.peer_notice(now, peer, &text);
-    }
-
-    /// Whether a message of `bytes` is within the rate of its peer. If not, it is counted, and the
-    /// first of a burst is reported at both ends.
-    pub(super) fn within_rate(&mut self, now: Instant, key: ChannelKey, bytes: usize) -> bool {
-        let rights = &mut self.rights[key.peer.0 as usize];
-        if rights.rate.take(now, bytes) {
-            return true;
-        }
-        let rate_bps = rights.rate.bits.per_second;
-        // The previous burst may have ended since the last sweep.
-        self.sweep_rights(now);
-        let rights = &mut self.rights[key.peer.0 as usize];
-        let is_first = rights.burst.is_none();
+    /// Counts a message above the rate; returns whether it is the first one of a burst.
+    pub(super) fn drop_excess(&mut self, now: Instant, bytes: usize) -> bool {
+        let is_first = self.burst.is_none();
         let begun = Burst { last: now, dropped: OverRate::default() };
-        let burst = rights.burst.get_or_insert(begun);
+        let burst = self.burst.get_or_insert(begun);
         burst.last = now;
         burst.dropped.add(bytes);
-        match self.remote.get_mut(key) {
-            Some(remote) => remote.over_rate.add(bytes),
-            None => self.calls_over_rate += 1,
-        }
-        if is_first {
-            let offered = self.endpoint.channel_in(key.peer, key.channel);
-            let name = offered.map(|(it, ..)| it.name.clone()).unwrap_or_default();
-            let (here, peer) = (self.endpoint.name(), self.peer_name(key.peer));
-            let text = format!(
-                "{name}, and perhaps others: topics and calls of '{peer}' exceed the {} kbps \
-                 (peers.{peer}.max_rate) or {} messages per second that '{here}' accepts; the \
-                 excess is dropped",
-                rate_bps as f64 / 1e3,
-                MESSAGES.per_second,
-            );
-            let event = audit::Event::OverRateBegan { topic: name.into(), limit_bps: rate_bps };
-            self.recorder.record(&self.cause(key.peer), event);
-            self.peer_notice(now, key.peer, &text);
-            self.endpoint.refuse(now, key.peer, key.channel, text);
-        }
-        false
+        is_first
     }
 
-    /// Records the end of bursts: nothing of the peer was dropped for [`CALM`].
-    pub(super) fn sweep_rights(&mut self, now: Instant) {
-        for (rights, name) in self.rights.iter_mut().zip(&self.peer_names) {
-            let over = |burst: &mut Burst| now.since(burst.last) > CALM;
-            let Some(Burst { dropped, .. }) = rights.burst.take_if(over) else { continue };
-            let OverRate { messages, bytes } = dropped;
-            let event = audit::Event::OverRateEnded { messages, bytes };
-            self.recorder.record(&Cause::Peer(name.clone()), event);
-        }
+    /// Ends a burst: nothing of the peer was dropped for [`CALM`]. Returns what was dropped in it.
+    pub(super) fn end_burst(&mut self, now: Instant) -> Option<OverRate> {
+        let is_over = |burst: &mut Burst| now.since(burst.last) > CALM;
+        self.burst.take_if(is_over).map(|burst| burst.dropped)
     }
 }
 

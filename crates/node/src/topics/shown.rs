@@ -7,6 +7,7 @@ use super::local::LINGER;
 use super::remote::REOFFER_GRACE;
 use super::{ChannelKey, Topics};
 use crate::config::Show;
+use crate::topics::Context;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::description::{MAX_BYTES, Nodes, Parameters, Shown as ShownNode};
@@ -160,10 +161,10 @@ fn channel(kind: Kind) -> ChannelConfig {
 
 impl Topics {
     /// The treatment of the logs of this robot, which need no rule.
-    pub(super) fn treatment_of_logs(&self, topic: &str) -> Option<Treatment> {
-        let shows = |peer: &PeerId| topic == logs::TOPIC && self.rights(*peer).show.logs;
-        let peers = self.endpoint.peers().filter(shows);
-        let to: Vec<String> = peers.map(|peer| self.peer_name(peer).to_owned()).collect();
+    pub(super) fn treatment_of_logs(&self, cx: &Context<'_>, topic: &str) -> Option<Treatment> {
+        let shows = |peer: &PeerId| topic == logs::TOPIC && cx.peers.rights(*peer).show.logs;
+        let peers = cx.endpoint.peers().filter(shows);
+        let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
         let (keep_last, lifespan) = (Some(KEPT_LOGS), Some(LOG_LIFESPAN));
         (!to.is_empty()).then_some(Treatment {
             priority: PRIORITY,
@@ -176,13 +177,17 @@ impl Topics {
 
     /// The treatment of a local service: that of its rule, or that of a service for parameters of a
     /// node, which need no rule.
-    pub(super) fn treatment_of_service(&self, service: &Service) -> Option<ServiceTreatment> {
+    pub(super) fn treatment_of_service(
+        &self,
+        cx: &Context<'_>,
+        service: &Service,
+    ) -> Option<ServiceTreatment> {
         let name = &service.name;
         service_treatment(&self.service_rules, name).or_else(|| {
             let is_one = service.type_name.starts_with(PARAMETER_TYPES);
-            let may_use = |peer: &PeerId| self.rights(*peer).may_use_parameters(name);
-            let peers = self.endpoint.peers().filter(|peer| is_one && may_use(peer));
-            let to: Vec<String> = peers.map(|peer| self.peer_name(peer).to_owned()).collect();
+            let may_use = |peer: &PeerId| cx.peers.rights(*peer).may_use_parameters(name);
+            let peers = cx.endpoint.peers().filter(|peer| is_one && may_use(peer));
+            let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
             let timeout = SERVICE_TIMEOUT;
             (!to.is_empty()).then_some(ServiceTreatment {
                 priority: PRIORITY,
@@ -194,22 +199,23 @@ impl Topics {
 
     /// Advertises the lists that peers may see and withdraws the others, takes lists of peers that
     /// waited, and removes those that peers no longer advertise.
-    pub(super) fn sweep_shown(&mut self, now: Instant) {
-        for peer in self.endpoint.peers().collect::<Vec<_>>() {
+    pub(super) fn sweep_shown(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        for peer in cx.endpoint.peers().collect::<Vec<_>>() {
             for kind in Kind::ALL {
                 let may_see = match kind {
                     Kind::Changes => self.shown.has(peer, Kind::Parameters),
-                    _ => kind.is_of(self.dialect) && kind.is_shown(self.rights(peer).show),
+                    _ => kind.is_of(cx.peers.dialect) && kind.is_shown(cx.peers.rights(peer).show),
                 };
                 let known = self.shown.channels.get(&(peer, kind)).copied();
                 match (may_see, known) {
                     (true, None) => {
-                        if let Some(open) = self.offer_channel(now, peer, None, channel(kind)) {
+                        if let Some(open) = cx.offer_channel(peer, None, channel(kind)) {
                             self.shown.channels.insert((peer, kind), open);
                         }
                     }
                     (false, Some(channel)) => {
-                        self.endpoint.withdraw(now, peer, channel);
+                        cx.endpoint.withdraw(now, peer, channel);
                         self.shown.channels.remove(&(peer, kind));
                         self.shown.wanted.remove(&(peer, kind));
                     }
@@ -217,65 +223,71 @@ impl Topics {
                 }
             }
         }
-        self.describe(now);
+        self.describe(cx);
         let is_over =
             |it: &RemoteList| it.channel.is_none() && now.since(it.stale_since) > REOFFER_GRACE;
         for (peer, kind) in self.shown.remote.keys().copied().collect::<Vec<_>>() {
             match is_over(&self.shown.remote[&(peer, kind)]) {
-                true => drop(self.hide(peer, kind)),
-                false => self.take_next(now, peer, kind),
+                true => drop(self.hide(cx, peer, kind)),
+                false => self.take_next(cx, peer, kind),
             }
         }
     }
 
     /// A list of this robot has changed.
-    pub(super) fn show(&mut self, now: Instant, kind: Kind, list: Bytes) {
+    pub(super) fn show(&mut self, cx: &mut Context<'_>, kind: Kind, list: Bytes) {
         if self.shown.lists.get(&kind) == Some(&list) {
             return;
         }
         self.shown.lists.insert(kind, list);
         let wanted = self.shown.wanted.iter().filter(|(_, it)| *it == kind);
         for (peer, _) in wanted.copied().collect::<Vec<_>>() {
-            self.send_list(now, peer, kind);
+            self.send_list(cx, peer, kind);
         }
     }
 
-    fn send_list(&mut self, now: Instant, peer: PeerId, kind: Kind) {
+    fn send_list(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) {
         let channel = self.shown.channels.get(&(peer, kind)).copied();
         let (Some(channel), Some(list)) = (channel, self.shown.lists.get(&kind)) else { return };
-        self.send_payload_of(now, peer, kind, channel, list.clone());
+        self.send_payload_of(cx, peer, kind, channel, list.clone());
     }
 
     fn send_payload_of(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         peer: PeerId,
         kind: Kind,
         channel: ChannelId,
         payload: Bytes,
     ) {
+        let now = cx.now;
         let message =
             Message { payload, published: now, source: 0, encoded: false, lifespan: None };
-        match self.endpoint.send(now, peer, channel, message) {
+        match cx.endpoint.send(now, peer, channel, message) {
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
-                let (here, name) = (self.endpoint.name(), self.peer_name(peer));
+                let (here, name) = (cx.endpoint.name(), cx.peers.name(peer));
                 let text =
                     format!("{}: not sent from '{here}' to '{name}': {error}", kind.names().0);
-                self.peer_notice(now, peer, &text);
+                cx.peer_notice(peer, &text);
             }
         }
     }
 
     /// Whether a channel of ours carries a list. The gateway reports what a peer wants, and no more.
-    pub(super) fn shown_wanted(&mut self, now: Instant, key: ChannelKey, wanted: bool) -> bool {
+    pub(super) fn shown_wanted(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        wanted: bool,
+    ) -> bool {
         let mut channels = self.shown.channels.iter();
         let found = channels.find(|((peer, _), it)| *peer == key.peer && **it == key.channel);
         let Some((&(peer, kind), _)) = found else { return false };
         if wanted {
             self.shown.wanted.insert((peer, kind));
-            self.describe(now);
-            self.send_list(now, peer, kind);
+            self.describe(cx);
+            self.send_list(cx, peer, kind);
         } else {
             self.shown.wanted.remove(&(peer, kind));
         }
@@ -283,8 +295,9 @@ impl Topics {
     }
 
     /// Lets the gateway report what peers want, or have wanted lately.
-    fn describe(&mut self, now: Instant) {
-        let wanted = self.shown.wanted.iter().filter(|(peer, _)| !self.is_given_up(*peer));
+    fn describe(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        let wanted = self.shown.wanted.iter().filter(|(peer, _)| !cx.peers.is_given_up(*peer));
         let wanted: BTreeSet<Kind> = wanted.map(|(_, kind)| *kind).collect();
         let Shown { last_wanted, lists, described, .. } = &mut self.shown;
         last_wanted.extend(wanted.into_iter().map(|kind| (kind, now)));
@@ -293,7 +306,7 @@ impl Topics {
         let [nodes, parameters] =
             [Kind::Nodes, Kind::Parameters].map(|kind| last_wanted.contains_key(&kind));
         if std::mem::replace(described, (nodes, parameters)) != (nodes, parameters) {
-            self.gateway(Command::Describe { nodes, parameters });
+            cx.gateway(Command::Describe { nodes, parameters });
         }
     }
 
@@ -301,61 +314,70 @@ impl Topics {
     /// those of this robot.
     pub(super) fn shown_offered(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         offered: &OfferedTopic,
     ) -> bool {
+        let now = cx.now;
         // The number may have been that of another list.
-        self.shown_withdrawn(now, key);
+        self.shown_withdrawn(cx, key);
         let Some(kind) = Kind::of(offered) else { return false };
-        let rights = self.rights(key.peer);
+        let rights = cx.peers.rights(key.peer);
         let is_wanted = match kind {
             // Also without the right to set, so that the peer learns which line is missing.
-            Kind::Changes => self.dialect == Some(Dialect::Ros1) && rights.show.parameters,
-            _ => kind.is_of(self.dialect) && !rights.names.prefix.is_empty(),
+            Kind::Changes => cx.peers.dialect == Some(Dialect::Ros1) && rights.show.parameters,
+            _ => kind.is_of(cx.peers.dialect) && !rights.names.prefix.is_empty(),
         };
         if is_wanted {
             let list = self.shown.remote.entry((key.peer, kind)).or_default();
             list.channel = Some(key.channel);
         }
-        self.endpoint.want(now, key.peer, key.channel, is_wanted);
+        cx.endpoint.want(now, key.peer, key.channel, is_wanted);
         true
     }
 
     /// Takes a list of a peer. Returns whether the channel carries one.
-    pub(super) fn shown_message(&mut self, now: Instant, key: ChannelKey, payload: &Bytes) -> bool {
+    pub(super) fn shown_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        payload: &Bytes,
+    ) -> bool {
         let Some(kind) = self.shown.kind_at(key) else { return false };
         if kind != Kind::Changes && payload.len() <= MAX_BYTES {
             // Not subject to the peer's rate: a list that is dropped would be missing until the next
             // change, and PERIOD bounds its work.
             let list = self.shown.remote.get_mut(&(key.peer, kind));
             list.into_iter().for_each(|it| it.next = Some(payload.clone()));
-            self.take_next(now, key.peer, kind);
-        } else if self.within_rate(now, key, payload.len()) {
-            self.take_list(now, key, kind, payload);
+            self.take_next(cx, key.peer, kind);
+        } else if cx.within_rate(key, payload.len()) {
+            self.take_list(cx, key, kind, payload);
+        } else {
+            self.calls_over_rate += 1;
         }
         true
     }
 
     /// Takes the list of a peer that waits, if that is due.
-    fn take_next(&mut self, now: Instant, peer: PeerId, kind: Kind) {
+    fn take_next(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) {
+        let now = cx.now;
         let Some(list) = self.shown.remote.get_mut(&(peer, kind)) else { return };
         let is_due = list.shown_at.is_none_or(|at| now.since(at) >= PERIOD);
         let Some(channel) = list.channel.filter(|_| is_due) else { return };
         let next = list.next.take();
         if let Some(next) = next.filter(|it| list.received.as_ref() != Some(it)) {
             list.shown_at = Some(now);
-            self.take_list(now, ChannelKey { peer, channel }, kind, &next);
+            self.take_list(cx, ChannelKey { peer, channel }, kind, &next);
         }
     }
 
-    fn take_list(&mut self, now: Instant, key: ChannelKey, kind: Kind, payload: &Bytes) {
+    fn take_list(&mut self, cx: &mut Context<'_>, key: ChannelKey, kind: Kind, payload: &Bytes) {
         let done = match kind {
-            Kind::Nodes => read_nodes(payload).map(|nodes| self.show_nodes_of(key.peer, nodes)),
+            Kind::Nodes => read_nodes(payload).map(|nodes| self.show_nodes_of(cx, key.peer, nodes)),
             Kind::Parameters => {
-                read_parameters(payload).map(|all| self.show_parameters_of(key.peer, all))
+                read_parameters(payload).map(|all| self.show_parameters_of(cx, key.peer, all))
             }
-            Kind::Changes => read_parameters(payload).map(|all| self.set_for(now, key, all)),
+            Kind::Changes => read_parameters(payload).map(|all| self.set_for(cx, key, all)),
         };
         match done {
             Ok(()) if kind != Kind::Changes => {
@@ -365,81 +387,87 @@ impl Topics {
             Ok(()) => {}
             Err(reason) => {
                 let reason = crate::notices::plain(&reason);
-                self.refuse(now, key, kind.names().0, &reason);
+                cx.refuse(key, kind.names().0, &reason);
             }
         }
     }
 
     /// Whether this robot's ROS can have a name of a peer, and no other peer has the place.
-    fn may_show(&self, peer: PeerId, local: &str) -> bool {
-        let prefix = &self.rights(peer).names.prefix;
+    fn may_show(&self, cx: &Context<'_>, peer: PeerId, local: &str) -> bool {
+        let prefix = &cx.peers.rights(peer).names.prefix;
         let is_of_other = |(other, it): (PeerId, &str)| {
             other != peer && it.len() > prefix.len() && is_below(local, it)
         };
-        check_local_name(local, self.dialect).is_ok() && !self.prefixes().any(is_of_other)
+        check_local_name(local, cx.peers.dialect).is_ok() && !cx.peers.prefixes().any(is_of_other)
     }
 
-    fn show_nodes_of(&mut self, peer: PeerId, theirs: Nodes) {
-        let names = &self.rights(peer).names;
+    fn show_nodes_of(&mut self, cx: &mut Context<'_>, peer: PeerId, theirs: Nodes) {
+        let names = &cx.peers.rights(peer).names;
         let local = |all: BTreeSet<String>| all.iter().map(|it| names.local_name(it)).collect();
         let mut nodes = Nodes::new();
         for (name, ShownNode { publishes, serves }) in theirs {
             let name = format!("{}{name}", names.prefix);
-            if self.may_show(peer, &name) {
+            if self.may_show(cx, peer, &name) {
                 let (publishes, serves) = (local(publishes), local(serves));
                 nodes.insert(name, ShownNode { publishes, serves });
             }
         }
-        self.gateway(Command::StandIn { peer: peer.0, nodes });
+        cx.gateway(Command::StandIn { peer: peer.0, nodes });
     }
 
-    fn show_parameters_of(&mut self, peer: PeerId, theirs: Parameters) {
-        let prefix = self.rights(peer).names.prefix.clone();
+    fn show_parameters_of(&mut self, cx: &mut Context<'_>, peer: PeerId, theirs: Parameters) {
+        let prefix = cx.peers.rights(peer).names.prefix.clone();
         let local = theirs.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value));
-        let local = local.filter(|(name, _)| self.may_show(peer, name)).collect();
-        self.gateway(Command::Mirror { peer: peer.0, prefix, parameters: Some(local) });
+        let local = local.filter(|(name, _)| self.may_show(cx, peer, name)).collect();
+        cx.gateway(Command::Mirror { peer: peer.0, prefix, parameters: Some(local) });
     }
 
     /// Sets parameters of this robot for a peer, if it has the right.
-    fn set_for(&mut self, now: Instant, key: ChannelKey, parameters: Parameters) {
-        let rights = self.rights(key.peer);
+    fn set_for(&mut self, cx: &mut Context<'_>, key: ChannelKey, parameters: Parameters) {
+        let rights = cx.peers.rights(key.peer);
         let is_allowed = |name: &String, _: &mut serde_json::Value| rights.may_set(name);
         let mut denied = parameters;
         let parameters: Parameters = denied.extract_if(.., is_allowed).collect();
         if !parameters.is_empty() {
-            self.gateway(Command::SetParameters { parameters });
+            cx.gateway(Command::SetParameters { parameters });
         }
         if let Some(name) = denied.into_keys().next() {
-            self.deny_setting(now, key, &name);
+            cx.deny_setting(key, &name);
         }
     }
 
     /// Asks a peer to set parameters that a local program has changed here.
-    pub(super) fn ask_to_set(&mut self, now: Instant, peer: u32, parameters: Parameters) {
+    pub(super) fn ask_to_set(&mut self, cx: &mut Context<'_>, peer: u32, parameters: Parameters) {
         let peer = PeerId(peer);
         let Some(&channel) = self.shown.channels.get(&(peer, Kind::Changes)) else { return };
-        let prefix = &self.rights(peer).names.prefix;
+        let prefix = &cx.peers.rights(peer).names.prefix;
         let theirs = parameters.into_iter().filter_map(|(name, value)| {
             Some((name.strip_prefix(prefix.as_str())?.to_owned(), value))
         });
         let payload = write_parameters(&theirs.collect()).into();
-        self.send_payload_of(now, peer, Kind::Changes, channel, payload);
+        self.send_payload_of(cx, peer, Kind::Changes, channel, payload);
     }
 
     /// Whether a peer refuses a list of ours, or to set a parameter, for this reason.
-    pub(super) fn shown_refused(&mut self, now: Instant, key: ChannelKey, reason: &str) -> bool {
+    pub(super) fn shown_refused(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        reason: &str,
+    ) -> bool {
         let mut channels = self.shown.channels.iter();
         if !channels.any(|((peer, _), channel)| *peer == key.peer && *channel == key.channel) {
             return false;
         }
-        let text = format!("'{}' refuses {reason}", self.peer_name(key.peer));
-        self.peer_notice(now, key.peer, &text);
+        let text = format!("'{}' refuses {reason}", cx.peers.name(key.peer));
+        cx.peer_notice(key.peer, &text);
         true
     }
 
     /// A channel of a peer ends; returns whether it carried a list. What is shown stays for a while: a
     /// peer that advertises and withdraws it in turn causes no work.
-    pub(super) fn shown_withdrawn(&mut self, now: Instant, key: ChannelKey) -> bool {
+    pub(super) fn shown_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
+        let now = cx.now;
         let kind = self.shown.kind_at(key);
         let list = kind.and_then(|kind| self.shown.remote.get_mut(&(key.peer, kind)));
         if let Some(list) = list {
@@ -449,21 +477,22 @@ impl Topics {
     }
 
     /// Removes what is shown of a peer's list; returns that list.
-    fn hide(&mut self, peer: PeerId, kind: Kind) -> Option<Bytes> {
+    fn hide(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) -> Option<Bytes> {
         let list = self.shown.remote.remove(&(peer, kind))?;
         let peer = peer.0;
         match kind {
             Kind::Changes => {}
-            Kind::Nodes => self.gateway(Command::StandIn { peer, nodes: Nodes::new() }),
+            Kind::Nodes => cx.gateway(Command::StandIn { peer, nodes: Nodes::new() }),
             Kind::Parameters => {
-                self.gateway(Command::Mirror { peer, prefix: String::new(), parameters: None });
+                cx.gateway(Command::Mirror { peer, prefix: String::new(), parameters: None });
             }
         }
         list.received
     }
 
     /// A peer has a new session, in which it advertises its lists again.
-    pub(super) fn new_session_of_shown(&mut self, now: Instant, peer: PeerId) {
+    pub(super) fn new_session_of_shown(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let now = cx.now;
         for (_, list) in self.shown.remote.iter_mut().filter(|((it, _), _)| *it == peer) {
             if list.channel.take().is_some() {
                 list.stale_since = now;
@@ -473,29 +502,29 @@ impl Topics {
     }
 
     /// Removes what is shown of a peer, and what was shown to it.
-    pub(super) fn remove_shown_of(&mut self, peer: PeerId) {
+    pub(super) fn remove_shown_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for kind in Kind::ALL {
-            self.hide(peer, kind);
+            self.hide(cx, peer, kind);
             self.shown.channels.remove(&(peer, kind));
             self.shown.wanted.remove(&(peer, kind));
         }
     }
 
     /// Shows the lists of a peer by its new prefix and rights.
-    pub(super) fn follow_shown_rights(&mut self, now: Instant, peer: PeerId) {
-        let lists = self.endpoint.channels_in(peer).filter_map(|channel| {
-            let (offered, ..) = self.endpoint.channel_in(peer, channel)?;
+    pub(super) fn follow_shown_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let lists = cx.endpoint.channels_in(peer).filter_map(|channel| {
+            let (offered, ..) = cx.endpoint.channel_in(peer, channel)?;
             Kind::of(offered).map(|kind| (channel, kind, offered.clone()))
         });
         for (channel, kind, offered) in lists.collect::<Vec<_>>() {
             let key = ChannelKey { peer, channel };
-            let received = self.hide(peer, kind);
-            self.waiting.remove(&key);
-            self.shown_offered(now, key, &offered);
+            let received = self.hide(cx, peer, kind);
+            cx.waiting.remove(&key);
+            self.shown_offered(cx, key, &offered);
             if let Some(list) = received.filter(|_| self.shown.has(peer, kind)) {
-                self.take_list(now, key, kind, &list);
+                self.take_list(cx, key, kind, &list);
             }
         }
-        self.sweep_shown(now);
+        self.sweep_shown(cx);
     }
 }

@@ -6,12 +6,13 @@
 
 use super::{LocalTopic, Outgoing, Topics};
 use crate::quota::Cause;
+use crate::topics::Context;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tautline_gateway::tf::{Encoding, MAX_TRANSFORMS, Merger, Rules};
 use tautline_gateway::types::transcode::TranscodeError;
 use tautline_gateway::{Kept, Origin, Source, identity};
-use tautline_proto::{Duration, Instant};
+use tautline_proto::Duration;
 
 /// Shortest time between messages of static transforms: those of publishers that start together
 /// share a message.
@@ -107,29 +108,30 @@ impl LocalTopic {
 
 impl Topics {
     /// Handles a message of a tf topic.
-    pub(super) fn local_transforms(&mut self, now: Instant, message: Outgoing) {
+    pub(super) fn local_transforms(&mut self, cx: &mut Context<'_>, message: Outgoing) {
         let topic = message.topic.clone();
         // Messages that nobody reads any more must not be kept for the next reader.
         let local = self.local.get_mut(&topic).filter(|local| local.is_read());
         match local.map(|local| local.reduce(&self.tf_rules, message)) {
-            Some(Ok(Some(message))) => return self.forward(now, message),
+            Some(Ok(Some(message))) => return self.forward(cx, message),
             Some(Ok(None)) | None => {}
-            Some(Err(trouble)) => self.trouble(now, &topic, &trouble),
+            Some(Err(trouble)) => self.trouble(cx, &topic, &trouble),
         }
-        self.send_merged(now, &topic);
+        self.send_merged(cx, &topic);
     }
 
     /// Removes the static transforms of a publisher that has left.
-    pub(super) fn transforms_gone(&mut self, now: Instant, topic: &str, source: Source) {
+    pub(super) fn transforms_gone(&mut self, cx: &mut Context<'_>, topic: &str, source: Source) {
         let local = self.local.get_mut(topic).filter(|local| local.topic.qos.transient_local);
         if let Some(transforms) = local.and_then(|local| local.transforms.as_mut()) {
             transforms.merger.remove(source);
         }
-        self.send_merged(now, topic);
+        self.send_merged(cx, topic);
     }
 
     /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
-    pub(super) fn send_merged(&mut self, now: Instant, topic: &str) {
+    pub(super) fn send_merged(&mut self, cx: &mut Context<'_>, topic: &str) {
+        let now = cx.now;
         let Some(local) = self.local.get_mut(topic) else { return };
         if !local.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
             return;
@@ -154,15 +156,15 @@ impl Topics {
                 let origin = Origin { kept, ..Origin::default() };
                 let (source, encoded, published) = (MERGED, false, now);
                 let message = Outgoing { topic, source, payload, origin, encoded, published };
-                self.forward(now, message);
+                self.forward(cx, message);
             }
-            Some(Err(trouble)) => self.trouble(now, topic, &trouble),
+            Some(Err(trouble)) => self.trouble(cx, topic, &trouble),
             None => {}
         }
     }
 
-    fn trouble(&mut self, now: Instant, topic: &str, trouble: &str) {
-        let text = format!("{topic} of '{}': {trouble}", self.endpoint.name());
-        self.notice(now, Cause::Here, &text);
+    fn trouble(&mut self, cx: &mut Context<'_>, topic: &str, trouble: &str) {
+        let text = format!("{topic} of '{}': {trouble}", cx.endpoint.name());
+        cx.notice(Cause::Here, &text);
     }
 }

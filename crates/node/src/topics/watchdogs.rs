@@ -5,12 +5,13 @@
 //! A message from a peer arms the watchdog. It fires when no message is published for its time.
 //! Then it sleeps, or repeats the safe message, until the next message.
 
-use super::{Order, Topics};
+use super::Topics;
 use crate::audit;
 use crate::codec::Job;
 use crate::config::WatchdogConfig;
 use crate::quota::Cause;
 use crate::status::WatchdogReport;
+use crate::topics::Context;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -168,7 +169,12 @@ impl Watchdogs {
 
 impl Topics {
     /// Replaces the watchdogs; those of topics that already had one continue.
-    pub(super) fn reconfigure_watchdogs(&mut self, now: Instant, configs: &[WatchdogConfig]) {
+    pub(super) fn reconfigure_watchdogs(
+        &mut self,
+        cx: &mut Context<'_>,
+        configs: &[WatchdogConfig],
+    ) {
+        let now = cx.now;
         let mut before = std::mem::take(&mut self.watchdogs.0);
         for config in configs {
             let known = before.remove(&config.topic);
@@ -177,15 +183,15 @@ impl Topics {
             self.watchdogs.0.insert(config.topic.clone(), watchdog);
             let published = self.publications.get(&config.topic).filter(|it| !it.from.is_empty());
             if let Some(topic) = published.map(|it| it.topic.clone()) {
-                self.watch(&topic);
+                self.watch(cx, &topic);
             }
         }
         // Topics may have been published only for watchdogs that are removed.
-        before.into_keys().for_each(|name| self.unpublish_if_unused(now, &name));
+        before.into_keys().for_each(|name| self.unpublish_if_unused(cx, &name));
     }
 
     /// Requests the safe message of a topic from peers that is published now, in the topic's type.
-    pub(super) fn watch(&mut self, topic: &Topic) {
+    pub(super) fn watch(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         let Some(watchdog) = self.watchdogs.0.get_mut(&topic.name) else { return };
         let is_known = watchdog.composition.topic().is_some_and(|known| {
             (&known.type_name, &known.type_hash, &known.definition)
@@ -196,13 +202,13 @@ impl Topics {
         }
         watchdog.composition = Composition::Requested(topic.clone());
         let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-        self.codec(Job::Compose { topic, fields });
+        cx.codec(Job::Compose { topic, fields });
     }
 
     /// Takes a safe message that was requested.
     pub(crate) fn composed(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         topic: &Topic,
         made: Result<SafeMessage, String>,
     ) {
@@ -223,41 +229,44 @@ impl Topics {
                         "watchdogs.{name}.message for {type_name}: {problem}; all its fields \
                          are zero instead"
                     );
-                    self.topic_notice(now, &name, &text);
+                    self.topic_notice(cx, &name, &text);
                 }
             }
             Err(reason) => {
                 watchdog.composition = Composition::Impossible(topic.clone());
                 let text =
                     format!("watchdogs.{name}: the safe message cannot be composed: {reason}");
-                self.topic_notice(now, &name, &text);
+                self.topic_notice(cx, &name, &text);
             }
         }
         if is_late {
-            self.fire(now, &name);
+            self.fire(cx, &name);
         }
     }
 
     /// Rearms the watchdog: a message from a peer was handed to the gateway.
-    pub(crate) fn rearm(&mut self, now: Instant, topic: &str) {
+    pub(crate) fn rearm(&mut self, cx: &mut Context<'_>, topic: &str) {
+        let now = cx.now;
         let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
         let was_silent = matches!(watchdog.state, State::Late | State::Silent(..));
-        if was_silent && self.notices.may_log(now, &Cause::Safety(topic.to_owned())) {
+        if was_silent && cx.notices.may_log(now, &Cause::Safety(topic.to_owned())) {
             tracing::info!(topic, "messages from peers arrive again");
         }
         watchdog.state = State::Armed(now + watchdog.after);
     }
 
-    pub(super) fn run_watchdogs(&mut self, now: Instant) {
+    pub(super) fn run_watchdogs(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         let is_due = |watchdog: &Watchdog| watchdog.due().is_some_and(|due| due <= now);
         let due = self.watchdogs.0.iter().filter(|(_, watchdog)| is_due(watchdog));
         let due: Vec<_> = due.map(|(topic, _)| topic.clone()).collect();
         for topic in due {
-            self.fire(now, &topic);
+            self.fire(cx, &topic);
         }
     }
 
-    fn fire(&mut self, now: Instant, name: &str) {
+    fn fire(&mut self, cx: &mut Context<'_>, name: &str) {
+        let now = cx.now;
         let wanted = self.publications.get(name).is_some_and(|it| it.wanted);
         let Some(watchdog) = self.watchdogs.0.get_mut(name) else { return };
         if !wanted {
@@ -278,7 +287,7 @@ impl Topics {
                 watchdog.published += 1;
                 let origin = Origin::default();
                 let publish = Command::Publish { topic, source: SOURCE, payload, origin };
-                self.orders.push_back(Order::Gateway(publish));
+                cx.gateway(publish);
                 "its safe message was published"
             }
             Composition::Impossible(_) => "no safe message could be composed",
@@ -290,21 +299,22 @@ impl Topics {
             let silence_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
             let topic = name.into();
             let event = audit::Event::SafeMessage { topic, silence_ms, published: is_ready };
-            self.recorder.record(&cause, event);
+            cx.recorder.record(&cause, event);
             let text = format!("{name}: no message from peers for {after:?}; {done}");
-            self.notice(now, cause, &text);
+            cx.notice(cause, &text);
         }
     }
 
     /// Requests safe messages again, since a request may be lost, and stops publishing topics that
     /// are published only for watchdogs.
-    pub(super) fn sweep_watchdogs(&mut self, now: Instant) {
+    pub(super) fn sweep_watchdogs(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         let mut over = Vec::new();
         let long_ago = |at: Instant| now.since(at) > LINGER;
         for (name, watchdog) in &mut self.watchdogs.0 {
             if let Composition::Requested(topic) = &watchdog.composition {
                 let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-                self.orders.push_back(Order::Codec(Job::Compose { topic, fields }));
+                cx.codec(Job::Compose { topic, fields });
             }
             match watchdog.state {
                 State::Asleep => over.push(name.clone()),
@@ -313,7 +323,7 @@ impl Topics {
             }
         }
         for name in over {
-            self.unpublish_if_unused(now, &name);
+            self.unpublish_if_unused(cx, &name);
         }
     }
 }

@@ -6,9 +6,10 @@ use super::super::origin::{self, PRESENCE_SOURCE, Presence};
 use super::super::{ChannelKey, Outgoing, Topics};
 use super::LocalTopic;
 use crate::codec::Job;
+use crate::topics::Context;
 use std::collections::VecDeque;
 use tautline_gateway::{Kept, Source};
-use tautline_proto::{Instant, Message};
+use tautline_proto::Message;
 
 /// Messages kept of one publisher, if its depth is less: the depth may turn out to be larger.
 const MIN_LATCHED: usize = 16;
@@ -125,40 +126,41 @@ impl LocalTopic {
 
 impl Topics {
     /// Reports to all subscribed peers which publishers of a topic keep messages.
-    fn send_presence(&mut self, now: Instant, topic: &str) {
+    fn send_presence(&mut self, cx: &mut Context<'_>, topic: &str) {
         let Some(local) = self.local.get_mut(topic) else { return };
         let presence = local.presence();
         for key in local.wanting().collect::<Vec<_>>() {
-            self.send_presence_to(now, key, topic, presence);
+            self.send_presence_to(cx, key, topic, presence);
         }
     }
 
     pub(in super::super) fn send_presence_to(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         topic: &str,
         presence: Presence,
     ) {
+        let now = cx.now;
         let (payload, source, lifespan) = (presence.emit(), PRESENCE_SOURCE, None);
         let message = Message { payload, published: now, source, encoded: false, lifespan };
-        self.send_payload(now, key, topic, message);
+        self.send_payload(cx, key, topic, message);
     }
 
-    pub(super) fn source_gone(&mut self, now: Instant, change: SourceChange) {
+    pub(super) fn source_gone(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let SourceChange { topic, source, .. } = &change;
         let Some(local) = self.local.get_mut(topic) else { return };
         if local.transforms.is_some() {
-            return self.transforms_gone(now, topic, *source);
+            return self.transforms_gone(cx, topic, *source);
         }
         local.held_back.retain(|it| it.source != *source);
         // Its node may be connected again at once, and repeats what it keeps.
-        self.forget_source(now, topic, *source);
-        self.after_codec(now, change);
+        self.forget_source(cx, topic, *source);
+        self.after_codec(cx, change);
     }
 
     /// A publisher keeps more messages than was known.
-    pub(super) fn depth_found(&mut self, now: Instant, change: SourceChange) {
+    pub(super) fn depth_found(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let Some(local) = self.local.get_mut(&change.topic) else { return };
         let Some((successor, depth)) = change.successor else { return };
         if let Some(transforms) = &mut local.transforms {
@@ -169,38 +171,44 @@ impl Topics {
             message.source = successor;
             message.origin.kept.iter_mut().for_each(|kept| kept.depth = depth);
         }
-        self.after_codec(now, change);
+        self.after_codec(cx, change);
     }
 
     /// Applies a change after the messages that pass through the codec.
-    fn after_codec(&mut self, now: Instant, change: SourceChange) {
+    fn after_codec(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         match self.local.get(&change.topic).map(LocalTopic::uses_codec) {
-            Some(true) => self.codec(Job::Change(change)),
-            Some(false) => self.source_changed(now, change),
+            Some(true) => cx.codec(Job::Change(change)),
+            Some(false) => self.source_changed(cx, change),
             None => {}
         }
     }
 
-    pub(in super::super) fn source_changed(&mut self, now: Instant, change: SourceChange) {
+    pub(in super::super) fn source_changed(&mut self, cx: &mut Context<'_>, change: SourceChange) {
         let SourceChange { topic, source, successor } = change;
         match successor {
-            Some((successor, depth)) => self.rename(now, &topic, [source, successor], depth),
-            None => self.forget_source(now, &topic, source),
+            Some((successor, depth)) => self.rename(cx, &topic, [source, successor], depth),
+            None => self.forget_source(cx, &topic, source),
         }
     }
 
-    fn forget_source(&mut self, now: Instant, topic: &str, source: Source) {
+    fn forget_source(&mut self, cx: &mut Context<'_>, topic: &str, source: Source) {
         let Some(local) = self.local.get_mut(topic) else { return };
         local.depths.remove(&source);
         local.left_out.remove(&source);
         if local.latched.remove(&source).is_some() {
-            self.send_presence(now, topic);
+            self.send_presence(cx, topic);
         }
     }
 
     /// Peers did not keep the older messages of a publisher that keeps more: they get them again, as
     /// those of another publisher, for subscribers that join later.
-    fn rename(&mut self, now: Instant, topic: &str, [source, successor]: [Source; 2], depth: u32) {
+    fn rename(
+        &mut self,
+        cx: &mut Context<'_>,
+        topic: &str,
+        [source, successor]: [Source; 2],
+        depth: u32,
+    ) {
         let Some(local) = self.local.get_mut(topic) else { return };
         local.rename(source, successor);
         let depth = local.allowed_depth(depth);
@@ -213,19 +221,24 @@ impl Topics {
         for mut message in messages {
             for key in &keys {
                 // Present subscribers get the first copy that arrives, if none has arrived.
-                let is_pending = self.is_pending(*key, source, message.origin.kept);
+                let is_pending = self.is_pending(cx, *key, source, message.origin.kept);
                 if let Some(kept) = &mut message.origin.kept {
                     kept.is_for_later_ones = !is_pending;
                 }
-                self.send_to(now, *key, &message);
+                self.send_to(cx, *key, &message);
             }
         }
-        self.send_presence(now, topic);
+        self.send_presence(cx, topic);
     }
 
     /// Sends a message that is known to be kept only now. If it was sent to the peer before, its
     /// present subscribers have it.
-    pub(super) fn send_missed(&mut self, now: Instant, key: ChannelKey, message: &Outgoing) {
+    pub(super) fn send_missed(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        message: &Outgoing,
+    ) {
         let Some(local) = self.local.get(&message.topic) else { return };
         let was_sent = !local.left_out.contains(&message.source)
             && local.wanted_by.get(&key.peer).is_some_and(|since| *since <= message.published);
@@ -233,14 +246,20 @@ impl Topics {
         if let Some(kept) = &mut message.origin.kept {
             kept.is_for_later_ones = was_sent;
         }
-        self.send_to(now, key, &message);
+        self.send_to(cx, key, &message);
     }
 
     /// Whether a message of a publisher repeats one that is still on its way to the peer: after an
     /// outage, both would be sent.
-    pub(super) fn is_pending(&self, key: ChannelKey, source: Source, kept: Option<Kept>) -> bool {
+    pub(super) fn is_pending(
+        &self,
+        cx: &Context<'_>,
+        key: ChannelKey,
+        source: Source,
+        kept: Option<Kept>,
+    ) -> bool {
         kept.filter(|kept| kept.is_repeatable).is_some_and(|kept| {
-            let mut pending = self.endpoint.pending(key.peer, key.channel);
+            let mut pending = cx.endpoint.pending(key.peer, key.channel);
             pending.any(|(number, payload)| {
                 origin::is_of(number, payload, source.number, kept.identity)
             })

@@ -3,37 +3,25 @@
 //! while somebody here reads them. Their other topics do not, and nothing is read for them.
 
 use super::super::Topics;
-use super::{Absence, ChannelKey, PATIENCE, RemoteTopic};
+use super::{ChannelKey, RemoteTopic};
+use crate::topics::Context;
 use std::collections::VecDeque;
-use tautline_proto::{Instant, PeerId};
+use tautline_proto::PeerId;
 
 /// Topics of a returned peer that are published again immediately, and then each second: nobody
 /// read them when it disconnected, and each one is a call to the ROS master.
 const RESUMED_PER_SWEEP: usize = 256;
 
 impl Topics {
-    /// Gives up peers that have been down for longer than [`PATIENCE`].
-    pub(super) fn drop_absent_peers(&mut self, now: Instant) {
-        let mut gone = Vec::new();
-        for (peer, absence) in &mut self.absent {
-            if matches!(absence, Absence::Since(at) if now.since(*at) > PATIENCE) {
-                *absence = Absence::GivenUp;
-                gone.push(*peer);
-            }
-        }
-        for peer in gone {
-            self.returning.remove(&peer);
-            self.clear_interests(now, peer);
-            self.unpublish_unwanted(now, peer);
-        }
-    }
-
-    pub(crate) fn is_given_up(&self, peer: PeerId) -> bool {
-        self.absent.get(&peer) == Some(&Absence::GivenUp)
+    /// Gives up a peer that has been down for long.
+    pub(super) fn give_up(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        self.returning.remove(&peer);
+        self.clear_interests(cx, peer);
+        self.unpublish_unwanted(cx, peer);
     }
 
     /// Stops publishing topics that only this peer advertises and nobody here reads.
-    fn unpublish_unwanted(&mut self, now: Instant, peer: PeerId) {
+    fn unpublish_unwanted(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let mut unwanted = Vec::new();
         for (key, remote) in self.remote.of_peer(peer) {
             let name = &remote.topic.name;
@@ -46,33 +34,33 @@ impl Topics {
             }
         }
         for name in unwanted {
-            self.unpublish_if_unused(now, &name);
+            self.unpublish_if_unused(cx, &name);
         }
     }
 
     /// Resumes the session of a peer that was given up: its interests and its topics are unchanged.
-    pub(super) fn resume(&mut self, now: Instant, peer: PeerId) {
+    pub(super) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let channels = self.local.values().filter_map(|l| l.channels.get(&peer).copied());
         for channel in channels.collect::<Vec<_>>() {
-            if self.endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
-                self.remote_wanted(now, ChannelKey { peer, channel }, true);
+            if cx.endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
+                self.remote_wanted(cx, ChannelKey { peer, channel }, true);
             }
         }
         let of_peer = self.remote.of_peer(peer);
         let known = of_peer.filter(|(_, it)| it.translation.is_known() && !it.awaits_local_form);
         let keys = known.map(|(key, _)| key).filter(|key| !self.is_published(*key)).collect();
         self.returning.insert(peer, keys);
-        self.publish_returning(now, peer);
+        self.publish_returning(cx, peer);
     }
 
     /// Publishes again the topics of peers that were given up, a few of each peer at a time.
-    pub(super) fn publish_all_returning(&mut self, now: Instant) {
+    pub(super) fn publish_all_returning(&mut self, cx: &mut Context<'_>) {
         for peer in self.returning.keys().copied().collect::<Vec<_>>() {
-            self.publish_returning(now, peer);
+            self.publish_returning(cx, peer);
         }
     }
 
-    fn publish_returning(&mut self, now: Instant, peer: PeerId) {
+    fn publish_returning(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for _ in 0..RESUMED_PER_SWEEP {
             let Some(key) = self.returning.get_mut(&peer).and_then(VecDeque::pop_front) else {
                 self.returning.remove(&peer);
@@ -80,7 +68,7 @@ impl Topics {
             };
             let is_known = |it: &RemoteTopic| it.translation.is_known() && !it.awaits_local_form;
             if self.remote.get(key).is_some_and(is_known) && !self.is_published(key) {
-                self.publish_for(now, key);
+                self.publish_for(cx, key);
             }
         }
     }

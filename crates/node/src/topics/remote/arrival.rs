@@ -7,12 +7,13 @@
 use super::super::Topics;
 use super::super::frames::MAX_BYTES_HERE;
 use super::ChannelKey;
+use crate::topics::Context;
 use bytes::Bytes;
 use std::sync::Arc;
 use tautline_gateway::mapping::action_of;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::{FrameFields, Places, StampFields};
-use tautline_proto::{ClockView, Instant};
+use tautline_proto::ClockView;
 
 /// A change of fields in a message.
 #[derive(Debug, Clone)]
@@ -54,12 +55,12 @@ impl Topics {
     /// Returns the change of fields in messages of a peer's topic; `None`: there is none.
     pub(super) fn arrival_change(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
     ) -> Option<ArrivalChange> {
         let change = ArrivalChange {
             frames: self.frames_with_own_names(key),
-            stamps: self.moved_stamps(now, key),
+            stamps: self.moved_stamps(cx, key),
         };
         (change.frames.is_some() || change.stamps.is_some()).then_some(change)
     }
@@ -78,11 +79,16 @@ impl Topics {
         }
     }
 
-    fn moved_stamps(&mut self, now: Instant, key: ChannelKey) -> Option<(Arc<StampFields>, i64)> {
-        if !self.rights(key.peer).moves_stamps() {
+    fn moved_stamps(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+    ) -> Option<(Arc<StampFields>, i64)> {
+        let now = cx.now;
+        if !cx.peers.rights(key.peer).moves_stamps() {
             return None;
         }
-        let by_ns = distance_ns(self.endpoint.peer(key.peer).clock);
+        let by_ns = distance_ns(cx.endpoint.peer(key.peer).clock);
         let remote = self.remote.get_mut(key)?;
         match &remote.checked.fields.stamps {
             Places::Nowhere => None,
@@ -94,9 +100,9 @@ impl Topics {
                     let text = format!(
                         "{topic} of '{}': time stamps are not moved: no definition of {type_name} \
                          is known; install its package",
-                        self.peer_name(key.peer)
+                        cx.peers.name(key.peer)
                     );
-                    self.peer_notice(now, key.peer, &text);
+                    cx.peer_notice(key.peer, &text);
                 }
                 None
             }

@@ -8,6 +8,7 @@
 
 use super::super::Topics;
 use super::ChannelKey;
+use crate::topics::Context;
 use std::sync::Arc;
 use tautline_gateway::tf::fields::ArrivalFields;
 use tautline_gateway::types::check::{Check, Checker};
@@ -89,7 +90,7 @@ impl Topics {
     /// checks the messages that it is given.
     pub(super) fn is_of_its_type(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         message: &Received,
     ) -> bool {
@@ -102,25 +103,26 @@ impl Topics {
         let Err(error) = checker.check(&message.payload) else { return true };
         let (topic, type_name) = (remote.topic.name.clone(), &remote.topic.type_name);
         let reason = format!("it does not match {type_name}: {error}");
-        self.drop_malformed(now, key, &topic, &reason);
+        self.drop_malformed(cx, key, &topic, &reason);
         false
     }
 
     /// Counts a message that is not of its type, and reports some.
     pub(crate) fn drop_malformed(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         topic: &str,
         reason: &str,
     ) {
+        let now = cx.now;
         let remote = self.remote.get_mut(key).filter(|it| it.topic.name == topic);
         let Some(checked) = remote.map(|it| &mut it.checked) else { return };
         checked.malformed += 1;
         if checked.told.is_due(now) {
-            let peer = self.peer_name(key.peer);
+            let peer = cx.peers.name(key.peer);
             let text = format!("{topic}: a message of '{peer}' is dropped (malformed): {reason}");
-            self.peer_notice(now, key.peer, &text);
+            cx.peer_notice(key.peer, &text);
         }
     }
 

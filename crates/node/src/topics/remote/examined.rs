@@ -7,15 +7,16 @@ use super::{ChannelKey, RemoteTopic};
 use crate::codec::Job;
 use crate::limits::{DEFINITIONS_IN_USE_BYTES, MAX_ONE_SIDED};
 use crate::notices::plain;
+use crate::topics::Context;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tautline_gateway::Topic;
 use tautline_gateway::types::translate::{LocalForm, Translator};
-use tautline_proto::{Instant, PeerId};
+use tautline_proto::PeerId;
 
 impl Topics {
     /// Requests the examination of the peer's next topic, unless one is under way.
-    pub(super) fn examine_next(&mut self, peer: PeerId) {
+    pub(super) fn examine_next(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         if self.examined.contains_key(&peer) {
             return;
         }
@@ -23,14 +24,14 @@ impl Topics {
         let Some((key, remote)) = next else { return };
         self.examined.insert(peer, key);
         let topic = remote.topic.clone();
-        self.codec(Job::Localize { key, topic });
+        cx.codec(Job::Localize { key, topic });
     }
 
     /// Returns the definition, or an empty one if this peer's definitions take too much memory
     /// already.
     pub(crate) fn within_budget(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         name: &str,
         definition: Arc<str>,
@@ -44,12 +45,12 @@ impl Topics {
         if kept + definition.len() <= DEFINITIONS_IN_USE_BYTES {
             return definition;
         }
-        let (peer, bytes) = (self.peer_name(key.peer), definition.len());
+        let (peer, bytes) = (cx.peers.name(key.peer), definition.len());
         let text = format!(
             "{name} of '{peer}': its definition of {bytes} bytes is ignored; allowed: \
              {DEFINITIONS_IN_USE_BYTES} bytes of all definitions of a peer"
         );
-        self.peer_notice(now, key.peer, &text);
+        cx.peer_notice(key.peer, &text);
         "".into()
     }
 
@@ -66,7 +67,7 @@ impl Topics {
     /// Takes the local form of a peer's topic, requested as `foreign`.
     pub(crate) fn localized(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         foreign: &Topic,
         found: Result<LocalForm, String>,
@@ -76,34 +77,35 @@ impl Topics {
         // Otherwise another topic has the number now, and is examined later.
         if let Some(remote) = self.remote.get_mut(key).filter(is_it) {
             remote.awaits_local_form = false;
-            self.use_local_form(now, key, foreign, found);
+            self.use_local_form(cx, key, foreign, found);
         }
         self.examined.remove(&key.peer);
-        self.examine_next(key.peer);
+        self.examine_next(cx, key.peer);
     }
 
     fn use_local_form(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         foreign: &Topic,
         found: Result<LocalForm, String>,
     ) {
-        let cause = self.cause(key.peer);
+        let now = cx.now;
+        let cause = cx.peers.cause(key.peer);
         let Some(remote) = self.remote.get_mut(key) else { return };
         let LocalForm { mut topic, translator, check, fields, untrusted } = match found {
             Ok(form) => form,
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                self.refuse(now, key, &foreign.name, &reason);
+                cx.refuse(key, &foreign.name, &reason);
                 if let Some(publication) = self.publications.get_mut(&foreign.name) {
                     publication.from.remove(&key);
                 }
-                return self.unpublish_if_unused(now, &foreign.name);
+                return self.unpublish_if_unused(cx, &foreign.name);
             }
         };
         for field in translator.iter().flat_map(Translator::one_sided) {
-            if self.notices.may_log(now, &cause) {
+            if cx.notices.may_log(now, &cause) {
                 let (topic, field) = (plain(&topic.name), plain(field));
                 tracing::info!(topic, field, "field left empty or omitted in translation");
             }
@@ -112,14 +114,14 @@ impl Topics {
         remote.translation = translator.map_or(Translation::None, by);
         remote.checked.set(check, fields);
         if let Some(untrusted) = untrusted {
-            let peer = self.peer_name(key.peer);
+            let peer = cx.peers.name(key.peer);
             let text = format!("{} of '{peer}': {untrusted}, so it is not used", foreign.name);
-            self.peer_notice(now, key.peer, &text);
+            cx.peer_notice(key.peer, &text);
         }
-        topic.definition = self.within_budget(now, key, &foreign.name, topic.definition);
+        topic.definition = self.within_budget(cx, key, &foreign.name, topic.definition);
         if let Some(remote) = self.remote.get_mut(key) {
             remote.topic = Topic { name: foreign.name.clone(), ..topic };
         }
-        self.publish_for(now, key);
+        self.publish_for(cx, key);
     }
 }

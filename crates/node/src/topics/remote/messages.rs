@@ -6,6 +6,7 @@ use super::super::origin::{self, Content};
 use super::{ArrivalChange, ChannelKey};
 use crate::codec::{Incoming, Job, decompressed_size};
 use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES};
+use crate::topics::Context;
 use tautline_gateway::logs;
 use tautline_gateway::{Command, Kept, MAX_SOURCES, Origin, Source};
 use tautline_proto::{Duration, Instant, PeerId, Received};
@@ -19,7 +20,13 @@ const LEFT: u32 = 127;
 const _: () = assert!(MAX_SOURCES <= LEFT);
 
 impl Topics {
-    pub(super) fn remote_message(&mut self, now: Instant, key: ChannelKey, message: Received) {
+    pub(super) fn remote_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        message: Received,
+    ) {
+        let now = cx.now;
         if !self.is_published(key) {
             return;
         }
@@ -32,7 +39,7 @@ impl Topics {
                 }
                 Some(Content::Presence(presence)) => {
                     let gone = self.remote.get_mut(key).map(|it| it.kept.on_presence(presence));
-                    return self.forget_publishers(key, &gone.unwrap_or_default());
+                    return self.forget_publishers(cx, key, &gone.unwrap_or_default());
                 }
                 None => return,
             };
@@ -41,16 +48,19 @@ impl Topics {
             false => payload.len(),
         };
         let message = Received { payload, ..message };
-        if !self.within_rate(now, key, bytes) || !self.is_of_its_type(now, key, &message) {
+        if !cx.within_rate(key, bytes) {
+            return self.remote.get_mut(key).into_iter().for_each(|it| it.over_rate.add(bytes));
+        }
+        if !self.is_of_its_type(cx, key, &message) {
             return;
         }
         if let Some(kept) = origin.kept
-            && !self.keep(now, key, (number, revision), kept, bytes)
+            && !self.keep(cx, key, (number, revision), kept, bytes)
         {
             return;
         }
         let source = Source::at_peer(key.peer.0, number);
-        let change = self.arrival_change(now, key);
+        let change = self.arrival_change(cx, key);
         let is_large = change.is_some() && ArrivalChange::is_for_codec(message.payload.len());
         let Some(remote) = self.remote.get_mut(key) else { return };
         remote.encoded |= message.encoded || is_large;
@@ -76,53 +86,55 @@ impl Topics {
             revision,
         };
         match is_decoded {
-            true => self.codec(Job::Decode(message)),
+            true => cx.codec(Job::Decode(message)),
             false => {
-                self.publish_message(now, message.changed());
+                self.publish_message(cx, message.changed());
             }
         }
     }
 
     /// Publishes a decompressed or translated message, unless it has expired or its topic is no
     /// longer published.
-    pub(crate) fn decoded(&mut self, now: Instant, message: Incoming) {
+    pub(crate) fn decoded(&mut self, cx: &mut Context<'_>, message: Incoming) {
+        let now = cx.now;
         let is_same = self.remote.get(message.key).is_some_and(|it| it.topic.name == message.topic);
         if is_same && self.is_published(message.key) && message.expires.is_none_or(|at| now <= at) {
-            self.publish_message(now, message);
+            self.publish_message(cx, message);
         }
     }
 
-    fn publish_message(&mut self, now: Instant, message: Incoming) {
+    fn publish_message(&mut self, cx: &mut Context<'_>, message: Incoming) {
+        let now = cx.now;
         let Incoming { key, topic, source, payload, origin, arrived, revision, .. } = message;
         let Some(remote) = self.remote.get_mut(key) else { return };
         let has_left = origin.kept.is_some() && remote.kept.has_left(source.number, revision);
         let offered = (&remote.offered_name, &remote.topic.type_name, &remote.topic.type_hash);
-        let prefix = self.rights[key.peer.0 as usize].log_prefix(offered.0, offered.1, offered.2);
+        let prefix = cx.peers.rights(key.peer).log_prefix(offered.0, offered.1, offered.2);
         let payload = match prefix {
             Some(prefix) => logs::with_prefix(&payload, offered.1, prefix),
             None => Some(payload),
         };
         let Some(payload) = payload else {
-            return self.drop_malformed(now, key, &topic, "the name of the node is missing");
+            return self.drop_malformed(cx, key, &topic, "the name of the node is missing");
         };
         let Some(payload) = remote.held.hold(payload) else {
             remote.not_held += 1;
-            let peer = self.peer_name(key.peer);
+            let peer = cx.peers.name(key.peer);
             let text = format!(
                 "{topic}, and perhaps others: messages of '{peer}' are dropped, because more than \
                  {HELD_BYTES} bytes of its messages are queued for slow local subscribers"
             );
-            return self.peer_notice(now, key.peer, &text);
+            return cx.peer_notice(key.peer, &text);
         };
-        self.rearm(now, &topic);
+        self.rearm(cx, &topic);
         let origin = Origin { age: origin.age + now.since(arrived), ..origin };
         // The number of a publisher that has left may be that of another one.
         let source = if has_left { Source { number: LEFT, ..source } } else { source };
         let forget =
             has_left.then(|| Command::Forget { topic: topic.clone(), source: Some(source) });
-        self.gateway(Command::Publish { topic, source, payload, origin });
+        cx.gateway(Command::Publish { topic, source, payload, origin });
         if let Some(forget) = forget {
-            self.gateway(forget);
+            cx.gateway(forget);
         }
     }
 
@@ -130,7 +142,7 @@ impl Topics {
     /// fit into the bytes kept for its peer, for which a notice is added.
     fn keep(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         (number, revision): (u32, u32),
         kept: Kept,
@@ -152,36 +164,37 @@ impl Topics {
             remote.kept.add(number, (kept.identity, bytes), depth, revision);
             return true;
         }
-        let (name, peer) = (remote.topic.name.clone(), self.peer_name(key.peer));
+        let (name, peer) = (remote.topic.name.clone(), cx.peers.name(key.peer));
         let text = format!(
             "{name}: a message of '{peer}' is dropped; allowed: {LATCHED_BYTES} bytes of all latched \
              topics of a peer, kept for late joiners"
         );
-        self.peer_notice(now, key.peer, &text);
+        cx.peer_notice(key.peer, &text);
         false
     }
 
     /// A peer has a new session, and repeats what its publishers keep now. What they kept before may
     /// be outdated.
-    pub(super) fn forget_kept(&mut self, peer: PeerId) {
+    pub(super) fn forget_kept(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             let kept = self.remote.get_mut(key).map(|it| std::mem::take(&mut it.kept));
-            self.forget_publishers(key, &kept.map(|it| it.publishers()).unwrap_or_default());
+            self.forget_publishers(cx, key, &kept.map(|it| it.publishers()).unwrap_or_default());
         }
     }
 
     /// ROS on this robot no longer keeps the messages of these publishers.
-    fn forget_publishers(&mut self, key: ChannelKey, numbers: &[u32]) {
+    fn forget_publishers(&mut self, cx: &mut Context<'_>, key: ChannelKey, numbers: &[u32]) {
         let Some(topic) = self.remote.get(key).map(|it| it.topic.name.clone()) else { return };
         for number in numbers {
             let source = Some(Source::at_peer(key.peer.0, *number));
-            self.gateway(Command::Forget { topic: topic.clone(), source });
+            cx.gateway(Command::Forget { topic: topic.clone(), source });
         }
     }
 
     /// Ends the subscriptions to topics with kept messages that have had no local subscriber for
     /// [`UNWANTED_LINGER`]. The messages may become outdated from now on, and are forgotten.
-    pub(super) fn forget_unwanted(&mut self, now: Instant) {
+    pub(super) fn forget_unwanted(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         let mut topics = Vec::new();
         for (name, publication) in &mut self.publications {
             let is_over = |since: &mut Instant| now.since(*since) >= UNWANTED_LINGER;
@@ -191,14 +204,14 @@ impl Topics {
         }
         for topic in topics {
             for key in self.offering(&topic) {
-                self.endpoint.want(now, key.peer, key.channel, false);
+                cx.endpoint.want(now, key.peer, key.channel, false);
             }
             for key in self.remote.named(&topic).map(|(key, _)| key).collect::<Vec<_>>() {
                 if let Some(remote) = self.remote.get_mut(key) {
                     remote.kept = Default::default();
                 }
             }
-            self.gateway(Command::Forget { topic, source: None });
+            cx.gateway(Command::Forget { topic, source: None });
         }
     }
 }

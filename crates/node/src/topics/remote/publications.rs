@@ -6,6 +6,7 @@ use super::super::rights::{Right, TypeOf};
 use super::super::waiting::Act;
 use super::{ChannelKey, RemoteTopic};
 use crate::limits::PUBLISHED_NAMES;
+use crate::topics::Context;
 use std::collections::BTreeSet;
 use tautline_gateway::{Command, Topic};
 use tautline_proto::{Instant, PeerId};
@@ -46,14 +47,15 @@ impl Topics {
     }
 
     /// Publishes a peer's topic here, or refuses it if its name is published with another type.
-    pub(super) fn publish_for(&mut self, now: Instant, key: ChannelKey) {
+    pub(super) fn publish_for(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let now = cx.now;
         let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else { return };
-        if !self.may_publish(key) {
-            return self.withdraw_without_right(now, key);
+        if !self.may_publish(cx, key) {
+            return self.withdraw_without_right(cx, key);
         }
         if !self.may_have_name(key.peer, &topic.name) {
             let reason = format!("{PUBLISHED_NAMES} names of this peer were published already");
-            return self.refuse(now, key, &topic.name, &reason);
+            return cx.refuse(key, &topic.name, &reason);
         }
         let known = self.publications.get(&topic.name);
         // A guarded topic keeps its type, so that its readers get the watchdog's safe message.
@@ -62,7 +64,7 @@ impl Topics {
             |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
         if let Some(known) = known.filter(shared) {
             if !is_same_type(&known.topic, &topic) {
-                return self.refuse_type(now, key);
+                return self.refuse_type(cx, key);
             }
             // One latched publisher suffices to serve late joiners.
             topic.qos = topic.qos.united(known.topic.qos);
@@ -78,7 +80,7 @@ impl Topics {
         let mut from = known.map(|p| p.from.clone()).unwrap_or_default();
         from.insert(key);
         topic.qos.liveliness.lost =
-            topic.qos.liveliness.lease.is_some() && !own && !self.is_any_alive(&from);
+            topic.qos.liveliness.lease.is_some() && !own && !self.is_any_alive(cx, &from);
         let wanted = known.is_some_and(|p| p.wanted);
         let unwanted_since = known.and_then(|p| p.unwanted_since);
         let fresh = known.is_none_or(|p| p.topic != topic);
@@ -86,28 +88,28 @@ impl Topics {
         let is_read = publication.is_read();
         self.publications.insert(topic.name.clone(), publication);
         if fresh {
-            self.watch(&topic);
-            self.gateway(Command::Advertise { topic });
+            self.watch(cx, &topic);
+            cx.gateway(Command::Advertise { topic });
         }
-        self.endpoint.want(now, key.peer, key.channel, is_read);
+        cx.endpoint.want(now, key.peer, key.channel, is_read);
     }
 
     /// Whether a topic may be published here. Its local type is certain only after translation.
-    fn may_publish(&self, key: ChannelKey) -> bool {
+    fn may_publish(&self, cx: &Context<'_>, key: ChannelKey) -> bool {
         self.remote.get(key).is_some_and(|remote| {
             let Topic { type_name: name, type_hash: hash, .. } = &remote.topic;
             let found = TypeOf { offered: &remote.offered_type, name, hash, is_foreign: false };
-            self.rights(key.peer).publish(&remote.offered_name, found) == Right::Given
+            cx.peers.rights(key.peer).publish(&remote.offered_name, found) == Right::Given
         })
     }
 
     /// Gives up a topic that this robot publishes only with a line in its file.
-    fn withdraw_without_right(&mut self, now: Instant, key: ChannelKey) {
+    fn withdraw_without_right(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(found) = self.remote.get(key) else { return };
         let name = found.offered_name.clone();
-        let waiting = self.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
-        self.remote_withdrawn(now, key);
-        self.wait_for_line(now, key, waiting);
+        let waiting = cx.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
+        self.remote_withdrawn(cx, key);
+        cx.wait_for_line(key, waiting);
     }
 
     /// Whether a topic of this name is published here, or may be. Names are limited, because a ROS
@@ -120,58 +122,59 @@ impl Topics {
         names.contains(name)
     }
 
-    fn refuse_type(&mut self, now: Instant, key: ChannelKey) {
+    fn refuse_type(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let now = cx.now;
         let Some(found) = self.remote.get(key) else { return };
         let Some(first) = self.publications.get(&found.topic.name) else { return };
         let other = first.from.iter().find(|other| **other != key);
         let text = format!(
             "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
             found.topic.name,
-            self.endpoint.name(),
-            self.peer_name(key.peer),
+            cx.endpoint.name(),
+            cx.peers.name(key.peer),
             found.topic.type_name,
             found.topic.type_hash,
-            other.map_or(self.endpoint.name(), |other| self.peer_name(other.peer)),
+            other.map_or(cx.endpoint.name(), |other| cx.peers.name(other.peer)),
             first.topic.type_name,
             first.topic.type_hash,
         );
         if let Some(publication) = self.publications.get_mut(&found.topic.name) {
             publication.from.remove(&key);
         }
-        self.endpoint.want(now, key.peer, key.channel, false);
-        self.report_refusal(now, key, text);
+        cx.endpoint.want(now, key.peer, key.channel, false);
+        cx.report_refusal(key, text);
     }
 
-    pub(crate) fn remote_withdrawn(&mut self, now: Instant, key: ChannelKey) {
+    pub(crate) fn remote_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(gone) = self.remote.remove(key) else { return };
         let name = gone.topic.name;
         if let Some(publication) = self.publications.get_mut(&name) {
             publication.from.remove(&key);
             if !self.watchdogs.holds(&name) {
-                self.unpublish_if_unused(now, &name);
+                self.unpublish_if_unused(cx, &name);
             }
-            self.update_liveliness(&name);
+            self.update_liveliness(cx, &name);
         }
     }
 
     /// Stops publishing a topic that has no publisher any more.
-    pub(crate) fn unpublish_if_unused(&mut self, now: Instant, name: &str) {
+    pub(crate) fn unpublish_if_unused(&mut self, cx: &mut Context<'_>, name: &str) {
         let over = |it: &Publication| it.from.is_empty() && !it.own;
         if !self.publications.get(name).is_some_and(over) {
             return;
         }
         self.publications.remove(name);
-        self.gateway(Command::Unadvertise { topic: name.to_owned() });
+        cx.gateway(Command::Unadvertise { topic: name.to_owned() });
         // Topics refused because of its type may take the name now.
         let refused = self.remote.named(name).filter(|(_, r)| r.stale_since.is_none());
         let refused: Vec<_> = refused
             .filter(|(key, r)| {
-                r.translation.is_known() && !r.awaits_local_form && !self.is_given_up(key.peer)
+                r.translation.is_known() && !r.awaits_local_form && !cx.peers.is_given_up(key.peer)
             })
             .map(|(key, _)| key)
             .collect();
         for key in refused {
-            self.publish_for(now, key);
+            self.publish_for(cx, key);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{RemoteService, Services};
 use crate::codec::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::notices::plain;
+use crate::topics::Context;
 use crate::topics::{ChannelKey, Topics};
 use bytes::Bytes;
 use tautline_gateway::goals::{About, about};
@@ -131,7 +132,7 @@ impl Topics {
     /// Takes a call translated for the peer, or a response translated for the caller.
     pub(crate) fn call_translated(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         service: String,
         call: CallId,
         outcome: Outcome,
@@ -142,42 +143,53 @@ impl Topics {
                 let Some(pending) = self.services.pending.get_mut(&call) else { return };
                 pending.unsent = Some(call_message(call, &request));
                 let key = pending.key;
-                self.send_calls(now, key);
+                self.send_calls(cx, key);
             }
             outcome => {
                 self.services.pending.remove(&call);
-                self.answer_caller(service, call, outcome);
+                self.answer_caller(cx, service, call, outcome);
             }
         }
     }
 
     /// Returns the outcome of a call to the local client that made it.
-    fn answer_caller(&mut self, service: String, call: CallId, outcome: Outcome) {
+    fn answer_caller(
+        &mut self,
+        cx: &mut Context<'_>,
+        service: String,
+        call: CallId,
+        outcome: Outcome,
+    ) {
         if !is_own(call) {
-            self.gateway(Command::Answer { service, call, outcome });
+            cx.gateway(Command::Answer { service, call, outcome });
         }
     }
 
     /// Ends calls to peers with an error.
-    pub(super) fn fail(&mut self, now: Instant, which: impl Fn(&Pending) -> bool, reason: &str) {
+    pub(super) fn fail(
+        &mut self,
+        cx: &mut Context<'_>,
+        which: impl Fn(&Pending) -> bool,
+        reason: &str,
+    ) {
         let ended: Vec<_> = self.services.pending.extract_if(.., |_, it| which(it)).collect();
         for (call, pending) in ended {
-            self.fail_call(now, call, pending, reason.to_owned());
+            self.fail_call(cx, call, pending, reason.to_owned());
         }
     }
 
-    fn fail_call(&mut self, now: Instant, call: CallId, pending: Pending, reason: String) {
-        self.give_up_goal(now, &pending);
-        self.answer_caller(pending.service, call, Err(reason));
+    fn fail_call(&mut self, cx: &mut Context<'_>, call: CallId, pending: Pending, reason: String) {
+        self.give_up_goal(cx, &pending);
+        self.answer_caller(cx, pending.service, call, Err(reason));
     }
 
     /// Returns why a call to a peer's service cannot be made, or the service's key.
-    fn callable(&self, service: &str) -> Result<ChannelKey, String> {
+    fn callable(&self, cx: &Context<'_>, service: &str) -> Result<ChannelKey, String> {
         let Some(key) = self.services.served.get(service).copied() else {
             return Err(format!("no peer serves {service}"));
         };
         if !is_cancel(service) && self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER {
-            let peer = self.peer_name(key.peer);
+            let peer = cx.peers.name(key.peer);
             return Err(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"));
         }
         if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE {
@@ -189,16 +201,23 @@ impl Topics {
     }
 
     /// Handles a call of a local client to a peer's service.
-    pub(crate) fn called(&mut self, now: Instant, service: String, call: CallId, request: &Bytes) {
-        let key = match self.callable(&service) {
+    pub(crate) fn called(
+        &mut self,
+        cx: &mut Context<'_>,
+        service: String,
+        call: CallId,
+        request: &Bytes,
+    ) {
+        let now = cx.now;
+        let key = match self.callable(cx, &service) {
             Ok(key) => key,
-            Err(reason) => return self.answer_caller(service, call, Err(reason)),
+            Err(reason) => return self.answer_caller(cx, service, call, Err(reason)),
         };
         let remote = &self.services.remote[&key];
         let due = now + remote.timeout;
         let (about, unsent) = match remote.translation.translator() {
             Some(translator) => {
-                self.codec(Job::TranslateCall(ForeignCall {
+                cx.codec(Job::TranslateCall(ForeignCall {
                     peer: key.peer,
                     service: service.clone(),
                     call,
@@ -213,25 +232,26 @@ impl Topics {
         self.services
             .pending
             .insert(call, Pending { service, key, made: now, due, unsent, sent: false, about });
-        self.send_calls(now, key);
+        self.send_calls(cx, key);
     }
 
     /// Handles a call that a local client made before a restart of this node. Its goal, if it starts
     /// one, is refused after the time in which the peer may start it.
     pub(crate) fn interrupted(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         service: String,
         call: CallId,
         request: &Bytes,
     ) {
+        let now = cx.now;
         let about = about(&service, request);
         if let Some(About::Goal(_)) = about {
-            return self.called(now, service, call, request);
+            return self.called(cx, service, call, request);
         }
-        let restarted = || format!("'{}' has restarted", self.endpoint.name());
+        let restarted = || format!("'{}' has restarted", cx.endpoint.name());
         let goal = about.filter(|it| matches!(it, About::NewGoal(_))).ok_or_else(restarted);
-        match goal.and_then(|goal| Ok((goal, self.callable(&service)?))) {
+        match goal.and_then(|goal| Ok((goal, self.callable(cx, &service)?))) {
             Ok((goal, key)) => {
                 let due = now + self.services.remote[&key].timeout;
                 let about = Some(goal);
@@ -239,17 +259,18 @@ impl Topics {
                     Pending { service, key, made: now, due, unsent: None, sent: true, about };
                 self.services.pending.insert(call, pending);
             }
-            Err(reason) => self.answer_caller(service, call, Err(reason)),
+            Err(reason) => self.answer_caller(cx, service, call, Err(reason)),
         }
     }
 
     /// Sends the queued calls of a service; without the peer's interest they stay queued.
-    pub(super) fn send_calls(&mut self, now: Instant, key: ChannelKey) {
+    pub(super) fn send_calls(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let now = cx.now;
         let Some(channel) = self.services.remote.get(&key).and_then(|it| it.calls) else { return };
         let mut failed = Vec::new();
         for (call, pending) in self.services.pending.iter_mut().filter(|(_, it)| it.key == key) {
             let Some(payload) = pending.unsent.take() else { continue };
-            match self.endpoint.send(now, key.peer, channel, message(now, payload.clone())) {
+            match cx.endpoint.send(now, key.peer, channel, message(now, payload.clone())) {
                 Ok(()) => pending.sent = true,
                 Err(SendError::NotWanted) => pending.unsent = Some(payload),
                 Err(error) => failed.push((*call, error.to_string())),
@@ -257,19 +278,24 @@ impl Topics {
         }
         for (call, reason) in failed {
             if let Some(pending) = self.services.pending.remove(&call) {
-                self.fail_call(now, call, pending, reason);
+                self.fail_call(cx, call, pending, reason);
             }
         }
     }
 
     /// Whether the channel belongs to a service. With the peer's interest, queued calls are sent.
-    pub(crate) fn calls_wanted(&mut self, now: Instant, key: ChannelKey, wanted: bool) -> bool {
+    pub(crate) fn calls_wanted(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        wanted: bool,
+    ) -> bool {
         let Some((key, remote)) = self.services.called_on(key) else {
             return self.services.is_answered_on(key);
         };
         if wanted {
             remote.refused = None;
-            self.send_calls(now, key);
+            self.send_calls(cx, key);
         }
         true
     }
@@ -277,12 +303,13 @@ impl Topics {
     /// A response of a peer was too large for this node.
     pub(crate) fn response_too_large(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         peer: &str,
         service: &str,
         text: &str,
     ) {
-        let Some(peer) = self.endpoint.peers().find(|it| self.peer_name(*it) == peer) else {
+        let now = cx.now;
+        let Some(peer) = cx.endpoint.peers().find(|it| cx.peers.name(*it) == peer) else {
             return;
         };
         let remote = self.services.remote.iter_mut();
@@ -293,7 +320,8 @@ impl Topics {
     }
 
     /// Returns the outcome of a call from the local server to the peer.
-    pub(crate) fn answered(&mut self, now: Instant, call: CallId, outcome: &Outcome) {
+    pub(crate) fn answered(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
+        let now = cx.now;
         let Some(Serving { service, peer, theirs, .. }) = self.services.serving.remove(&call)
         else {
             return;
@@ -301,22 +329,22 @@ impl Topics {
         let local = self.services.local.get(&service);
         let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
         let payload = answer_message(theirs, outcome);
-        let Err(error) = self.endpoint.send(now, peer, channel, message(now, payload)) else {
+        let Err(error) = cx.endpoint.send(now, peer, channel, message(now, payload)) else {
             return;
         };
-        let (here, name) = (self.endpoint.name(), self.peer_name(peer));
+        let (here, name) = (cx.endpoint.name(), cx.peers.name(peer));
         let text = format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
-        self.peer_notice(now, peer, &text);
+        cx.peer_notice(peer, &text);
         if matches!(error, SendError::TooLarge { .. }) {
             let payload = answer_message(theirs, &Err(text));
-            let _ = self.endpoint.send(now, peer, channel, message(now, payload));
+            let _ = cx.endpoint.send(now, peer, channel, message(now, payload));
         }
     }
 
     /// Whether the message belongs to a service: a call for a local server, or a response.
     pub(crate) fn service_message(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         payload: &Bytes,
     ) -> bool {
@@ -324,15 +352,16 @@ impl Topics {
         if !is_call && !self.services.remote.contains_key(&key) {
             return false;
         }
-        if !self.within_rate(now, key, payload.len()) {
+        if !cx.within_rate(key, payload.len()) {
+            self.calls_over_rate += 1;
             return true;
         }
         if let Some(service) = self.services.callers.get(&key).cloned() {
             match parse(payload) {
-                Some(parsed) => self.call_server(now, key.peer, service, parsed),
+                Some(parsed) => self.call_server(cx, key.peer, service, parsed),
                 None => {
                     let text = format!("a call of {service} is malformed");
-                    self.peer_notice(now, key.peer, &text);
+                    cx.peer_notice(key.peer, &text);
                 }
             }
             return true;
@@ -341,19 +370,25 @@ impl Topics {
             && self.services.pending.get(&call).is_some_and(|pending| pending.key == key)
             && let Some(pending) = self.services.pending.remove(&call)
         {
-            let outcome = self.checked_outcome(now, key, outcome(&rest));
-            self.responded(now, call, pending, outcome);
+            let outcome = self.checked_outcome(cx, key, outcome(&rest));
+            self.responded(cx, call, pending, outcome);
         }
         true
     }
 
     /// Handles the peer's response to a call.
-    fn responded(&mut self, now: Instant, call: CallId, pending: Pending, outcome: Outcome) {
+    fn responded(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: CallId,
+        pending: Pending,
+        outcome: Outcome,
+    ) {
         let key = pending.key;
         let remote = self.services.remote.get(&key);
         let translator = remote.and_then(|it| it.translation.translator());
         match (outcome, translator) {
-            (Ok(payload), Some(translator)) => self.codec(Job::TranslateCall(ForeignCall {
+            (Ok(payload), Some(translator)) => cx.codec(Job::TranslateCall(ForeignCall {
                 peer: key.peer,
                 service: pending.service,
                 call,
@@ -361,13 +396,13 @@ impl Topics {
                 translator,
                 is_response: true,
             })),
-            (Ok(response), None) => self.answer_caller(pending.service, call, Ok(response)),
+            (Ok(response), None) => self.answer_caller(cx, pending.service, call, Ok(response)),
             (Err(reason), _) => {
-                let peer = self.peer_name(key.peer);
+                let peer = cx.peers.name(key.peer);
                 let text = format!("{}: asked of '{peer}' again later: {reason}", pending.service);
                 match self.services.park_failed(call, pending) {
-                    None => self.peer_notice(now, key.peer, &text),
-                    Some(pending) => self.fail_call(now, call, pending, reason),
+                    None => cx.peer_notice(key.peer, &text),
+                    Some(pending) => self.fail_call(cx, call, pending, reason),
                 }
             }
         }
@@ -375,11 +410,12 @@ impl Topics {
 
     fn call_server(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         peer: PeerId,
         service: String,
         Parsed { call: theirs, rest: request }: Parsed,
     ) {
+        let now = cx.now;
         self.services.next_call += 1;
         let call = self.services.next_call;
         let Some(local) = self.services.local.get(&service) else { return };
@@ -388,20 +424,20 @@ impl Topics {
         let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
         self.services.serving.insert(call, serving);
         let refusal = if full {
-            let here = self.endpoint.name();
+            let here = cx.endpoint.name();
             Some(format!("{MAX_SERVING_PER_PEER} calls to '{here}' are under way already"))
         } else {
-            self.malformed_call(now, peer, &service, &request)
+            self.malformed_call(cx, peer, &service, &request)
         };
         if let Some(reason) = refusal {
-            if self.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
+            if cx.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
                 // A peer that does not take its queued responses gets no more.
                 self.services.serving.remove(&call);
                 return;
             }
-            return self.answered(now, call, &Err(reason));
+            return self.answered(cx, call, &Err(reason));
         }
-        self.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
+        cx.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
     }
 
     /// Returns the time at which the next call times out.
@@ -410,12 +446,13 @@ impl Topics {
         pending.values().chain(parked.values()).map(|pending| pending.due).min()
     }
 
-    pub(crate) fn fail_late_calls(&mut self, now: Instant) {
+    pub(crate) fn fail_late_calls(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         let Services { pending, parked, .. } = &mut self.services;
         let late = pending.extract_if(.., |_, it| it.due <= now);
         let late: Vec<_> = late.chain(parked.extract_if(.., |_, it| it.due <= now)).collect();
         for (call, pending) in late {
-            let (service, peer) = (&pending.service, self.peer_name(pending.key.peer));
+            let (service, peer) = (&pending.service, cx.peers.name(pending.key.peer));
             let remote = self.services.remote.get(&pending.key);
             let after = remote.map_or(0.0, |it| it.timeout.as_secs_f64());
             let mut reason = format!("no response of {service} from '{peer}' within {after} s");
@@ -423,8 +460,8 @@ impl Topics {
             if let Some((_, text)) = too_large.filter(|(at, _)| *at >= pending.made) {
                 reason = format!("{reason}; {text}");
             }
-            self.peer_notice(now, pending.key.peer, &reason);
-            self.fail_call(now, call, pending, reason);
+            cx.peer_notice(pending.key.peer, &reason);
+            self.fail_call(cx, call, pending, reason);
         }
     }
 }

@@ -4,8 +4,9 @@
 
 use super::super::remote::{Unchecked, doubt};
 use super::super::{ChannelKey, Topics};
+use crate::topics::Context;
 use tautline_gateway::Outcome;
-use tautline_proto::{Instant, PeerId};
+use tautline_proto::PeerId;
 
 /// Why calls of peers to a service of this robot are not checked.
 const NOT_INSTALLED: &str = "passed as they are: not installed here";
@@ -14,27 +15,29 @@ impl Topics {
     /// Returns why a peer's call is not passed to the local server, if it is malformed.
     pub(super) fn malformed_call(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         peer: PeerId,
         service: &str,
         request: &[u8],
     ) -> Option<String> {
+        let now = cx.now;
         let local = self.services.local.get_mut(service)?;
         let error = local.checker.as_ref()?.request.check(request).err()?;
         let type_name = &local.service.type_name;
         let reason = format!("{service}: the request does not match {type_name}: {error}");
         let is_due = local.told.is_due(now);
-        self.count_malformed(now, peer, &reason, is_due);
+        self.count_malformed(cx, peer, &reason, is_due);
         Some(reason)
     }
 
     /// Returns the outcome of a call to a peer; a response that is malformed is an error.
     pub(super) fn checked_outcome(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         outcome: Outcome,
     ) -> Outcome {
+        let now = cx.now;
         let response = outcome?;
         let Some(remote) = self.services.remote.get_mut(&key) else { return Ok(response) };
         let Some(checker) = remote.check.checker() else { return Ok(response) };
@@ -42,15 +45,15 @@ impl Topics {
         let (name, type_name) = (&remote.service.name, &remote.service.type_name);
         let reason = format!("{name}: the response does not match {type_name}: {error}");
         let is_due = remote.told.is_due(now);
-        self.count_malformed(now, key.peer, &reason, is_due);
+        self.count_malformed(cx, key.peer, &reason, is_due);
         Err(reason)
     }
 
-    fn count_malformed(&mut self, now: Instant, peer: PeerId, reason: &str, is_due: bool) {
+    fn count_malformed(&mut self, cx: &mut Context<'_>, peer: PeerId, reason: &str, is_due: bool) {
         self.calls_malformed += 1;
         if is_due {
-            let text = format!("'{}' sent a malformed message: {reason}", self.peer_name(peer));
-            self.peer_notice(now, peer, &text);
+            let text = format!("'{}' sent a malformed message: {reason}", cx.peers.name(peer));
+            cx.peer_notice(peer, &text);
         }
     }
 

@@ -13,6 +13,7 @@
 use super::calls::{Pending, call_message};
 use super::{ChannelKey, Services};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
+use crate::topics::Context;
 use crate::topics::Topics;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ use tautline_gateway::goals::{About, about};
 use tautline_gateway::mapping::{
     ActionCall, RESULT_TIMEOUT, action_call, action_of, cancel_service,
 };
-use tautline_proto::{Instant, PeerId};
+use tautline_proto::PeerId;
 
 /// Number from which calls are numbered that no client made; gateways count theirs from 0.
 const OWN_CALLS: CallId = 1 << 63;
@@ -93,18 +94,19 @@ impl Services {
 
 impl Topics {
     /// Sends the kept calls of services that peers serve.
-    pub(super) fn retry_parked(&mut self, now: Instant) {
+    pub(super) fn retry_parked(&mut self, cx: &mut Context<'_>) {
         let Services { parked, served, .. } = &self.services;
         let names: BTreeSet<&String> = parked.values().map(|it| &it.service).collect();
         let found = names.into_iter().filter_map(|name| Some((name.clone(), *served.get(name)?)));
         for (name, key) in found.collect::<Vec<_>>() {
             self.services.unpark(&name, key);
-            self.send_calls(now, key);
+            self.send_calls(cx, key);
         }
     }
 
     /// Cancels a goal that its client believes to be refused: its server may have accepted it.
-    pub(super) fn give_up_goal(&mut self, now: Instant, call: &Pending) {
+    pub(super) fn give_up_goal(&mut self, cx: &mut Context<'_>, call: &Pending) {
+        let now = cx.now;
         let (Some(About::NewGoal(goal)), true) = (&call.about, call.sent) else { return };
         let Some(action) = action_of(&call.service) else { return };
         let service = cancel_service(action);
@@ -115,7 +117,7 @@ impl Topics {
         let Some(key) = found.map(|(key, _)| *key) else { return };
         if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE {
             let text = format!("a goal of {action} that was given up is not cancelled: too many");
-            return self.peer_notice(now, key.peer, &text);
+            return cx.peer_notice(key.peer, &text);
         }
         self.services.own_calls += 1;
         let number = OWN_CALLS + self.services.own_calls;
@@ -126,6 +128,6 @@ impl Topics {
         let due = now + RESULT_TIMEOUT;
         let cancel = Pending { service, key, made: now, due, unsent, sent: false, about };
         self.services.pending.insert(number, cancel);
-        self.send_calls(now, key);
+        self.send_calls(cx, key);
     }
 }

@@ -13,10 +13,11 @@ mod reload;
 
 use super::remote::{REOFFER_GRACE, Told};
 use super::rights::{Right, TypeOf};
-use super::waiting::Act;
-use super::{ChannelKey, Order, Topics, Translation};
+use super::waiting::{Act, Waiting};
+use super::{ChannelKey, Topics, Translation};
 use crate::codec::Job;
 use crate::limits::MAX_CALL_TIMEOUT;
+use crate::topics::Context;
 use calls::{Pending, Serving};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,8 +133,8 @@ fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> Ch
 
 impl Topics {
     /// Advertises a service of this robot to the peers that its rule and their rights allow.
-    pub(crate) fn service_offered(&mut self, now: Instant, service: Service) {
-        let Some(treatment) = self.treatment_of_service(&service) else { return };
+    pub(crate) fn service_offered(&mut self, cx: &mut Context<'_>, service: Service) {
+        let Some(treatment) = self.treatment_of_service(cx, &service) else { return };
         let name = service.name.clone();
         let known = self.services.local.remove(&name);
         let mut local = LocalService {
@@ -143,47 +144,48 @@ impl Topics {
             answers: known.map(|known| known.answers).unwrap_or_default(),
             told: Told::default(),
         };
-        for peer in self.endpoint.peers() {
-            if !self.is_for(peer, &name, local.treatment.to.as_deref()) {
+        for peer in cx.endpoint.peers() {
+            if !cx.peers.is_for(peer, &name, local.treatment.to.as_deref()) {
                 continue;
             }
             let ServiceTreatment { priority, timeout, .. } = local.treatment;
             let config = channel(&local.service, Role::Answers, priority, timeout);
             let known = local.answers.get(&peer).copied();
-            if let Some(channel) = self.offer_channel(now, peer, known, config) {
+            if let Some(channel) = cx.offer_channel(peer, known, config) {
                 local.answers.insert(peer, channel);
             }
         }
         self.services.local.insert(name.clone(), local);
-        self.open_call_channels(now, &name);
+        self.open_call_channels(cx, &name);
     }
 
     /// Opens the channels of peers that advertised calls before the service was served here.
-    fn open_call_channels(&mut self, now: Instant, name: &str) {
+    fn open_call_channels(&mut self, cx: &mut Context<'_>, name: &str) {
         let mut waiting = Vec::new();
         let local = self.services.local.get(name);
         let answered = |peer: &PeerId| local.is_some_and(|it| it.answers.contains_key(peer));
-        for peer in self.endpoint.peers().filter(answered) {
+        for peer in cx.endpoint.peers().filter(answered) {
             let calls = |channel: &ChannelId| {
-                let found = self.endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
+                let found = cx.endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
                 found.is_some_and(|it| it.role == Role::Calls && it.name == name)
             };
             let known = |channel: &ChannelId| {
                 let channel = *channel;
                 self.services.callers.contains_key(&ChannelKey { peer, channel })
             };
-            let calls = self.endpoint.channels_in(peer).filter(|it| calls(it) && !known(it));
+            let calls = cx.endpoint.channels_in(peer).filter(|it| calls(it) && !known(it));
             waiting.extend(calls.map(|channel| ChannelKey { peer, channel }));
         }
         for key in waiting {
-            self.calls_offered(now, key, name);
+            self.calls_offered(cx, key, name);
         }
     }
 
-    pub(crate) fn service_withdrawn(&mut self, now: Instant, name: &str) {
+    pub(crate) fn service_withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
+        let now = cx.now;
         let Some(gone) = self.services.local.remove(name) else { return };
         for (peer, channel) in gone.answers {
-            self.endpoint.withdraw(now, peer, channel);
+            cx.endpoint.withdraw(now, peer, channel);
         }
         // The gateway still answers the calls under way; their responses are discarded.
         self.services.serving.retain(|_, serving| serving.service != name);
@@ -192,25 +194,26 @@ impl Topics {
     /// Handles a peer's advertisement of a service, or of calls to ours.
     pub(crate) fn service_channel_offered(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         offered: OfferedTopic,
         definition: Arc<str>,
     ) {
+        let now = cx.now;
         if offered.role == Role::Calls {
-            return self.calls_offered(now, key, &offered.name);
+            return self.calls_offered(cx, key, &offered.name);
         }
-        let definition = self.within_budget(now, key, &offered.name, definition);
-        let accepted = self.accepted_name(key.peer, Act::Serve, &offered);
+        let definition = self.within_budget(cx, key, &offered.name, definition);
+        let accepted = cx.peers.accepted_name(key.peer, Act::Serve, &offered);
         let service = accepted.as_ref().ok().map(|name| Service {
             name: name.clone(),
             type_name: offered.type_name.clone(),
             type_hash: offered.type_hash.clone(),
             definition,
         });
-        let known = self.replace_service(now, key, &offered.name, service.as_ref());
+        let known = self.replace_service(cx, key, &offered.name, service.as_ref());
         if let Err(denied) = &accepted {
-            self.deny(now, key, Act::Serve, &offered, denied);
+            cx.deny(key, Act::Serve, &offered, denied);
         }
         let Some(service) = service else { return };
         let advertised = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
@@ -221,13 +224,13 @@ impl Topics {
             stale_since: None,
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service))
         };
-        self.offer_calls(now, key.peer, &mut remote);
-        self.endpoint.want(now, key.peer, key.channel, true);
+        self.offer_calls(cx, key.peer, &mut remote);
+        cx.endpoint.want(now, key.peer, key.channel, true);
         let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
         self.services.remote.insert(key, remote);
         match is_known {
-            true => self.serve(now, &service.name),
-            false => self.codec(Job::LocalizeService { key, service }),
+            true => self.serve(cx, &service.name),
+            false => cx.codec(Job::LocalizeService { key, service }),
         }
     }
 
@@ -247,18 +250,18 @@ impl Topics {
 
     /// Serves a service if the peer has the right. Its local type is certain only after
     /// translation.
-    fn serve_if_allowed(&mut self, now: Instant, key: ChannelKey) {
+    fn serve_if_allowed(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let Some(remote) = self.services.remote.get(&key) else { return };
         let (offered, here) = (&remote.foreign.type_name, &remote.service);
         let (name, hash) = (here.type_name.as_str(), here.type_hash.as_str());
         let found = TypeOf { offered, name, hash, is_foreign: false };
-        if self.rights(key.peer).serve(&remote.offered_name, found) == Right::Given {
+        if cx.peers.rights(key.peer).serve(&remote.offered_name, found) == Right::Given {
             let name = here.name.clone();
-            return self.serve(now, &name);
+            return self.serve(cx, &name);
         }
-        let waiting = self.waiting_to(Act::Serve, key.peer, &remote.offered_name, offered);
-        self.remove_service(now, key);
-        self.wait_for_line(now, key, waiting);
+        let waiting = cx.waiting_to(Act::Serve, key.peer, &remote.offered_name, offered);
+        self.remove_service(cx, key);
+        cx.wait_for_line(key, waiting);
     }
 
     /// Returns the bytes of definitions kept of the peer's other services.
@@ -279,16 +282,16 @@ impl Topics {
     }
 
     /// Advertises calls to a peer's service, on the existing channel if there is one.
-    fn offer_calls(&mut self, now: Instant, peer: PeerId, remote: &mut RemoteService) {
+    fn offer_calls(&mut self, cx: &mut Context<'_>, peer: PeerId, remote: &mut RemoteService) {
         let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
         let config = channel(&theirs, Role::Calls, remote.priority, remote.timeout);
-        remote.calls = self.offer_channel(now, peer, remote.calls, config);
+        remote.calls = cx.offer_channel(peer, remote.calls, config);
     }
 
     /// Takes the local form of a peer's service, requested as `foreign`.
     pub(crate) fn service_localized(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         foreign: &Service,
         found: Result<LocalForm, String>,
@@ -301,11 +304,11 @@ impl Topics {
                 remote.service = service;
                 remote.translation = translator.map_or(Translation::None, by);
                 remote.check = check;
-                self.serve_if_allowed(now, key);
+                self.serve_if_allowed(cx, key);
             }
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                self.refuse(now, key, &foreign.name, &reason);
+                cx.refuse(key, &foreign.name, &reason);
             }
         }
     }
@@ -315,7 +318,7 @@ impl Topics {
     /// it is known; its clients continue.
     fn replace_service(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         key: ChannelKey,
         offered_name: &str,
         service: Option<&Service>,
@@ -329,7 +332,7 @@ impl Topics {
                 it.offered_name == offered_name && Some(&it.foreign) == service
             };
             if !self.services.remote.get(&old).is_some_and(same) {
-                self.remove_service(now, old);
+                self.remove_service(cx, old);
                 continue;
             }
             known = self.services.remote.remove(&old);
@@ -342,7 +345,7 @@ impl Topics {
 
     /// Serves a service that a peer advertises under a local name, or stops serving if no peer
     /// does.
-    fn serve(&mut self, now: Instant, name: &str) {
+    fn serve(&mut self, cx: &mut Context<'_>, name: &str) {
         let offers = self.services.remote.iter();
         let mut offers = offers.filter(|(_, it)| it.service.name == name && it.can_be_served());
         let before = self.services.served.get(name).copied();
@@ -353,39 +356,40 @@ impl Topics {
             Some(key) => {
                 let service = self.services.remote[&key].service.clone();
                 self.services.served.insert(name.to_owned(), key);
-                self.gateway(Command::Serve { service });
+                cx.gateway(Command::Serve { service });
                 // The peer may have subscribed to them already.
                 self.services.unpark(name, key);
-                self.send_calls(now, key);
+                self.send_calls(cx, key);
             }
             None => {
                 if self.services.served.remove(name).is_some() {
-                    self.gateway(Command::Unserve { service: name.to_owned() });
+                    cx.gateway(Command::Unserve { service: name.to_owned() });
                 }
             }
         }
     }
 
-    fn calls_offered(&mut self, now: Instant, key: ChannelKey, name: &str) {
+    fn calls_offered(&mut self, cx: &mut Context<'_>, key: ChannelKey, name: &str) {
+        let now = cx.now;
         let local = self.services.local.get(name);
         let is_served = local.is_some();
         let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.peer));
-        self.waiting.remove(&key);
-        if is_offered && self.rights(key.peer).may_call(name) {
+        cx.waiting.remove(&key);
+        if is_offered && cx.peers.rights(key.peer).may_call(name) {
             self.services.callers.insert(key, name.to_owned());
-            return self.endpoint.want(now, key.peer, key.channel, true);
+            return cx.endpoint.want(now, key.peer, key.channel, true);
         }
         // The channel may have belonged to another service.
         self.services.callers.remove(&key);
         if is_offered {
-            let waiting = self.waiting_to_call(name);
-            self.wait_for_line(now, key, waiting);
+            let waiting = Waiting::to_call(name, self.type_of_service(name));
+            cx.wait_for_line(key, waiting);
         } else {
             if is_served {
-                self.record_refusal(key, "the service is not advertised to this peer");
+                cx.record_refusal(key, "the service is not advertised to this peer");
             }
             // The peer's calls stay queued: the service may return soon.
-            self.endpoint.want(now, key.peer, key.channel, false);
+            cx.endpoint.want(now, key.peer, key.channel, false);
         }
     }
 
@@ -393,81 +397,88 @@ impl Topics {
     /// calls, callers get the reason immediately.
     pub(crate) fn calls_refused(
         &mut self,
-        now: Instant,
+        cx: &mut Context<'_>,
         channel: ChannelKey,
         reason: &str,
     ) -> bool {
-        let reason = format!("'{}' refuses {reason}", self.peer_name(channel.peer));
+        let now = cx.now;
+        let reason = format!("'{}' refuses {reason}", cx.peers.name(channel.peer));
         if let Some((key, remote)) = self.services.called_on(channel) {
-            let state = self.endpoint.channel_out(channel.peer, channel.channel);
+            let state = cx.endpoint.channel_out(channel.peer, channel.channel);
             // It still takes calls, except one that was too large.
             let is_wanted = state.is_some_and(|(_, wanted, _)| wanted);
             if !is_wanted {
                 remote.refused = Some(reason.clone());
-                self.fail(now, |pending| pending.key == key, &reason);
+                self.fail(cx, |pending| pending.key == key, &reason);
             } else {
                 remote.too_large = Some((now, reason.clone()));
             }
         } else if !self.services.is_answered_on(channel) {
             return false;
         }
-        self.peer_notice(now, channel.peer, &reason);
+        cx.peer_notice(channel.peer, &reason);
         true
     }
 
     /// Removes a channel of a service; returns whether it belonged to one.
-    pub(crate) fn service_channel_withdrawn(&mut self, now: Instant, key: ChannelKey) -> bool {
+    pub(crate) fn service_channel_withdrawn(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+    ) -> bool {
         if self.services.callers.remove(&key).is_some() {
             return true;
         }
-        self.remove_service(now, key)
+        self.remove_service(cx, key)
     }
 
-    fn remove_service(&mut self, now: Instant, key: ChannelKey) -> bool {
+    fn remove_service(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
+        let now = cx.now;
         let Some(gone) = self.services.remote.remove(&key) else { return false };
         if let Some(calls) = gone.calls {
-            self.endpoint.withdraw(now, key.peer, calls);
+            cx.endpoint.withdraw(now, key.peer, calls);
         }
-        let peer = self.peer_name(key.peer);
+        let peer = cx.peers.name(key.peer);
         let reason = match gone.stale_since {
             None => format!("the server of {} at '{peer}' has stopped", gone.offered_name),
             Some(_) => format!("'{peer}' has restarted"),
         };
         self.services.park(key);
-        self.fail(now, |pending| pending.key == key, &reason);
-        self.serve(now, &gone.service.name);
+        self.fail(cx, |pending| pending.key == key, &reason);
+        self.serve(cx, &gone.service.name);
         true
     }
 
     /// Ends the calls to and from a peer that has started a new session: they are lost. Calls about
     /// goals are sent again.
-    pub(crate) fn new_session_of_services(&mut self, now: Instant, peer: PeerId) {
+    pub(crate) fn new_session_of_services(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let now = cx.now;
         for (_, remote) in self.services.remote.iter_mut().filter(|(key, _)| key.peer == peer) {
             remote.stale_since.get_or_insert(now);
         }
         self.services.callers.retain(|key, _| key.peer != peer);
         self.services.serving.retain(|_, serving| serving.peer != peer);
-        let reason = format!("'{}' has restarted", self.peer_name(peer));
+        let reason = format!("'{}' has restarted", cx.peers.name(peer));
         self.services.prepare_again(|pending| pending.key.peer == peer);
-        self.fail(now, |pending| pending.key.peer == peer && !pending.is_repeatable(), &reason);
+        self.fail(cx, |pending| pending.key.peer == peer && !pending.is_repeatable(), &reason);
     }
 
     /// Gives up services that a peer has not advertised in its new session.
-    pub(crate) fn sweep_services(&mut self, now: Instant) {
+    pub(crate) fn sweep_services(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.services.remote.iter();
         let gone: Vec<ChannelKey> =
             remote.filter(|(_, it)| over(it.stale_since)).map(|(key, _)| *key).collect();
         for key in gone {
-            self.remove_service(now, key);
+            self.remove_service(cx, key);
         }
         self.services.serving.retain(|_, serving| serving.due > now);
-        self.retry_parked(now);
+        self.retry_parked(cx);
         // The thread that examines them may have been too busy to take the request.
         let remote = self.services.remote.iter();
         let asked = remote.filter(|(_, it)| matches!(it.translation, Translation::Requested));
         let again = asked.map(|(key, it)| (*key, it.foreign.clone()));
-        let again = again.map(|(key, service)| Order::Codec(Job::LocalizeService { key, service }));
-        self.orders.extend(again);
+        again.for_each(|(key, service)| cx.codec(Job::LocalizeService { key, service }));
     }
 }

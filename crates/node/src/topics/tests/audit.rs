@@ -21,7 +21,7 @@ fn record(world: &mut World, side: usize) -> Recorded {
     let path = folder.path().join("audit");
     let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
     let log = AuditLog::start(&config).unwrap();
-    world.sides[side].topics.recorder = Recorder::new(log.audit());
+    world.sides[side].shared.recorder = Recorder::new(log.audit());
     Recorded { log, path, _folder: folder }
 }
 
@@ -43,11 +43,13 @@ fn changes_are_recorded_with_who_made_them() {
     }
     let by = Actor::User { uid: 1000, gid: 100, pid: 5, user: Some("anna".into()) };
     let now = world.now;
-    let Side { topics, .. } = &mut world.sides[0];
+    let side = &mut world.sides[0];
     let change =
         |topic: &str, rate_hz| TopicChange { topic: topic.into(), priority: Some(9), rate_hz };
-    topics.set(now, change("/scan*", Some(0.0)), by.clone()).unwrap();
-    topics.set(now, change("/scam", None), Actor::Signal).unwrap_err();
+    let scans = change("/scan*", Some(0.0));
+    side.with(now, |topics, cx| topics.set(cx, scans, by.clone())).unwrap();
+    let scam = change("/scam", None);
+    side.with(now, |topics, cx| topics.set(cx, scam, Actor::Signal)).unwrap_err();
     let found = records(world, recorded);
     let [done, refused] = &found[..] else { panic!("{found:?}") };
     assert_eq!(done["event"], "changed");
@@ -116,7 +118,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
         fec: None,
         links: tautline_proto::LinkUse::default(),
     };
-    world.sides[1].topics.endpoint.offer(world.now, ONLY_PEER, calls).unwrap();
+    world.sides[1].endpoint.offer(world.now, ONLY_PEER, calls).unwrap();
     world.run(SECOND);
     let found = records(world, recorded);
     let [refused] = &found[..] else { panic!("{found:?}") };

@@ -17,9 +17,9 @@ fn published(count: usize) -> Vec<String> {
 }
 
 fn malformed(world: &World, side: usize) -> u64 {
-    let topics = &world.sides[side].topics;
-    let peers = topics.endpoint.peers().flat_map(|peer| {
-        topics.endpoint.channels_in(peer).map(move |channel| ChannelKey { peer, channel })
+    let Side { topics, endpoint, .. } = &world.sides[side];
+    let peers = endpoint.peers().flat_map(|peer| {
+        endpoint.channels_in(peer).map(move |channel| ChannelKey { peer, channel })
     });
     peers.filter_map(|key| topics.incoming(key)).map(|it| it.malformed).sum()
 }
@@ -116,14 +116,14 @@ fn another_advertisement_leaves_no_gap_in_the_check() {
     let side = &mut world.sides[1];
     let key = ChannelKey {
         peer: ONLY_PEER,
-        channel: side.topics.endpoint.channels_in(ONLY_PEER).next().unwrap(),
+        channel: side.endpoint.channels_in(ONLY_PEER).next().unwrap(),
     };
-    let (offered, ..) = side.topics.endpoint.channel_in(ONLY_PEER, key.channel).unwrap();
+    let (offered, ..) = side.endpoint.channel_in(ONLY_PEER, key.channel).unwrap();
     let topic = tautline_proto::OfferedTopic { priority: 7, ..offered.clone() };
     let definition = "string data\n".into();
     let again =
         tautline_proto::Event::Offered { peer: ONLY_PEER, channel: key.channel, topic, definition };
-    side.topics.on_remote(world.now, again);
+    side.on_remote(world.now, again);
     let message = |payload: &'static str| tautline_proto::Event::Message {
         peer: ONLY_PEER,
         channel: key.channel,
@@ -135,8 +135,8 @@ fn another_advertisement_leaves_no_gap_in_the_check() {
         },
     };
     // The thread that reads definitions has not answered yet.
-    side.topics.on_remote(world.now, message(BAD));
-    side.topics.on_remote(world.now, message(GOOD));
+    side.on_remote(world.now, message(BAD));
+    side.on_remote(world.now, message(GOOD));
     assert_eq!(world.told(1), published(1));
     assert_eq!(malformed(&world, 1), 1);
 }

@@ -58,7 +58,7 @@ fn offering(offered: &[Topic], lines: &str) -> World {
 /// Publishes a message, and returns those that the base publishes.
 fn passed(world: &mut World, topic: &str, payload: &[u8]) -> Vec<(String, usize)> {
     let message = world.message(0, topic, 0, payload);
-    world.sides[0].topics.on_local(world.now, message);
+    world.sides[0].on_local(world.now, message);
     world.run(SECOND);
     arrived(world)
 }
@@ -155,7 +155,7 @@ fn without_a_usable_definition_messages_stay_and_a_notice_says_so() {
 fn a_message_that_cannot_be_read_stays_and_a_notice_says_why() {
     let lines = format!("topics: {{ /scan: {{}} }}\n{PREFIX}");
     let mut world = offering(&[scans("/scan")], &lines);
-    world.sides[0].topics.on_local(world.now, message("/scan", 0, &[0; 13]));
+    world.sides[0].on_local(world.now, message("/scan", 0, &[0; 13]));
     world.settle();
     let words = ["/scan of 'robot'", "without the prefix of tf", "header.frame_id: 4 bytes wanted"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
@@ -170,8 +170,8 @@ fn large_messages_are_for_the_codec_and_later_ones_follow_them() {
     let mut world = offering(&[scans("/scan"), strings], &lines);
     let mut jobs = |topic: &str, payload: &[u8]| {
         let side = &mut world.sides[0];
-        side.topics.on_local(world.now, message(topic, 0, payload));
-        let jobs = std::iter::from_fn(|| side.topics.poll_order());
+        side.on_local(world.now, message(topic, 0, payload));
+        let jobs = std::iter::from_fn(|| side.shared.poll_order());
         jobs.filter(|it| matches!(it, Order::Codec(_))).count()
     };
     assert_eq!(jobs("/scan", &scan("laser", 60_000)), 0);
@@ -197,7 +197,7 @@ fn a_kept_message_is_sent_once_under_each_name() {
         };
         let kept = origin.kept.map(|kept| Kept { is_repeatable: true, ..kept });
         let message = message_of("/scan", 0, &scan("laser", 3), Origin { kept, ..origin });
-        world.sides[0].topics.on_local(world.now, message);
+        world.sides[0].on_local(world.now, message);
         world.run(Duration::from_millis(10));
         let commands = std::mem::take(&mut world.sides[1].commands);
         let publication = |command| match command {
@@ -231,14 +231,14 @@ fn a_kept_message_that_returns_from_the_codec_with_former_names_is_dropped() {
         offering(&[latched_scans("/scan")], "topics: { /scan: {} }\ntf: { prefix: r1/ }");
     let large = scan("laser", 70_000);
     let message = world.message(0, "/scan", 0, &large);
-    world.sides[0].topics.on_local(world.now, message);
-    let orders: Vec<Order> = std::iter::from_fn(|| world.sides[0].topics.poll_order()).collect();
+    world.sides[0].on_local(world.now, message);
+    let orders: Vec<Order> = std::iter::from_fn(|| world.sides[0].shared.poll_order()).collect();
     let lines = "peers: { base: 10.0.0.2 }\ntopics: { /scan: {} }\ntf: { prefix: r2/ }";
     world.reload(0, lines);
     for order in orders {
         if let Order::Codec(job) = order {
             let done = Worker::new(1_000_000, None).run(job).unwrap();
-            world.sides[0].topics.on_codec(world.now, done);
+            world.sides[0].on_codec(world.now, done);
         }
     }
     assert!(arrived(&mut world).is_empty());

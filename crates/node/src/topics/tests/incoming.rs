@@ -92,11 +92,11 @@ fn a_publication_is_alive_while_a_publisher_and_its_peer_are() {
     world.wants(1, "/state", true);
     let now = world.now;
     let down = tautline_proto::Event::PeerDown { peer: ONLY_PEER, said_goodbye: false };
-    world.sides[1].topics.on_remote(now, down);
+    world.sides[1].on_remote(now, down);
     world.settle();
     assert!(last(&world).lost, "the peer is down");
     let up = tautline_proto::Event::PeerUp { peer: ONLY_PEER, new_session: false };
-    world.sides[1].topics.on_remote(now, up);
+    world.sides[1].on_remote(now, up);
     world.settle();
     assert!(!last(&world).lost);
 }
@@ -397,10 +397,10 @@ fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
 }
 
 /// The topic to be examined next.
-fn asked(topics: &mut Topics) -> Option<(PeerId, Topic)> {
-    match topics.poll_order()? {
+fn asked(side: &mut Side) -> Option<(PeerId, Topic)> {
+    match side.shared.poll_order()? {
         Order::Codec(Job::Localize { key, topic }) => Some((key.peer, topic)),
-        _ => asked(topics),
+        _ => asked(side),
     }
 }
 
@@ -408,26 +408,27 @@ fn asked(topics: &mut Topics) -> Option<(PeerId, Topic)> {
 fn topics_are_looked_into_one_of_each_peer_at_a_time() {
     let mut world = plain_team();
     let now = world.now;
-    let Side { topics, .. } = &mut world.sides[2];
+    let side = &mut world.sides[2];
     for channel in 1..4 {
         for peer in 0..2 {
             let name = format!("/of{peer}/{channel}");
-            topics.on_remote(now, offered(peer, channel, &name));
+            side.on_remote(now, offered(peer, channel, &name));
         }
     }
-    let mut first = [asked(topics).unwrap(), asked(topics).unwrap()];
+    let mut first = [asked(side).unwrap(), asked(side).unwrap()];
     first.sort_by_key(|(peer, _)| *peer);
     assert_eq!(first.each_ref().map(|(_, topic)| &*topic.name), ["/of0/1", "/of1/1"]);
-    assert!(asked(topics).is_none());
+    assert!(asked(side).is_none());
     // The next topic follows when one is done; all are requested again if a request was lost.
     let [(_, done), _] = first;
     let found = localize(&done, None, &Installed::default());
     let key = ChannelKey { peer: PeerId(0), channel: ChannelId(1) };
-    topics.localized(now, key, &done, found);
-    assert_eq!(asked(topics).unwrap().1.name, "/of0/2");
-    assert!(asked(topics).is_none());
-    topics.sweep(now);
-    let again = [asked(topics).unwrap().1.name, asked(topics).unwrap().1.name];
+    let found = Box::new(found);
+    side.on_codec(now, Done::Localized { key, foreign: done, found });
+    assert_eq!(asked(side).unwrap().1.name, "/of0/2");
+    assert!(asked(side).is_none());
+    side.sweep(now);
+    let again = [asked(side).unwrap().1.name, asked(side).unwrap().1.name];
     assert_eq!(again, ["/of0/2", "/of1/1"]);
 }
 

@@ -73,8 +73,8 @@ fn an_outage_repeats_nothing_and_a_new_session_everything_with_its_identity() {
 /// Messages that were accepted for the base on the topic of [`reading`].
 fn accepted(world: &World) -> u64 {
     let channel = world.sides[0].topics.local["/map"].channels[&ONLY_PEER];
-    let topics = &world.sides[0].topics;
-    topics.endpoint.channel_out(ONLY_PEER, channel).unwrap().2.accepted
+    let endpoint = &world.sides[0].endpoint;
+    endpoint.channel_out(ONLY_PEER, channel).unwrap().2.accepted
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_message_that_an_outage_interrupts_is_not_queued_again_after_it() {
         let before = accepted(&world);
         world.run(outage);
         world.sides.iter_mut().for_each(|side| side.deaf = false);
-        while !world.sides[0].topics.endpoint.peer(ONLY_PEER).up {
+        while !world.sides[0].endpoint.peer(ONLY_PEER).up {
             world.run(Duration::from_millis(1));
         }
         if outage > 30 * SECOND {
@@ -174,7 +174,7 @@ fn when_a_publisher_turns_out_to_keep_more_later_subscribers_get_more() {
 /// Gives the robot events that arrive while its codec is busy.
 fn at_once(world: &mut World, events: impl IntoIterator<Item = Event>) {
     let now = world.now;
-    events.into_iter().for_each(|event| world.sides[0].topics.on_local(now, event));
+    events.into_iter().for_each(|event| world.sides[0].on_local(now, event));
     world.run(SECOND);
 }
 
@@ -276,7 +276,7 @@ fn under_a_rate_only_the_newest_of_repeated_messages_passes() {
         if let Event::Message { origin: Origin { kept: Some(kept), .. }, .. } = &mut message {
             kept.depth = 3;
         }
-        world.sides[0].topics.on_local(world.now, message);
+        world.sides[0].on_local(world.now, message);
     }
     world.run(Duration::from_millis(200));
     assert_eq!(published(&mut world), ["0 three"]);

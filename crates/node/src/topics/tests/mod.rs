@@ -19,8 +19,9 @@ mod transforms;
 mod translation;
 mod watchdogs;
 
-use super::{ChannelKey, Job, Order, Topics, safe_message};
+use super::{ChannelKey, Context, Exchange, Order, Shared, Topics, safe_message};
 use crate::codec::Worker;
+use crate::codec::{Done, Job};
 use crate::config::{self, Surroundings};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -41,11 +42,48 @@ const STRING: &str = "std_msgs/String";
 
 /// One node: commands to its gateway are recorded, events from it are given by the test.
 struct Side {
+    endpoint: Endpoint,
     topics: Topics,
+    shared: Shared,
     config: config::Config,
     commands: Vec<Command>,
     /// Whether packets to this node are lost.
     deaf: bool,
+}
+
+impl Side {
+    /// Does a piece of work at `now`.
+    fn with<T>(
+        &mut self,
+        now: Instant,
+        work: impl FnOnce(&mut Topics, &mut Context<'_>) -> T,
+    ) -> T {
+        work(&mut self.topics, &mut self.shared.at(now, &mut self.endpoint))
+    }
+
+    fn exchange(&self) -> Exchange<'_> {
+        Exchange { endpoint: &self.endpoint, topics: &self.topics, shared: &self.shared }
+    }
+
+    fn on_local(&mut self, now: Instant, event: Event) {
+        self.with(now, |topics, cx| topics.on_local(cx, event));
+    }
+
+    fn on_remote(&mut self, now: Instant, event: tautline_proto::Event) {
+        self.with(now, |topics, cx| topics.on_remote(cx, event));
+    }
+
+    fn on_codec(&mut self, now: Instant, done: Done) {
+        self.with(now, |topics, cx| topics.on_codec(cx, done));
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.with(now, |topics, cx| topics.handle_timeout(cx));
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        self.with(now, |topics, cx| topics.sweep(cx));
+    }
 }
 
 struct World {
@@ -175,18 +213,18 @@ impl World {
         };
         let mut endpoint = Endpoint::new(protocol, Box::new(random)).unwrap();
         endpoint.add_radio(RadioConfig::default());
-        let topics = Topics::new(&config, endpoint);
-        Side { topics, config, commands: Vec::new(), deaf: false }
+        let (topics, shared) = (Topics::new(&config), Shared::new(&config));
+        Side { endpoint, topics, shared, config, commands: Vec::new(), deaf: false }
     }
 
     fn add_links(&mut self, side: usize) {
         for peer in self.sides[side].config.peers.clone() {
-            let endpoint = &self.sides[side].topics.endpoint;
+            let endpoint = &self.sides[side].endpoint;
             if endpoint.peers().any(|id| endpoint.peer(id).key == peer.key) {
                 continue;
             }
             let other = self.sides.iter().position(|s| s.config.name == peer.name).unwrap();
-            let endpoint = &mut self.sides[side].topics.endpoint;
+            let endpoint = &mut self.sides[side].endpoint;
             let id = endpoint.add_peer(&peer.name, peer.key).unwrap();
             let remote = Some(address(other));
             let link =
@@ -204,14 +242,14 @@ impl World {
         (self.change)(&mut new);
         let old = std::mem::replace(&mut self.sides[side].config, new.clone());
         for gone in old.peers.iter().filter(|it| new.peers.iter().all(|new| new.key != it.key)) {
-            let topics = &mut self.sides[side].topics;
-            let mut peers = topics.endpoint.peers();
-            let id = peers.find(|id| topics.endpoint.peer(*id).key == gone.key).unwrap();
-            topics.remove_all_of(now, id);
-            topics.endpoint.remove_peer(now, id);
+            let side = &mut self.sides[side];
+            let mut peers = side.endpoint.peers();
+            let id = peers.find(|id| side.endpoint.peer(*id).key == gone.key).unwrap();
+            side.with(now, |topics, cx| topics.remove_all_of(cx, id));
+            side.endpoint.remove_peer(now, id);
         }
         self.add_links(side);
-        self.sides[side].topics.reconfigure(now, &old, &new);
+        self.sides[side].with(now, |topics, cx| topics.reconfigure(cx, &old, &new));
         self.run(Duration::from_millis(100));
     }
 
@@ -230,23 +268,23 @@ impl World {
     fn drain(&mut self, index: usize) -> bool {
         let now = self.now;
         let mut busy = false;
-        while let Some(transmit) = self.sides[index].topics.endpoint.poll_transmit(now) {
+        while let Some(transmit) = self.sides[index].endpoint.poll_transmit(now) {
             busy = true;
             if let Some(link) = transmit.link {
-                self.sides[index].topics.endpoint.handle_in_flight(now, link, transmit.class, 0);
+                self.sides[index].endpoint.handle_in_flight(now, link, transmit.class, 0);
             }
             let to = (0..self.sides.len()).find(|s| address(*s) == transmit.remote);
             if let Some(to) = to.filter(|to| !self.sides[*to].deaf) {
                 let (from, bytes) = (address(index), &transmit.datagram);
-                self.sides[to].topics.endpoint.handle_packet(now, RadioId(0), from, bytes);
+                self.sides[to].endpoint.handle_packet(now, RadioId(0), from, bytes);
             }
         }
         let side = &mut self.sides[index];
-        while let Some(event) = side.topics.endpoint.poll_event() {
+        while let Some(event) = side.endpoint.poll_event() {
             busy = true;
-            side.topics.on_remote(now, event);
+            side.on_remote(now, event);
         }
-        while let Some(order) = side.topics.poll_order() {
+        while let Some(order) = side.shared.poll_order() {
             busy = true;
             match order {
                 Order::Gateway(command) => side.commands.push(command),
@@ -254,7 +292,7 @@ impl World {
                     let ros = side.config.ros().map(|(own, _)| (own, self.installed.clone()));
                     let worker = Worker::new(side.config.limits.max_message, ros);
                     if let Some(done) = worker.run(job) {
-                        side.topics.on_codec(now, done);
+                        side.on_codec(now, done);
                     }
                 }
             }
@@ -270,17 +308,17 @@ impl World {
             let timers = self
                 .sides
                 .iter()
-                .flat_map(|s| [s.topics.endpoint.poll_timeout(), s.topics.poll_timeout()]);
+                .flat_map(|s| [s.endpoint.poll_timeout(), s.topics.poll_timeout()]);
             let next = timers.flatten().chain([next_sweep]).min().unwrap_or(end);
             if next > end {
                 break;
             }
             self.now = self.now.max(next);
             for side in &mut self.sides {
-                side.topics.endpoint.handle_timeout(self.now);
-                side.topics.handle_timeout(self.now);
+                side.endpoint.handle_timeout(self.now);
+                side.handle_timeout(self.now);
                 if self.now >= next_sweep {
-                    side.topics.sweep(self.now);
+                    side.sweep(self.now);
                 }
             }
             if self.now >= next_sweep {
@@ -294,7 +332,7 @@ impl World {
     /// Gives a node an event of its gateway.
     fn says(&mut self, side: usize, event: Event) {
         let side = &mut self.sides[side];
-        side.topics.on_local(self.now, event);
+        side.on_local(self.now, event);
         self.run(Duration::from_millis(100));
     }
 
@@ -322,12 +360,12 @@ impl World {
     }
 
     fn notices(&self, side: usize) -> Vec<String> {
-        self.sides[side].topics.notices.texts(self.now)
+        self.sides[side].shared.notices.texts(self.now)
     }
 
     fn sweep(&mut self, side: usize) {
         let now = self.now;
-        self.sides[side].topics.sweep(now);
+        self.sides[side].sweep(now);
     }
 
     /// Whether a notice of a node has all of `words` in it.

@@ -105,7 +105,7 @@ fn carried(rule: &str, period: Duration, jitter: Duration, span: Duration) -> us
         let at = start + period * n + shift;
         world.run(at.since(world.now));
         let side = &mut world.sides[0];
-        side.topics.on_local(at, message("/scan", 0, b"x"));
+        side.on_local(at, message("/scan", 0, b"x"));
     }
     world.run(SECOND);
     let left_out = world.sides[0].topics.local["/scan"].rate_limited as usize;
@@ -144,7 +144,7 @@ fn a_pause_is_not_made_up_for_by_a_burst() {
     world.told(1);
     for _ in 0..20 {
         let side = &mut world.sides[0];
-        side.topics.on_local(world.now, message("/scan", 0, b"x"));
+        side.on_local(world.now, message("/scan", 0, b"x"));
     }
     world.run(SECOND);
     assert_eq!(world.told(1).len(), 1);
@@ -192,7 +192,7 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
         let (peer, channel) = side.topics.local[&name].channels.first_key_value().unwrap();
-        let (config, ..) = side.topics.endpoint.channel_out(*peer, *channel).unwrap();
+        let (config, ..) = side.endpoint.channel_out(*peer, *channel).unwrap();
         (config.topic.keep_last, config.thin)
     };
     assert_eq!(keeps(&mut world, topic("/thin", image)), (1, true));
@@ -215,7 +215,7 @@ fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
         let (peer, channel) = side.topics.local[&name].channels.first_key_value().unwrap();
-        side.topics.endpoint.channel_out(*peer, *channel).unwrap().0.topic.order
+        side.endpoint.channel_out(*peer, *channel).unwrap().0.topic.order
     };
     let wait = std::time::Duration::from_millis(50);
     assert_eq!(
@@ -330,7 +330,7 @@ fn change(
 ) -> Result<Vec<String>, String> {
     let side = &mut world.sides[0];
     let change = TopicChange { topic: topic.into(), priority, rate_hz };
-    let changed = side.topics.change(world.now, change);
+    let changed = side.with(world.now, |topics, cx| topics.change(cx, change));
     world.run(Duration::from_millis(100));
     changed
 }
@@ -339,8 +339,8 @@ fn change(
 fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
     let local = &world.sides[0].topics.local[name];
     let channel = local.channels[&ONLY_PEER];
-    let (config, _, _) = world.sides[0].topics.endpoint.channel_out(ONLY_PEER, channel).unwrap();
-    let (known, _, _) = world.sides[1].topics.endpoint.channel_in(ONLY_PEER, channel).unwrap();
+    let (config, _, _) = world.sides[0].endpoint.channel_out(ONLY_PEER, channel).unwrap();
+    let (known, _, _) = world.sides[1].endpoint.channel_in(ONLY_PEER, channel).unwrap();
     (config.topic.priority, known.priority, local.treatment.rate_hz)
 }
 
@@ -388,7 +388,7 @@ fn changes_that_are_replaced_are_forgotten_and_the_rest_are_bounded() {
     let side = &mut world.sides[0];
     let mut set = |topic: String| {
         let change = TopicChange { topic, priority: Some(1), rate_hz: None };
-        side.topics.change(world.now, change)
+        side.with(world.now, |topics, cx| topics.change(cx, change))
     };
     for _ in 0..2 * MAX_CHANGES {
         set("/scan".into()).unwrap();
@@ -451,7 +451,7 @@ fn a_topic_that_names_its_links_is_not_sent_to_a_peer_without_them() {
     let tower = "name: tower\npeers: { robot: 10.0.0.1 }";
     let mut world = World::new(&[robot, base, tower]);
     for (peer, link) in [(0, "wifi"), (1, "lte")] {
-        world.sides[0].topics.set_link_names(PeerId(peer), vec![(link.into(), 0)]);
+        world.sides[0].shared.peers.set_links(PeerId(peer), vec![(link.into(), 0)]);
     }
     world.says(0, Event::Offered(topic("/scan", STRING)));
     assert_eq!(world.told(1), [format!("advertise /scan {STRING}")]);

@@ -19,10 +19,10 @@ impl World {
     /// Publishes once, as a node does each second; returns whether there are subscribers.
     fn tells(&mut self, side: usize, text: &str) -> bool {
         let side = &mut self.sides[side];
-        side.topics.publish_own(self.now, &own());
+        side.with(self.now, |topics, cx| topics.publish_own(cx, &own()));
         let wanted = side.topics.own_is_wanted(NAME);
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        side.topics.send_own(self.now, NAME, payload);
+        side.with(self.now, |topics, cx| topics.send_own(cx, NAME, payload));
         self.run(Duration::from_millis(100));
         wanted
     }
@@ -45,11 +45,11 @@ fn it_is_published_here_once_somebody_listens_and_stays_at_home_without_a_rule()
 fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
     let side = &mut world.sides[0];
-    side.topics.publish_own_here(&own());
+    side.with(world.now, |topics, cx| topics.publish_own_here(cx, &own()));
     assert_eq!(world.told(0), advertised());
     world.wants(0, NAME, true);
     let side = &mut world.sides[0];
-    side.topics.send_own(world.now, NAME, Bytes::from_static(b"1"));
+    side.with(world.now, |topics, cx| topics.send_own(cx, NAME, Bytes::from_static(b"1")));
     world.run(SECOND);
     assert_eq!(world.told(0), [format!("publish {NAME} here:64 1")]);
     assert!(world.sides[0].topics.local.is_empty() && world.told(1).is_empty());

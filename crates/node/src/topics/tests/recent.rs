@@ -13,14 +13,14 @@ impl World {
                 self.publishes(0, "/image", 0, "an image");
                 self.run(Duration::from_millis(100));
             }
-            recent.sample(self.now, &self.sides[0].topics);
+            recent.sample(self.now, self.sides[0].exchange());
         }
     }
 
     fn given_up(&self, recent: &Recent) -> Option<GivenUpReport> {
         let side = &self.sides[0];
         let key = side.topics.local["/image"].keys().next().unwrap();
-        recent.until(self.now + SECOND, &side.topics).given_up(Stream::Out(key))
+        recent.until(self.now + SECOND, side.exchange()).given_up(Stream::Out(key))
     }
 }
 

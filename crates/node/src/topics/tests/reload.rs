@@ -21,9 +21,9 @@ fn read_by_base() -> World {
 }
 
 fn priority(world: &World, topic: &str) -> Option<u8> {
-    let topics = &world.sides[0].topics;
+    let Side { topics, endpoint, .. } = &world.sides[0];
     let channel = topics.local.get(topic)?.channels.get(&ONLY_PEER)?;
-    Some(topics.endpoint.channel_out(ONLY_PEER, *channel)?.0.topic.priority)
+    Some(endpoint.channel_out(ONLY_PEER, *channel)?.0.topic.priority)
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn robot(keys: &str) -> World {
 
 /// Lines that a node reports as missing.
 fn lines(world: &World, side: usize) -> Vec<String> {
-    world.sides[side].topics.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
+    world.sides[side].shared.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
 }
 
 /// Asserts that nothing of a topic is taken, and that both ends report the line to add.
@@ -122,7 +122,7 @@ fn a_name_cannot_leave_the_prefix() {
         links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;
-    world.sides[1].topics.endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.sides[1].endpoint.offer(now, ONLY_PEER, config).unwrap();
     world.run(SECOND);
     assert!(world.told(0).is_empty(), "neither /base2/scan nor any other");
     assert!(world.noticed(0, &["2/scan", "does not start with '/'"]), "{:?}", world.notices(0));
@@ -244,7 +244,7 @@ fn a_type_that_cannot_stand_in_a_file_is_shown_and_not_suggested() {
     let mut world = robot("");
     world.says(1, Event::Offered(topic("/x", "evil/T }, relay: true\u{1b}[2J")));
     assert_eq!(lines(&world, 0), ["accept: { /x: any }"]);
-    let shown = world.sides[0].topics.waiting().all(|(_, it)| !it.type_name.contains('\u{1b}'));
+    let shown = world.sides[0].shared.waiting().all(|(_, it)| !it.type_name.contains('\u{1b}'));
     assert!(shown);
 }
 
@@ -275,8 +275,8 @@ fn limited() -> World {
 }
 
 fn over_rate(world: &World, name: &str) -> u64 {
-    let topics = &world.sides[0].topics;
-    let mut channels = topics.endpoint.channels_in(ONLY_PEER);
+    let Side { topics, endpoint, .. } = &world.sides[0];
+    let mut channels = endpoint.channels_in(ONLY_PEER);
     let key = |channel| ChannelKey { peer: ONLY_PEER, channel };
     let of = |channel| topics.incoming(key(channel)).is_some_and(|it| it.name == name);
     let channel = channels.find(|channel| of(*channel)).unwrap();
@@ -329,7 +329,7 @@ fn a_compressed_message_counts_as_what_it_becomes() {
             encoded: true,
             published: now,
         };
-        side.topics.send(now, message);
+        side.with(now, |topics, cx| topics.send(cx, message));
         world.settle();
     }
     assert_eq!(over_rate(&world, "/packed"), 9, "one is a second's worth");

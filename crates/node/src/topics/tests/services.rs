@@ -356,8 +356,7 @@ fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
 fn channels_of_calls_do_not_add_up() {
     let channels = |world: &World| {
         let all = (0..100).map(ChannelId);
-        all.filter(|id| world.sides[1].topics.endpoint.channel_out(ONLY_PEER, *id).is_some())
-            .count()
+        all.filter(|id| world.sides[1].endpoint.channel_out(ONLY_PEER, *id).is_some()).count()
     };
     let mut world = serving();
     let before = channels(&world);
@@ -402,7 +401,7 @@ fn with_rights(server: &str, client: &str) -> World {
 }
 
 fn lines(world: &World, side: usize) -> Vec<String> {
-    world.sides[side].topics.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
+    world.sides[side].shared.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
 }
 
 #[test]
@@ -500,10 +499,10 @@ fn one_peers_calls_take_no_room_from_anothers() {
             lifespan: None,
         };
         let channel = (0..10).map(ChannelId).find(|id| {
-            let found = world.sides[1].topics.endpoint.channel_out(ONLY_PEER, *id);
+            let found = world.sides[1].endpoint.channel_out(ONLY_PEER, *id);
             found.is_some_and(|(config, ..)| config.topic.name == "/switch")
         });
-        world.sides[1].topics.endpoint.send(now, ONLY_PEER, channel.unwrap(), flood).unwrap();
+        world.sides[1].endpoint.send(now, ONLY_PEER, channel.unwrap(), flood).unwrap();
         world.settle();
     }
     world.run(SECOND);
@@ -531,7 +530,7 @@ fn calls_to_one_peer_take_no_room_from_those_to_another() {
     let call_many = |world: &mut World, name: &str, calls: std::ops::Range<usize>| {
         for n in calls {
             let (now, side) = (world.now, &mut world.sides[2]);
-            side.topics.on_local(now, call(name, n as u64));
+            side.on_local(now, call(name, n as u64));
         }
     };
     call_many(&mut world, "/r1/switch", 0..OF_ONE);
@@ -571,7 +570,7 @@ fn a_caller_waits_no_longer_than_it_would() {
         links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;
-    world.sides[0].topics.endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.sides[0].endpoint.offer(now, ONLY_PEER, config).unwrap();
     world.run(SECOND);
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     world.says(1, called(7, "x"));

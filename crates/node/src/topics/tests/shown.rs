@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes and parameters that robots show each other.
 
-use super::super::remote::{PATIENCE, REOFFER_GRACE};
+use super::super::peers::PATIENCE;
+use super::super::remote::REOFFER_GRACE;
 use super::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -138,11 +139,11 @@ fn parameters_are_set_with_the_right_alone() {
     let words = ["the parameter /arm of 'robot'", "peers.base: set_parameters: /arm"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert!(world.noticed(1, &words), "{:?}", world.notices(1));
-    let waiting: Vec<_> = world.sides[0].topics.waiting().map(|(_, it)| it.line.clone()).collect();
+    let waiting: Vec<_> = world.sides[0].shared.waiting().map(|(_, it)| it.line.clone()).collect();
     assert_eq!(waiting, ["set_parameters: /arm"]);
     world.reload(0, &robot(", show: [parameters], set_parameters: \"/**\""));
     world.run(2 * SECOND);
-    assert_eq!(world.sides[0].topics.waiting().count(), 0, "the line is there");
+    assert_eq!(world.sides[0].shared.waiting().count(), 0, "the line is there");
 }
 
 #[test]
@@ -154,7 +155,9 @@ fn malformed_lists_are_refused_at_both_ends_and_the_last_good_one_stays() {
     let many: BTreeSet<String> = (0..=MAX_PARAMETERS).map(|it| format!("\"/p{it}\":1")).collect();
     let list = format!("{{{}}}", many.into_iter().collect::<Vec<_>>().join(","));
     let now = world.now;
-    world.sides[0].topics.show(now, crate::topics::shown::Kind::Parameters, list.into());
+    world.sides[0].with(now, |topics, cx| {
+        topics.show(cx, crate::topics::shown::Kind::Parameters, list.into())
+    });
     world.run(2 * SECOND);
     for side in [0, 1] {
         let words = ["/_tautline/parameters", "4097 parameters; allowed: 4096"];
@@ -173,7 +176,7 @@ fn counts(world: &mut World, side: usize, run: impl FnOnce(&mut World)) -> (usiz
 }
 
 fn channel_of_nodes(world: &World, peer: PeerId, side: usize) -> ChannelId {
-    let endpoint = &world.sides[side].topics.endpoint;
+    let endpoint = &world.sides[side].endpoint;
     let is_one = |it: &ChannelId| {
         endpoint.channel_in(peer, *it).is_some_and(|(it, ..)| it.name == "/_tautline/nodes")
     };
@@ -189,7 +192,7 @@ fn a_peer_that_wants_a_list_and_does_not_in_turn_causes_no_description() {
     let (described_again, _) = counts(&mut world, 0, |world| {
         for number in 0..1000 {
             let now = world.now;
-            let endpoint = &mut world.sides[1].topics.endpoint;
+            let endpoint = &mut world.sides[1].endpoint;
             endpoint.want(now, PeerId(0), channel, number % 2 == 1);
             world.run(Duration::from_millis(20));
             received += world.sides[1].commands.drain(..).count();
@@ -201,7 +204,7 @@ fn a_peer_that_wants_a_list_and_does_not_in_turn_causes_no_description() {
     let (described_again, _) = counts(&mut world, 0, |world| {
         for wanted in [false, true, false, true] {
             let now = world.now;
-            world.sides[1].topics.endpoint.want(now, PeerId(0), channel, wanted);
+            world.sides[1].endpoint.want(now, PeerId(0), channel, wanted);
             world.run(LINGERED);
         }
     });

@@ -37,14 +37,14 @@ fn arrived(topic: Topic, robot: &str, base: &str, sent: &[([u32; 2], usize)]) ->
     let mut world = World::pair(robot, base);
     for (side, ahead) in [(0, AHEAD_US), (1, 0)] {
         let wall = 1_700_000_000_000_000 + ahead;
-        world.sides[side].topics.endpoint.set_wall(world.now, wall);
+        world.sides[side].endpoint.set_wall(world.now, wall);
     }
     world.run(5 * SECOND);
     world.says(0, Event::Offered(topic));
     world.wants(1, "/scan", true);
     for (stamp, bytes) in sent {
         let message = message("/scan", 0, &scan(*stamp, *bytes));
-        world.sides[0].topics.on_local(world.now, message);
+        world.sides[0].on_local(world.now, message);
         world.run(SECOND);
     }
     let commands = std::mem::take(&mut world.sides[1].commands);

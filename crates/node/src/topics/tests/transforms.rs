@@ -66,7 +66,7 @@ fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
 /// Publishes a message and lets no time pass.
 fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
     let message = world.message(0, topic, source, payload);
-    world.sides[0].topics.on_local(world.now, message);
+    world.sides[0].on_local(world.now, message);
 }
 
 /// A robot that advertises a tf topic, to which a base subscribes.
@@ -200,7 +200,7 @@ fn a_rate_that_is_lifted_holds_nothing_back() {
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@1")]);
     let side = &mut world.sides[0];
     let change = TopicChange { topic: "/tf".into(), priority: None, rate_hz: Some(100.0) };
-    side.topics.change(world.now, change).unwrap();
+    side.with(world.now, |topics, cx| topics.change(cx, change)).unwrap();
     world.run(Duration::from_millis(1));
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@2")]);
 }

@@ -37,7 +37,7 @@ fn what_has_no_counterpart_is_refused_to_the_sender_with_its_field() {
     world.says(1, Event::Offered(wide));
     assert!(world.told(0).is_empty());
     world.run(SECOND);
-    let notices = format!("{:?}", world.sides[1].topics.notices);
+    let notices = format!("{:?}", world.sides[1].shared.notices);
     assert!(notices.contains("a/Wide.label") && notices.contains("/w"), "{notices}");
 }
 

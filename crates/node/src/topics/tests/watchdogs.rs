@@ -263,26 +263,30 @@ fn a_topic_that_becomes_another_gets_its_safe_message_first() {
 fn a_safe_message_that_is_made_late_is_published_at_once() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, HELLO);
-    let Side { topics, .. } = &mut world.sides[0];
+    let side = &mut world.sides[0];
     let (now, asked) = (world.now, numbers("/x"));
     let other = Topic { type_name: "x/Other".into(), ..asked.clone() };
-    topics.watch(&other);
-    topics.watch(&asked);
-    while topics.poll_order().is_some() {}
+    for topic in [&other, &asked] {
+        side.with(now, |topics, cx| topics.watch(cx, topic));
+    }
+    while side.shared.poll_order().is_some() {}
     let later = now + 2 * SECOND;
-    topics.handle_timeout(later);
-    assert!(topics.poll_order().is_none());
-    assert_eq!(topics.poll_timeout(), None, "nothing wakes the node");
-    topics.sweep(later);
-    let order = topics.poll_order();
+    side.handle_timeout(later);
+    assert!(side.shared.poll_order().is_none());
+    assert_eq!(side.topics.poll_timeout(), None, "nothing wakes the node");
+    side.sweep(later);
+    let order = side.shared.poll_order();
     assert!(matches!(&order, Some(Order::Codec(Job::Compose { .. }))), "asked again: {order:?}");
-    let made = |topic: &Topic| safe_message(topic, &vec![], &Installed::default(), 1000);
-    topics.composed(later, &other, made(&other));
-    assert!(topics.poll_order().is_none(), "of a type that is no more");
-    topics.composed(later, &asked, made(&asked));
-    assert!(matches!(topics.poll_order(), Some(Order::Gateway(Command::Publish { .. }))));
-    topics.composed(later, &asked, made(&asked));
-    assert!(topics.poll_order().is_none(), "once");
+    let made = |topic: &Topic| {
+        let made = safe_message(topic, &vec![], &Installed::default(), 1000);
+        Done::Composed { topic: topic.clone(), made }
+    };
+    side.on_codec(later, made(&other));
+    assert!(side.shared.poll_order().is_none(), "of a type that is no more");
+    side.on_codec(later, made(&asked));
+    assert!(matches!(side.shared.poll_order(), Some(Order::Gateway(Command::Publish { .. }))));
+    side.on_codec(later, made(&asked));
+    assert!(side.shared.poll_order().is_none(), "once");
 }
 
 #[test]

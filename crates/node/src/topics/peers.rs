@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What this robot knows of its peers: their names, rights and links, and which of them are down.
+
+use super::rights::{Right, Rights, TypeOf};
+use super::waiting::{Act, Denied, check_texts};
+use crate::config::{Config, PeerConfig};
+use crate::quota::Cause;
+use std::collections::BTreeMap;
+use tautline_gateway::mapping::{Treatment, check_local_name, check_peer_name, is_below};
+use tautline_gateway::types::Dialect;
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::translate::dialect_of;
+use tautline_proto::{Duration, Instant, OfferedTopic, PeerId};
+
+/// Outage of a peer after which nothing is read for it. In a shorter outage, published messages are
+/// queued within lifespan and queue limits.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The state of a peer that is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    Since(Instant),
+    /// Nothing is read for it any more.
+    GivenUp,
+}
+
+/// The peers, by number, in the order of the file.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    /// The name of this robot.
+    here: String,
+    /// The ROS whose types this robot uses.
+    pub(super) dialect: Option<Dialect>,
+    names: Vec<String>,
+    rights: Vec<Rights>,
+    /// Names and numbers of the links to each peer.
+    links: BTreeMap<PeerId, Vec<(String, u8)>>,
+    absent: BTreeMap<PeerId, Absence>,
+}
+
+impl Peers {
+    pub(super) fn new(config: &Config) -> Self {
+        let ros = config.ros();
+        Self {
+            here: config.name.clone(),
+            dialect: ros.as_ref().map(|(dialect, _)| *dialect),
+            names: config.peers.iter().map(|peer| peer.name.clone()).collect(),
+            rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
+            links: BTreeMap::new(),
+            absent: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn name(&self, peer: PeerId) -> &str {
+        &self.names[peer.0 as usize]
+    }
+
+    /// Returns the cause of all events that this peer triggers.
+    pub(super) fn cause(&self, peer: PeerId) -> Cause {
+        Cause::Peer(self.name(peer).to_owned())
+    }
+
+    pub(super) fn rights(&self, peer: PeerId) -> &Rights {
+        &self.rights[peer.0 as usize]
+    }
+
+    pub(super) fn rights_mut(&mut self, peer: PeerId) -> &mut Rights {
+        &mut self.rights[peer.0 as usize]
+    }
+
+    /// Returns the names of all peers with their rights.
+    pub(super) fn all_rights_mut(&mut self) -> impl Iterator<Item = (&str, &mut Rights)> {
+        self.names.iter().map(String::as_str).zip(&mut self.rights)
+    }
+
+    /// Returns the prefixes of peers that have one.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = (PeerId, &str)> {
+        let all = (0..).map(PeerId).zip(&self.rights);
+        all.map(|(peer, rights)| (peer, rights.names.prefix.as_str())).filter(|it| !it.1.is_empty())
+    }
+
+    /// Adds a peer, or replaces its name and rights. `known` is its former configuration.
+    pub(super) fn set(
+        &mut self,
+        id: PeerId,
+        peer: &PeerConfig,
+        known: Option<&PeerConfig>,
+        ros: Option<&(Dialect, Installed)>,
+    ) {
+        let index = id.0 as usize;
+        let rights = Rights::new(peer, ros);
+        if index == self.names.len() {
+            self.names.push(peer.name.clone());
+            self.rights.push(rights);
+            return;
+        }
+        self.names[index].clone_from(&peer.name);
+        match known.filter(|known| known.max_rate_bps == peer.max_rate_bps) {
+            // Tokens that the peer has taken still count.
+            Some(_) => self.rights[index].follow(rights),
+            None => self.rights[index] = rights,
+        }
+    }
+
+    /// Gives up the prefixes of peers that are not among these.
+    pub(super) fn forget_names_of_others(&mut self, kept: impl Fn(PeerId) -> bool) {
+        for (_, rights) in (0..).map(PeerId).zip(&mut self.rights).filter(|(id, _)| !kept(*id)) {
+            rights.forget_names();
+        }
+    }
+
+    /// Sets the names and numbers of the links to a peer.
+    pub(crate) fn set_links(&mut self, peer: PeerId, names: Vec<(String, u8)>) {
+        self.links.insert(peer, names);
+    }
+
+    pub(crate) fn links_to(&self, peer: PeerId) -> &[(String, u8)] {
+        self.links.get(&peer).map_or(&[], Vec::as_slice)
+    }
+
+    /// The name of the link of this number.
+    pub(crate) fn link_name(&self, peer: PeerId, number: u8) -> Option<&str> {
+        let named = self.links_to(peer).iter().find(|(_, it)| *it == number);
+        named.map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a topic is for this peer: as [`Self::is_for`], and over one of the links that its rule
+    /// names, if it names any.
+    pub(super) fn is_topic_for(&self, peer: PeerId, name: &str, treatment: &Treatment) -> bool {
+        let only = &treatment.links.only;
+        let mut links = self.links_to(peer).iter();
+        self.is_for(peer, name, treatment.to.as_deref())
+            && (only.is_empty() || links.any(|(link, _)| only.contains(link)))
+    }
+
+    /// Whether `name` is for this peer: by `to` of its rule (`None` is all peers) and by the peer's
+    /// rights.
+    pub(super) fn is_for(&self, peer: PeerId, name: &str, to: Option<&[String]>) -> bool {
+        to.is_none_or(|to| to.iter().any(|it| it == self.name(peer)))
+            && self.rights(peer).is_offered(name)
+    }
+
+    /// Returns the local name of a topic or service that a peer advertises, if the file allows it.
+    pub(super) fn accepted_name(
+        &self,
+        peer: PeerId,
+        act: Act,
+        offered: &OfferedTopic,
+    ) -> Result<String, Denied> {
+        let rights = self.rights(peer);
+        let (name, hash) = (offered.type_name.as_str(), offered.type_hash.as_str());
+        let is_foreign = self.dialect.is_some_and(|own| dialect_of(name) != own);
+        let found = TypeOf { offered: name, name, hash, is_foreign };
+        let right = match act {
+            Act::Publish => rights.publish(&offered.name, found),
+            _ => rights.serve(&offered.name, found),
+        };
+        // A name without a leading '/' would not stay under the peer's prefix.
+        if !rights.names.renames(&offered.name) {
+            check_peer_name(&offered.name).map_err(|error| Denied::Invalid(error.to_string()))?;
+        }
+        match right {
+            Right::LeftOut => Err(Denied::LeftOut),
+            Right::Waits => Err(Denied::Waits),
+            Right::Given => {
+                check_texts(offered).map_err(Denied::Invalid)?;
+                if act == Act::Publish && rights.log_prefix(&offered.name, name, hash).is_some() {
+                    return Ok(offered.name.clone());
+                }
+                let local = rights.names.local_name(&offered.name);
+                check_local_name(&local, self.dialect)
+                    .map_err(|error| Denied::Unusable(error.to_string()))?;
+                match self.prefix_conflict(peer, &offered.name, &local) {
+                    Some(reason) => Err(Denied::Invalid(reason)),
+                    None => Ok(local),
+                }
+            }
+        }
+    }
+
+    /// Returns why `local` is not a name for this peer: it lies under the more specific prefix of another
+    /// peer, whose topics and services local nodes expect there. A line of the file that names it
+    /// without a star allows it.
+    fn prefix_conflict(&self, peer: PeerId, theirs: &str, local: &str) -> Option<String> {
+        let own = self.rights(peer);
+        let (other, prefix) = self.prefixes().find(|(other, prefix)| {
+            *other != peer && prefix.len() > own.names.prefix.len() && is_below(local, prefix)
+        })?;
+        (!own.names.is_named(theirs)).then(|| {
+            let (other, here) = (self.name(other), &self.here);
+            format!(
+                "refused, since its name at '{here}' would be {local}, under the prefix {prefix} of \
+                 '{other}'; a line {theirs} without a star under 'accept' there allows it"
+            )
+        })
+    }
+
+    /// Notes that a peer is up; returns whether it had been given up.
+    pub(super) fn came(&mut self, peer: PeerId) -> bool {
+        self.absent.remove(&peer) == Some(Absence::GivenUp)
+    }
+
+    /// Notes that a peer is down.
+    pub(super) fn went(&mut self, now: Instant, peer: PeerId) {
+        self.absent.insert(peer, Absence::Since(now));
+    }
+
+    pub(super) fn is_absent(&self, peer: PeerId) -> bool {
+        self.absent.contains_key(&peer)
+    }
+
+    pub(super) fn is_given_up(&self, peer: PeerId) -> bool {
+        self.absent.get(&peer) == Some(&Absence::GivenUp)
+    }
+
+    /// Gives up peers that have been down for longer than [`PATIENCE`], and returns them.
+    pub(super) fn give_up_absent(&mut self, now: Instant) -> Vec<PeerId> {
+        let mut gone = Vec::new();
+        for (peer, absence) in &mut self.absent {
+            if matches!(absence, Absence::Since(at) if now.since(*at) > PATIENCE) {
+                *absence = Absence::GivenUp;
+                gone.push(*peer);
+            }
+        }
+        gone
+    }
+}
