@@ -8,7 +8,7 @@ use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
 use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
-use crate::topics::may_use_parameters;
+use crate::topics::parameters::may_use_parameters;
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;

@@ -469,7 +469,7 @@ fn packets_refused(exchange: Exchange<'_>, refused: &Refused) -> BTreeMap<String
         ("inlet_full", refused.inlet_full),
         ("codec_behind", refused.codec_behind),
         ("over_time", refused.over_time),
-        ("calls_over_rate", topics.calls_over_rate),
+        ("calls_over_rate", topics.calls_over_rate()),
         ("calls_malformed", topics.calls_malformed),
     ];
     let by_node = by_node.into_iter().filter(|(_, count)| *count > 0);

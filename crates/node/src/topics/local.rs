@@ -7,6 +7,7 @@ pub(crate) use kept::SourceChange;
 
 use super::frames::Frames;
 use super::origin;
+use super::peers::LINGER;
 use super::shown::Kind;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
@@ -21,10 +22,6 @@ use tautline_proto::{
     ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkSet, LinkUse,
     Message, OfferedQos, OfferedTopic, PeerId, Role, SendError,
 };
-
-/// Time for which a topic is still read after the last peer has unsubscribed. A peer that
-/// subscribes repeatedly, or returns in a new session, then causes no work for the ROS master.
-pub(super) const LINGER: Duration = Duration::from_secs(10);
 
 /// Time in which a publisher repeats all the messages that it keeps.
 const REPETITION: Duration = Duration::from_millis(100);
@@ -189,10 +186,10 @@ impl Topics {
             }
             Event::Answered { call, outcome, .. } => self.answered(cx, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(cx, &topic, wanted),
-            Event::Changed { peer, parameters } => self.ask_to_set(cx, peer, parameters),
-            Event::Nodes(nodes) => self.show(cx, Kind::Nodes, write_nodes(&nodes).into()),
+            Event::Changed { peer, parameters } => self.shown.ask_to_set(cx, peer, parameters),
+            Event::Nodes(nodes) => self.shown.show(cx, Kind::Nodes, write_nodes(&nodes).into()),
             Event::Parameters(parameters) => {
-                self.show(cx, Kind::Parameters, write_parameters(&parameters).into());
+                self.shown.show(cx, Kind::Parameters, write_parameters(&parameters).into());
             }
             Event::Refused { topic, reason } => self.local_refused(cx, &topic, &reason),
             Event::Depth { topic, source, successor, depth } => {

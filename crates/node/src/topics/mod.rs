@@ -9,6 +9,7 @@ mod lines;
 mod local;
 mod origin;
 mod own;
+pub(crate) mod parameters;
 mod peers;
 mod record;
 mod refusals;
@@ -38,12 +39,11 @@ pub(crate) use remote::{ArrivalChange, IncomingState, Unchecked};
 use remote::{Catalog, Held, Publication};
 use services::Services;
 use shown::Shown;
-pub(crate) use shown::may_use_parameters;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, treatment};
-use tautline_gateway::{Origin, Source, tf};
-use tautline_proto::{Endpoint, Instant, PeerId};
+use tautline_gateway::{Origin, Source, logs, tf};
+use tautline_proto::{Duration, Endpoint, Instant, PeerId};
 pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
 pub(crate) use watchdogs::{SafeMessage, safe_message};
@@ -51,6 +51,11 @@ pub(crate) use watchdogs::{SafeMessage, safe_message};
 /// Maximum changes kept on the running node. A change that a later one of the same pattern replaces
 /// does not count.
 const MAX_CHANGES: usize = 1024;
+/// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
+const KEPT_LOGS: u16 = 100;
+const LOG_LIFESPAN: Duration = Duration::from_secs(10);
+/// Logs leave after all else.
+const PRIORITY_OF_LOGS: u8 = 0;
 /// Rates that a change may set, in hertz; the file has the same limits.
 const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
 
@@ -114,7 +119,7 @@ pub(crate) struct Topics {
     /// Changes on the running node, oldest first; a later one overrides an earlier one.
     changes: Vec<(Pattern, TopicChange)>,
     /// Calls and responses of peers that were dropped above their rate.
-    pub(crate) calls_over_rate: u64,
+    calls_over_rate: u64,
     /// Calls and responses of peers that were dropped because they are not of their type.
     pub(crate) calls_malformed: u64,
     max_message: usize,
@@ -212,7 +217,7 @@ impl Topics {
     /// Returns the treatment of a topic: the file's rule with the changes since.
     fn treatment_of(&self, cx: &Context<'_>, name: &str) -> Option<Treatment> {
         let ruled = treatment(&self.rules, name).cloned();
-        let mut found = ruled.or_else(|| self.treatment_of_logs(cx, name))?;
+        let mut found = ruled.or_else(|| treatment_of_logs(cx, name))?;
         for (_, change) in self.changes.iter().filter(|(p, _)| p.matches(name)) {
             found.priority = change.priority.unwrap_or(found.priority);
             match change.rate_hz {
@@ -222,6 +227,11 @@ impl Topics {
             }
         }
         Some(found)
+    }
+
+    /// Calls, responses and requests of peers that were dropped above their rate.
+    pub(crate) fn calls_over_rate(&self) -> u64 {
+        self.calls_over_rate + self.shown.over_rate
     }
 
     /// Returns the changes on the running node, which override the file.
@@ -313,4 +323,19 @@ impl Topics {
         }
         self.local.insert(name.to_owned(), local);
     }
+}
+
+/// The treatment of the logs of this robot, which need no rule.
+fn treatment_of_logs(cx: &Context<'_>, topic: &str) -> Option<Treatment> {
+    let shows = |peer: &PeerId| topic == logs::TOPIC && cx.peers.rights(*peer).show.logs;
+    let peers = cx.endpoint.peers().filter(shows);
+    let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
+    let (keep_last, lifespan) = (Some(KEPT_LOGS), Some(LOG_LIFESPAN));
+    (!to.is_empty()).then_some(Treatment {
+        priority: PRIORITY_OF_LOGS,
+        keep_last,
+        lifespan,
+        to: Some(to),
+        ..Treatment::default()
+    })
 }

@@ -16,6 +16,13 @@ use tautline_proto::{Duration, Instant, OfferedTopic, PeerId};
 /// queued within lifespan and queue limits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time after which a channel of a peer's last session is given up if it is not advertised again.
+pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
+
+/// Time for which a topic is still read after the last peer has unsubscribed. A peer that
+/// subscribes repeatedly, or returns in a new session, then causes no work for the ROS master.
+pub(super) const LINGER: Duration = Duration::from_secs(10);
+
 /// The state of a peer that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Absence {

@@ -30,7 +30,7 @@ impl Topics {
     pub(crate) fn remove_all_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         record::removal(cx, peer);
         self.remove_services_of(cx, peer);
-        self.remove_shown_of(cx, peer);
+        self.shown.remove_peer(cx, peer);
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.remote_withdrawn(cx, key);
         }
@@ -88,7 +88,7 @@ impl Topics {
         for (id, peer) in &all {
             if known(peer) != Some(*peer) {
                 cx.peers.set(*id, peer, known(peer), new.ros().as_ref());
-                self.follow_shown_rights(cx, *id);
+                self.shown.follow_rights(cx, *id);
             }
         }
         for (peer, before) in before {

@@ -12,6 +12,7 @@ mod liveliness;
 mod messages;
 mod publications;
 
+use super::peers::REOFFER_GRACE;
 use super::rights::OverRate;
 use super::waiting::Act;
 use super::{ChannelKey, Context, Topics, Translation, record};
@@ -30,11 +31,8 @@ use std::sync::Arc;
 use tautline_gateway::types::translate::Translator;
 use tautline_gateway::{Classes, Command, Qos, Topic};
 use tautline_proto::{
-    ChannelId, Duration, Event, Instant, LinkId, LinkView, Notice, OfferedTopic, PeerId, Role,
+    ChannelId, Event, Instant, LinkId, LinkView, Notice, OfferedTopic, PeerId, Role,
 };
-
-/// Time after which a channel of a peer's last session is given up if it is not advertised again.
-pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 
 /// Set in the numbers of topics of a past session whose own number has another topic now. No channel
 /// of the protocol has such a number.
@@ -91,7 +89,7 @@ impl Topics {
             Event::Message { peer, channel, message } => {
                 let key = ChannelKey { peer, channel };
                 if !self.service_message(cx, key, &message.payload)
-                    && !self.shown_message(cx, key, &message.payload)
+                    && !self.shown.message(cx, key, &message.payload)
                 {
                     self.remote_message(cx, key, message);
                 }
@@ -104,7 +102,7 @@ impl Topics {
                     Role::Topic => {
                         // A new session may give a service's number to a topic.
                         self.service_channel_withdrawn(cx, key);
-                        if !self.shown_offered(cx, key, &topic) {
+                        if !self.shown.offered(cx, key, &topic) {
                             self.remote_offered(cx, key, topic, definition);
                         }
                     }
@@ -114,7 +112,7 @@ impl Topics {
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 cx.waiting.remove(&key);
-                if !self.service_channel_withdrawn(cx, key) && !self.shown_withdrawn(cx, key) {
+                if !self.service_channel_withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
                     self.remote_withdrawn(cx, key);
                 }
             }
@@ -123,13 +121,14 @@ impl Topics {
                 if wanted {
                     cx.drop_refusal(key);
                 }
-                if !self.calls_wanted(cx, key, wanted) && !self.shown_wanted(cx, key, wanted) {
+                if !self.calls_wanted(cx, key, wanted) && !self.shown.on_wanted(cx, key, wanted) {
                     self.remote_wanted(cx, key, wanted);
                 }
             }
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
-                if !self.calls_refused(cx, key, &reason) && !self.shown_refused(cx, key, &reason) {
+                if !self.calls_refused(cx, key, &reason) && !self.shown.on_refused(cx, key, &reason)
+                {
                     self.remote_refused(cx, key, &reason);
                 }
             }
@@ -212,7 +211,7 @@ impl Topics {
             remote.over_rate = OverRate::default();
         }
         cx.waiting.retain(|key, _| key.peer != peer);
-        self.new_session_of_shown(cx, peer);
+        self.shown.new_session(cx, peer);
         self.clear_interests(cx, peer);
         self.returning.remove(&peer);
         self.new_session_of_services(cx, peer);
@@ -238,7 +237,7 @@ impl Topics {
             self.remote_withdrawn(cx, key);
         }
         self.sweep_services(cx);
-        self.sweep_shown(cx);
+        self.shown.sweep(cx);
         // The thread that examines them may have been too busy to take the requests.
         for peer in std::mem::take(&mut self.examined).into_keys() {
             self.examine_next(cx, peer);

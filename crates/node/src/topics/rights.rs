@@ -2,7 +2,7 @@
 //! The rights of a peer: what it may publish, serve, call and be offered, at which rate, and at
 //! which priority its topics are relayed.
 
-use super::shown::may_use_parameters;
+use super::parameters::may_use_parameters;
 use crate::config::{PeerConfig, Show};
 use crate::limits::MESSAGES;
 use std::collections::BTreeMap;

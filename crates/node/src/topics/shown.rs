@@ -3,22 +3,17 @@
 //! with a reserved name and type, at the lowest priority; a newer list replaces the one before. The
 //! receiver shows it under the peer's prefix.
 
-use super::local::LINGER;
-use super::remote::REOFFER_GRACE;
-use super::{ChannelKey, Topics};
+use super::context::Context;
+use super::key::ChannelKey;
+use super::peers::{LINGER, REOFFER_GRACE};
 use crate::config::Show;
-use crate::topics::Context;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use tautline_gateway::Command;
 use tautline_gateway::description::{MAX_BYTES, Nodes, Parameters, Shown as ShownNode};
 use tautline_gateway::description::{read_nodes, read_parameters, write_parameters};
-use tautline_gateway::logs;
-use tautline_gateway::mapping::{
-    Pattern, SERVICE_TIMEOUT, ServiceTreatment, Treatment, check_local_name, is_below,
-    service_treatment,
-};
+use tautline_gateway::mapping::{check_local_name, is_below};
 use tautline_gateway::types::Dialect;
-use tautline_gateway::{Command, Service};
 use tautline_proto::{
     ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkUse, Message,
     OfferedQos, OfferedTopic, PeerId, Role, SendError,
@@ -26,21 +21,11 @@ use tautline_proto::{
 
 /// Lists of nodes and parameters leave after all else.
 const PRIORITY: u8 = 0;
-/// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
-const KEPT_LOGS: u16 = 100;
-const LOG_LIFESPAN: Duration = Duration::from_secs(10);
 /// Least time between two lists of one kind of a peer that are shown here; of those between, the last
 /// is. Each costs a master of ROS 1 up to 50 ms. Peers send parameters less often.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Messages with new values that are queued for a peer.
 const QUEUED_CHANGES: u32 = 100;
-/// Services of each node of ROS 2 that read its parameters, and those that set them
-/// (`rcl_interfaces/srv`).
-const READ: [&str; 4] =
-    ["describe_parameters", "get_parameters", "get_parameter_types", "list_parameters"];
-const SET: [&str; 2] = ["set_parameters", "set_parameters_atomically"];
-const PARAMETER_TYPES: &str = "rcl_interfaces/srv/";
-
 /// A kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -95,6 +80,8 @@ pub(super) struct Shown {
     /// Whether the gateway reports nodes and parameters.
     described: (bool, bool),
     remote: BTreeMap<(PeerId, Kind), RemoteList>,
+    /// Requests of peers to set parameters that were dropped above their rate.
+    pub(super) over_rate: u64,
 }
 
 /// A list of a peer.
@@ -123,16 +110,6 @@ impl Shown {
     }
 }
 
-/// Whether `name` is a service for parameters of a node of ROS 2 that a peer with these rights may
-/// use.
-pub(crate) fn may_use_parameters(show: Show, set: &[Pattern], name: &str) -> bool {
-    let Some((node, service)) = name.rsplit_once('/') else { return false };
-    let may_set = || set.iter().any(|pattern| pattern.matches(node));
-    // Who sets a parameter reads what it is.
-    (READ.contains(&service) && (show.parameters || may_set()))
-        || (SET.contains(&service) && may_set())
-}
-
 fn channel(kind: Kind) -> ChannelConfig {
     let (name, type_name) = kind.names();
     let (keep_last, order) = match kind {
@@ -159,65 +136,28 @@ fn channel(kind: Kind) -> ChannelConfig {
     }
 }
 
-impl Topics {
-    /// The treatment of the logs of this robot, which need no rule.
-    pub(super) fn treatment_of_logs(&self, cx: &Context<'_>, topic: &str) -> Option<Treatment> {
-        let shows = |peer: &PeerId| topic == logs::TOPIC && cx.peers.rights(*peer).show.logs;
-        let peers = cx.endpoint.peers().filter(shows);
-        let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
-        let (keep_last, lifespan) = (Some(KEPT_LOGS), Some(LOG_LIFESPAN));
-        (!to.is_empty()).then_some(Treatment {
-            priority: PRIORITY,
-            keep_last,
-            lifespan,
-            to: Some(to),
-            ..Treatment::default()
-        })
-    }
-
-    /// The treatment of a local service: that of its rule, or that of a service for parameters of a
-    /// node, which need no rule.
-    pub(super) fn treatment_of_service(
-        &self,
-        cx: &Context<'_>,
-        service: &Service,
-    ) -> Option<ServiceTreatment> {
-        let name = &service.name;
-        service_treatment(&self.service_rules, name).or_else(|| {
-            let is_one = service.type_name.starts_with(PARAMETER_TYPES);
-            let may_use = |peer: &PeerId| cx.peers.rights(*peer).may_use_parameters(name);
-            let peers = cx.endpoint.peers().filter(|peer| is_one && may_use(peer));
-            let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
-            let timeout = SERVICE_TIMEOUT;
-            (!to.is_empty()).then_some(ServiceTreatment {
-                priority: PRIORITY,
-                timeout,
-                to: Some(to),
-            })
-        })
-    }
-
+impl Shown {
     /// Advertises the lists that peers may see and withdraws the others, takes lists of peers that
     /// waited, and removes those that peers no longer advertise.
-    pub(super) fn sweep_shown(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         for peer in cx.endpoint.peers().collect::<Vec<_>>() {
             for kind in Kind::ALL {
                 let may_see = match kind {
-                    Kind::Changes => self.shown.has(peer, Kind::Parameters),
+                    Kind::Changes => self.has(peer, Kind::Parameters),
                     _ => kind.is_of(cx.peers.dialect) && kind.is_shown(cx.peers.rights(peer).show),
                 };
-                let known = self.shown.channels.get(&(peer, kind)).copied();
+                let known = self.channels.get(&(peer, kind)).copied();
                 match (may_see, known) {
                     (true, None) => {
                         if let Some(open) = cx.offer_channel(peer, None, channel(kind)) {
-                            self.shown.channels.insert((peer, kind), open);
+                            self.channels.insert((peer, kind), open);
                         }
                     }
                     (false, Some(channel)) => {
                         cx.endpoint.withdraw(now, peer, channel);
-                        self.shown.channels.remove(&(peer, kind));
-                        self.shown.wanted.remove(&(peer, kind));
+                        self.channels.remove(&(peer, kind));
+                        self.wanted.remove(&(peer, kind));
                     }
                     _ => {}
                 }
@@ -226,8 +166,8 @@ impl Topics {
         self.describe(cx);
         let is_over =
             |it: &RemoteList| it.channel.is_none() && now.since(it.stale_since) > REOFFER_GRACE;
-        for (peer, kind) in self.shown.remote.keys().copied().collect::<Vec<_>>() {
-            match is_over(&self.shown.remote[&(peer, kind)]) {
+        for (peer, kind) in self.remote.keys().copied().collect::<Vec<_>>() {
+            match is_over(&self.remote[&(peer, kind)]) {
                 true => drop(self.hide(cx, peer, kind)),
                 false => self.take_next(cx, peer, kind),
             }
@@ -236,19 +176,19 @@ impl Topics {
 
     /// A list of this robot has changed.
     pub(super) fn show(&mut self, cx: &mut Context<'_>, kind: Kind, list: Bytes) {
-        if self.shown.lists.get(&kind) == Some(&list) {
+        if self.lists.get(&kind) == Some(&list) {
             return;
         }
-        self.shown.lists.insert(kind, list);
-        let wanted = self.shown.wanted.iter().filter(|(_, it)| *it == kind);
+        self.lists.insert(kind, list);
+        let wanted = self.wanted.iter().filter(|(_, it)| *it == kind);
         for (peer, _) in wanted.copied().collect::<Vec<_>>() {
             self.send_list(cx, peer, kind);
         }
     }
 
     fn send_list(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) {
-        let channel = self.shown.channels.get(&(peer, kind)).copied();
-        let (Some(channel), Some(list)) = (channel, self.shown.lists.get(&kind)) else { return };
+        let channel = self.channels.get(&(peer, kind)).copied();
+        let (Some(channel), Some(list)) = (channel, self.lists.get(&kind)) else { return };
         self.send_payload_of(cx, peer, kind, channel, list.clone());
     }
 
@@ -275,21 +215,21 @@ impl Topics {
     }
 
     /// Whether a channel of ours carries a list. The gateway reports what a peer wants, and no more.
-    pub(super) fn shown_wanted(
+    pub(super) fn on_wanted(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
         wanted: bool,
     ) -> bool {
-        let mut channels = self.shown.channels.iter();
+        let mut channels = self.channels.iter();
         let found = channels.find(|((peer, _), it)| *peer == key.peer && **it == key.channel);
         let Some((&(peer, kind), _)) = found else { return false };
         if wanted {
-            self.shown.wanted.insert((peer, kind));
+            self.wanted.insert((peer, kind));
             self.describe(cx);
             self.send_list(cx, peer, kind);
         } else {
-            self.shown.wanted.remove(&(peer, kind));
+            self.wanted.remove(&(peer, kind));
         }
         true
     }
@@ -297,9 +237,9 @@ impl Topics {
     /// Lets the gateway report what peers want, or have wanted lately.
     fn describe(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
-        let wanted = self.shown.wanted.iter().filter(|(peer, _)| !cx.peers.is_given_up(*peer));
+        let wanted = self.wanted.iter().filter(|(peer, _)| !cx.peers.is_given_up(*peer));
         let wanted: BTreeSet<Kind> = wanted.map(|(_, kind)| *kind).collect();
-        let Shown { last_wanted, lists, described, .. } = &mut self.shown;
+        let Shown { last_wanted, lists, described, .. } = self;
         last_wanted.extend(wanted.into_iter().map(|kind| (kind, now)));
         last_wanted.retain(|_, at| now.since(*at) < LINGER);
         lists.retain(|kind, _| last_wanted.contains_key(kind));
@@ -312,7 +252,7 @@ impl Topics {
 
     /// Whether a peer's channel carries a list. Without a prefix, its names could not be told from
     /// those of this robot.
-    pub(super) fn shown_offered(
+    pub(super) fn offered(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -320,7 +260,7 @@ impl Topics {
     ) -> bool {
         let now = cx.now;
         // The number may have been that of another list.
-        self.shown_withdrawn(cx, key);
+        self.withdrawn(cx, key);
         let Some(kind) = Kind::of(offered) else { return false };
         let rights = cx.peers.rights(key.peer);
         let is_wanted = match kind {
@@ -329,7 +269,7 @@ impl Topics {
             _ => kind.is_of(cx.peers.dialect) && !rights.names.prefix.is_empty(),
         };
         if is_wanted {
-            let list = self.shown.remote.entry((key.peer, kind)).or_default();
+            let list = self.remote.entry((key.peer, kind)).or_default();
             list.channel = Some(key.channel);
         }
         cx.endpoint.want(now, key.peer, key.channel, is_wanted);
@@ -337,23 +277,23 @@ impl Topics {
     }
 
     /// Takes a list of a peer. Returns whether the channel carries one.
-    pub(super) fn shown_message(
+    pub(super) fn message(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
         payload: &Bytes,
     ) -> bool {
-        let Some(kind) = self.shown.kind_at(key) else { return false };
+        let Some(kind) = self.kind_at(key) else { return false };
         if kind != Kind::Changes && payload.len() <= MAX_BYTES {
             // Not subject to the peer's rate: a list that is dropped would be missing until the next
             // change, and PERIOD bounds its work.
-            let list = self.shown.remote.get_mut(&(key.peer, kind));
+            let list = self.remote.get_mut(&(key.peer, kind));
             list.into_iter().for_each(|it| it.next = Some(payload.clone()));
             self.take_next(cx, key.peer, kind);
         } else if cx.within_rate(key, payload.len()) {
             self.take_list(cx, key, kind, payload);
         } else {
-            self.calls_over_rate += 1;
+            self.over_rate += 1;
         }
         true
     }
@@ -361,7 +301,7 @@ impl Topics {
     /// Takes the list of a peer that waits, if that is due.
     fn take_next(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) {
         let now = cx.now;
-        let Some(list) = self.shown.remote.get_mut(&(peer, kind)) else { return };
+        let Some(list) = self.remote.get_mut(&(peer, kind)) else { return };
         let is_due = list.shown_at.is_none_or(|at| now.since(at) >= PERIOD);
         let Some(channel) = list.channel.filter(|_| is_due) else { return };
         let next = list.next.take();
@@ -381,7 +321,7 @@ impl Topics {
         };
         match done {
             Ok(()) if kind != Kind::Changes => {
-                let list = self.shown.remote.get_mut(&(key.peer, kind));
+                let list = self.remote.get_mut(&(key.peer, kind));
                 list.into_iter().for_each(|it| it.received = Some(payload.clone()));
             }
             Ok(()) => {}
@@ -439,7 +379,7 @@ impl Topics {
     /// Asks a peer to set parameters that a local program has changed here.
     pub(super) fn ask_to_set(&mut self, cx: &mut Context<'_>, peer: u32, parameters: Parameters) {
         let peer = PeerId(peer);
-        let Some(&channel) = self.shown.channels.get(&(peer, Kind::Changes)) else { return };
+        let Some(&channel) = self.channels.get(&(peer, Kind::Changes)) else { return };
         let prefix = &cx.peers.rights(peer).names.prefix;
         let theirs = parameters.into_iter().filter_map(|(name, value)| {
             Some((name.strip_prefix(prefix.as_str())?.to_owned(), value))
@@ -449,13 +389,13 @@ impl Topics {
     }
 
     /// Whether a peer refuses a list of ours, or to set a parameter, for this reason.
-    pub(super) fn shown_refused(
+    pub(super) fn on_refused(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
         reason: &str,
     ) -> bool {
-        let mut channels = self.shown.channels.iter();
+        let mut channels = self.channels.iter();
         if !channels.any(|((peer, _), channel)| *peer == key.peer && *channel == key.channel) {
             return false;
         }
@@ -466,10 +406,10 @@ impl Topics {
 
     /// A channel of a peer ends; returns whether it carried a list. What is shown stays for a while: a
     /// peer that advertises and withdraws it in turn causes no work.
-    pub(super) fn shown_withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
+    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let now = cx.now;
-        let kind = self.shown.kind_at(key);
-        let list = kind.and_then(|kind| self.shown.remote.get_mut(&(key.peer, kind)));
+        let kind = self.kind_at(key);
+        let list = kind.and_then(|kind| self.remote.get_mut(&(key.peer, kind)));
         if let Some(list) = list {
             (list.channel, list.stale_since) = (None, now);
         }
@@ -478,7 +418,7 @@ impl Topics {
 
     /// Removes what is shown of a peer's list; returns that list.
     fn hide(&mut self, cx: &mut Context<'_>, peer: PeerId, kind: Kind) -> Option<Bytes> {
-        let list = self.shown.remote.remove(&(peer, kind))?;
+        let list = self.remote.remove(&(peer, kind))?;
         let peer = peer.0;
         match kind {
             Kind::Changes => {}
@@ -491,27 +431,27 @@ impl Topics {
     }
 
     /// A peer has a new session, in which it advertises its lists again.
-    pub(super) fn new_session_of_shown(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+    pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let now = cx.now;
-        for (_, list) in self.shown.remote.iter_mut().filter(|((it, _), _)| *it == peer) {
+        for (_, list) in self.remote.iter_mut().filter(|((it, _), _)| *it == peer) {
             if list.channel.take().is_some() {
                 list.stale_since = now;
             }
         }
-        self.shown.wanted.retain(|(it, _)| *it != peer);
+        self.wanted.retain(|(it, _)| *it != peer);
     }
 
     /// Removes what is shown of a peer, and what was shown to it.
-    pub(super) fn remove_shown_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+    pub(super) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         for kind in Kind::ALL {
             self.hide(cx, peer, kind);
-            self.shown.channels.remove(&(peer, kind));
-            self.shown.wanted.remove(&(peer, kind));
+            self.channels.remove(&(peer, kind));
+            self.wanted.remove(&(peer, kind));
         }
     }
 
     /// Shows the lists of a peer by its new prefix and rights.
-    pub(super) fn follow_shown_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+    pub(super) fn follow_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let lists = cx.endpoint.channels_in(peer).filter_map(|channel| {
             let (offered, ..) = cx.endpoint.channel_in(peer, channel)?;
             Kind::of(offered).map(|kind| (channel, kind, offered.clone()))
@@ -520,11 +460,11 @@ impl Topics {
             let key = ChannelKey { peer, channel };
             let received = self.hide(cx, peer, kind);
             cx.waiting.remove(&key);
-            self.shown_offered(cx, key, &offered);
-            if let Some(list) = received.filter(|_| self.shown.has(peer, kind)) {
+            self.offered(cx, key, &offered);
+            if let Some(list) = received.filter(|_| self.has(peer, kind)) {
                 self.take_list(cx, key, kind, &list);
             }
         }
-        self.sweep_shown(cx);
+        self.sweep(cx);
     }
 }

@@ -11,7 +11,9 @@ mod checked;
 mod goals;
 mod reload;
 
-use super::remote::{REOFFER_GRACE, Told};
+use super::parameters;
+use super::peers::REOFFER_GRACE;
+use super::remote::Told;
 use super::rights::{Right, TypeOf};
 use super::waiting::{Act, Waiting};
 use super::{ChannelKey, Topics, Translation};
@@ -32,6 +34,8 @@ use tautline_proto::{
     OfferedTopic, PeerId, Role,
 };
 
+/// Calls of services for parameters, which need no rule, leave after all else.
+const PRIORITY_OF_PARAMETERS: u8 = 0;
 /// No call or response replaces another.
 const KEEP_ALL: u32 = 65_535;
 
@@ -132,6 +136,28 @@ fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> Ch
 }
 
 impl Topics {
+    /// The treatment of a local service: that of its rule, or that of a service for parameters of a
+    /// node, which need no rule.
+    pub(super) fn treatment_of_service(
+        &self,
+        cx: &Context<'_>,
+        service: &Service,
+    ) -> Option<ServiceTreatment> {
+        let name = &service.name;
+        service_treatment(&self.service_rules, name).or_else(|| {
+            let is_one = service.type_name.starts_with(parameters::TYPES);
+            let may_use = |peer: &PeerId| cx.peers.rights(*peer).may_use_parameters(name);
+            let peers = cx.endpoint.peers().filter(|peer| is_one && may_use(peer));
+            let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
+            let timeout = SERVICE_TIMEOUT;
+            (!to.is_empty()).then_some(ServiceTreatment {
+                priority: PRIORITY_OF_PARAMETERS,
+                timeout,
+                to: Some(to),
+            })
+        })
+    }
+
     /// Advertises a service of this robot to the peers that its rule and their rights allow.
     pub(crate) fn service_offered(&mut self, cx: &mut Context<'_>, service: Service) {
         let Some(treatment) = self.treatment_of_service(cx, &service) else { return };

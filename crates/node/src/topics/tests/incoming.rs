@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics that a node takes: their names, their types, and for how long.
 
-use super::super::remote::REOFFER_GRACE;
+use super::super::peers::REOFFER_GRACE;
 use super::*;
 use tautline_gateway::Liveliness;
 use tautline_proto::{ChannelId, DeliveryOrder, OfferedQos, OfferedTopic, Role};

@@ -593,6 +593,6 @@ fn calls_count_for_a_peers_rate() {
         world.says(1, called(call, "x".repeat(450).leak()));
     }
     assert_eq!(dealings(&mut world, 0).len(), 2);
-    assert_eq!(world.sides[0].topics.calls_over_rate, 2);
+    assert_eq!(world.sides[0].topics.calls_over_rate(), 2);
     assert!(world.noticed(1, &["/switch", "8 kbps", "peers.base.max_rate"]));
 }

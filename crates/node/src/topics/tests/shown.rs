@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes and parameters that robots show each other.
 
-use super::super::peers::PATIENCE;
-use super::super::remote::REOFFER_GRACE;
+use super::super::peers::{PATIENCE, REOFFER_GRACE};
 use super::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -156,7 +155,7 @@ fn malformed_lists_are_refused_at_both_ends_and_the_last_good_one_stays() {
     let list = format!("{{{}}}", many.into_iter().collect::<Vec<_>>().join(","));
     let now = world.now;
     world.sides[0].with(now, |topics, cx| {
-        topics.show(cx, crate::topics::shown::Kind::Parameters, list.into())
+        topics.shown.show(cx, crate::topics::shown::Kind::Parameters, list.into())
     });
     world.run(2 * SECOND);
     for side in [0, 1] {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The services of a ROS 2 node that read and set its parameters.
+
+use crate::config::Show;
+use tautline_gateway::mapping::Pattern;
+
+/// Services of each node of ROS 2 that read its parameters, and those that set them
+/// (`rcl_interfaces/srv`).
+const READ: [&str; 4] =
+    ["describe_parameters", "get_parameters", "get_parameter_types", "list_parameters"];
+const SET: [&str; 2] = ["set_parameters", "set_parameters_atomically"];
+/// The beginning of the types of these services.
+pub(super) const TYPES: &str = "rcl_interfaces/srv/";
+
+/// Whether `name` is a service for parameters of a node of ROS 2 that a peer with these rights may
+/// use.
+pub(crate) fn may_use_parameters(show: Show, set: &[Pattern], name: &str) -> bool {
+    let Some((node, service)) = name.rsplit_once('/') else { return false };
+    let may_set = || set.iter().any(|pattern| pattern.matches(node));
+    // Who sets a parameter reads what it is.
+    (READ.contains(&service) && (show.parameters || may_set()))
+        || (SET.contains(&service) && may_set())
+}
