@@ -470,7 +470,7 @@ fn packets_refused(exchange: Exchange<'_>, refused: &Refused) -> BTreeMap<String
         ("codec_behind", refused.codec_behind),
         ("over_time", refused.over_time),
         ("calls_over_rate", topics.calls_over_rate()),
-        ("calls_malformed", topics.calls_malformed),
+        ("calls_malformed", topics.calls_malformed()),
     ];
     let by_node = by_node.into_iter().filter(|(_, count)| *count > 0);
     by_protocol.chain(by_node).map(|(reason, count)| (reason.into(), count)).collect()

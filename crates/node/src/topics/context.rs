@@ -107,6 +107,12 @@ impl Context<'_> {
         self.notices.add(self.now, self.peers.cause(peer), text);
     }
 
+    /// Adds a notice about a call or response of a peer that is not of its type.
+    pub(super) fn malformed_notice(&mut self, peer: PeerId, reason: &str) {
+        let text = format!("'{}' sent a malformed message: {reason}", self.peers.name(peer));
+        self.peer_notice(peer, &text);
+    }
+
     /// Whether a line about a peer may be logged.
     pub(super) fn may_log_about(&mut self, peer: PeerId) -> bool {
         self.notices.may_log(self.now, &self.peers.cause(peer))

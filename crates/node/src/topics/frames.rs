@@ -11,7 +11,7 @@
 //! in order.
 
 use super::local::LocalTopic;
-use super::remote::Told;
+use super::told::Told;
 use super::{Outgoing, Topics};
 use crate::quota::Cause;
 use crate::topics::Context;

@@ -176,15 +176,15 @@ impl Topics {
             Event::SourceGone { topic, source } => {
                 self.source_gone(cx, SourceChange { topic, source, successor: None });
             }
-            Event::ServiceOffered(service) => self.service_offered(cx, service),
-            Event::ServiceWithdrawn { service } => self.service_withdrawn(cx, &service),
+            Event::ServiceOffered(service) => self.services.offered_here(cx, service),
+            Event::ServiceWithdrawn { service } => self.services.withdrawn_here(cx, &service),
             Event::Called { service, call, request } => {
-                self.called(cx, service, call, &request);
+                self.services.called(cx, service, call, &request);
             }
             Event::Interrupted { service, call, request } => {
-                self.interrupted(cx, service, call, &request);
+                self.services.interrupted(cx, service, call, &request);
             }
-            Event::Answered { call, outcome, .. } => self.answered(cx, call, &outcome),
+            Event::Answered { call, outcome, .. } => self.services.answered(cx, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(cx, &topic, wanted),
             Event::Changed { peer, parameters } => self.shown.ask_to_set(cx, peer, parameters),
             Event::Nodes(nodes) => self.shown.show(cx, Kind::Nodes, write_nodes(&nodes).into()),

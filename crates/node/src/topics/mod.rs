@@ -3,6 +3,7 @@
 //! protocol. It does no I/O: work for other parts of the daemon is returned as [`Order`]s.
 
 mod context;
+mod definitions;
 mod frames;
 mod key;
 mod lines;
@@ -20,7 +21,10 @@ mod services;
 mod shown;
 #[cfg(test)]
 mod tests;
+mod told;
 mod transforms;
+mod translation;
+mod unchecked;
 mod waiting;
 mod watchdogs;
 
@@ -35,15 +39,16 @@ use crate::config::Config;
 use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
-pub(crate) use remote::{ArrivalChange, IncomingState, Unchecked};
+pub(crate) use remote::{ArrivalChange, IncomingState};
 use remote::{Catalog, Held, Publication};
 use services::Services;
 use shown::Shown;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, treatment};
+use tautline_gateway::mapping::{Pattern, TopicRule, Treatment, treatment};
 use tautline_gateway::{Origin, Source, logs, tf};
 use tautline_proto::{Duration, Endpoint, Instant, PeerId};
+pub(crate) use unchecked::Unchecked;
 pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
 pub(crate) use watchdogs::{SafeMessage, safe_message};
@@ -58,40 +63,6 @@ const LOG_LIFESPAN: Duration = Duration::from_secs(10);
 const PRIORITY_OF_LOGS: u8 = 0;
 /// Rates that a change may set, in hertz; the file has the same limits.
 const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
-
-/// The translation between a peer's topic or service and this robot's ROS.
-#[derive(Debug)]
-enum Translation<T> {
-    /// Both use the same ROS.
-    None,
-    /// Requested, no result yet.
-    Requested,
-    Impossible,
-    By(Arc<T>),
-}
-
-impl<T> Translation<T> {
-    /// Returns the translator, if messages are translated.
-    fn translator(&self) -> Option<Arc<T>> {
-        match self {
-            Self::By(translator) => Some(translator.clone()),
-            _ => None,
-        }
-    }
-
-    /// The same, borrowed.
-    fn known_translator(&self) -> Option<&T> {
-        match self {
-            Self::By(translator) => Some(translator),
-            _ => None,
-        }
-    }
-
-    /// Whether no translation is needed, or the translation is known.
-    fn is_known(&self) -> bool {
-        matches!(self, Self::None | Self::By(_))
-    }
-}
 
 /// A message from the gateway to the protocol.
 #[derive(Debug, Clone)]
@@ -118,12 +89,7 @@ pub(crate) struct Topics {
     rules: Vec<TopicRule>,
     /// Changes on the running node, oldest first; a later one overrides an earlier one.
     changes: Vec<(Pattern, TopicChange)>,
-    /// Calls and responses of peers that were dropped above their rate.
-    calls_over_rate: u64,
-    /// Calls and responses of peers that were dropped because they are not of their type.
-    pub(crate) calls_malformed: u64,
     max_message: usize,
-    service_rules: Vec<ServiceRule>,
     services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
     remote: Catalog,
@@ -152,11 +118,8 @@ impl Topics {
         Self {
             rules: config.topics.clone(),
             changes: Vec::new(),
-            calls_over_rate: 0,
-            calls_malformed: 0,
             max_message: config.limits.max_message,
-            service_rules: config.services.clone(),
-            services: Services::default(),
+            services: Services::new(&config.services),
             local: BTreeMap::new(),
             remote: Catalog::default(),
             examined: BTreeMap::new(),
@@ -173,14 +136,15 @@ impl Topics {
 
     /// Returns the time at which [`Topics::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let timers = [self.next_held_back, self.next_call_due(), self.watchdogs.poll_timeout()];
+        let timers =
+            [self.next_held_back, self.services.poll_timeout(), self.watchdogs.poll_timeout()];
         timers.into_iter().flatten().min()
     }
 
     /// Does the work that is due at `now`.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.send_due(cx);
-        self.fail_late_calls(cx);
+        self.services.handle_timeout(cx);
         self.run_watchdogs(cx);
     }
 
@@ -197,11 +161,11 @@ impl Topics {
             }
             Done::Localized { key, foreign, found } => self.localized(cx, key, &foreign, *found),
             Done::ServiceLocalized { key, foreign, found } => {
-                self.service_localized(cx, key, &foreign, *found);
+                self.services.localized(cx, key, &foreign, *found);
             }
             Done::Composed { topic, made } => self.composed(cx, &topic, made),
             Done::CallTranslated { service, call, outcome, is_response } => {
-                self.call_translated(cx, service, call, outcome, is_response);
+                self.services.call_translated(cx, service, call, outcome, is_response);
             }
         }
     }
@@ -231,7 +195,12 @@ impl Topics {
 
     /// Calls, responses and requests of peers that were dropped above their rate.
     pub(crate) fn calls_over_rate(&self) -> u64 {
-        self.calls_over_rate + self.shown.over_rate
+        self.services.over_rate + self.shown.over_rate
+    }
+
+    /// Calls and responses of peers that were dropped because they are not of their type.
+    pub(crate) fn calls_malformed(&self) -> u64 {
+        self.services.malformed()
     }
 
     /// Returns the changes on the running node, which override the file.

@@ -29,7 +29,7 @@ impl Topics {
     /// removes the peer.
     pub(crate) fn remove_all_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         record::removal(cx, peer);
-        self.remove_services_of(cx, peer);
+        self.services.remove_peer(cx, peer);
         self.shown.remove_peer(cx, peer);
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.remote_withdrawn(cx, key);
@@ -54,8 +54,7 @@ impl Topics {
         for name in self.local.keys().cloned().collect::<Vec<_>>() {
             self.follow_rules(cx, &name);
         }
-        self.service_rules.clone_from(&new.services);
-        self.follow_service_rules(cx);
+        self.services.follow_rules(cx, &new.services);
         if old.watchdogs != new.watchdogs {
             self.reconfigure_watchdogs(cx, &new.watchdogs);
         }
@@ -127,7 +126,7 @@ impl Topics {
     /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
     fn examine_again(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let now = cx.now;
-        if !self.service_channel_withdrawn(cx, key) {
+        if !self.services.withdrawn(cx, key) {
             self.remote_withdrawn(cx, key);
         }
         cx.waiting.remove(&key);

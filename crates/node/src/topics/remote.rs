@@ -14,15 +14,14 @@ mod publications;
 
 use super::peers::REOFFER_GRACE;
 use super::rights::OverRate;
+use super::translation::Translation;
 use super::waiting::Act;
-use super::{ChannelKey, Context, Topics, Translation, record};
+use super::{ChannelKey, Context, Topics, definitions, record};
 use crate::limits::HISTORY_DEPTH;
 use crate::notices;
 pub(crate) use arrival::ArrivalChange;
 pub(super) use catalog::Catalog;
 use checked::Checked;
-pub(crate) use checked::Unchecked;
-pub(super) use checked::{Told, doubt};
 pub(super) use held::Held;
 use kept::KeptMessages;
 pub(super) use publications::{Publication, is_same_type};
@@ -88,7 +87,7 @@ impl Topics {
         match event {
             Event::Message { peer, channel, message } => {
                 let key = ChannelKey { peer, channel };
-                if !self.service_message(cx, key, &message.payload)
+                if !self.services.message(cx, key, &message.payload)
                     && !self.shown.message(cx, key, &message.payload)
                 {
                     self.remote_message(cx, key, message);
@@ -101,18 +100,21 @@ impl Topics {
                 match topic.role {
                     Role::Topic => {
                         // A new session may give a service's number to a topic.
-                        self.service_channel_withdrawn(cx, key);
+                        self.services.withdrawn(cx, key);
                         if !self.shown.offered(cx, key, &topic) {
                             self.remote_offered(cx, key, topic, definition);
                         }
                     }
-                    _ => self.service_channel_offered(cx, key, topic, definition),
+                    _ => {
+                        let bytes = self.definition_bytes(key);
+                        self.services.offered(cx, key, topic, definition, bytes);
+                    }
                 }
             }
             Event::Withdrawn { peer, channel } => {
                 let key = ChannelKey { peer, channel };
                 cx.waiting.remove(&key);
-                if !self.service_channel_withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
+                if !self.services.withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
                     self.remote_withdrawn(cx, key);
                 }
             }
@@ -121,13 +123,16 @@ impl Topics {
                 if wanted {
                     cx.drop_refusal(key);
                 }
-                if !self.calls_wanted(cx, key, wanted) && !self.shown.on_wanted(cx, key, wanted) {
+                if !self.services.on_wanted(cx, key, wanted)
+                    && !self.shown.on_wanted(cx, key, wanted)
+                {
                     self.remote_wanted(cx, key, wanted);
                 }
             }
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
-                if !self.calls_refused(cx, key, &reason) && !self.shown.on_refused(cx, key, &reason)
+                if !self.services.on_refused(cx, key, &reason)
+                    && !self.shown.on_refused(cx, key, &reason)
                 {
                     self.remote_refused(cx, key, &reason);
                 }
@@ -188,7 +193,10 @@ impl Topics {
         record::failed_handshake(cx, notice);
         let text = notices::text(notice, cx.endpoint.name());
         if let Notice::TooLarge { peer, topic, .. } = notice {
-            self.response_too_large(cx, peer, topic, &text);
+            let mut peers = cx.endpoint.peers();
+            if let Some(peer) = peers.find(|it| cx.peers.name(*it) == peer) {
+                self.services.response_too_large(cx.now, peer, topic, &text);
+            }
         }
         cx.notices.add(now, notices::cause(notice), &text);
     }
@@ -214,7 +222,7 @@ impl Topics {
         self.shown.new_session(cx, peer);
         self.clear_interests(cx, peer);
         self.returning.remove(&peer);
-        self.new_session_of_services(cx, peer);
+        self.services.new_session(cx, peer);
     }
 
     /// Removes the peer's interest in all local topics.
@@ -236,7 +244,7 @@ impl Topics {
         for key in gone.take(WITHDRAWN_PER_SWEEP).collect::<Vec<_>>() {
             self.remote_withdrawn(cx, key);
         }
-        self.sweep_services(cx);
+        self.services.sweep(cx);
         self.shown.sweep(cx);
         // The thread that examines them may have been too busy to take the requests.
         for peer in std::mem::take(&mut self.examined).into_keys() {
@@ -274,7 +282,8 @@ impl Topics {
             }
         };
         let (topic_type, topic_hash) = (offered.type_name.clone(), offered.type_hash.clone());
-        let definition = self.within_budget(cx, key, &offered.name, definition);
+        let bytes = self.definition_bytes(key) + self.services.definition_bytes(key);
+        let definition = definitions::within_budget(cx, key, &offered.name, definition, bytes);
         let liveliness = self.liveliness_of(cx, key.peer, &offered);
         // A new advertisement of the same type with another QoS does not interrupt messages.
         let same = self.remote.get_mut(key).filter(|known| {

@@ -7,29 +7,14 @@
 //! translation checks the messages that it reads.
 
 use super::super::Topics;
+use super::super::told::Told;
+use super::super::unchecked::{Unchecked, doubt};
 use super::ChannelKey;
 use crate::topics::Context;
 use std::sync::Arc;
 use tautline_gateway::tf::fields::ArrivalFields;
 use tautline_gateway::types::check::{Check, Checker};
-use tautline_proto::{Duration, Instant, OfferedTopic, PeerId, Received};
-
-/// Time without notices about malformed messages of a topic after one of them.
-const TOLD_AGAIN: Duration = Duration::from_secs(30);
-
-/// When a person was told last: the next time is due after a while.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::topics) struct Told(Option<Instant>);
-
-impl Told {
-    pub(in crate::topics) fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.0.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
-        if is_due {
-            self.0 = Some(now);
-        }
-        is_due
-    }
-}
+use tautline_proto::{OfferedTopic, Received};
 
 /// The check of one topic of a peer.
 #[derive(Debug, Clone, Default)]
@@ -54,29 +39,6 @@ impl Checked {
     pub(super) fn checker(&self) -> Option<Arc<Checker>> {
         self.checker.clone()
     }
-}
-
-/// Returns which definition is missing for a check.
-pub(in crate::topics) fn doubt<T>(check: &Check<T>) -> Option<&'static str> {
-    match check {
-        Check::By(_) | Check::InTranslation => None,
-        Check::ByTheirs(_) => {
-            Some("checked against the peer's own definition only: not installed here")
-        }
-        Check::Impossible => {
-            Some("passed as they are: not installed here, and no definition was sent")
-        }
-    }
-}
-
-/// A topic or service whose messages are not checked against a shared definition.
-#[derive(Debug)]
-pub(crate) struct Unchecked<'a> {
-    /// `None`: any peer.
-    pub(crate) peer: Option<PeerId>,
-    pub(crate) name: &'a str,
-    pub(crate) type_name: &'a str,
-    pub(crate) doubt: &'static str,
 }
 
 impl Topics {
@@ -134,6 +96,6 @@ impl Topics {
             let (name, type_name) = (topic.name.as_str(), topic.type_name.as_str());
             Some(Unchecked { peer, name, type_name, doubt: remote.checked.doubt? })
         });
-        topics.chain(self.unchecked_services())
+        topics.chain(self.services.unchecked())
     }
 }

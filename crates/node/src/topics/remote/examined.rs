@@ -2,14 +2,14 @@
 //! Examination of a peer's topic before it is published: whether its definition may be used, and
 //! its type in this robot's ROS.
 
-use super::super::{Topics, Translation};
+use super::super::translation::Translation;
+use super::super::{Topics, definitions};
 use super::{ChannelKey, RemoteTopic};
 use crate::codec::Job;
-use crate::limits::{DEFINITIONS_IN_USE_BYTES, MAX_ONE_SIDED};
+use crate::limits::MAX_ONE_SIDED;
 use crate::notices::plain;
 use crate::topics::Context;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use tautline_gateway::Topic;
 use tautline_gateway::types::translate::{LocalForm, Translator};
 use tautline_proto::PeerId;
@@ -27,31 +27,10 @@ impl Topics {
         cx.codec(Job::Localize { key, topic });
     }
 
-    /// Returns the definition, or an empty one if this peer's definitions take too much memory
-    /// already.
-    pub(crate) fn within_budget(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: ChannelKey,
-        name: &str,
-        definition: Arc<str>,
-    ) -> Arc<str> {
-        if definition.is_empty() {
-            return definition;
-        }
+    /// Returns the bytes of definitions kept of the peer's other topics.
+    pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
         let others = self.remote.of_peer(key.peer).filter(|(other, _)| *other != key);
-        let kept: usize = others.map(|(_, remote)| remote.topic.definition.len()).sum();
-        let kept = kept + self.definition_bytes_of_services(key);
-        if kept + definition.len() <= DEFINITIONS_IN_USE_BYTES {
-            return definition;
-        }
-        let (peer, bytes) = (cx.peers.name(key.peer), definition.len());
-        let text = format!(
-            "{name} of '{peer}': its definition of {bytes} bytes is ignored; allowed: \
-             {DEFINITIONS_IN_USE_BYTES} bytes of all definitions of a peer"
-        );
-        cx.peer_notice(key.peer, &text);
-        "".into()
+        others.map(|(_, remote)| remote.topic.definition.len()).sum()
     }
 
     /// Returns the fields of the peer's topics and services that only one ROS has, each once; at
@@ -60,7 +39,7 @@ impl Topics {
         let topics = self.remote.of_peer(peer);
         let translators = topics.filter_map(|(_, remote)| remote.translation.known_translator());
         let fields = translators.flat_map(Translator::one_sided);
-        let all = fields.chain(self.one_sided_fields_of_services(peer));
+        let all = fields.chain(self.services.one_sided_fields(peer));
         all.take(MAX_ONE_SIDED).map(String::as_str).collect()
     }
 
@@ -110,15 +89,16 @@ impl Topics {
                 tracing::info!(topic, field, "field left empty or omitted in translation");
             }
         }
-        let by = |translator| Translation::By(Arc::new(translator));
-        remote.translation = translator.map_or(Translation::None, by);
+        remote.translation = translator.into();
         remote.checked.set(check, fields);
         if let Some(untrusted) = untrusted {
             let peer = cx.peers.name(key.peer);
             let text = format!("{} of '{peer}': {untrusted}, so it is not used", foreign.name);
             cx.peer_notice(key.peer, &text);
         }
-        topic.definition = self.within_budget(cx, key, &foreign.name, topic.definition);
+        let (name, definition) = (&foreign.name, topic.definition);
+        let bytes = self.definition_bytes(key) + self.services.definition_bytes(key);
+        topic.definition = definitions::within_budget(cx, key, name, definition, bytes);
         if let Some(remote) = self.remote.get_mut(key) {
             remote.topic = Topic { name: foreign.name.clone(), ..topic };
         }

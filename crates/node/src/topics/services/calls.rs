@@ -1,136 +1,123 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls under way: to peers, and from peers.
+//! The calls of local clients to services of peers.
 
-use super::goals::is_own;
-use super::{RemoteService, Services};
+use super::pending::{Pending, is_own};
+use super::remote::RemoteServices;
+use super::wire::{self, Parsed, call_message, is_cancel, message};
 use crate::codec::{ForeignCall, Job};
-use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
-use crate::notices::plain;
-use crate::topics::Context;
-use crate::topics::{ChannelKey, Topics};
+use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
+use crate::topics::context::Context;
+use crate::topics::key::ChannelKey;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use tautline_gateway::goals::{About, about};
-use tautline_gateway::mapping::{ActionCall, action_call};
+use tautline_gateway::mapping::{RESULT_TIMEOUT, action_of, cancel_service};
 use tautline_gateway::{CallId, Command, Outcome};
-use tautline_proto::wire::cursor::{Reader, put_varint};
-use tautline_proto::{Instant, Message, PeerId, SendError};
+use tautline_proto::{Instant, PeerId, SendError};
 
-const DONE: u8 = 0;
-const FAILED: u8 = 1;
-/// Messages queued for a peer beyond which its excess calls get no response.
-const MAX_REFUSALS: usize = 256;
-/// Maximum bytes of a response that are read for the reason of a failed call.
-const MAX_REASON: usize = 1000;
+impl RemoteServices {
+    /// Handles a call of a local client to a peer's service.
+    pub(super) fn called(
+        &mut self,
+        cx: &mut Context<'_>,
+        service: String,
+        call: CallId,
+        request: &Bytes,
+    ) {
+        let now = cx.now;
+        let key = match self.callable(cx, &service) {
+            Ok(key) => key,
+            Err(reason) => return self.answer_caller(cx, service, call, Err(reason)),
+        };
+        let remote = &self.services[&key];
+        let due = now + remote.timeout;
+        let (about, unsent) = match remote.translation.translator() {
+            Some(translator) => {
+                cx.codec(Job::TranslateCall(ForeignCall {
+                    peer: key.peer,
+                    service: service.clone(),
+                    call,
+                    payload: request.clone(),
+                    translator,
+                    is_response: false,
+                }));
+                (None, None)
+            }
+            None => (about(&service, request), Some(call_message(call, request))),
+        };
+        self.calls
+            .pending
+            .insert(call, Pending { service, key, made: now, due, unsent, sent: false, about });
+        self.send_calls(cx, key);
+    }
 
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) service: String,
-    pub(super) key: ChannelKey,
-    pub(super) made: Instant,
-    pub(super) due: Instant,
-    /// The call, until it is sent; the peer is about to subscribe to it.
-    pub(super) unsent: Option<Bytes>,
-    /// Whether it has been sent.
-    pub(super) sent: bool,
-    /// The goals of an action that it concerns.
-    pub(super) about: Option<About>,
-}
-
-#[derive(Debug)]
-pub(super) struct Serving {
-    pub(super) service: String,
-    pub(super) peer: PeerId,
-    /// The peer's number of the call.
-    theirs: u64,
-    pub(super) due: Instant,
-}
-
-/// A call or a response.
-struct Parsed {
-    call: u64,
-    rest: Bytes,
-}
-
-fn parse(payload: &Bytes) -> Option<Parsed> {
-    let mut reader = Reader::new(payload);
-    let call = reader.varint().ok()?;
-    let rest = payload.slice_ref(reader.remaining());
-    Some(Parsed { call, rest })
-}
-
-pub(super) fn call_message(call: CallId, request: &[u8]) -> Bytes {
-    let mut message = Vec::new();
-    put_varint(&mut message, call);
-    message.extend_from_slice(request);
-    message.into()
-}
-
-fn answer_message(call: u64, outcome: &Outcome) -> Bytes {
-    let mut head = Vec::new();
-    put_varint(&mut head, call);
-    let (kind, rest) = match outcome {
-        Ok(response) => (DONE, &response[..]),
-        Err(reason) => (FAILED, reason.as_bytes()),
-    };
-    head.push(kind);
-    head.extend_from_slice(rest);
-    head.into()
-}
-
-fn outcome(rest: &Bytes) -> Outcome {
-    match rest.first() {
-        Some(&DONE) => Ok(rest.slice(1..)),
-        Some(&FAILED) => {
-            let reason = &rest[1..rest.len().min(MAX_REASON)];
-            Err(plain(&String::from_utf8_lossy(reason)))
+    /// Returns why a call to a peer's service cannot be made, or the service's key.
+    fn callable(&self, cx: &Context<'_>, service: &str) -> Result<ChannelKey, String> {
+        let Some(key) = self.served.get(service).copied() else {
+            return Err(format!("no peer serves {service}"));
+        };
+        if !is_cancel(service) && self.calls.pending_at(key.peer) >= MAX_PENDING_PER_PEER {
+            let peer = cx.peers.name(key.peer);
+            return Err(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"));
         }
-        _ => Err("the response is malformed".into()),
-    }
-}
-
-fn message(now: Instant, payload: Bytes) -> Message {
-    Message { payload, published: now, source: 0, encoded: false, lifespan: None }
-}
-
-fn is_cancel(service: &str) -> bool {
-    action_call(service) == Some(ActionCall::CancelGoal)
-}
-
-impl Services {
-    /// Returns the peer's service that this robot calls on a channel, and its key.
-    pub(super) fn called_on(&mut self, on: ChannelKey) -> Option<(ChannelKey, &mut RemoteService)> {
-        let mut remote = self.remote.iter_mut().map(|(key, service)| (*key, service));
-        remote.find(|(key, it)| key.peer == on.peer && it.calls == Some(on.channel))
+        if self.calls.pending_of(key) >= MAX_PENDING_PER_SERVICE {
+            let text =
+                format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already");
+            return Err(text);
+        }
+        self.services[&key].refused.clone().map_or(Ok(key), Err)
     }
 
-    /// Whether a service of this robot sends its responses on a channel.
-    pub(super) fn is_answered_on(&self, on: ChannelKey) -> bool {
-        self.local.values().any(|it| it.answers.get(&on.peer) == Some(&on.channel))
-    }
-
-    fn pending_at(&self, peer: PeerId) -> usize {
-        let others = self.pending.values().filter(|it| !is_cancel(&it.service));
-        others.filter(|it| it.key.peer == peer).count()
-    }
-
-    pub(super) fn pending_of(&self, service: ChannelKey) -> usize {
-        self.pending.values().filter(|it| it.key == service).count()
-    }
-
-    /// Whether a peer has as many calls under way as it may. Cancellations count separately, so that
-    /// other calls cannot keep them out.
-    fn is_full(&self, peer: PeerId, service: &str) -> bool {
-        let of_peer = self.serving.values().filter(|it| it.peer == peer);
-        match is_cancel(service) {
-            true => of_peer.filter(|it| it.service == service).count() >= MAX_PENDING_PER_SERVICE,
-            false => of_peer.filter(|it| !is_cancel(&it.service)).count() >= MAX_SERVING_PER_PEER,
+    /// Handles a call that a local client made before a restart of this node. Its goal, if it starts
+    /// one, is refused after the time in which the peer may start it.
+    pub(super) fn interrupted(
+        &mut self,
+        cx: &mut Context<'_>,
+        service: String,
+        call: CallId,
+        request: &Bytes,
+    ) {
+        let now = cx.now;
+        let about = about(&service, request);
+        if let Some(About::Goal(_)) = about {
+            return self.called(cx, service, call, request);
+        }
+        let restarted = || format!("'{}' has restarted", cx.endpoint.name());
+        let goal = about.filter(|it| matches!(it, About::NewGoal(_))).ok_or_else(restarted);
+        match goal.and_then(|goal| Ok((goal, self.callable(cx, &service)?))) {
+            Ok((goal, key)) => {
+                let due = now + self.services[&key].timeout;
+                let about = Some(goal);
+                let pending =
+                    Pending { service, key, made: now, due, unsent: None, sent: true, about };
+                self.calls.pending.insert(call, pending);
+            }
+            Err(reason) => self.answer_caller(cx, service, call, Err(reason)),
         }
     }
-}
 
-impl Topics {
+    /// Sends the queued calls of a service; without the peer's interest they stay queued.
+    pub(super) fn send_calls(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let now = cx.now;
+        let Some(channel) = self.services.get(&key).and_then(|it| it.calls) else { return };
+        let mut failed = Vec::new();
+        for (call, pending) in self.calls.pending.iter_mut().filter(|(_, it)| it.key == key) {
+            let Some(payload) = pending.unsent.take() else { continue };
+            match cx.endpoint.send(now, key.peer, channel, message(now, payload.clone())) {
+                Ok(()) => pending.sent = true,
+                Err(SendError::NotWanted) => pending.unsent = Some(payload),
+                Err(error) => failed.push((*call, error.to_string())),
+            }
+        }
+        for (call, reason) in failed {
+            if let Some(pending) = self.calls.pending.remove(&call) {
+                self.fail_call(cx, call, pending, reason);
+            }
+        }
+    }
+
     /// Takes a call translated for the peer, or a response translated for the caller.
-    pub(crate) fn call_translated(
+    pub(super) fn call_translated(
         &mut self,
         cx: &mut Context<'_>,
         service: String,
@@ -140,14 +127,46 @@ impl Topics {
     ) {
         match outcome {
             Ok(request) if !is_response => {
-                let Some(pending) = self.services.pending.get_mut(&call) else { return };
+                let Some(pending) = self.calls.pending.get_mut(&call) else { return };
                 pending.unsent = Some(call_message(call, &request));
                 let key = pending.key;
                 self.send_calls(cx, key);
             }
             outcome => {
-                self.services.pending.remove(&call);
+                self.calls.pending.remove(&call);
                 self.answer_caller(cx, service, call, outcome);
+            }
+        }
+    }
+
+    /// Handles the peer's response to a call.
+    fn responded(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: CallId,
+        pending: Pending,
+        outcome: Outcome,
+    ) {
+        let key = pending.key;
+        let remote = self.services.get(&key);
+        let translator = remote.and_then(|it| it.translation.translator());
+        match (outcome, translator) {
+            (Ok(payload), Some(translator)) => cx.codec(Job::TranslateCall(ForeignCall {
+                peer: key.peer,
+                service: pending.service,
+                call,
+                payload,
+                translator,
+                is_response: true,
+            })),
+            (Ok(response), None) => self.answer_caller(cx, pending.service, call, Ok(response)),
+            (Err(reason), _) => {
+                let peer = cx.peers.name(key.peer);
+                let text = format!("{}: asked of '{peer}' again later: {reason}", pending.service);
+                match self.calls.park_failed(call, pending) {
+                    None => cx.peer_notice(key.peer, &text),
+                    Some(pending) => self.fail_call(cx, call, pending, reason),
+                }
             }
         }
     }
@@ -172,7 +191,7 @@ impl Topics {
         which: impl Fn(&Pending) -> bool,
         reason: &str,
     ) {
-        let ended: Vec<_> = self.services.pending.extract_if(.., |_, it| which(it)).collect();
+        let ended: Vec<_> = self.calls.pending.extract_if(.., |_, it| which(it)).collect();
         for (call, pending) in ended {
             self.fail_call(cx, call, pending, reason.to_owned());
         }
@@ -183,277 +202,11 @@ impl Topics {
         self.answer_caller(cx, pending.service, call, Err(reason));
     }
 
-    /// Returns why a call to a peer's service cannot be made, or the service's key.
-    fn callable(&self, cx: &Context<'_>, service: &str) -> Result<ChannelKey, String> {
-        let Some(key) = self.services.served.get(service).copied() else {
-            return Err(format!("no peer serves {service}"));
-        };
-        if !is_cancel(service) && self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER {
-            let peer = cx.peers.name(key.peer);
-            return Err(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"));
-        }
-        if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE {
-            let text =
-                format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already");
-            return Err(text);
-        }
-        self.services.remote[&key].refused.clone().map_or(Ok(key), Err)
-    }
-
-    /// Handles a call of a local client to a peer's service.
-    pub(crate) fn called(
-        &mut self,
-        cx: &mut Context<'_>,
-        service: String,
-        call: CallId,
-        request: &Bytes,
-    ) {
+    pub(super) fn fail_late(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
-        let key = match self.callable(cx, &service) {
-            Ok(key) => key,
-            Err(reason) => return self.answer_caller(cx, service, call, Err(reason)),
-        };
-        let remote = &self.services.remote[&key];
-        let due = now + remote.timeout;
-        let (about, unsent) = match remote.translation.translator() {
-            Some(translator) => {
-                cx.codec(Job::TranslateCall(ForeignCall {
-                    peer: key.peer,
-                    service: service.clone(),
-                    call,
-                    payload: request.clone(),
-                    translator,
-                    is_response: false,
-                }));
-                (None, None)
-            }
-            None => (about(&service, request), Some(call_message(call, request))),
-        };
-        self.services
-            .pending
-            .insert(call, Pending { service, key, made: now, due, unsent, sent: false, about });
-        self.send_calls(cx, key);
-    }
-
-    /// Handles a call that a local client made before a restart of this node. Its goal, if it starts
-    /// one, is refused after the time in which the peer may start it.
-    pub(crate) fn interrupted(
-        &mut self,
-        cx: &mut Context<'_>,
-        service: String,
-        call: CallId,
-        request: &Bytes,
-    ) {
-        let now = cx.now;
-        let about = about(&service, request);
-        if let Some(About::Goal(_)) = about {
-            return self.called(cx, service, call, request);
-        }
-        let restarted = || format!("'{}' has restarted", cx.endpoint.name());
-        let goal = about.filter(|it| matches!(it, About::NewGoal(_))).ok_or_else(restarted);
-        match goal.and_then(|goal| Ok((goal, self.callable(cx, &service)?))) {
-            Ok((goal, key)) => {
-                let due = now + self.services.remote[&key].timeout;
-                let about = Some(goal);
-                let pending =
-                    Pending { service, key, made: now, due, unsent: None, sent: true, about };
-                self.services.pending.insert(call, pending);
-            }
-            Err(reason) => self.answer_caller(cx, service, call, Err(reason)),
-        }
-    }
-
-    /// Sends the queued calls of a service; without the peer's interest they stay queued.
-    pub(super) fn send_calls(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
-        let now = cx.now;
-        let Some(channel) = self.services.remote.get(&key).and_then(|it| it.calls) else { return };
-        let mut failed = Vec::new();
-        for (call, pending) in self.services.pending.iter_mut().filter(|(_, it)| it.key == key) {
-            let Some(payload) = pending.unsent.take() else { continue };
-            match cx.endpoint.send(now, key.peer, channel, message(now, payload.clone())) {
-                Ok(()) => pending.sent = true,
-                Err(SendError::NotWanted) => pending.unsent = Some(payload),
-                Err(error) => failed.push((*call, error.to_string())),
-            }
-        }
-        for (call, reason) in failed {
-            if let Some(pending) = self.services.pending.remove(&call) {
-                self.fail_call(cx, call, pending, reason);
-            }
-        }
-    }
-
-    /// Whether the channel belongs to a service. With the peer's interest, queued calls are sent.
-    pub(crate) fn calls_wanted(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: ChannelKey,
-        wanted: bool,
-    ) -> bool {
-        let Some((key, remote)) = self.services.called_on(key) else {
-            return self.services.is_answered_on(key);
-        };
-        if wanted {
-            remote.refused = None;
-            self.send_calls(cx, key);
-        }
-        true
-    }
-
-    /// A response of a peer was too large for this node.
-    pub(crate) fn response_too_large(
-        &mut self,
-        cx: &mut Context<'_>,
-        peer: &str,
-        service: &str,
-        text: &str,
-    ) {
-        let now = cx.now;
-        let Some(peer) = cx.endpoint.peers().find(|it| cx.peers.name(*it) == peer) else {
-            return;
-        };
-        let remote = self.services.remote.iter_mut();
-        for (_, remote) in remote.filter(|(key, it)| key.peer == peer && it.offered_name == service)
-        {
-            remote.too_large = Some((now, text.to_owned()));
-        }
-    }
-
-    /// Returns the outcome of a call from the local server to the peer.
-    pub(crate) fn answered(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
-        let now = cx.now;
-        let Some(Serving { service, peer, theirs, .. }) = self.services.serving.remove(&call)
-        else {
-            return;
-        };
-        let local = self.services.local.get(&service);
-        let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
-        let payload = answer_message(theirs, outcome);
-        let Err(error) = cx.endpoint.send(now, peer, channel, message(now, payload)) else {
-            return;
-        };
-        let (here, name) = (cx.endpoint.name(), cx.peers.name(peer));
-        let text = format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
-        cx.peer_notice(peer, &text);
-        if matches!(error, SendError::TooLarge { .. }) {
-            let payload = answer_message(theirs, &Err(text));
-            let _ = cx.endpoint.send(now, peer, channel, message(now, payload));
-        }
-    }
-
-    /// Whether the message belongs to a service: a call for a local server, or a response.
-    pub(crate) fn service_message(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: ChannelKey,
-        payload: &Bytes,
-    ) -> bool {
-        let is_call = self.services.callers.contains_key(&key);
-        if !is_call && !self.services.remote.contains_key(&key) {
-            return false;
-        }
-        if !cx.within_rate(key, payload.len()) {
-            self.calls_over_rate += 1;
-            return true;
-        }
-        if let Some(service) = self.services.callers.get(&key).cloned() {
-            match parse(payload) {
-                Some(parsed) => self.call_server(cx, key.peer, service, parsed),
-                None => {
-                    let text = format!("a call of {service} is malformed");
-                    cx.peer_notice(key.peer, &text);
-                }
-            }
-            return true;
-        }
-        if let Some(Parsed { call, rest }) = parse(payload)
-            && self.services.pending.get(&call).is_some_and(|pending| pending.key == key)
-            && let Some(pending) = self.services.pending.remove(&call)
-        {
-            let outcome = self.checked_outcome(cx, key, outcome(&rest));
-            self.responded(cx, call, pending, outcome);
-        }
-        true
-    }
-
-    /// Handles the peer's response to a call.
-    fn responded(
-        &mut self,
-        cx: &mut Context<'_>,
-        call: CallId,
-        pending: Pending,
-        outcome: Outcome,
-    ) {
-        let key = pending.key;
-        let remote = self.services.remote.get(&key);
-        let translator = remote.and_then(|it| it.translation.translator());
-        match (outcome, translator) {
-            (Ok(payload), Some(translator)) => cx.codec(Job::TranslateCall(ForeignCall {
-                peer: key.peer,
-                service: pending.service,
-                call,
-                payload,
-                translator,
-                is_response: true,
-            })),
-            (Ok(response), None) => self.answer_caller(cx, pending.service, call, Ok(response)),
-            (Err(reason), _) => {
-                let peer = cx.peers.name(key.peer);
-                let text = format!("{}: asked of '{peer}' again later: {reason}", pending.service);
-                match self.services.park_failed(call, pending) {
-                    None => cx.peer_notice(key.peer, &text),
-                    Some(pending) => self.fail_call(cx, call, pending, reason),
-                }
-            }
-        }
-    }
-
-    fn call_server(
-        &mut self,
-        cx: &mut Context<'_>,
-        peer: PeerId,
-        service: String,
-        Parsed { call: theirs, rest: request }: Parsed,
-    ) {
-        let now = cx.now;
-        self.services.next_call += 1;
-        let call = self.services.next_call;
-        let Some(local) = self.services.local.get(&service) else { return };
-        let patience = local.treatment.timeout;
-        let full = self.services.is_full(peer, &service);
-        let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
-        self.services.serving.insert(call, serving);
-        let refusal = if full {
-            let here = cx.endpoint.name();
-            Some(format!("{MAX_SERVING_PER_PEER} calls to '{here}' are under way already"))
-        } else {
-            self.malformed_call(cx, peer, &service, &request)
-        };
-        if let Some(reason) = refusal {
-            if cx.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
-                // A peer that does not take its queued responses gets no more.
-                self.services.serving.remove(&call);
-                return;
-            }
-            return self.answered(cx, call, &Err(reason));
-        }
-        cx.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
-    }
-
-    /// Returns the time at which the next call times out.
-    pub(crate) fn next_call_due(&self) -> Option<Instant> {
-        let Services { pending, parked, .. } = &self.services;
-        pending.values().chain(parked.values()).map(|pending| pending.due).min()
-    }
-
-    pub(crate) fn fail_late_calls(&mut self, cx: &mut Context<'_>) {
-        let now = cx.now;
-        let Services { pending, parked, .. } = &mut self.services;
-        let late = pending.extract_if(.., |_, it| it.due <= now);
-        let late: Vec<_> = late.chain(parked.extract_if(.., |_, it| it.due <= now)).collect();
-        for (call, pending) in late {
+        for (call, pending) in self.calls.take_late(now) {
             let (service, peer) = (&pending.service, cx.peers.name(pending.key.peer));
-            let remote = self.services.remote.get(&pending.key);
+            let remote = self.services.get(&pending.key);
             let after = remote.map_or(0.0, |it| it.timeout.as_secs_f64());
             let mut reason = format!("no response of {service} from '{peer}' within {after} s");
             let too_large = remote.and_then(|it| it.too_large.as_ref());
@@ -462,6 +215,117 @@ impl Topics {
             }
             cx.peer_notice(pending.key.peer, &reason);
             self.fail_call(cx, call, pending, reason);
+        }
+    }
+
+    /// Cancels a goal that its client believes to be refused: its server may have accepted it.
+    pub(super) fn give_up_goal(&mut self, cx: &mut Context<'_>, call: &Pending) {
+        let now = cx.now;
+        let (Some(About::NewGoal(goal)), true) = (&call.about, call.sent) else { return };
+        let Some(action) = action_of(&call.service) else { return };
+        let service = cancel_service(action);
+        // Also one that the peer has not advertised again yet in its new session.
+        let mut remote = self.services.iter();
+        let found =
+            remote.find(|(key, it)| key.peer == call.key.peer && it.service.name == service);
+        let Some(key) = found.map(|(key, _)| *key) else { return };
+        if self.calls.pending_of(key) >= MAX_PENDING_PER_SERVICE {
+            let text = format!("a goal of {action} that was given up is not cancelled: too many");
+            return cx.peer_notice(key.peer, &text);
+        }
+        let number = self.calls.next_own();
+        // No time: that one goal, whenever it was accepted (action_msgs/srv/CancelGoal).
+        let request = Bytes::from([&goal[..], &[0; 8]].concat());
+        let about = about(&service, &request);
+        let unsent = Some(call_message(number, &request));
+        let due = now + RESULT_TIMEOUT;
+        let cancel = Pending { service, key, made: now, due, unsent, sent: false, about };
+        self.calls.pending.insert(number, cancel);
+        self.send_calls(cx, key);
+    }
+
+    /// Sends the kept calls of services that peers serve.
+    pub(super) fn retry_parked(&mut self, cx: &mut Context<'_>) {
+        let parked = &self.calls.parked;
+        let names: BTreeSet<&String> = parked.values().map(|it| &it.service).collect();
+        let found =
+            names.into_iter().filter_map(|name| Some((name.clone(), *self.served.get(name)?)));
+        for (name, key) in found.collect::<Vec<_>>() {
+            self.calls.unpark(&name, key);
+            self.send_calls(cx, key);
+        }
+    }
+
+    /// Returns the time at which the next call times out.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.calls.next_due()
+    }
+
+    /// With the interest of the peer that takes calls on a channel, queued calls are sent. Returns
+    /// whether the channel is one of calls.
+    pub(super) fn on_wanted(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        wanted: bool,
+    ) -> bool {
+        let Some((key, remote)) = self.called_on(key) else { return false };
+        if wanted {
+            remote.refused = None;
+            self.send_calls(cx, key);
+        }
+        true
+    }
+
+    /// If the peer takes no calls on a channel, callers get the reason immediately. Returns whether
+    /// the channel is one of calls.
+    pub(super) fn on_refused(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelKey,
+        reason: &str,
+    ) -> bool {
+        let now = cx.now;
+        let Some((key, remote)) = self.called_on(channel) else { return false };
+        let state = cx.endpoint.channel_out(channel.peer, channel.channel);
+        // It still takes calls, except one that was too large.
+        if state.is_some_and(|(_, wanted, _)| wanted) {
+            remote.too_large = Some((now, reason.to_owned()));
+        } else {
+            remote.refused = Some(reason.to_owned());
+            self.fail(cx, |pending| pending.key == key, reason);
+        }
+        true
+    }
+
+    /// A response of a peer was too large for this node.
+    pub(super) fn response_too_large(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        service: &str,
+        text: &str,
+    ) {
+        let services = self.services.iter_mut();
+        let named = services.filter(|(key, it)| key.peer == peer && it.offered_name == service);
+        for (_, remote) in named {
+            remote.too_large = Some((now, text.to_owned()));
+        }
+    }
+
+    /// Whether a channel carries the responses of a service.
+    pub(super) fn responds_on(&self, key: ChannelKey) -> bool {
+        self.services.contains_key(&key)
+    }
+
+    /// Takes a response of a peer.
+    pub(super) fn response(&mut self, cx: &mut Context<'_>, key: ChannelKey, payload: &Bytes) {
+        if let Some(Parsed { call, rest }) = wire::parse(payload)
+            && self.calls.pending.get(&call).is_some_and(|pending| pending.key == key)
+            && let Some(pending) = self.calls.pending.remove(&call)
+        {
+            let outcome = self.checked_outcome(cx, key, wire::outcome(&rest));
+            self.responded(cx, call, pending, outcome);
         }
     }
 }

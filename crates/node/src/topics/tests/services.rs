@@ -195,7 +195,7 @@ fn a_call_or_response_that_is_not_of_its_type_is_an_error_at_the_caller() {
     world.says(1, called(9, "\u{1}"));
     world.says(0, answered(3, Ok("\u{1}\u{2}\0\0\0ok")));
     assert_eq!(dealings(&mut world, 1), ["answer /switch 9 \u{1}\u{2}\0\0\0ok"]);
-    let malformed = [0, 1].map(|side| world.sides[side].topics.calls_malformed);
+    let malformed = [0, 1].map(|side| world.sides[side].topics.calls_malformed());
     assert_eq!(malformed, [1, 1]);
     assert!(world.sides.iter().all(|side| side.topics.unchecked().next().is_none()));
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls about the goals of a ROS 2 action.
+//! Calls to peers that are under way.
+//!
+//! Those about the goals of a ROS 2 action have their own rules:
 //!
 //! - A request for a result and the cancellation of one goal change nothing if the server receives
 //!   them twice. They survive a restart of the peer or of its server: they are sent again.
@@ -10,19 +12,15 @@
 //!
 //! Only between robots with ROS 2, whose requests begin with the id of the goal.
 
-use super::calls::{Pending, call_message};
-use super::{ChannelKey, Services};
-use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
-use crate::topics::Context;
-use crate::topics::Topics;
+use super::wire::{call_message, is_cancel};
+use crate::limits::MAX_PENDING_PER_PEER;
+use crate::topics::key::ChannelKey;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use tautline_gateway::CallId;
-use tautline_gateway::goals::{About, about};
-use tautline_gateway::mapping::{
-    ActionCall, RESULT_TIMEOUT, action_call, action_of, cancel_service,
-};
-use tautline_proto::PeerId;
+use tautline_gateway::goals::About;
+use tautline_gateway::mapping::{ActionCall, action_call};
+use tautline_proto::{Instant, PeerId};
 
 /// Number from which calls are numbered that no client made; gateways count theirs from 0.
 const OWN_CALLS: CallId = 1 << 63;
@@ -32,13 +30,64 @@ pub(super) fn is_own(call: CallId) -> bool {
     call >= OWN_CALLS
 }
 
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) service: String,
+    pub(super) key: ChannelKey,
+    pub(super) made: Instant,
+    pub(super) due: Instant,
+    /// The call, until it is sent; the peer is about to subscribe to it.
+    pub(super) unsent: Option<Bytes>,
+    /// Whether it has been sent.
+    pub(super) sent: bool,
+    /// The goals of an action that it concerns.
+    pub(super) about: Option<About>,
+}
+
 impl Pending {
     pub(super) fn is_repeatable(&self) -> bool {
         matches!(self.about, Some(About::Goal(_)))
     }
 }
 
-impl Services {
+/// The calls of this robot to services of peers.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) pending: BTreeMap<CallId, Pending>,
+    /// Calls about goals whose service is away; they are sent again when it returns.
+    pub(super) parked: BTreeMap<CallId, Pending>,
+    /// Calls so far that no client made.
+    own_calls: u64,
+}
+
+impl Calls {
+    /// Returns the number of a call that no client makes.
+    pub(super) fn next_own(&mut self) -> CallId {
+        self.own_calls += 1;
+        OWN_CALLS + self.own_calls
+    }
+
+    /// Returns the time at which the next call times out.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.pending.values().chain(self.parked.values()).map(|pending| pending.due).min()
+    }
+
+    /// Removes the calls that have timed out, and returns them.
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<(CallId, Pending)> {
+        let is_late = |_: &CallId, it: &mut Pending| it.due <= now;
+        let late = self.pending.extract_if(.., is_late);
+        late.chain(self.parked.extract_if(.., is_late)).collect()
+    }
+
+    pub(super) fn pending_at(&self, peer: PeerId) -> usize {
+        let others = self.pending.values().filter(|it| !is_cancel(&it.service));
+        others.filter(|it| it.key.peer == peer).count()
+    }
+
+    pub(super) fn pending_of(&self, service: ChannelKey) -> usize {
+        self.pending.values().filter(|it| it.key == service).count()
+    }
+
     /// Makes calls that may be repeated ready to be sent again.
     pub(super) fn prepare_again(&mut self, which: impl Fn(&Pending) -> bool) {
         for (call, pending) in self.pending.iter_mut().filter(|(_, it)| which(it)) {
@@ -60,7 +109,7 @@ impl Services {
         self.parked.extend(self.pending.extract_if(.., fits));
     }
 
-    fn room_to_park(&self, peer: PeerId) -> usize {
+    pub(super) fn room_to_park(&self, peer: PeerId) -> usize {
         let kept = self.parked.values().filter(|it| it.key.peer == peer).count();
         MAX_PENDING_PER_PEER.saturating_sub(kept)
     }
@@ -89,45 +138,5 @@ impl Services {
             returns
         };
         self.pending.extend(self.parked.extract_if(.., returning));
-    }
-}
-
-impl Topics {
-    /// Sends the kept calls of services that peers serve.
-    pub(super) fn retry_parked(&mut self, cx: &mut Context<'_>) {
-        let Services { parked, served, .. } = &self.services;
-        let names: BTreeSet<&String> = parked.values().map(|it| &it.service).collect();
-        let found = names.into_iter().filter_map(|name| Some((name.clone(), *served.get(name)?)));
-        for (name, key) in found.collect::<Vec<_>>() {
-            self.services.unpark(&name, key);
-            self.send_calls(cx, key);
-        }
-    }
-
-    /// Cancels a goal that its client believes to be refused: its server may have accepted it.
-    pub(super) fn give_up_goal(&mut self, cx: &mut Context<'_>, call: &Pending) {
-        let now = cx.now;
-        let (Some(About::NewGoal(goal)), true) = (&call.about, call.sent) else { return };
-        let Some(action) = action_of(&call.service) else { return };
-        let service = cancel_service(action);
-        // Also one that the peer has not advertised again yet in its new session.
-        let mut remote = self.services.remote.iter();
-        let found =
-            remote.find(|(key, it)| key.peer == call.key.peer && it.service.name == service);
-        let Some(key) = found.map(|(key, _)| *key) else { return };
-        if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE {
-            let text = format!("a goal of {action} that was given up is not cancelled: too many");
-            return cx.peer_notice(key.peer, &text);
-        }
-        self.services.own_calls += 1;
-        let number = OWN_CALLS + self.services.own_calls;
-        // No time: that one goal, whenever it was accepted (action_msgs/srv/CancelGoal).
-        let request = Bytes::from([&goal[..], &[0; 8]].concat());
-        let about = about(&service, &request);
-        let unsent = Some(call_message(number, &request));
-        let due = now + RESULT_TIMEOUT;
-        let cancel = Pending { service, key, made: now, due, unsent, sent: false, about };
-        self.services.pending.insert(number, cancel);
-        self.send_calls(cx, key);
     }
 }

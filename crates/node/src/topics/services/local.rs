@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Services of this robot that peers call.
+
+use super::channel::service_channel;
+use super::wire::{Parsed, answer_message, is_cancel, message};
+use crate::limits::{MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
+use crate::topics::context::Context;
+use crate::topics::key::ChannelKey;
+use crate::topics::parameters;
+use crate::topics::told::Told;
+use crate::topics::unchecked::Unchecked;
+use crate::topics::waiting::Waiting;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tautline_gateway::mapping::{
+    SERVICE_TIMEOUT, ServiceRule, ServiceTreatment, service_treatment,
+};
+use tautline_gateway::types::check::ServiceChecker;
+use tautline_gateway::{CallId, Command, Outcome, Service};
+use tautline_proto::{ChannelId, Instant, PeerId, Role, SendError};
+
+/// Calls of services for parameters, which need no rule, leave after all else.
+const PRIORITY_OF_PARAMETERS: u8 = 0;
+/// Messages queued for a peer beyond which its excess calls get no response.
+const MAX_REFUSALS: usize = 256;
+/// Why calls of peers to a service of this robot are not checked.
+const NOT_INSTALLED: &str = "passed as they are: not installed here";
+
+#[derive(Debug)]
+struct LocalService {
+    service: Service,
+    treatment: ServiceTreatment,
+    answers: BTreeMap<PeerId, ChannelId>,
+    /// For requests of peers.
+    checker: Option<ServiceChecker>,
+    told: Told,
+}
+
+#[derive(Debug)]
+struct Serving {
+    service: String,
+    peer: PeerId,
+    /// The peer's number of the call.
+    theirs: u64,
+    due: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct LocalServices {
+    rules: Arc<[ServiceRule]>,
+    /// By local name.
+    services: BTreeMap<String, LocalService>,
+    /// The services, by the channel on which a peer calls them.
+    callers: BTreeMap<ChannelKey, String>,
+    serving: BTreeMap<CallId, Serving>,
+    next_call: CallId,
+    /// Calls of peers that were dropped because they are not of their type.
+    pub(super) malformed: u64,
+}
+
+impl LocalServices {
+    pub(super) fn new(rules: Arc<[ServiceRule]>) -> Self {
+        Self {
+            rules,
+            services: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            serving: BTreeMap::new(),
+            next_call: 0,
+            malformed: 0,
+        }
+    }
+
+    /// Returns the service that a peer calls on a channel.
+    pub(super) fn called_on(&self, key: ChannelKey) -> Option<&String> {
+        self.callers.get(&key)
+    }
+
+    /// Ends a channel of calls; returns whether it was one.
+    pub(super) fn caller_gone(&mut self, key: ChannelKey) -> bool {
+        self.callers.remove(&key).is_some()
+    }
+
+    /// Ends the calls of a peer.
+    pub(super) fn end_calls_of(&mut self, peer: PeerId) {
+        self.callers.retain(|key, _| key.peer != peer);
+        self.serving.retain(|_, serving| serving.peer != peer);
+    }
+
+    pub(super) fn remove_peer(&mut self, peer: PeerId) {
+        self.end_calls_of(peer);
+        for local in self.services.values_mut() {
+            local.answers.remove(&peer);
+        }
+    }
+
+    /// Forgets calls whose callers do not wait any more.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        self.serving.retain(|_, serving| serving.due > now);
+    }
+
+    /// Returns the services whose calls no definition checks.
+    pub(super) fn unchecked(&self) -> impl Iterator<Item = Unchecked<'_>> {
+        let services = self.services.values();
+        let unchecked = services.filter(|it| it.checker.is_none() && !it.answers.is_empty());
+        unchecked.map(|it| Unchecked {
+            peer: None,
+            name: &it.service.name,
+            type_name: &it.service.type_name,
+            doubt: NOT_INSTALLED,
+        })
+    }
+
+    /// The treatment of a local service: that of its rule, or that of a service for parameters of a
+    /// node, which need no rule.
+    pub(super) fn treatment_of(
+        &self,
+        cx: &Context<'_>,
+        service: &Service,
+    ) -> Option<ServiceTreatment> {
+        let name = &service.name;
+        service_treatment(&self.rules, name).or_else(|| {
+            let is_one = service.type_name.starts_with(parameters::TYPES);
+            let may_use = |peer: &PeerId| cx.peers.rights(*peer).may_use_parameters(name);
+            let peers = cx.endpoint.peers().filter(|peer| is_one && may_use(peer));
+            let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
+            let timeout = SERVICE_TIMEOUT;
+            (!to.is_empty()).then_some(ServiceTreatment {
+                priority: PRIORITY_OF_PARAMETERS,
+                timeout,
+                to: Some(to),
+            })
+        })
+    }
+
+    /// Advertises a service of this robot to the peers that its rule and their rights allow.
+    pub(super) fn offered(&mut self, cx: &mut Context<'_>, service: Service) {
+        let Some(treatment) = self.treatment_of(cx, &service) else { return };
+        let name = service.name.clone();
+        let known = self.services.remove(&name);
+        let mut local = LocalService {
+            checker: ServiceChecker::of_own(&service),
+            service,
+            treatment,
+            answers: known.map(|known| known.answers).unwrap_or_default(),
+            told: Told::default(),
+        };
+        for peer in cx.endpoint.peers() {
+            if !cx.peers.is_for(peer, &name, local.treatment.to.as_deref()) {
+                continue;
+            }
+            let ServiceTreatment { priority, timeout, .. } = local.treatment;
+            let config = service_channel(&local.service, Role::Answers, priority, timeout);
+            let known = local.answers.get(&peer).copied();
+            if let Some(channel) = cx.offer_channel(peer, known, config) {
+                local.answers.insert(peer, channel);
+            }
+        }
+        self.services.insert(name.clone(), local);
+        self.open_call_channels(cx, &name);
+    }
+
+    /// Opens the channels of peers that advertised calls before the service was served here.
+    fn open_call_channels(&mut self, cx: &mut Context<'_>, name: &str) {
+        let mut waiting = Vec::new();
+        let local = self.services.get(name);
+        let answered = |peer: &PeerId| local.is_some_and(|it| it.answers.contains_key(peer));
+        for peer in cx.endpoint.peers().filter(answered) {
+            let calls = |channel: &ChannelId| {
+                let found = cx.endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
+                found.is_some_and(|it| it.role == Role::Calls && it.name == name)
+            };
+            let known = |channel: &ChannelId| {
+                let channel = *channel;
+                self.callers.contains_key(&ChannelKey { peer, channel })
+            };
+            let calls = cx.endpoint.channels_in(peer).filter(|it| calls(it) && !known(it));
+            waiting.extend(calls.map(|channel| ChannelKey { peer, channel }));
+        }
+        for key in waiting {
+            self.calls_offered(cx, key, name);
+        }
+    }
+
+    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
+        let now = cx.now;
+        let Some(gone) = self.services.remove(name) else { return };
+        for (peer, channel) in gone.answers {
+            cx.endpoint.withdraw(now, peer, channel);
+        }
+        // The gateway still answers the calls under way; their responses are discarded.
+        self.serving.retain(|_, serving| serving.service != name);
+    }
+
+    pub(super) fn type_of(&self, name: &str) -> Option<&str> {
+        self.services.get(name).map(|it| it.service.type_name.as_str())
+    }
+
+    pub(super) fn calls_offered(&mut self, cx: &mut Context<'_>, key: ChannelKey, name: &str) {
+        let now = cx.now;
+        let local = self.services.get(name);
+        let is_served = local.is_some();
+        let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.peer));
+        cx.waiting.remove(&key);
+        if is_offered && cx.peers.rights(key.peer).may_call(name) {
+            self.callers.insert(key, name.to_owned());
+            return cx.endpoint.want(now, key.peer, key.channel, true);
+        }
+        // The channel may have belonged to another service.
+        self.callers.remove(&key);
+        if is_offered {
+            let waiting = Waiting::to_call(name, self.type_of(name));
+            cx.wait_for_line(key, waiting);
+        } else {
+            if is_served {
+                cx.record_refusal(key, "the service is not advertised to this peer");
+            }
+            // The peer's calls stay queued: the service may return soon.
+            cx.endpoint.want(now, key.peer, key.channel, false);
+        }
+    }
+
+    pub(super) fn call_server(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: PeerId,
+        service: String,
+        Parsed { call: theirs, rest: request }: Parsed,
+    ) {
+        let now = cx.now;
+        self.next_call += 1;
+        let call = self.next_call;
+        let Some(local) = self.services.get(&service) else { return };
+        let patience = local.treatment.timeout;
+        let full = self.is_full(peer, &service);
+        let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
+        self.serving.insert(call, serving);
+        let refusal = if full {
+            let here = cx.endpoint.name();
+            Some(format!("{MAX_SERVING_PER_PEER} calls to '{here}' are under way already"))
+        } else {
+            self.malformed_call(cx, peer, &service, &request)
+        };
+        if let Some(reason) = refusal {
+            if cx.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
+                // A peer that does not take its queued responses gets no more.
+                self.serving.remove(&call);
+                return;
+            }
+            return self.answered(cx, call, &Err(reason));
+        }
+        cx.gateway(Command::Call { service, call, request, patience, peer: peer.0 });
+    }
+
+    /// Returns the outcome of a call from the local server to the peer.
+    pub(super) fn answered(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
+        let now = cx.now;
+        let Some(Serving { service, peer, theirs, .. }) = self.serving.remove(&call) else {
+            return;
+        };
+        let local = self.services.get(&service);
+        let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
+        let payload = answer_message(theirs, outcome);
+        let Err(error) = cx.endpoint.send(now, peer, channel, message(now, payload)) else {
+            return;
+        };
+        let (here, name) = (cx.endpoint.name(), cx.peers.name(peer));
+        let text = format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
+        cx.peer_notice(peer, &text);
+        if matches!(error, SendError::TooLarge { .. }) {
+            let payload = answer_message(theirs, &Err(text));
+            let _ = cx.endpoint.send(now, peer, channel, message(now, payload));
+        }
+    }
+
+    /// Returns why a peer's call is not passed to the local server, if it is malformed.
+    pub(super) fn malformed_call(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: PeerId,
+        service: &str,
+        request: &[u8],
+    ) -> Option<String> {
+        let now = cx.now;
+        let local = self.services.get_mut(service)?;
+        let error = local.checker.as_ref()?.request.check(request).err()?;
+        let type_name = &local.service.type_name;
+        let reason = format!("{service}: the request does not match {type_name}: {error}");
+        let is_due = local.told.is_due(now);
+        self.malformed += 1;
+        if is_due {
+            cx.malformed_notice(peer, &reason);
+        }
+        Some(reason)
+    }
+
+    /// Whether a peer has as many calls under way as it may. Cancellations count separately, so that
+    /// other calls cannot keep them out.
+    fn is_full(&self, peer: PeerId, service: &str) -> bool {
+        let of_peer = self.serving.values().filter(|it| it.peer == peer);
+        match is_cancel(service) {
+            true => of_peer.filter(|it| it.service == service).count() >= MAX_PENDING_PER_SERVICE,
+            false => of_peer.filter(|it| !is_cancel(&it.service)).count() >= MAX_SERVING_PER_PEER,
+        }
+    }
+
+    /// Whether a service of this robot sends its responses on a channel.
+    pub(super) fn is_answered_on(&self, on: ChannelKey) -> bool {
+        self.services.values().any(|it| it.answers.get(&on.peer) == Some(&on.channel))
+    }
+
+    /// Advertises the services by the new rules.
+    pub(super) fn follow_rules(&mut self, cx: &mut Context<'_>, rules: Arc<[ServiceRule]>) {
+        self.rules = rules;
+        let services: Vec<_> = self.services.values().map(|it| it.service.clone()).collect();
+        for service in services {
+            let name = service.name.clone();
+            match self.treatment_of(cx, &service) {
+                None => self.withdrawn(cx, &name),
+                Some(treatment) => self.follow_rule(cx, &name, treatment),
+            }
+        }
+    }
+
+    fn follow_rule(&mut self, cx: &mut Context<'_>, name: &str, treatment: ServiceTreatment) {
+        let now = cx.now;
+        let Some(mut local) = self.services.remove(name) else { return };
+        let ServiceTreatment { priority, timeout, .. } = treatment;
+        local.treatment = treatment;
+        let config = service_channel(&local.service, Role::Answers, priority, timeout);
+        let mut excluded = Vec::new();
+        for peer in cx.endpoint.peers() {
+            let known = local.answers.get(&peer).copied();
+            if !cx.peers.is_for(peer, name, local.treatment.to.as_deref()) {
+                if let Some(channel) = local.answers.remove(&peer) {
+                    cx.endpoint.withdraw(now, peer, channel);
+                    excluded.push(peer);
+                }
+                continue;
+            }
+            let offered = known.and_then(|channel| cx.endpoint.channel_out(peer, channel));
+            if offered.is_some_and(|(offered, ..)| *offered == config) {
+                continue;
+            }
+            let open = cx.offer_channel(peer, known, config.clone());
+            local.answers.extend(open.map(|channel| (peer, channel)));
+        }
+        self.services.insert(name.to_owned(), local);
+        self.close_call_channels(cx, name, &excluded);
+        self.open_call_channels(cx, name);
+    }
+
+    fn close_call_channels(&mut self, cx: &mut Context<'_>, name: &str, peers: &[PeerId]) {
+        let now = cx.now;
+        let callers = self
+            .callers
+            .extract_if(.., |key, service| peers.contains(&key.peer) && service.as_str() == name);
+        for (key, _) in callers {
+            cx.endpoint.want(now, key.peer, key.channel, false);
+        }
+        self.serving.retain(|_, it| it.service != name || !peers.contains(&it.peer));
+    }
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Services of peers that this robot calls.
+
+use super::channel::service_channel;
+use super::pending::Calls;
+use crate::codec::Job;
+use crate::limits::MAX_CALL_TIMEOUT;
+use crate::topics::context::Context;
+use crate::topics::definitions;
+use crate::topics::key::ChannelKey;
+use crate::topics::peers::REOFFER_GRACE;
+use crate::topics::rights::{Right, TypeOf};
+use crate::topics::told::Told;
+use crate::topics::translation::Translation;
+use crate::topics::unchecked::{Unchecked, doubt};
+use crate::topics::waiting::Act;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tautline_gateway::mapping::{
+    ActionCall, RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceRule, action_call, service_treatment,
+};
+use tautline_gateway::types::check::{Check, ServiceChecker};
+use tautline_gateway::types::translate::{LocalService as LocalForm, ServiceTranslator};
+use tautline_gateway::{Command, Outcome, Service};
+use tautline_proto::{ChannelId, Duration, Instant, OfferedTopic, PeerId, Role};
+
+#[derive(Debug)]
+pub(super) struct RemoteService {
+    pub(super) offered_name: String,
+    /// The service as the peer has it, but under its local name.
+    pub(super) foreign: Service,
+    /// The service as served here; the same where both robots use the same ROS.
+    pub(super) service: Service,
+    pub(super) translation: Translation<ServiceTranslator>,
+    /// How responses are checked.
+    pub(super) check: Check<ServiceChecker>,
+    pub(super) told: Told,
+    pub(super) priority: u8,
+    pub(super) timeout: Duration,
+    /// Our channel of calls to the peer.
+    pub(super) calls: Option<ChannelId>,
+    /// The reason why the peer takes no calls.
+    pub(super) refused: Option<String>,
+    /// The last call or response that was too large for a node: when, and which sizes.
+    pub(super) too_large: Option<(Instant, String)>,
+    /// Time since which the peer has a new session without advertising the service again.
+    pub(super) stale_since: Option<Instant>,
+}
+
+impl RemoteService {
+    fn new(offered_name: String, foreign: Service) -> Self {
+        Self {
+            offered_name,
+            service: foreign.clone(),
+            foreign,
+            translation: Translation::Requested,
+            check: Check::Impossible,
+            told: Told::default(),
+            priority: 0,
+            timeout: SERVICE_TIMEOUT,
+            calls: None,
+            refused: None,
+            too_large: None,
+            stale_since: None,
+        }
+    }
+
+    fn can_be_served(&self) -> bool {
+        self.translation.is_known() && self.stale_since.is_none()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RemoteServices {
+    rules: Arc<[ServiceRule]>,
+    /// Services that peers advertise, by the channel of their responses.
+    pub(super) services: BTreeMap<ChannelKey, RemoteService>,
+    /// The peer's service that is served here, by local name.
+    pub(super) served: BTreeMap<String, ChannelKey>,
+    pub(super) calls: Calls,
+    /// Responses of peers that were dropped because they are not of their type.
+    pub(super) malformed: u64,
+}
+
+impl RemoteServices {
+    pub(super) fn new(rules: Arc<[ServiceRule]>) -> Self {
+        let (services, served) = (BTreeMap::new(), BTreeMap::new());
+        Self { rules, services, served, calls: Calls::default(), malformed: 0 }
+    }
+
+    pub(super) fn follow_rules(&mut self, rules: Arc<[ServiceRule]>) {
+        self.rules = rules;
+    }
+
+    /// Handles a peer's advertisement of a service. The definitions of its topics have
+    /// `definition_bytes`.
+    pub(super) fn offered(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        offered: OfferedTopic,
+        definition: Arc<str>,
+        definition_bytes: usize,
+    ) {
+        let now = cx.now;
+        let kept = definition_bytes + self.definition_bytes(key);
+        let definition = definitions::within_budget(cx, key, &offered.name, definition, kept);
+        let accepted = cx.peers.accepted_name(key.peer, Act::Serve, &offered);
+        let service = accepted.as_ref().ok().map(|name| Service {
+            name: name.clone(),
+            type_name: offered.type_name.clone(),
+            type_hash: offered.type_hash.clone(),
+            definition,
+        });
+        let known = self.replace(cx, key, &offered.name, service.as_ref());
+        if let Err(denied) = &accepted {
+            cx.deny(key, Act::Serve, &offered, denied);
+        }
+        let Some(service) = service else { return };
+        let advertised = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
+        let mut remote = RemoteService {
+            priority: offered.priority,
+            timeout: self.patience(&service.name, advertised),
+            refused: None,
+            stale_since: None,
+            ..known.unwrap_or_else(|| RemoteService::new(offered.name, service))
+        };
+        self.offer_calls(cx, key.peer, &mut remote);
+        cx.endpoint.want(now, key.peer, key.channel, true);
+        let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
+        self.services.insert(key, remote);
+        match is_known {
+            true => self.serve(cx, &service.name),
+            false => cx.codec(Job::LocalizeService { key, service }),
+        }
+    }
+
+    /// Returns the timeout of calls to a peer's service: at most that of the peer, and at most that
+    /// of this file's rule for the local name.
+    fn patience(&self, name: &str, theirs: Duration) -> Duration {
+        if matches!(action_call(name), Some(ActionCall::GetResult | ActionCall::CancelGoal)) {
+            return theirs.min(RESULT_TIMEOUT);
+        }
+        let own = service_treatment(&self.rules, name).map(|rule| rule.timeout);
+        theirs.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
+    }
+
+    /// Advertises calls to a peer's service, on the existing channel if there is one.
+    fn offer_calls(&mut self, cx: &mut Context<'_>, peer: PeerId, remote: &mut RemoteService) {
+        let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
+        let config = service_channel(&theirs, Role::Calls, remote.priority, remote.timeout);
+        remote.calls = cx.offer_channel(peer, remote.calls, config);
+    }
+
+    /// Takes the local form of a peer's service, requested as `foreign`.
+    pub(super) fn localized(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        foreign: &Service,
+        found: Result<LocalForm, String>,
+    ) {
+        let remote = self.services.get_mut(&key);
+        let Some(remote) = remote.filter(|remote| remote.foreign == *foreign) else { return };
+        match found {
+            Ok(LocalForm { service, translator, check }) => {
+                remote.service = service;
+                remote.translation = translator.into();
+                remote.check = check;
+                self.serve_if_allowed(cx, key);
+            }
+            Err(reason) => {
+                remote.translation = Translation::Impossible;
+                cx.refuse(key, &foreign.name, &reason);
+            }
+        }
+    }
+
+    /// Serves a service if the peer has the right. Its local type is certain only after
+    /// translation.
+    fn serve_if_allowed(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let Some(remote) = self.services.get(&key) else { return };
+        let (offered, here) = (&remote.foreign.type_name, &remote.service);
+        let (name, hash) = (here.type_name.as_str(), here.type_hash.as_str());
+        let found = TypeOf { offered, name, hash, is_foreign: false };
+        if cx.peers.rights(key.peer).serve(&remote.offered_name, found) == Right::Given {
+            let name = here.name.clone();
+            return self.serve(cx, &name);
+        }
+        let waiting = cx.waiting_to(Act::Serve, key.peer, &remote.offered_name, offered);
+        self.remove(cx, key);
+        cx.wait_for_line(key, waiting);
+    }
+
+    /// Removes the earlier services in place of an advertised one. A new session may give this
+    /// number to another service, or this service another number. Returns the state of `service` if
+    /// it is known; its clients continue.
+    fn replace(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        offered_name: &str,
+        service: Option<&Service>,
+    ) -> Option<RemoteService> {
+        let earlier = self.services.iter().filter(|(other, it)| {
+            **other == key || other.peer == key.peer && it.offered_name == offered_name
+        });
+        let mut known = None;
+        for old in earlier.map(|(old, _)| *old).collect::<Vec<_>>() {
+            let same = |it: &RemoteService| {
+                it.offered_name == offered_name && Some(&it.foreign) == service
+            };
+            if !self.services.get(&old).is_some_and(same) {
+                self.remove(cx, old);
+                continue;
+            }
+            known = self.services.remove(&old);
+            let served = self.served.values_mut();
+            let pending = self.calls.pending.values_mut().map(|it| &mut it.key);
+            served.chain(pending).filter(|it| **it == old).for_each(|it| *it = key);
+        }
+        known
+    }
+
+    /// Serves a service that a peer advertises under a local name, or stops serving if no peer
+    /// does.
+    fn serve(&mut self, cx: &mut Context<'_>, name: &str) {
+        let offers = self.services.iter();
+        let mut offers = offers.filter(|(_, it)| it.service.name == name && it.can_be_served());
+        let before = self.served.get(name).copied();
+        let keep =
+            before.filter(|key| self.services.get(key).is_some_and(|it| it.service.name == name));
+        let chosen = keep.or_else(|| offers.next().map(|(key, _)| *key));
+        match chosen {
+            Some(key) => {
+                let service = self.services[&key].service.clone();
+                self.served.insert(name.to_owned(), key);
+                cx.gateway(Command::Serve { service });
+                // The peer may have subscribed to them already.
+                self.calls.unpark(name, key);
+                self.send_calls(cx, key);
+            }
+            None => {
+                if self.served.remove(name).is_some() {
+                    cx.gateway(Command::Unserve { service: name.to_owned() });
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
+        let now = cx.now;
+        let Some(gone) = self.services.remove(&key) else { return false };
+        if let Some(calls) = gone.calls {
+            cx.endpoint.withdraw(now, key.peer, calls);
+        }
+        let peer = cx.peers.name(key.peer);
+        let reason = match gone.stale_since {
+            None => format!("the server of {} at '{peer}' has stopped", gone.offered_name),
+            Some(_) => format!("'{peer}' has restarted"),
+        };
+        self.calls.park(key);
+        self.fail(cx, |pending| pending.key == key, &reason);
+        self.serve(cx, &gone.service.name);
+        true
+    }
+
+    /// Returns the bytes of definitions kept of the peer's other services.
+    pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
+        let others = self.services.iter();
+        let others = others.filter(|(other, _)| other.peer == key.peer && **other != key);
+        others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
+    }
+
+    /// Returns the fields of the peer's services that only one ROS has.
+    pub(super) fn one_sided_fields(&self, peer: PeerId) -> impl Iterator<Item = &String> {
+        let services = self.services.range(ChannelKey::all_of(peer));
+        let translators = services.filter_map(|(_, it)| it.translation.known_translator());
+        translators.flat_map(ServiceTranslator::one_sided)
+    }
+
+    /// Returns the outcome of a call to a peer; a response that is malformed is an error.
+    pub(super) fn checked_outcome(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        outcome: Outcome,
+    ) -> Outcome {
+        let now = cx.now;
+        let response = outcome?;
+        let Some(remote) = self.services.get_mut(&key) else { return Ok(response) };
+        let Some(checker) = remote.check.checker() else { return Ok(response) };
+        let Err(error) = checker.response.check(&response) else { return Ok(response) };
+        let (name, type_name) = (&remote.service.name, &remote.service.type_name);
+        let reason = format!("{name}: the response does not match {type_name}: {error}");
+        let is_due = remote.told.is_due(now);
+        self.malformed += 1;
+        if is_due {
+            cx.malformed_notice(key.peer, &reason);
+        }
+        Err(reason)
+    }
+
+    /// Returns the peer's service that this robot calls on a channel, and its key.
+    pub(super) fn called_on(&mut self, on: ChannelKey) -> Option<(ChannelKey, &mut RemoteService)> {
+        let mut remote = self.services.iter_mut().map(|(key, service)| (*key, service));
+        remote.find(|(key, it)| key.peer == on.peer && it.calls == Some(on.channel))
+    }
+
+    /// Ends the calls to a peer that has started a new session: they are lost. Calls about goals are
+    /// sent again.
+    pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let now = cx.now;
+        for (_, remote) in self.services.iter_mut().filter(|(key, _)| key.peer == peer) {
+            remote.stale_since.get_or_insert(now);
+        }
+        let reason = format!("'{}' has restarted", cx.peers.name(peer));
+        self.calls.prepare_again(|pending| pending.key.peer == peer);
+        self.fail(cx, |pending| pending.key.peer == peer && !pending.is_repeatable(), &reason);
+    }
+
+    pub(super) fn remove_peer(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let of_peer = |key: &&ChannelKey| key.peer == peer;
+        for key in self.services.keys().filter(of_peer).copied().collect::<Vec<_>>() {
+            self.remove(cx, key);
+        }
+    }
+
+    /// Gives up services that a peer has not advertised in its new session.
+    pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
+        let services = self.services.iter();
+        let gone: Vec<ChannelKey> =
+            services.filter(|(_, it)| over(it.stale_since)).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.remove(cx, key);
+        }
+        self.retry_parked(cx);
+        // The thread that examines them may have been too busy to take the request.
+        let services = self.services.iter();
+        let asked = services.filter(|(_, it)| matches!(it.translation, Translation::Requested));
+        let again = asked.map(|(key, it)| (*key, it.foreign.clone()));
+        again.for_each(|(key, service)| cx.codec(Job::LocalizeService { key, service }));
+    }
+
+    /// Returns the services whose responses no shared definition checks.
+    pub(super) fn unchecked(&self) -> impl Iterator<Item = Unchecked<'_>> {
+        let served = self.services.iter().filter(|(_, it)| it.can_be_served());
+        served.filter_map(|(key, it)| {
+            let (peer, service) = (Some(key.peer), &it.service);
+            let (name, type_name) = (service.name.as_str(), service.type_name.as_str());
+            Some(Unchecked { peer, name, type_name, doubt: doubt(&it.check)? })
+        })
+    }
+}

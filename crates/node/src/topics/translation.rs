@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The translation between a peer's topic or service and this robot's ROS.
+
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) enum Translation<T> {
+    /// Both use the same ROS.
+    None,
+    /// Requested, no result yet.
+    Requested,
+    Impossible,
+    By(Arc<T>),
+}
+
+impl<T> Translation<T> {
+    /// Returns the translator, if messages are translated.
+    pub(super) fn translator(&self) -> Option<Arc<T>> {
+        match self {
+            Self::By(translator) => Some(translator.clone()),
+            _ => None,
+        }
+    }
+
+    /// The same, borrowed.
+    pub(super) fn known_translator(&self) -> Option<&T> {
+        match self {
+            Self::By(translator) => Some(translator),
+            _ => None,
+        }
+    }
+
+    /// Whether no translation is needed, or the translation is known.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self, Self::None | Self::By(_))
+    }
+}
+
+impl<T> From<Option<T>> for Translation<T> {
+    /// Without a translator, none is needed.
+    fn from(translator: Option<T>) -> Self {
+        translator.map_or(Self::None, |translator| Self::By(Arc::new(translator)))
+    }
+}
