@@ -70,7 +70,7 @@ impl Recent {
     /// Takes a sample; to be called once per second.
     pub(crate) fn sample(&mut self, now: Instant, exchange: Exchange<'_>) {
         let Exchange { endpoint, topics, .. } = exchange;
-        let out = topics.local.values().flat_map(LocalTopic::keys).map(Stream::Out);
+        let out = topics.exported().values().flat_map(LocalTopic::keys).map(Stream::Out);
         let incoming = endpoint.peers().flat_map(|peer| {
             let channels = endpoint.channels_in(peer);
             channels.map(move |channel| Stream::In(ChannelKey { peer, channel }))
@@ -176,7 +176,7 @@ fn counts(endpoint: &Endpoint, stream: Stream) -> Option<Counts> {
 fn loads(exchange: Exchange<'_>) -> HashMap<PeerId, Load> {
     let Exchange { endpoint, topics, .. } = exchange;
     let mut loads = HashMap::<_, Load>::new();
-    for ChannelKey { peer, channel } in topics.local.values().flat_map(LocalTopic::keys) {
+    for ChannelKey { peer, channel } in topics.exported().values().flat_map(LocalTopic::keys) {
         if let Some((_, _, stats)) = endpoint.channel_out(peer, channel) {
             loads.entry(peer).or_default().wanted_bytes += stats.bytes;
         }

@@ -292,7 +292,7 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
 fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec<TopicReport> {
     let endpoint = lately.exchange.endpoint;
     let mut reports = Vec::new();
-    for (name, local) in &lately.exchange.topics.local {
+    for (name, local) in lately.exchange.topics.exported() {
         reports.extend(local.keys().filter_map(|key| outgoing(lately, name, local, key)));
     }
     for peer in endpoint.peers() {

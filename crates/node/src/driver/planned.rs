@@ -17,7 +17,7 @@ impl Driver {
         if self.planned.is_empty() {
             return;
         }
-        self.planned.find_rules(self.topics.local.keys());
+        self.planned.find_rules(self.topics.exported().keys());
         let observed = self.observed();
         for change in self.planned.follow(now, &observed) {
             if change.failed {
@@ -57,7 +57,7 @@ impl Driver {
     fn observed_topics(&self) -> BTreeMap<(usize, String), TopicCounts> {
         let endpoint = &self.endpoint;
         let mut all = BTreeMap::<_, TopicCounts>::new();
-        for (name, local) in &self.topics.local {
+        for (name, local) in self.topics.exported() {
             let Some(rule) = self.planned.rule_of(name) else { continue };
             for key in local.keys() {
                 let Some((_, _, stats)) = endpoint.channel_out(key.peer, key.channel) else {
@@ -118,7 +118,7 @@ impl Driver {
     /// Payload of topics to these peers that the file does not plan.
     fn unplanned_bytes(&self, is_of: impl Fn(PeerId) -> bool) -> u64 {
         let endpoint = &self.endpoint;
-        let local = self.topics.local.iter();
+        let local = self.topics.exported().iter();
         let unplanned = local.filter(|(name, _)| self.planned.rule_of(name).is_none());
         let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_of(key.peer));
         let sent = keys.filter_map(|key| endpoint.channel_out(key.peer, key.channel));
@@ -128,7 +128,7 @@ impl Driver {
     /// Messages to these peers that were dropped because the radio was too slow.
     fn too_slow(&self, peers: &BTreeSet<PeerId>) -> u64 {
         let endpoint = &self.endpoint;
-        let keys = self.topics.local.values().flat_map(LocalTopic::keys);
+        let keys = self.topics.exported().values().flat_map(LocalTopic::keys);
         let of_peers = keys.filter(|key| peers.contains(&key.peer));
         let dropped = of_peers.filter_map(|key| endpoint.channel_out(key.peer, key.channel));
         let of_each = dropped.map(|(_, _, stats)| {

@@ -18,12 +18,7 @@ impl Topics {
     /// stays.
     pub(crate) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
         self.publish_own_here(cx, topic);
-        if !self.local.contains_key(&topic.name) {
-            self.local_offered(cx, topic.clone());
-        }
-        if let Some(local) = self.local.get_mut(&topic.name) {
-            local.own = local.is_of_type(topic);
-        }
+        self.exports.publish_own(cx, topic);
     }
 
     /// Publishes `topic` only here, whatever the file states for its name; to be repeated as well.
@@ -54,11 +49,7 @@ impl Topics {
 
     /// Stops publishing `name`; other publishers of the name continue.
     pub(crate) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
-        match self.local.get_mut(name).filter(|local| local.own) {
-            Some(local) if local.others => local.own = false,
-            Some(_) => self.local_withdrawn(cx, name.to_owned()),
-            None => {}
-        }
+        self.exports.stop_own(cx, name);
         if let Some(publication) = self.publications.get_mut(name) {
             publication.own = false;
             self.unpublish_if_unused(cx, name);
@@ -67,15 +58,11 @@ impl Topics {
 
     /// Whether the topic has subscribers, here or at a peer.
     pub(crate) fn own_is_wanted(&self, name: &str) -> bool {
-        self.own_is_wanted_here(name) || self.own_is_wanted_by_peers(name)
+        self.own_is_wanted_here(name) || self.exports.own_is_wanted(name)
     }
 
     fn own_is_wanted_here(&self, name: &str) -> bool {
         self.publications.get(name).is_some_and(|it| it.own && it.wanted)
-    }
-
-    fn own_is_wanted_by_peers(&self, name: &str) -> bool {
-        self.local.get(name).is_some_and(|it| it.own && it.is_wanted())
     }
 
     /// Sends a message on the topic to its subscribers.
@@ -86,9 +73,10 @@ impl Topics {
             let (topic, payload, origin) = (topic.clone(), payload.clone(), Origin::default());
             cx.gateway(Command::Publish { topic, source: SOURCE, payload, origin });
         }
-        if self.own_is_wanted_by_peers(name) {
+        if self.exports.own_is_wanted(name) {
             let (source, origin, encoded, published) = (SOURCE, Origin::default(), false, now);
-            self.local_message(cx, Outgoing { topic, source, payload, origin, encoded, published });
+            self.exports
+                .message(cx, Outgoing { topic, source, payload, origin, encoded, published });
         }
     }
 }

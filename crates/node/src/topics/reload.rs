@@ -8,8 +8,6 @@ use crate::config::{Config, PeerConfig};
 use crate::notices;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tautline_gateway::mapping::Pattern;
-use tautline_gateway::tf;
 use tautline_proto::{ChannelId, OfferedTopic, PeerId, Role};
 
 /// The file's decisions on the channels of a peer.
@@ -34,43 +32,29 @@ impl Topics {
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.remote_withdrawn(cx, key);
         }
-        self.clear_interests(cx, peer);
+        self.exports.clear_interests(cx, peer);
         cx.peers.came(peer);
         self.returning.remove(&peer);
         self.examined.remove(&peer);
         self.names.remove(&peer);
         self.held.remove(&peer);
         cx.waiting.retain(|key, _| key.peer != peer);
-        for local in self.local.values_mut() {
-            local.channels.remove(&peer);
-        }
+        self.exports.remove_peer(peer);
     }
 
     /// Replaces the configuration `old` by `new`. The endpoint already has the peers of `new`.
     pub(crate) fn reconfigure(&mut self, cx: &mut Context<'_>, old: &Config, new: &Config) {
-        let renamed_before = self.kept_with_new_names(cx);
+        let renamed_before = self.exports.kept_with_new_names(cx);
         self.reconfigure_peers(cx, old, new);
-        self.rules.clone_from(&new.topics);
-        for name in self.local.keys().cloned().collect::<Vec<_>>() {
-            self.follow_rules(cx, &name);
-        }
+        self.exports.follow_all_rules(cx, &new.topics);
         self.services.follow_rules(cx, &new.services);
         if old.watchdogs != new.watchdogs {
             self.reconfigure_watchdogs(cx, &new.watchdogs);
         }
         if old.tf != new.tf {
             self.tf_rules = Arc::new(new.tf.clone());
-            let topics = self.local.iter().filter(|(_, local)| local.transforms.is_some());
-            self.read_again(cx, topics.map(|(name, _)| name.clone()).collect::<Vec<_>>());
         }
-        let renamed_now = self.kept_with_new_names(cx);
-        self.read_again(
-            cx,
-            match names(&old.tf) == names(&new.tf) {
-                true => &renamed_before ^ &renamed_now,
-                false => &renamed_before | &renamed_now,
-            },
-        );
+        self.exports.follow_tf(cx, [&old.tf, &new.tf], &renamed_before);
     }
 
     /// Applies the names and rights of all peers. An advertisement is examined again if the
@@ -137,42 +121,6 @@ impl Topics {
         cx.endpoint.want(now, key.peer, key.channel, false);
         cx.endpoint.repeat_offer(now, key.peer, key.channel);
     }
-
-    /// Applies the new rules to a local topic, for each peer.
-    fn follow_rules(&mut self, cx: &mut Context<'_>, name: &str) {
-        let now = cx.now;
-        let Some(treatment) = self.treatment_of(cx, name) else {
-            return self.local_withdrawn(cx, name.to_owned());
-        };
-        let Some(mut local) = self.local.remove(name) else { return };
-        if local.treatment != treatment {
-            local.treatment = treatment;
-            // Queued transforms may be due earlier now.
-            self.next_held_back = self.next_held_back.map(|_| now);
-        }
-        for peer in cx.endpoint.peers() {
-            if cx.peers.is_topic_for(peer, name, &local.treatment) {
-                let links = cx.peers.links_to(peer);
-                let config = super::local::channel_config(&local.topic, &local.treatment, links);
-                let known = local.channels.get(&peer);
-                let offered = known.and_then(|it| cx.endpoint.channel_out(peer, *it));
-                if offered.is_none_or(|(offered, ..)| *offered != config) {
-                    self.offer(cx, &mut local, peer);
-                }
-            } else {
-                if let Some(channel) = local.channels.remove(&peer) {
-                    cx.endpoint.withdraw(now, peer, channel);
-                }
-                local.not_wanted_by(now, peer);
-            }
-        }
-        self.local.insert(name.to_owned(), local);
-    }
-}
-
-/// The part of the rules that determines the names of frames.
-fn names(rules: &tf::Rules) -> (&str, &[Pattern]) {
-    (&rules.prefix, &rules.shared)
 }
 
 /// Returns the peers of a configuration that the endpoint has, by their numbers.

@@ -28,7 +28,7 @@ pub(super) use publications::{Publication, is_same_type};
 use std::iter;
 use std::sync::Arc;
 use tautline_gateway::types::translate::Translator;
-use tautline_gateway::{Classes, Command, Qos, Topic};
+use tautline_gateway::{Classes, Qos, Topic};
 use tautline_proto::{
     ChannelId, Event, Instant, LinkId, LinkView, Notice, OfferedTopic, PeerId, Role,
 };
@@ -126,7 +126,7 @@ impl Topics {
                 if !self.services.on_wanted(cx, key, wanted)
                     && !self.shown.on_wanted(cx, key, wanted)
                 {
-                    self.remote_wanted(cx, key, wanted);
+                    self.exports.on_wanted(cx, key, wanted);
                 }
             }
             Event::Refused { peer, channel, reason } => {
@@ -134,7 +134,7 @@ impl Topics {
                 if !self.services.on_refused(cx, key, &reason)
                     && !self.shown.on_refused(cx, key, &reason)
                 {
-                    self.remote_refused(cx, key, &reason);
+                    self.exports.on_refused(cx, key, &reason);
                 }
             }
             Event::PeerUp { peer, new_session } => {
@@ -144,6 +144,7 @@ impl Topics {
                 if new_session {
                     self.new_session(cx, peer);
                 } else if was_given_up {
+                    self.exports.resume(cx, peer);
                     self.resume(cx, peer);
                 }
             }
@@ -220,17 +221,9 @@ impl Topics {
         }
         cx.waiting.retain(|key, _| key.peer != peer);
         self.shown.new_session(cx, peer);
-        self.clear_interests(cx, peer);
+        self.exports.clear_interests(cx, peer);
         self.returning.remove(&peer);
         self.services.new_session(cx, peer);
-    }
-
-    /// Removes the peer's interest in all local topics.
-    pub(super) fn clear_interests(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        let now = cx.now;
-        for local in self.local.values_mut() {
-            local.not_wanted_by(now, peer);
-        }
     }
 
     /// Gives up topics that peers had in their last session and do not advertise any more, and does
@@ -255,7 +248,7 @@ impl Topics {
             self.give_up(cx, peer);
         }
         self.publish_all_returning(cx);
-        self.stop_reading(cx);
+        self.exports.stop_reading(cx);
         self.forget_unwanted(cx);
         cx.sweep_rates();
         cx.notices.sweep(now);
@@ -393,51 +386,5 @@ impl Topics {
         }
         self.remote.insert(aside, topic);
         true
-    }
-
-    fn remote_wanted(&mut self, cx: &mut Context<'_>, key: ChannelKey, wanted: bool) {
-        let now = cx.now;
-        let ChannelKey { peer, .. } = key;
-        let Some(local) = self.local_of(cx, key) else { return };
-        if !wanted {
-            return local.not_wanted_by(now, peer);
-        }
-        let was_read = local.is_read();
-        if !local.wanted_by(now, peer) {
-            return;
-        }
-        let topic = local.topic.name.clone();
-        // Their ages count from their publication: what is past its lifespan is not sent.
-        let latched = local.for_late_joiner();
-        // After an outage, publishers may have left or have other numbers.
-        if local.topic.qos.transient_local {
-            let presence = local.presence();
-            self.send_presence_to(cx, key, &topic, presence);
-        }
-        for message in latched {
-            self.send_to(cx, key, &message);
-        }
-        if !was_read {
-            cx.gateway(Command::Subscribe { topic });
-        }
-    }
-
-    /// Returns the local topic that is advertised to a peer under this number.
-    fn local_of(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: ChannelKey,
-    ) -> Option<&mut super::LocalTopic> {
-        let (offered, ..) = cx.endpoint.channel_out(key.peer, key.channel)?;
-        let local = self.local.get_mut(&offered.topic.name)?;
-        (local.channels.get(&key.peer) == Some(&key.channel)).then_some(local)
-    }
-
-    fn remote_refused(&mut self, cx: &mut Context<'_>, key: ChannelKey, reason: &str) {
-        // A refusal may cross our withdrawal.
-        if self.local_of(cx, key).is_some() {
-            let text = format!("'{}' refuses {reason}", cx.peers.name(key.peer));
-            cx.peer_notice(key.peer, &text);
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! while somebody here reads them. Their other topics do not, and nothing is read for them.
 
 use super::super::Topics;
-use super::{ChannelKey, RemoteTopic};
+use super::RemoteTopic;
 use crate::topics::Context;
 use std::collections::VecDeque;
 use tautline_proto::PeerId;
@@ -16,7 +16,7 @@ impl Topics {
     /// Gives up a peer that has been down for long.
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         self.returning.remove(&peer);
-        self.clear_interests(cx, peer);
+        self.exports.clear_interests(cx, peer);
         self.unpublish_unwanted(cx, peer);
     }
 
@@ -38,14 +38,8 @@ impl Topics {
         }
     }
 
-    /// Resumes the session of a peer that was given up: its interests and its topics are unchanged.
+    /// Resumes the session of a peer that was given up: its topics are unchanged.
     pub(super) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        let channels = self.local.values().filter_map(|l| l.channels.get(&peer).copied());
-        for channel in channels.collect::<Vec<_>>() {
-            if cx.endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
-                self.remote_wanted(cx, ChannelKey { peer, channel }, true);
-            }
-        }
         let of_peer = self.remote.of_peer(peer);
         let known = of_peer.filter(|(_, it)| it.translation.is_known() && !it.awaits_local_form);
         let keys = known.map(|(key, _)| key).filter(|key| !self.is_published(*key)).collect();

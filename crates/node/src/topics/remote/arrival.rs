@@ -5,7 +5,7 @@
 //! - Frames with this robot's own prefix of tf lose it. Local nodes know them without.
 
 use super::super::Topics;
-use super::super::frames::MAX_BYTES_HERE;
+use super::super::limits::MAX_BYTES_HERE;
 use super::ChannelKey;
 use crate::topics::Context;
 use bytes::Bytes;

@@ -32,6 +32,29 @@ impl Publication {
 }
 
 impl Topics {
+    pub(crate) fn local_wanted(&mut self, cx: &mut Context<'_>, topic: &str, wanted: bool) {
+        let now = cx.now;
+        let Some(publication) = self.publications.get_mut(topic) else { return };
+        publication.wanted = wanted;
+        let lingers = !wanted && publication.topic.qos.transient_local;
+        publication.unwanted_since = lingers.then_some(now);
+        if lingers {
+            return;
+        }
+        for key in self.offering(topic) {
+            cx.endpoint.want(now, key.peer, key.channel, wanted);
+        }
+    }
+
+    pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
+        let now = cx.now;
+        let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
+        for key in self.offering(topic) {
+            cx.endpoint.refuse(now, key.peer, key.channel, text.clone());
+        }
+        self.topic_notice(cx, topic, &text);
+    }
+
     /// Returns the channels that currently feed a local publication.
     pub(crate) fn offering(&self, topic: &str) -> Vec<ChannelKey> {
         let from = self.publications.get(topic).map(|p| p.from.iter());

@@ -72,7 +72,7 @@ fn an_outage_repeats_nothing_and_a_new_session_everything_with_its_identity() {
 
 /// Messages that were accepted for the base on the topic of [`reading`].
 fn accepted(world: &World) -> u64 {
-    let channel = world.sides[0].topics.local["/map"].channels[&ONLY_PEER];
+    let channel = world.sides[0].topics.exported()["/map"].channels[&ONLY_PEER];
     let endpoint = &world.sides[0].endpoint;
     endpoint.channel_out(ONLY_PEER, channel).unwrap().2.accepted
 }

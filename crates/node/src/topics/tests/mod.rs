@@ -347,7 +347,7 @@ impl World {
 
     /// A message of a publisher with exactly the QoS of its topic.
     fn message(&self, side: usize, topic: &str, source: u32, payload: &[u8]) -> Event {
-        let local = self.sides[side].topics.local.get(topic);
+        let local = self.sides[side].topics.exported().get(topic);
         let qos = local.map(|local| local.topic.qos).filter(|qos| qos.transient_local);
         let origin = qos.map(|qos| kept_origin(qos.depth, source, payload)).unwrap_or_default();
         message_of(topic, source, payload, origin)

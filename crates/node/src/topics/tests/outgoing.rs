@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics that a node sends: which ones, to which peers, and how many messages.
 
-use super::super::MAX_CHANGES;
+use super::super::exports::MAX_CHANGES;
 use super::*;
 use crate::status::TopicChange;
 
@@ -108,7 +108,7 @@ fn carried(rule: &str, period: Duration, jitter: Duration, span: Duration) -> us
         side.on_local(at, message("/scan", 0, b"x"));
     }
     world.run(SECOND);
-    let left_out = world.sides[0].topics.local["/scan"].rate_limited as usize;
+    let left_out = world.sides[0].topics.exported()["/scan"].rate_limited as usize;
     let carried = world.told(1).len();
     assert_eq!(carried + left_out, count as usize, "what is left out is counted");
     carried
@@ -191,7 +191,7 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
         let name = topic.name.clone();
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
-        let (peer, channel) = side.topics.local[&name].channels.first_key_value().unwrap();
+        let (peer, channel) = side.topics.exported()[&name].channels.first_key_value().unwrap();
         let (config, ..) = side.endpoint.channel_out(*peer, *channel).unwrap();
         (config.topic.keep_last, config.thin)
     };
@@ -214,7 +214,7 @@ fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
         let name = topic.name.clone();
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
-        let (peer, channel) = side.topics.local[&name].channels.first_key_value().unwrap();
+        let (peer, channel) = side.topics.exported()[&name].channels.first_key_value().unwrap();
         side.endpoint.channel_out(*peer, *channel).unwrap().0.topic.order
     };
     let wait = std::time::Duration::from_millis(50);
@@ -330,14 +330,14 @@ fn change(
 ) -> Result<Vec<String>, String> {
     let side = &mut world.sides[0];
     let change = TopicChange { topic: topic.into(), priority, rate_hz };
-    let changed = side.with(world.now, |topics, cx| topics.change(cx, change));
+    let changed = side.with(world.now, |topics, cx| topics.exports.change(cx, change));
     world.run(Duration::from_millis(100));
     changed
 }
 
 /// Priority of a topic at the sender and at the receiver, and its rate.
 fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
-    let local = &world.sides[0].topics.local[name];
+    let local = &world.sides[0].topics.exported()[name];
     let channel = local.channels[&ONLY_PEER];
     let (config, _, _) = world.sides[0].endpoint.channel_out(ONLY_PEER, channel).unwrap();
     let (known, _, _) = world.sides[1].endpoint.channel_in(ONLY_PEER, channel).unwrap();
@@ -388,14 +388,14 @@ fn changes_that_are_replaced_are_forgotten_and_the_rest_are_bounded() {
     let side = &mut world.sides[0];
     let mut set = |topic: String| {
         let change = TopicChange { topic, priority: Some(1), rate_hz: None };
-        side.with(world.now, |topics, cx| topics.change(cx, change))
+        side.with(world.now, |topics, cx| topics.exports.change(cx, change))
     };
     for _ in 0..2 * MAX_CHANGES {
         set("/scan".into()).unwrap();
     }
     let refused = (1..2 * MAX_CHANGES).filter(|n| set(pattern_of_scan(*n)).is_err());
     assert_eq!(refused.count(), MAX_CHANGES, "the one of /scan counts once");
-    assert_eq!(world.sides[0].topics.changes.len(), MAX_CHANGES);
+    assert_eq!(world.sides[0].topics.changes().len(), MAX_CHANGES);
 }
 
 /// The `n`-th of 32768 patterns that match `/scan`: none to seven stars after each character.
@@ -439,7 +439,7 @@ fn a_rate_limit_delays_the_last_message_of_a_latched_publisher_and_loses_none_su
     world.run(5 * SECOND);
     let last = [at_rate, world.told(1)].concat().split_off(3);
     assert_eq!(last, ["publish /map 1 29", "publish /map 0 28"]);
-    assert_eq!(world.sides[0].topics.local["/map"].rate_limited, 25);
+    assert_eq!(world.sides[0].topics.exported()["/map"].rate_limited, 25);
 }
 
 #[test]

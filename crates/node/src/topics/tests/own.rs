@@ -52,7 +52,7 @@ fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
     side.with(world.now, |topics, cx| topics.send_own(cx, NAME, Bytes::from_static(b"1")));
     world.run(SECOND);
     assert_eq!(world.told(0), [format!("publish {NAME} here:64 1")]);
-    assert!(world.sides[0].topics.local.is_empty() && world.told(1).is_empty());
+    assert!(world.sides[0].topics.exported().is_empty() && world.told(1).is_empty());
 }
 
 #[test]

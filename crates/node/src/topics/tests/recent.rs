@@ -19,7 +19,7 @@ impl World {
 
     fn given_up(&self, recent: &Recent) -> Option<GivenUpReport> {
         let side = &self.sides[0];
-        let key = side.topics.local["/image"].keys().next().unwrap();
+        let key = side.topics.exported()["/image"].keys().next().unwrap();
         recent.until(self.now + SECOND, side.exchange()).given_up(Stream::Out(key))
     }
 }

@@ -22,7 +22,7 @@ fn read_by_base() -> World {
 
 fn priority(world: &World, topic: &str) -> Option<u8> {
     let Side { topics, endpoint, .. } = &world.sides[0];
-    let channel = topics.local.get(topic)?.channels.get(&ONLY_PEER)?;
+    let channel = topics.exported().get(topic)?.channels.get(&ONLY_PEER)?;
     Some(endpoint.channel_out(ONLY_PEER, *channel)?.0.topic.priority)
 }
 
@@ -102,7 +102,7 @@ fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
     assert_eq!(told, ["Unserve { service: \"/open\" }", "unadvertise /stolen"]);
     let topics = &world.sides[0].topics;
     assert_eq!(topics.remote.len(), 1, "the robot's");
-    assert!(topics.local["/cmd"].channels.keys().all(|peer| *peer == PeerId(0)));
+    assert!(topics.exported()["/cmd"].channels.keys().all(|peer| *peer == PeerId(0)));
     world.publishes(1, "/scan", 0, "on");
     world.publishes(2, "/scan", 0, "false");
     assert_eq!(world.told(0), ["publish /scan 0 on"]);

@@ -329,7 +329,7 @@ fn a_compressed_message_counts_as_what_it_becomes() {
             encoded: true,
             published: now,
         };
-        side.with(now, |topics, cx| topics.send(cx, message));
+        side.on_codec(now, Done::Encoded { message, renaming: None, problem: None });
         world.settle();
     }
     assert_eq!(over_rate(&world, "/packed"), 9, "one is a second's worth");

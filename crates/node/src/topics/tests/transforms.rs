@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics of tf: which frames are sent, under which names, in how many messages.
 
-use super::super::transforms::STATIC_PERIOD;
+use super::super::exports::STATIC_PERIOD;
 use super::*;
 use crate::status::TopicChange;
 
@@ -108,7 +108,7 @@ fn named_frames_leave_with_the_prefix_whatever_the_topics_name() {
     assert_eq!(arrived(&mut world, 1, "/my/tf"), [(5, expected.into())]);
     publish(&mut world, "/my/tf", 5, &tf("odom>base@2"));
     assert!(arrived(&mut world, 1, "/my/tf").is_empty());
-    let dropped = &world.sides[0].topics.local["/my/tf"].transforms.as_ref().unwrap().dropped;
+    let dropped = &world.sides[0].topics.exported()["/my/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped["no_named_frame"], 1);
 }
 
@@ -126,7 +126,7 @@ fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
     let due = world.sides[0].topics.poll_timeout().unwrap();
     world.run(due.since(world.now));
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("base>arm@4 odom>base@4 map>odom@4")]);
-    let local = &world.sides[0].topics.local["/tf"];
+    let local = &world.sides[0].topics.exported()["/tf"];
     assert_eq!(local.rate_limited, 7, "of nine messages, two were sent");
 }
 
@@ -158,7 +158,7 @@ fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
     let messages = arrived(&mut world, 1, "/tf");
     assert!((100..=101).contains(&messages.len()), "{} in 10 s", messages.len());
     assert!(messages[1..].iter().all(|message| *message == of("odom>base@2 map>odom@1")));
-    let left_out = world.sides[0].topics.local["/tf"].rate_limited as usize;
+    let left_out = world.sides[0].topics.exported()["/tf"].rate_limited as usize;
     assert_eq!(left_out + messages.len(), 2000);
 }
 
@@ -200,7 +200,7 @@ fn a_rate_that_is_lifted_holds_nothing_back() {
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@1")]);
     let side = &mut world.sides[0];
     let change = TopicChange { topic: "/tf".into(), priority: None, rate_hz: Some(100.0) };
-    side.with(world.now, |topics, cx| topics.change(cx, change)).unwrap();
+    side.with(world.now, |topics, cx| topics.exports.change(cx, change)).unwrap();
     world.run(Duration::from_millis(1));
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@2")]);
 }
@@ -226,7 +226,7 @@ fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer()
     publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
     world.run(SECOND);
     assert!(arrived(&mut world, 1, "/tf_static").is_empty());
-    assert_eq!(world.sides[0].topics.local["/tf_static"].rate_limited, 2);
+    assert_eq!(world.sides[0].topics.exported()["/tf_static"].rate_limited, 2);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_goes_on()
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("r/map>r/odom@1")]);
     let words = ["/tf of 'robot'", "cannot be read", "transforms[0].transform", "55 are left"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    let dropped = &world.sides[0].topics.local["/tf"].transforms.as_ref().unwrap().dropped;
+    let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped["malformed"], 1);
 }
 
@@ -292,7 +292,7 @@ fn more_frames_than_there_is_room_for_are_counted_and_explained() {
     world.run(2 * SECOND);
     let messages = arrived(&mut world, 1, "/tf");
     assert_eq!(messages.last().unwrap().1.split(' ').count(), 4096);
-    let dropped = &world.sides[0].topics.local["/tf"].transforms.as_ref().unwrap().dropped;
+    let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
     assert_eq!(dropped["no_room"], 1);
 }
 

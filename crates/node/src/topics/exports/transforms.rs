@@ -4,26 +4,25 @@
 //! merged, so that one message has those of all publishers: a late joiner may get only the last
 //! one.
 
-use super::{LocalTopic, Outgoing, Topics};
-use crate::quota::Cause;
-use crate::topics::Context;
+use super::topic::LocalTopic;
+use crate::topics::message::Outgoing;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tautline_gateway::tf::{Encoding, MAX_TRANSFORMS, Merger, Rules};
 use tautline_gateway::types::transcode::TranscodeError;
 use tautline_gateway::{Kept, Origin, Source, identity};
-use tautline_proto::Duration;
+use tautline_proto::{Duration, Instant};
 
 /// Shortest time between messages of static transforms: those of publishers that start together
 /// share a message.
-pub(super) const STATIC_PERIOD: Duration = Duration::from_millis(100);
+pub(in crate::topics) const STATIC_PERIOD: Duration = Duration::from_millis(100);
 /// A merged message belongs to the robot, not to one publisher.
 const MERGED: Source = Source::here(0);
 
 #[derive(Debug)]
 pub(crate) struct Transforms {
     encoding: Encoding,
-    merger: Merger,
+    pub(super) merger: Merger,
     /// Messages that were not sent, by reason.
     pub(crate) dropped: BTreeMap<&'static str, u64>,
 }
@@ -64,7 +63,7 @@ impl Transforms {
 
 impl LocalTopic {
     /// Returns the shortest time between two merged messages; `None` if messages are not merged.
-    fn merging_period(&self, is_kept: bool) -> Option<Duration> {
+    pub(super) fn merging_period(&self, is_kept: bool) -> Option<Duration> {
         match is_kept {
             true => Some(STATIC_PERIOD),
             // Merged messages are kept, and those of volatile publishers must not be.
@@ -75,7 +74,11 @@ impl LocalTopic {
 
     /// Returns the part of a message that is sent immediately. The rest is queued to be merged, or
     /// is not sent. The error is for people.
-    fn reduce(&mut self, rules: &Rules, message: Outgoing) -> Result<Option<Outgoing>, String> {
+    pub(super) fn reduce(
+        &mut self,
+        rules: &Rules,
+        message: Outgoing,
+    ) -> Result<Option<Outgoing>, String> {
         let is_kept = message.origin.kept.is_some();
         let merges = self.merging_period(is_kept).is_some();
         if !merges && rules.change_nothing() {
@@ -104,48 +107,21 @@ impl LocalTopic {
         transforms.drop_one("no_room");
         Err(format!("{excess} transforms dropped; allowed: {MAX_TRANSFORMS} on one topic"))
     }
-}
 
-impl Topics {
-    /// Handles a message of a tf topic.
-    pub(super) fn local_transforms(&mut self, cx: &mut Context<'_>, message: Outgoing) {
-        let topic = message.topic.clone();
-        // Messages that nobody reads any more must not be kept for the next reader.
-        let local = self.local.get_mut(&topic).filter(|local| local.is_read());
-        match local.map(|local| local.reduce(&self.tf_rules, message)) {
-            Some(Ok(Some(message))) => return self.forward(cx, message),
-            Some(Ok(None)) | None => {}
-            Some(Err(trouble)) => self.trouble(cx, &topic, &trouble),
-        }
-        self.send_merged(cx, &topic);
-    }
-
-    /// Removes the static transforms of a publisher that has left.
-    pub(super) fn transforms_gone(&mut self, cx: &mut Context<'_>, topic: &str, source: Source) {
-        let local = self.local.get_mut(topic).filter(|local| local.topic.qos.transient_local);
-        if let Some(transforms) = local.and_then(|local| local.transforms.as_mut()) {
-            transforms.merger.remove(source);
-        }
-        self.send_merged(cx, topic);
-    }
-
-    /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
-    pub(super) fn send_merged(&mut self, cx: &mut Context<'_>, topic: &str) {
-        let now = cx.now;
-        let Some(local) = self.local.get_mut(topic) else { return };
-        if !local.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
-            return;
+    /// Returns one message of the new transforms, if there are any and the rate of the topic
+    /// allows it.
+    pub(super) fn next_merged(&mut self, now: Instant) -> Merged {
+        if !self.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
+            return Merged::Nothing;
         }
         // The limit may have been lifted since.
-        let keep = local.topic.qos.transient_local;
-        let period = local.merging_period(keep).unwrap_or(Duration::ZERO);
-        if !local.within(now, period) {
-            let due = local.next_within(period);
-            return self.hold_back_until(due);
+        let keep = self.topic.qos.transient_local;
+        let period = self.merging_period(keep).unwrap_or(Duration::ZERO);
+        if !self.within(now, period) {
+            return Merged::Later(self.next_within(period));
         }
-        match local.transforms.as_mut().map(|transforms| transforms.merged(keep)) {
+        match self.transforms.as_mut().map(|transforms| transforms.merged(keep)) {
             Some(Ok(payload)) => {
-                let topic = topic.to_owned();
                 let kept = keep.then(|| Kept {
                     identity: identity(&payload),
                     depth: 1,
@@ -153,18 +129,23 @@ impl Topics {
                     is_repeatable: true,
                     ..Kept::default()
                 });
-                let origin = Origin { kept, ..Origin::default() };
+                let (topic, origin) =
+                    (self.topic.name.clone(), Origin { kept, ..Origin::default() });
                 let (source, encoded, published) = (MERGED, false, now);
-                let message = Outgoing { topic, source, payload, origin, encoded, published };
-                self.forward(cx, message);
+                Merged::Now(Outgoing { topic, source, payload, origin, encoded, published })
             }
-            Some(Err(trouble)) => self.trouble(cx, topic, &trouble),
-            None => {}
+            Some(Err(trouble)) => Merged::Trouble(trouble),
+            None => Merged::Nothing,
         }
     }
+}
 
-    fn trouble(&mut self, cx: &mut Context<'_>, topic: &str, trouble: &str) {
-        let text = format!("{topic} of '{}': {trouble}", cx.endpoint.name());
-        cx.notice(Cause::Here, &text);
-    }
+/// The next merged message of a topic.
+pub(super) enum Merged {
+    Nothing,
+    Now(Outgoing),
+    /// The rate allows it at this time.
+    Later(Option<Instant>),
+    /// It cannot be written, for this reason.
+    Trouble(String),
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The channel of a topic by its treatment.
+
+use tautline_gateway::Topic;
+use tautline_gateway::mapping::{LinkChoice, OrderChoice, Treatment, WhenSlow};
+use tautline_gateway::tf::Encoding;
+use tautline_proto::wire::control::MAX_ORDER_WAIT;
+use tautline_proto::{
+    ChannelConfig, DeliveryOrder, LinkPolicy, LinkSet, LinkUse, OfferedQos, OfferedTopic, Role,
+};
+
+/// Returns the channel of a topic to a peer. `links`: the names and numbers of the links to the peer.
+pub(super) fn channel_config(
+    topic: &Topic,
+    treatment: &Treatment,
+    links: &[(String, u8)],
+) -> ChannelConfig {
+    let keep_last = u32::from(treatment.keep_last(&topic.type_name));
+    // Each message of a latched topic counts, and each tf message describes other frames.
+    let all_count = topic.qos.transient_local || Encoding::of_type(&topic.type_name).is_some();
+    let thin = treatment.when_slow(&topic.type_name) == Some(WhenSlow::Thin) && !all_count;
+    ChannelConfig {
+        topic: OfferedTopic {
+            name: topic.name.clone(),
+            type_name: topic.type_name.clone(),
+            type_hash: topic.type_hash.clone(),
+            priority: treatment.priority,
+            // A message for late joiners must not be replaced in the queue.
+            keep_last: match topic.qos.transient_local {
+                true => keep_last.max(topic.qos.depth),
+                false => keep_last,
+            },
+            // A message past either lifespan is worthless, and is not sent.
+            lifespan: treatment.lifespan.into_iter().chain(topic.qos.lifespan).min(),
+            qos: OfferedQos {
+                transient_local: topic.qos.transient_local,
+                depth: topic.qos.depth,
+                reliable: topic.qos.reliable,
+                deadline: topic.qos.deadline,
+                manual_liveliness: topic.qos.liveliness.manual,
+                lease: topic.qos.liveliness.lease,
+                not_alive: topic.qos.liveliness.lost,
+                classes: topic.qos.classes.bits(),
+                keeping: topic.qos.keeping,
+            },
+            role: Role::Topic,
+            order: order(treatment, topic.qos.transient_local, all_count),
+        },
+        definition: topic.definition.clone(),
+        repair: treatment.repair,
+        thin,
+        fec: treatment.fec,
+        links: link_use(treatment, links),
+    }
+}
+
+fn order(treatment: &Treatment, is_kept: bool, all_count: bool) -> DeliveryOrder {
+    match treatment.order {
+        OrderChoice::Sent => DeliveryOrder::Sent { wait: treatment.order_wait },
+        // Of two goals, the one that arrives last is kept: it has to be the one that was sent last.
+        _ if is_kept => DeliveryOrder::Sent { wait: MAX_ORDER_WAIT },
+        OrderChoice::Newest if !all_count => DeliveryOrder::Newest,
+        OrderChoice::Arrival | OrderChoice::Newest => DeliveryOrder::Arrival,
+    }
+}
+
+/// Returns how a topic uses several links.
+pub(crate) fn link_policy(treatment: &Treatment) -> LinkPolicy {
+    match treatment.links.choice {
+        None => LinkPolicy::of_priority(treatment.priority),
+        Some(LinkChoice::Best) => LinkPolicy::Best,
+        Some(LinkChoice::Weighted) => LinkPolicy::Weighted,
+        Some(LinkChoice::Stripe) => LinkPolicy::Stripe,
+        Some(LinkChoice::Duplicate) => LinkPolicy::Duplicate(treatment.links.copies),
+    }
+}
+
+fn link_use(treatment: &Treatment, links: &[(String, u8)]) -> LinkUse {
+    let rule = &treatment.links;
+    let set = |names: &[String]| {
+        let named = links.iter().filter(|(name, _)| names.contains(name));
+        LinkSet::of(named.map(|(_, number)| *number))
+    };
+    LinkUse {
+        policy: link_policy(treatment),
+        only: (!rule.only.is_empty()).then(|| set(&rule.only)),
+        avoid: set(&rule.avoid),
+        over_budget: rule.over_budget,
+    }
+}

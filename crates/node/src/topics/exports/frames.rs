@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames that messages other than transforms name: `frame_id` and `child_frame_id` get the prefix
+//! of tf as well, so that peers find them among the transforms of this robot.
+//!
+//! ```text
+//! forward ─▶ renaming ─▶ small: Renaming::apply ─▶ send
+//!                        large: Job::Encode ─▶ codec ─▶ Done::Encoded ─▶ encoded ─▶ send
+//! ```
+//! The definition of a topic's type is examined once, when a message is about to be sent under a
+//! prefix. A topic that has had a large message uses the codec for all later ones, so that they stay
+//! in order.
+
+use crate::topics::message::Outgoing;
+use crate::topics::told::Told;
+use std::sync::Arc;
+use tautline_gateway::tf::Rules;
+use tautline_gateway::tf::fields::FrameFields;
+use tautline_gateway::{Kept, Topic, identity};
+
+/// How frames of a message get new names.
+#[derive(Debug, Clone)]
+pub(crate) struct Renaming {
+    pub(super) fields: Arc<FrameFields>,
+    pub(super) rules: Arc<Rules>,
+}
+
+impl Renaming {
+    /// Returns the message with the new names. If it cannot be read by its definition, it stays as
+    /// it is, and the second value says why; peers check it.
+    pub(crate) fn apply(&self, message: Outgoing) -> (Outgoing, Option<String>) {
+        match self.fields.renamed(&message.payload, &self.rules) {
+            Ok(Some(payload)) => (Outgoing { payload: payload.into(), ..message }, None),
+            Ok(None) => (message, None),
+            Err(error) => (message, Some(error.to_string())),
+        }
+    }
+
+    /// A message with other names of frames is another publication: a subscriber that has the former
+    /// one gets it as well.
+    pub(super) fn mark(&self, kept: &mut Kept) {
+        kept.identity = identity(&(kept.identity, &self.rules.prefix, &self.rules.shared));
+    }
+}
+
+/// The frames in a topic's messages.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    pub(super) found: Found,
+    /// Whether a message was large.
+    pub(super) has_large_messages: bool,
+    pub(super) told: Told,
+}
+
+#[derive(Debug, Default)]
+pub(super) enum Found {
+    #[default]
+    NotExamined,
+    /// The type has none.
+    Nothing,
+    In(Arc<FrameFields>),
+    /// No usable definition of the type is known.
+    Unknown,
+}
+
+impl Frames {
+    /// Returns the places of frames, if there are any. The error says for people, once, why they are
+    /// unknown.
+    pub(super) fn of_topic(&mut self, topic: &Topic) -> Result<Option<&Arc<FrameFields>>, String> {
+        let mut outcome = Ok(());
+        if matches!(self.found, Found::NotExamined) {
+            self.found = match FrameFields::of_topic(topic) {
+                Ok(Some(fields)) => Found::In(Arc::new(fields)),
+                Ok(None) => Found::Nothing,
+                Err(reason) => {
+                    outcome = Err(reason);
+                    Found::Unknown
+                }
+            };
+        }
+        outcome.map(|()| match &self.found {
+            Found::In(fields) => Some(fields),
+            Found::NotExamined | Found::Nothing | Found::Unknown => None,
+        })
+    }
+}

@@ -1,0 +1,573 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics of this robot that are advertised to peers, and their messages.
+
+mod channel;
+mod frames;
+mod kept;
+mod sending;
+mod topic;
+mod transforms;
+mod treatments;
+
+pub(crate) use channel::link_policy;
+pub(crate) use frames::Renaming;
+pub(crate) use topic::LocalTopic;
+#[cfg(test)]
+pub(super) use transforms::STATIC_PERIOD;
+#[cfg(test)]
+pub(super) use treatments::MAX_CHANGES;
+
+use super::context::Context;
+use super::key::ChannelKey;
+use super::message::{Outgoing, SourceChange};
+use super::peers::LINGER;
+use crate::audit::Actor;
+use crate::codec::Job;
+use crate::config::Config;
+use crate::quota::Cause;
+use crate::status::TopicChange;
+use channel::channel_config;
+use sending::send_presence_to;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tautline_gateway::mapping::{Pattern, TopicRule};
+use tautline_gateway::{Command, Source, Topic, tf};
+use tautline_proto::{Duration, Instant, PeerId};
+use transforms::Merged;
+use treatments::{RATES_HZ, Treatments};
+
+/// The topics of this robot, by name.
+#[derive(Debug)]
+pub(crate) struct Exports {
+    topics: BTreeMap<String, LocalTopic>,
+    treatments: Treatments,
+    /// Which frames are sent on tf topics, and under which names there and in other messages.
+    tf_rules: Arc<tf::Rules>,
+    /// Lower bound of the time when a message is due that its topic's rate holds back; `None` if
+    /// there is none.
+    next_held_back: Option<Instant>,
+}
+
+impl Exports {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            topics: BTreeMap::new(),
+            treatments: Treatments::new(&config.topics),
+            tf_rules: Arc::new(config.tf.clone()),
+            next_held_back: None,
+        }
+    }
+
+    pub(super) fn topics(&self) -> &BTreeMap<String, LocalTopic> {
+        &self.topics
+    }
+
+    /// Returns the time at which a message is due that the rate of its topic holds back.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.next_held_back
+    }
+
+    /// Returns the changes on the running node, which override the file.
+    pub(super) fn changes(&self) -> Vec<TopicChange> {
+        self.treatments.changes()
+    }
+
+    /// Handles the advertisement of a topic by another node of this robot.
+    pub(super) fn offered_by_others(&mut self, cx: &mut Context<'_>, topic: Topic) {
+        let name = topic.name.clone();
+        self.offered(cx, topic);
+        if let Some(local) = self.topics.get_mut(&name) {
+            local.others = true;
+        }
+    }
+
+    /// The other nodes of this robot stop publishing a topic. One that this node itself publishes
+    /// stays advertised.
+    pub(super) fn withdrawn_by_others(&mut self, cx: &mut Context<'_>, topic: String) {
+        match self.topics.get_mut(&topic).filter(|local| local.own) {
+            Some(local) => local.others = false,
+            None => self.withdrawn(cx, topic),
+        }
+    }
+
+    /// Advertises a topic that this node itself publishes. If others publish it with another type,
+    /// theirs stays.
+    pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        if !self.topics.contains_key(&topic.name) {
+            self.offered(cx, topic.clone());
+        }
+        if let Some(local) = self.topics.get_mut(&topic.name) {
+            local.own = local.is_of_type(topic);
+        }
+    }
+
+    /// This node itself stops publishing a topic.
+    pub(super) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
+        match self.topics.get_mut(name).filter(|local| local.own) {
+            Some(local) if local.others => local.own = false,
+            Some(_) => self.withdrawn(cx, name.to_owned()),
+            None => {}
+        }
+    }
+
+    /// Whether a peer is subscribed to a topic that this node itself publishes.
+    pub(super) fn own_is_wanted(&self, name: &str) -> bool {
+        self.topics.get(name).is_some_and(|it| it.own && it.is_wanted())
+    }
+
+    pub(super) fn offered(&mut self, cx: &mut Context<'_>, topic: Topic) {
+        let name = topic.name.clone();
+        let Some(treatment) = self.treatments.of_topic(cx, &name) else { return };
+        if self.topics.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
+            // Queued messages have the old type and must not be read as the new one.
+            self.withdrawn(cx, name.clone());
+        }
+        if let Some(known) = self.topics.get_mut(&name) {
+            known.follow_definition(cx, &topic);
+        }
+        let mut local = match self.topics.remove(&name) {
+            Some(known) => LocalTopic { topic, treatment, ..known },
+            None => LocalTopic::new(topic, treatment),
+        };
+        for peer in cx.endpoint.peers() {
+            local.offer(cx, peer);
+        }
+        self.topics.insert(name, local);
+    }
+
+    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
+        let now = cx.now;
+        let Some(gone) = self.topics.remove(&topic) else { return };
+        for (peer, channel) in &gone.channels {
+            cx.endpoint.withdraw(now, *peer, *channel);
+        }
+        if gone.is_read() {
+            cx.gateway(Command::Unsubscribe { topic });
+        }
+    }
+
+    pub(super) fn on_wanted(&mut self, cx: &mut Context<'_>, key: ChannelKey, wanted: bool) {
+        let now = cx.now;
+        let ChannelKey { peer, .. } = key;
+        let Some(local) = self.local_of(cx, key) else { return };
+        if !wanted {
+            return local.not_wanted_by(now, peer);
+        }
+        let was_read = local.is_read();
+        if !local.wanted_by(now, peer) {
+            return;
+        }
+        let topic = local.topic.name.clone();
+        // Their ages count from their publication: what is past its lifespan is not sent.
+        let latched = local.for_late_joiner();
+        // After an outage, publishers may have left or have other numbers.
+        if local.topic.qos.transient_local {
+            let presence = local.presence();
+            send_presence_to(cx, key, &topic, presence);
+        }
+        for message in latched {
+            local.send_to(cx, key, &message);
+        }
+        if !was_read {
+            cx.gateway(Command::Subscribe { topic });
+        }
+    }
+
+    /// Returns the local topic that is advertised to a peer under this number.
+    fn local_of(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> Option<&mut LocalTopic> {
+        let (offered, ..) = cx.endpoint.channel_out(key.peer, key.channel)?;
+        let local = self.topics.get_mut(&offered.topic.name)?;
+        (local.channels.get(&key.peer) == Some(&key.channel)).then_some(local)
+    }
+
+    pub(super) fn on_refused(&mut self, cx: &mut Context<'_>, key: ChannelKey, reason: &str) {
+        // A refusal may cross our withdrawal.
+        if self.local_of(cx, key).is_some() {
+            let text = format!("'{}' refuses {reason}", cx.peers.name(key.peer));
+            cx.peer_notice(key.peer, &text);
+        }
+    }
+
+    /// Removes the peer's interest in all local topics.
+    pub(super) fn clear_interests(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let now = cx.now;
+        for local in self.topics.values_mut() {
+            local.not_wanted_by(now, peer);
+        }
+    }
+
+    /// Stops reading topics that no peer has subscribed to for [`LINGER`].
+    pub(super) fn stop_reading(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        let mut unwanted = Vec::new();
+        for (name, local) in &mut self.topics {
+            if local.unwanted_since.is_some_and(|at| now.since(at) >= LINGER) {
+                local.unwanted_since = None;
+                local.forget_latched();
+                unwanted.push(name.clone());
+            }
+        }
+        for topic in unwanted {
+            cx.gateway(Command::Unsubscribe { topic });
+        }
+    }
+
+    pub(super) fn message(&mut self, cx: &mut Context<'_>, mut message: Outgoing) {
+        let now = cx.now;
+        let Some(local) = self.topics.get_mut(&message.topic) else { return };
+        local.mark_renamed(cx, &self.tf_rules, &mut message);
+        if local.transforms.is_some() {
+            return self.local_transforms(cx, message);
+        }
+        if local.repeats_kept(&message) {
+            return;
+        }
+        let period = local.treatment.period();
+        if let Some(period) = period
+            && message.origin.kept.is_some_and(|kept| kept.is_history && kept.depth > 1)
+        {
+            local.await_newest(now, period);
+        }
+        // Messages that are held back have the next turn.
+        let has_turn = |local: &mut LocalTopic, period| {
+            local.held_back.is_empty() && local.within(now, period)
+        };
+        let Some(period) = period.filter(|it| !has_turn(local, *it)) else {
+            if message.origin.kept.is_none() {
+                local.left_out.remove(&message.source);
+            }
+            return local.forward(cx, &self.tf_rules, message);
+        };
+        let before = local.held_back.iter().position(|it| it.source == message.source);
+        local.rate_limited += u64::from(before.is_some() || message.origin.kept.is_none());
+        // The last message of a publisher that keeps it counts, and it may be its only one.
+        match before {
+            Some(at) => local.held_back[at] = message,
+            None if message.origin.kept.is_some() && local.is_read() => {
+                local.held_back.push_back(message);
+                self.next_held_back = earlier(self.next_held_back, local.next_within(period));
+            }
+            None if message.origin.kept.is_none() => {
+                local.left_out.insert(message.source);
+            }
+            None => {}
+        }
+    }
+
+    /// Handles a message of a tf topic.
+    pub(super) fn local_transforms(&mut self, cx: &mut Context<'_>, message: Outgoing) {
+        let topic = message.topic.clone();
+        // Messages that nobody reads any more must not be kept for the next reader.
+        if let Some(local) = self.topics.get_mut(&topic).filter(|local| local.is_read()) {
+            match local.reduce(&self.tf_rules, message) {
+                Ok(Some(message)) => return local.forward(cx, &self.tf_rules, message),
+                Ok(None) => {}
+                Err(reason) => trouble(cx, &topic, &reason),
+            }
+        }
+        self.send_merged(cx, &topic);
+    }
+
+    /// Removes the static transforms of a publisher that has left.
+    pub(super) fn transforms_gone(&mut self, cx: &mut Context<'_>, topic: &str, source: Source) {
+        let local = self.topics.get_mut(topic).filter(|local| local.topic.qos.transient_local);
+        if let Some(transforms) = local.and_then(|local| local.transforms.as_mut()) {
+            transforms.merger.remove(source);
+        }
+        self.send_merged(cx, topic);
+    }
+
+    /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
+    fn send_merged(&mut self, cx: &mut Context<'_>, topic: &str) {
+        let Some(local) = self.topics.get_mut(topic) else { return };
+        match local.next_merged(cx.now) {
+            Merged::Nothing => {}
+            Merged::Now(message) => local.forward(cx, &self.tf_rules, message),
+            Merged::Later(due) => self.next_held_back = earlier(self.next_held_back, due),
+            Merged::Trouble(reason) => trouble(cx, topic, &reason),
+        }
+    }
+
+    /// Sends the messages that are due and that the rate of their topic held back.
+    pub(super) fn send_due(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        if self.next_held_back.is_none_or(|at| now < at) {
+            return;
+        }
+        self.next_held_back = None;
+        let waits = |local: &LocalTopic| local.transforms.is_some() || !local.held_back.is_empty();
+        let topics = self.topics.iter().filter(|(_, local)| waits(local));
+        for topic in topics.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.send_merged(cx, &topic);
+            self.send_held_back(cx, &topic);
+        }
+    }
+
+    /// Sends one message of a topic, and schedules the next.
+    fn send_held_back(&mut self, cx: &mut Context<'_>, topic: &str) {
+        let now = cx.now;
+        let Some(local) = self.topics.get_mut(topic).filter(|it| !it.held_back.is_empty()) else {
+            return;
+        };
+        // The limit may have been lifted since.
+        let period = local.treatment.period().unwrap_or(Duration::ZERO);
+        let message = match local.within(now, period) {
+            true => local.held_back.pop_front(),
+            false => None,
+        };
+        let due = local.next_within(period).filter(|_| !local.held_back.is_empty());
+        self.next_held_back = earlier(self.next_held_back, due);
+        if let Some(message) = message {
+            local.forward(cx, &self.tf_rules, message);
+        }
+    }
+
+    /// A message returns from the codec.
+    pub(super) fn encoded(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: Outgoing,
+        renaming: Option<Renaming>,
+        problem: Option<String>,
+    ) {
+        let Some(local) = self.topics.get_mut(&message.topic) else { return };
+        let rules = |renaming: Option<Renaming>| renaming.map(|it| Arc::as_ptr(&it.rules));
+        let is_outdated = rules(renaming) != rules(local.renaming(cx, &self.tf_rules));
+        // Of two messages of a publisher, the one with former names would be kept.
+        if is_outdated && message.origin.kept.is_some() {
+            return;
+        }
+        local.send_renamed(cx, message, problem);
+    }
+
+    pub(super) fn source_gone(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+        let SourceChange { topic, source, .. } = &change;
+        let Some(local) = self.topics.get_mut(topic) else { return };
+        if local.transforms.is_some() {
+            return self.transforms_gone(cx, topic, *source);
+        }
+        local.held_back.retain(|it| it.source != *source);
+        // Its node may be connected again at once, and repeats what it keeps.
+        local.forget_source(cx, *source);
+        self.after_codec(cx, change);
+    }
+
+    /// A publisher keeps more messages than was known.
+    pub(super) fn depth_found(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+        let Some(local) = self.topics.get_mut(&change.topic) else { return };
+        let Some((successor, depth)) = change.successor else { return };
+        if let Some(transforms) = &mut local.transforms {
+            // What is kept are merged messages, which belong to the robot.
+            return transforms.rename(change.source, successor);
+        }
+        for message in local.held_back.iter_mut().filter(|it| it.source == change.source) {
+            message.source = successor;
+            message.origin.kept.iter_mut().for_each(|kept| kept.depth = depth);
+        }
+        self.after_codec(cx, change);
+    }
+
+    /// Applies a change after the messages that pass through the codec.
+    fn after_codec(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+        match self.topics.get(&change.topic).map(LocalTopic::uses_codec) {
+            Some(true) => cx.codec(Job::Change(change)),
+            Some(false) => self.source_changed(cx, change),
+            None => {}
+        }
+    }
+
+    pub(super) fn source_changed(&mut self, cx: &mut Context<'_>, change: SourceChange) {
+        let SourceChange { topic, source, successor } = change;
+        let Some(local) = self.topics.get_mut(&topic) else { return };
+        match successor {
+            Some((successor, depth)) => local.rename(cx, [source, successor], depth),
+            None => local.forget_source(cx, source),
+        }
+    }
+
+    /// Calls [`Self::change`] for `by`, and records the outcome.
+    pub(super) fn set(
+        &mut self,
+        cx: &mut Context<'_>,
+        change: TopicChange,
+        by: Actor,
+    ) -> Result<Vec<String>, String> {
+        let words = change.to_string();
+        let outcome = self.change(cx, change);
+        match &outcome {
+            // The pattern is recorded too: it also applies to topics that appear later.
+            Ok(topics) => cx.recorder.changed(by, Ok(&[&[words], &topics[..]].concat())),
+            Err(reason) => cx.recorder.changed(by, Err(&format!("{words}: {reason}"))),
+        }
+        outcome
+    }
+
+    /// Changes the treatment of the matching topics on the running node; returns their names.
+    pub(super) fn change(
+        &mut self,
+        cx: &mut Context<'_>,
+        change: TopicChange,
+    ) -> Result<Vec<String>, String> {
+        let pattern = Pattern::new(&change.topic).map_err(|e| format!("topic {e}"))?;
+        if let Some(hz) = change.rate_hz.filter(|hz| *hz != 0.0)
+            && !RATES_HZ.contains(&hz)
+        {
+            let (least, most) = (RATES_HZ.start(), RATES_HZ.end());
+            return Err(format!(
+                "rate: found {hz}; allowed: 0 (no limit), or {least} to {most} Hz"
+            ));
+        }
+        let names = self.matching(&pattern)?;
+        self.treatments.remember(pattern, change)?;
+        for name in &names {
+            self.apply_changes(cx, name);
+        }
+        Ok(names)
+    }
+
+    /// Returns the topics sent from here that match `pattern`, at least one.
+    fn matching(&self, pattern: &Pattern) -> Result<Vec<String>, String> {
+        let known = self.topics.keys();
+        let names: Vec<_> = known.filter(|n| pattern.matches(n)).cloned().collect();
+        if !names.is_empty() {
+            return Ok(names);
+        }
+        if self.topics.is_empty() {
+            return Err("this node sends no topics".into());
+        }
+        let known: Vec<_> = self.topics.keys().map(String::as_str).collect();
+        let (pattern, known) = (pattern.as_str(), known.join(", "));
+        Err(format!("no topic sent by this node matches '{pattern}'; its topics are: {known}"))
+    }
+
+    fn apply_changes(&mut self, cx: &mut Context<'_>, name: &str) {
+        let now = cx.now;
+        let Some(found) = self.treatments.of_topic(cx, name) else { return };
+        let Some(mut local) = self.topics.remove(name) else { return };
+        local.treatment = found;
+        // Queued transforms may be due earlier now.
+        self.next_held_back = self.next_held_back.map(|_| now);
+        for peer in local.channels.keys().copied().collect::<Vec<_>>() {
+            local.offer(cx, peer);
+        }
+        self.topics.insert(name.to_owned(), local);
+    }
+
+    /// Applies the new rules to a local topic, for each peer.
+    fn follow_rules(&mut self, cx: &mut Context<'_>, name: &str) {
+        let now = cx.now;
+        let Some(treatment) = self.treatments.of_topic(cx, name) else {
+            return self.withdrawn(cx, name.to_owned());
+        };
+        let Some(mut local) = self.topics.remove(name) else { return };
+        if local.treatment != treatment {
+            local.treatment = treatment;
+            // Queued transforms may be due earlier now.
+            self.next_held_back = self.next_held_back.map(|_| now);
+        }
+        for peer in cx.endpoint.peers() {
+            if cx.peers.is_topic_for(peer, name, &local.treatment) {
+                let links = cx.peers.links_to(peer);
+                let config = channel_config(&local.topic, &local.treatment, links);
+                let known = local.channels.get(&peer);
+                let offered = known.and_then(|it| cx.endpoint.channel_out(peer, *it));
+                if offered.is_none_or(|(offered, ..)| *offered != config) {
+                    local.offer(cx, peer);
+                }
+            } else {
+                if let Some(channel) = local.channels.remove(&peer) {
+                    cx.endpoint.withdraw(now, peer, channel);
+                }
+                local.not_wanted_by(now, peer);
+            }
+        }
+        self.topics.insert(name.to_owned(), local);
+    }
+
+    /// Returns the topics with kept messages in which frames get new names.
+    pub(super) fn kept_with_new_names(&mut self, cx: &mut Context<'_>) -> BTreeSet<String> {
+        let kept = self.topics.iter().filter(|(_, local)| local.keeps_messages());
+        let mut names: BTreeSet<String> = kept.map(|(name, _)| name.clone()).collect();
+        names.retain(|name| {
+            let local = self.topics.get_mut(name);
+            local.and_then(|local| local.renaming(cx, &self.tf_rules)).is_some()
+        });
+        names
+    }
+
+    /// Reads topics again, since the frames in their kept messages have other names now.
+    pub(super) fn read_again(
+        &mut self,
+        cx: &mut Context<'_>,
+        topics: impl IntoIterator<Item = String>,
+    ) {
+        for topic in topics {
+            let local = self.topics.get_mut(&topic).filter(|local| local.is_read());
+            if let Some(local) = local {
+                local.forget_latched();
+                cx.gateway(Command::Unsubscribe { topic: topic.clone() });
+                cx.gateway(Command::Subscribe { topic });
+            }
+        }
+    }
+
+    /// Resumes the session of a peer that was given up: its interests are unchanged.
+    pub(super) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let channels = self.topics.values().filter_map(|it| it.channels.get(&peer).copied());
+        for channel in channels.collect::<Vec<_>>() {
+            if cx.endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
+                self.on_wanted(cx, ChannelKey { peer, channel }, true);
+            }
+        }
+    }
+
+    pub(super) fn remove_peer(&mut self, peer: PeerId) {
+        for local in self.topics.values_mut() {
+            local.channels.remove(&peer);
+        }
+    }
+
+    /// Advertises the topics by the new rules.
+    pub(super) fn follow_all_rules(&mut self, cx: &mut Context<'_>, rules: &[TopicRule]) {
+        self.treatments.set_rules(rules);
+        for name in self.topics.keys().cloned().collect::<Vec<_>>() {
+            self.follow_rules(cx, &name);
+        }
+    }
+
+    /// Applies the new rules of tf. `renamed_before` are the topics with kept messages in which frames
+    /// had new names by the former rules.
+    pub(super) fn follow_tf(
+        &mut self,
+        cx: &mut Context<'_>,
+        [old, new]: [&tf::Rules; 2],
+        renamed_before: &BTreeSet<String>,
+    ) {
+        if old != new {
+            self.tf_rules = Arc::new(new.clone());
+            let topics = self.topics.iter().filter(|(_, local)| local.transforms.is_some());
+            self.read_again(cx, topics.map(|(name, _)| name.clone()).collect::<Vec<_>>());
+        }
+        let renamed_now = self.kept_with_new_names(cx);
+        let changed = match names(old) == names(new) {
+            true => renamed_before ^ &renamed_now,
+            false => renamed_before | &renamed_now,
+        };
+        self.read_again(cx, changed);
+    }
+}
+
+/// The part of the rules that determines the names of frames.
+fn names(rules: &tf::Rules) -> (&str, &[Pattern]) {
+    (&rules.prefix, &rules.shared)
+}
+
+fn trouble(cx: &mut Context<'_>, topic: &str, trouble: &str) {
+    let text = format!("{topic} of '{}': {trouble}", cx.endpoint.name());
+    cx.notice(Cause::Here, &text);
+}
+
+/// The earlier one of two times; `None` is never.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topic that local nodes publish: who reads it, and what of it waits or is kept.
+
+use super::frames::Frames;
+use super::transforms::Transforms;
+use crate::topics::key::ChannelKey;
+use crate::topics::message::Outgoing;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tautline_gateway::mapping::{Compression, Treatment};
+use tautline_gateway::{Source, Topic};
+use tautline_proto::{ChannelId, Duration, Instant, PeerId};
+
+/// Time in which a publisher repeats all the messages that it keeps.
+const REPETITION: Duration = Duration::from_millis(100);
+
+/// A topic that local nodes publish.
+#[derive(Debug)]
+pub(crate) struct LocalTopic {
+    pub(crate) topic: Topic,
+    pub(crate) treatment: Treatment,
+    /// Whether this node itself publishes on it.
+    pub(super) own: bool,
+    /// Whether other nodes on this robot publish on it.
+    pub(super) others: bool,
+    pub(crate) channels: BTreeMap<PeerId, ChannelId>,
+    /// The subscribed peers, and since when.
+    pub(super) wanted_by: BTreeMap<PeerId, Instant>,
+    /// Time at which the last peer unsubscribed, while the topic is still read.
+    pub(super) unwanted_since: Option<Instant>,
+    pub(super) last_taken: Option<Instant>,
+    pub(crate) rate_limited: u64,
+    /// The last messages of each publisher that keeps them for late joiners.
+    pub(super) latched: BTreeMap<Source, VecDeque<Outgoing>>,
+    /// The newest of these of each publisher, if the rate does not allow it yet, in the order in
+    /// which it was the turn of the publishers.
+    pub(super) held_back: VecDeque<Outgoing>,
+    /// The publishers whose last message, which was not known to be kept, was left out by the rate.
+    pub(super) left_out: BTreeSet<Source>,
+    /// The number of messages that each of these publishers keeps, where it is known to be above 1.
+    pub(super) depths: BTreeMap<Source, u32>,
+    /// Presence messages so far.
+    pub(super) revision: u32,
+    /// The state of its transforms, if it is a tf topic.
+    pub(crate) transforms: Option<Transforms>,
+    /// The frames in its messages, if it is not a tf topic.
+    pub(super) frames: Frames,
+}
+
+impl LocalTopic {
+    pub(super) fn new(topic: Topic, treatment: Treatment) -> Self {
+        Self {
+            transforms: Transforms::of_type(&topic.type_name),
+            topic,
+            treatment,
+            own: false,
+            others: false,
+            channels: BTreeMap::new(),
+            wanted_by: BTreeMap::new(),
+            unwanted_since: None,
+            last_taken: None,
+            rate_limited: 0,
+            latched: BTreeMap::new(),
+            held_back: VecDeque::new(),
+            left_out: BTreeSet::new(),
+            depths: BTreeMap::new(),
+            revision: 0,
+            frames: Frames::default(),
+        }
+    }
+
+    pub(super) fn is_of_type(&self, other: &Topic) -> bool {
+        (&self.topic.type_name, &self.topic.type_hash) == (&other.type_name, &other.type_hash)
+    }
+
+    /// Returns the channels on which the topic is advertised.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ChannelKey> {
+        self.channels.iter().map(|(peer, channel)| ChannelKey { peer: *peer, channel: *channel })
+    }
+
+    /// Returns the channel on which the topic is advertised to a peer.
+    pub(super) fn channel_of(&self, peer: PeerId) -> Option<ChannelKey> {
+        Some(ChannelKey { peer, channel: *self.channels.get(&peer)? })
+    }
+
+    /// Returns the channels of the peers that are subscribed.
+    pub(super) fn wanting(&self) -> impl Iterator<Item = ChannelKey> {
+        self.wanted_by.keys().filter_map(|peer| self.channel_of(*peer))
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.wanted_by.is_empty()
+    }
+
+    /// Whether the gateway reads the topic.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_wanted() || self.unwanted_since.is_some()
+    }
+
+    /// A peer subscribes; `false` if it was subscribed already.
+    pub(super) fn wanted_by(&mut self, now: Instant, peer: PeerId) -> bool {
+        self.unwanted_since = None;
+        let is_new = !self.wanted_by.contains_key(&peer);
+        if is_new {
+            self.wanted_by.insert(peer, now);
+        }
+        is_new
+    }
+
+    pub(super) fn not_wanted_by(&mut self, now: Instant, peer: PeerId) {
+        if self.wanted_by.remove(&peer).is_some() && self.wanted_by.is_empty() {
+            self.unwanted_since = Some(now);
+        }
+    }
+
+    /// A publisher repeats the messages that it keeps, the newest last: only this one has the next
+    /// turn at one per `period`. Peers may have had it before.
+    pub(super) fn await_newest(&mut self, now: Instant, period: Duration) {
+        let turn_before = (now + REPETITION).before(period);
+        self.last_taken = self.last_taken.max(Some(turn_before));
+    }
+
+    /// Returns the time of the next message at one per `period`; `None` means now.
+    pub(super) fn next_within(&self, period: Duration) -> Option<Instant> {
+        Some(self.last_taken? + period)
+    }
+
+    /// Whether a message may be taken now at one per `period`; if so, it is counted.
+    pub(super) fn within(&mut self, now: Instant, period: Duration) -> bool {
+        let Some(last) = self.last_taken else {
+            self.last_taken = Some(now);
+            return true;
+        };
+        if now.since(last) < period {
+            return false;
+        }
+        // Counting from the planned time keeps the average at the limit and allows an early message
+        // after a late one: jitter does not halve the rate of a publisher exactly at the limit.
+        let planned = last + period;
+        let resumes = now.since(planned) > period;
+        self.last_taken = Some(if resumes { now } else { planned });
+        true
+    }
+
+    /// Whether its messages pass through the codec.
+    pub(super) fn uses_codec(&self) -> bool {
+        self.treatment.compression == Compression::Zstd || self.frames.has_large_messages
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How topics are sent: the rules of the file, with the changes on the running node.
+
+use crate::status::TopicChange;
+use crate::topics::context::Context;
+use tautline_gateway::logs;
+use tautline_gateway::mapping::{Pattern, TopicRule, Treatment, treatment};
+use tautline_proto::{Duration, PeerId};
+
+/// Maximum changes kept on the running node. A change that a later one of the same pattern replaces
+/// does not count.
+pub(in crate::topics) const MAX_CHANGES: usize = 1024;
+/// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
+const KEPT_LOGS: u16 = 100;
+const LOG_LIFESPAN: Duration = Duration::from_secs(10);
+/// Logs leave after all else.
+const PRIORITY_OF_LOGS: u8 = 0;
+/// Rates that a change may set, in hertz; the file has the same limits.
+pub(super) const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
+
+/// The rules, and the changes since.
+#[derive(Debug)]
+pub(super) struct Treatments {
+    rules: Vec<TopicRule>,
+    /// Changes on the running node, oldest first; a later one overrides an earlier one.
+    changes: Vec<(Pattern, TopicChange)>,
+}
+
+impl Treatments {
+    pub(super) fn new(rules: &[TopicRule]) -> Self {
+        Self { rules: rules.to_vec(), changes: Vec::new() }
+    }
+
+    /// Replaces the rules of the file; the changes stay.
+    pub(super) fn set_rules(&mut self, rules: &[TopicRule]) {
+        self.rules = rules.to_vec();
+    }
+
+    /// Returns the treatment of a topic: the file's rule with the changes since.
+    pub(super) fn of_topic(&self, cx: &Context<'_>, name: &str) -> Option<Treatment> {
+        let ruled = treatment(&self.rules, name).cloned();
+        let mut found = ruled.or_else(|| treatment_of_logs(cx, name))?;
+        for (_, change) in self.changes.iter().filter(|(p, _)| p.matches(name)) {
+            found.priority = change.priority.unwrap_or(found.priority);
+            match change.rate_hz {
+                Some(0.0) => found.rate_hz = None,
+                Some(hz) => found.rate_hz = Some(hz),
+                None => {}
+            }
+        }
+        Some(found)
+    }
+
+    /// Returns the changes on the running node, which override the file.
+    pub(super) fn changes(&self) -> Vec<TopicChange> {
+        self.changes.iter().map(|(_, change)| change.clone()).collect()
+    }
+
+    /// Adds a change, and removes the parts of earlier changes that it replaces.
+    pub(super) fn remember(&mut self, pattern: Pattern, change: TopicChange) -> Result<(), String> {
+        for (_, before) in self.changes.iter_mut().filter(|(p, _)| *p == pattern) {
+            before.priority = before.priority.filter(|_| change.priority.is_none());
+            before.rate_hz = before.rate_hz.filter(|_| change.rate_hz.is_none());
+        }
+        self.changes.retain(|(_, c)| c.priority.is_some() || c.rate_hz.is_some());
+        if self.changes.len() >= MAX_CHANGES {
+            return Err(format!(
+                "{MAX_CHANGES} patterns were changed already, which is the maximum; change one of \
+                 them again, or change the file"
+            ));
+        }
+        self.changes.push((pattern, change));
+        Ok(())
+    }
+}
+
+/// The treatment of the logs of this robot, which need no rule.
+fn treatment_of_logs(cx: &Context<'_>, topic: &str) -> Option<Treatment> {
+    let shows = |peer: &PeerId| topic == logs::TOPIC && cx.peers.rights(*peer).show.logs;
+    let peers = cx.endpoint.peers().filter(shows);
+    let to: Vec<String> = peers.map(|peer| cx.peers.name(peer).to_owned()).collect();
+    let (keep_last, lifespan) = (Some(KEPT_LOGS), Some(LOG_LIFESPAN));
+    (!to.is_empty()).then_some(Treatment {
+        priority: PRIORITY_OF_LOGS,
+        keep_last,
+        lifespan,
+        to: Some(to),
+        ..Treatment::default()
+    })
+}

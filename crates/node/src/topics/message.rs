@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages of this robot on their way to peers, and changes of their publishers.
+
+use bytes::Bytes;
+use tautline_gateway::{Origin, Source};
+use tautline_proto::Instant;
+
+/// A message from the gateway to the protocol.
+#[derive(Debug, Clone)]
+pub(crate) struct Outgoing {
+    pub(crate) topic: String,
+    pub(crate) source: Source,
+    pub(crate) payload: Bytes,
+    pub(crate) origin: Origin,
+    pub(crate) encoded: bool,
+    pub(crate) published: Instant,
+}
+
+/// What has become known about a local publisher. If its topic uses the codec, it follows the messages that
+/// the publisher has sent so far through the codec.
+#[derive(Debug)]
+pub(crate) struct SourceChange {
+    pub(super) topic: String,
+    pub(super) source: Source,
+    /// The source of its later messages, and how many of them it keeps; `None`: it has left.
+    pub(super) successor: Option<(Source, u32)>,
+}
