@@ -7,15 +7,18 @@
 //! Topics ─▶ Order::Codec(Job) ─▶ queue of a thread ─▶ Worker ─▶ Input::Codec(Done) ─▶ Topics
 //! ```
 
+pub(crate) mod job;
 mod queue;
 
+pub(crate) use job::Done;
+
 use crate::config::Config;
-use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
+use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER, OWN_BYTES};
 use crate::node::{Inlet, Input};
-use crate::topics::{
-    ArrivalChange, ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, safe_message,
-};
+use crate::topics::imports::safe::safe_message;
+use crate::topics::message::Outgoing;
 use bytes::Bytes;
+use job::{ForeignCall, Incoming, Job, Plain, claimed_size};
 use queue::{Capacity, Owner, Queue};
 use std::borrow::Cow;
 use std::io;
@@ -23,17 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tautline_gateway::mapping::Compression;
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::check::Checker;
-use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
-use tautline_gateway::types::translate::{
-    LocalForm, LocalService, ServiceTranslator, Translator, localize, localize_service,
-};
-use tautline_gateway::{CallId, Origin, Outcome, Service, Source, Topic};
-use tautline_proto::{Instant, PeerId};
+use tautline_gateway::types::translate::{LocalForm, localize, localize_service};
+use tautline_gateway::{Outcome, Topic};
 
-/// Maximum bytes of this robot's own topics that may be queued; more are dropped and counted.
-pub(crate) const OWN_BYTES: usize = 64 << 20;
 /// Messages fit in although many publishers leave at once: their changes are jobs as well.
 const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: OWN_BYTES };
 /// Changes of publishers fit in beyond a full queue of messages. Further ones do not wait.
@@ -45,115 +41,6 @@ const PEER_CAPACITY: Capacity =
 const TYPES_CAPACITY: Capacity = Capacity { jobs: 16, bytes: usize::MAX };
 /// Level of Zstandard: the fastest of the regular ones.
 const LEVEL: i32 = 1;
-
-#[derive(Debug)]
-pub(crate) enum Job {
-    /// Rename frames in a message of this robot, and compress it.
-    Encode(Plain),
-    /// Only keeps its place behind messages that are encoded.
-    Change(SourceChange),
-    /// Decompress or translate a message for this robot's ROS.
-    Decode(Incoming),
-    /// Check the definition of a peer's topic and find its type in this robot's ROS.
-    Localize { key: ChannelKey, topic: Topic },
-    /// The same for a service.
-    LocalizeService { key: ChannelKey, service: Service },
-    /// Compose the safe message of a topic.
-    Compose { topic: Topic, fields: Arc<Fields> },
-    /// Translate a call or a response for the other ROS.
-    TranslateCall(ForeignCall),
-}
-
-pub(crate) enum Done {
-    Encoded {
-        message: Outgoing,
-        /// The frames that were to be renamed.
-        renaming: Option<Renaming>,
-        /// Why they keep their names.
-        problem: Option<String>,
-    },
-    Changed(SourceChange),
-    Decoded(Incoming),
-    /// A message from a peer cannot be read, or is not of its type.
-    Unreadable {
-        key: ChannelKey,
-        topic: String,
-        reason: String,
-    },
-    Localized {
-        key: ChannelKey,
-        foreign: Topic,
-        found: Box<Result<LocalForm, String>>,
-    },
-    ServiceLocalized {
-        key: ChannelKey,
-        foreign: Service,
-        found: Box<Result<LocalService, String>>,
-    },
-    Composed {
-        topic: Topic,
-        made: Result<SafeMessage, String>,
-    },
-    CallTranslated {
-        service: String,
-        call: CallId,
-        outcome: Outcome,
-        is_response: bool,
-    },
-}
-
-/// A message of this robot before it is encoded.
-#[derive(Debug)]
-pub(crate) struct Plain {
-    pub(crate) message: Outgoing,
-    pub(crate) renaming: Option<Renaming>,
-    pub(crate) compression: Compression,
-}
-
-/// A call of a service of the other ROS, or its response.
-#[derive(Debug)]
-pub(crate) struct ForeignCall {
-    /// The peer at the other end.
-    pub(crate) peer: PeerId,
-    pub(crate) service: String,
-    pub(crate) call: CallId,
-    pub(crate) payload: Bytes,
-    pub(crate) translator: Arc<ServiceTranslator>,
-    pub(crate) is_response: bool,
-}
-
-/// A message to be published here after decompression and translation. A message that needs neither
-/// is queued only to keep the order of its topic.
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    pub(crate) key: ChannelKey,
-    pub(crate) topic: String,
-    pub(crate) source: Source,
-    pub(crate) payload: Bytes,
-    pub(crate) origin: Origin,
-    pub(crate) encoded: bool,
-    pub(crate) translator: Option<Arc<Translator>>,
-    /// For a message that is not translated.
-    pub(crate) checker: Option<Arc<Checker>>,
-    /// The change of its fields, before it is translated.
-    pub(crate) change: Option<ArrivalChange>,
-    /// The end of its lifespan.
-    pub(crate) expires: Option<Instant>,
-    /// When it had the age in `origin`.
-    pub(crate) arrived: Instant,
-    /// The revision of the last presence message before it.
-    pub(crate) revision: u32,
-}
-
-impl Incoming {
-    /// Returns the message with changed fields, if it is neither compressed nor translated.
-    pub(crate) fn changed(self) -> Self {
-        match self.change.clone() {
-            Some(change) => Self { payload: change.apply(self.payload), ..self },
-            None => self,
-        }
-    }
-}
 
 impl Job {
     fn owner(&self) -> Owner {
@@ -184,17 +71,6 @@ impl Job {
             | Self::Decode(Incoming { payload, .. })
             | Self::TranslateCall(ForeignCall { payload, .. }) => payload.len(),
             _ => 0,
-        }
-    }
-}
-
-impl Done {
-    /// Returns the payload of a message.
-    pub(crate) fn message(&self) -> Option<&Bytes> {
-        match self {
-            Self::Encoded { message: Outgoing { payload, .. }, .. }
-            | Self::Decoded(Incoming { payload, .. }) => Some(payload),
-            _ => None,
         }
     }
 }
@@ -378,19 +254,6 @@ fn compressed(message: Outgoing) -> Outgoing {
     }
 }
 
-/// Returns the size that a compressed payload claims to have when decompressed (RFC 8878,
-/// 3.1.1.4), or `max_message` if it claims none.
-fn claimed_size(payload: &[u8], max_message: usize) -> usize {
-    let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
-    claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message)
-}
-
-/// Returns the cost of a compressed payload before it is decompressed: the size that it claims,
-/// which [`decompress`] does not exceed; at most `max_message`, and at least its own size.
-pub(crate) fn decompressed_size(payload: &[u8], max_message: usize) -> usize {
-    claimed_size(payload, max_message).min(max_message).max(payload.len())
-}
-
 /// Decompresses a payload to at most `max_message` bytes. The limit and the decoder catch a false
 /// claim of its size.
 fn decompress(payload: &[u8], max_message: usize) -> io::Result<Bytes> {
@@ -404,8 +267,11 @@ fn decompress(payload: &[u8], max_message: usize) -> io::Result<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use super::job::decompressed_size;
     use super::*;
-    use tautline_proto::{ChannelId, Instant};
+    use crate::topics::key::ChannelKey;
+    use tautline_gateway::{Origin, Source};
+    use tautline_proto::{ChannelId, Instant, PeerId};
 
     fn message(payload: Vec<u8>) -> Outgoing {
         Outgoing {

@@ -2,8 +2,6 @@
 //! Limits on the resources of this node that one peer can use. Each limit is per peer, so a peer
 //! that reaches one does not affect the others.
 
-use crate::codec::OWN_BYTES;
-use crate::node::MAX_INPUT_BYTES;
 use std::time::Duration;
 use tautline_gateway::description;
 use tautline_proto::Allowance;
@@ -69,6 +67,11 @@ tautline_proto::limits! {
     /// Bytes of these messages as they arrived; a single message may be larger.
     pub const MAX_CODEC_BYTES_PER_PEER: usize = 8 << 20;
 }
+
+/// Maximum bytes of this robot's own topics that the codec may queue; more are dropped and counted.
+pub(crate) const OWN_BYTES: usize = 64 << 20;
+/// Maximum bytes of messages queued for the data plane, which takes them within microseconds.
+pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 
 /// Bytes that all queues of the data plane may take that are not those of a peer.
 pub const OWN_QUEUES_BYTES: usize = MAX_INPUT_BYTES + OWN_BYTES;

@@ -6,6 +6,7 @@ use crate::codec::{Codec, Done};
 use crate::config::{Config, Show};
 use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
+use crate::limits::MAX_INPUT_BYTES;
 use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
 use crate::topics::parameters::may_use_parameters;
@@ -25,8 +26,6 @@ use tautline_proto::PublicKey;
 
 /// Maximum inputs queued for the data plane.
 const MAX_INPUTS: usize = 4096;
-/// Maximum bytes of messages queued for the data plane, which takes them within microseconds.
-pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 /// Time that an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for a change of many peers and topics.

@@ -147,7 +147,7 @@ impl Reporter {
             topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: self.links(now, exchange),
-            watchdogs: topics.watchdogs.reports().collect(),
+            watchdogs: topics.watchdog_reports().collect(),
             plan: self.plan.clone(),
             waiting: shared.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(exchange),

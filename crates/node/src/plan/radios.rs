@@ -5,7 +5,7 @@ use super::spread::Links;
 use super::{Radio, radio};
 use crate::config::{Config, LinkConfig, PeerConfig};
 use crate::status::{LinkReport, LinkUseReport, Status, TopicReport};
-use crate::topics::link_policy;
+use crate::topics::exports::channel::link_policy;
 use tautline_gateway::mapping::{LinkRule, TopicRule};
 use tautline_proto::LinkPolicy;
 

@@ -6,7 +6,7 @@ use super::lines;
 use super::peers::Peers;
 use super::waiting::Waiting;
 use crate::audit::{self, Recorder};
-use crate::codec::Job;
+use crate::codec::job::Job;
 use crate::config::Config;
 use crate::limits::MESSAGES;
 use crate::notices::Notices;

@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The mapping between local topics and channels of peers: the exchange between gateway and
 //! protocol. It does no I/O: work for other parts of the daemon is returned as [`Order`]s.
+//!
+//! ```text
+//! gateway ─▶ on_local ─▶ exports (topics of this robot)  ─▶ Endpoint
+//! Endpoint ─▶ on_remote ─▶ imports (topics of peers)     ─▶ Order ─▶ gateway, codec
+//!                          services, shown: both ways
+//! ```
+//! [`Topics`] passes each event to the part that it concerns. A part has its own state, and gets what
+//! all parts share as a [`Context`].
 
 mod context;
 mod definitions;
-mod exports;
-mod key;
+pub(crate) mod exports;
+pub(crate) mod imports;
+pub(crate) mod key;
 mod limits;
 mod lines;
-mod message;
+pub(crate) mod message;
 mod origin;
-mod own;
 pub(crate) mod parameters;
 mod peers;
 mod record;
 mod refusals;
 mod reload;
-mod remote;
 mod rights;
 mod services;
 mod shown;
@@ -26,34 +33,34 @@ mod told;
 mod translation;
 mod unchecked;
 mod waiting;
-mod watchdogs;
 
 pub(crate) use context::{Context, Order, Shared};
-use exports::Exports;
-pub(crate) use exports::{LocalTopic, Renaming, link_policy};
+pub(crate) use exports::LocalTopic;
+pub(crate) use imports::IncomingState;
 pub(crate) use key::ChannelKey;
-pub(crate) use message::{Outgoing, SourceChange};
-
-use crate::audit::Actor;
-use crate::codec::Done;
-use crate::config::Config;
-use crate::quota::Cause;
-use crate::status::TopicChange;
-pub(crate) use remote::{ArrivalChange, IncomingState};
-use remote::{Catalog, Held, Publication};
-use services::Services;
-use shown::Kind;
-use shown::Shown;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-use tautline_gateway::Event as LocalEvent;
-use tautline_gateway::description::{write_nodes, write_parameters};
-use tautline_gateway::tf;
-use tautline_proto::{Endpoint, Instant, PeerId};
 pub(crate) use unchecked::Unchecked;
 pub(crate) use waiting::Waiting;
-use watchdogs::Watchdogs;
-pub(crate) use watchdogs::{SafeMessage, safe_message};
+
+use crate::audit::Actor;
+use crate::codec::job::Done;
+use crate::config::{Config, PeerConfig};
+use crate::limits::MAX_ONE_SIDED;
+use crate::notices;
+use crate::status::{TopicChange, WatchdogReport};
+use bytes::Bytes;
+use exports::Exports;
+use imports::Imports;
+use message::{Outgoing, SourceChange};
+use reload::{Verdicts, peers_in, verdicts};
+use services::Services;
+use shown::{Kind, Shown};
+use std::collections::{BTreeMap, BTreeSet};
+use tautline_gateway::description::{write_nodes, write_parameters};
+use tautline_gateway::{Command, Event as LocalEvent, MAX_SOURCES, Origin, Source, Topic};
+use tautline_proto::{Endpoint, Event, Instant, Notice, PeerId, Role};
+
+/// This node as a source, after the publishers of its ROS.
+const SOURCE: Source = Source::here(MAX_SOURCES);
 
 /// The exchange with the protocol, for reports.
 #[derive(Debug, Clone, Copy)]
@@ -66,42 +73,20 @@ pub(crate) struct Exchange<'a> {
 /// The state of the exchange between gateway and protocol.
 #[derive(Debug)]
 pub(crate) struct Topics {
-    max_message: usize,
-    services: Services,
     exports: Exports,
-    remote: Catalog,
-    /// The topic of each peer that is being examined. A peer with many topics, or with slow
-    /// definitions, delays only its own.
-    examined: BTreeMap<PeerId, ChannelKey>,
-    publications: BTreeMap<String, Publication>,
+    imports: Imports,
+    services: Services,
     shown: Shown,
-    /// Names under which topics of each peer were published.
-    names: BTreeMap<PeerId, BTreeSet<String>>,
-    /// Bytes of each peer's messages that this robot's ROS holds.
-    held: BTreeMap<PeerId, Held>,
-    /// Topics of returned peers that are still to be published.
-    returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
-    pub(crate) watchdogs: Watchdogs,
-    /// Which frames are sent on tf topics, and under which names there and in other messages.
-    tf_rules: Arc<tf::Rules>,
 }
 
 impl Topics {
     /// Creates the exchange; peers are numbered in the order of the file.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            max_message: config.limits.max_message,
-            services: Services::new(&config.services),
             exports: Exports::new(config),
-            remote: Catalog::default(),
-            examined: BTreeMap::new(),
-            publications: BTreeMap::new(),
+            imports: Imports::new(config),
+            services: Services::new(&config.services),
             shown: Shown::default(),
-            names: BTreeMap::new(),
-            held: BTreeMap::new(),
-            returning: BTreeMap::new(),
-            watchdogs: Watchdogs::new(&config.watchdogs),
-            tf_rules: Arc::new(config.tf.clone()),
         }
     }
 
@@ -125,7 +110,7 @@ impl Topics {
             LocalEvent::Answered { call, outcome, .. } => {
                 self.services.answered(cx, call, &outcome)
             }
-            LocalEvent::Wanted { topic, wanted } => self.local_wanted(cx, &topic, wanted),
+            LocalEvent::Wanted { topic, wanted } => self.imports.local_wanted(cx, &topic, wanted),
             LocalEvent::Changed { peer, parameters } => self.shown.ask_to_set(cx, peer, parameters),
             LocalEvent::Nodes(nodes) => {
                 self.shown.show(cx, Kind::Nodes, write_nodes(&nodes).into())
@@ -133,7 +118,9 @@ impl Topics {
             LocalEvent::Parameters(parameters) => {
                 self.shown.show(cx, Kind::Parameters, write_parameters(&parameters).into());
             }
-            LocalEvent::Refused { topic, reason } => self.local_refused(cx, &topic, &reason),
+            LocalEvent::Refused { topic, reason } => {
+                self.imports.local_refused(cx, &topic, &reason)
+            }
             LocalEvent::Depth { topic, source, successor, depth } => {
                 let successor = Some((successor, depth));
                 self.exports.depth_found(cx, SourceChange { topic, source, successor });
@@ -146,21 +133,116 @@ impl Topics {
         }
     }
 
-    /// Returns the time at which [`Topics::handle_timeout`] is due.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let timers = [
-            self.exports.poll_timeout(),
-            self.services.poll_timeout(),
-            self.watchdogs.poll_timeout(),
-        ];
-        timers.into_iter().flatten().min()
+    /// Handles an event of the protocol.
+    pub(crate) fn on_remote(&mut self, cx: &mut Context<'_>, event: Event) {
+        match event {
+            Event::PeerUp { peer, new_session } => {
+                record::arrival(cx, peer, new_session);
+                let was_given_up = cx.peers.came(peer);
+                self.imports.update_liveliness_of(cx, peer);
+                if new_session {
+                    self.new_session(cx, peer);
+                } else if was_given_up {
+                    self.exports.resume(cx, peer);
+                    self.imports.resume(cx, peer);
+                }
+            }
+            Event::PeerDown { peer, said_goodbye } => {
+                record::departure(cx, peer, said_goodbye);
+                cx.peers.went(cx.now, peer);
+                self.imports.update_liveliness_of(cx, peer);
+            }
+            Event::PeerLeft { peer } => self.new_session(cx, peer),
+            Event::LinkUp { link } => record::link_changed(cx, link, true),
+            Event::LinkDown { link } => record::link_changed(cx, link, false),
+            Event::LinkRate { .. } | Event::Candidates { .. } => {}
+            Event::LinkMoved { link, to } => {
+                let peer = cx.endpoint.link(link).peer;
+                record::relocation(cx, peer, to);
+            }
+            Event::Notice(notice) => self.on_notice(cx, &notice),
+            Event::Message { .. }
+            | Event::Offered { .. }
+            | Event::Withdrawn { .. }
+            | Event::Wanted { .. }
+            | Event::Refused { .. } => self.on_channel(cx, event),
+        }
     }
 
-    /// Does the work that is due at `now`.
-    pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
-        self.exports.send_due(cx);
-        self.services.handle_timeout(cx);
-        self.run_watchdogs(cx);
+    /// Handles an event of a channel: of a service, of a list or of a topic.
+    fn on_channel(&mut self, cx: &mut Context<'_>, event: Event) {
+        match event {
+            Event::Message { peer, channel, message } => {
+                let key = ChannelKey { peer, channel };
+                if !self.services.message(cx, key, &message.payload)
+                    && !self.shown.message(cx, key, &message.payload)
+                {
+                    self.imports.message(cx, key, message);
+                }
+            }
+            Event::Offered { peer, channel, topic, definition } => {
+                cx.check_priority(peer, &topic);
+                let key = ChannelKey { peer, channel };
+                cx.waiting.remove(&key);
+                if topic.role != Role::Topic {
+                    let bytes = self.imports.definition_bytes(key);
+                    return self.services.offered(cx, key, topic, definition, bytes);
+                }
+                // A new session may give a service's number to a topic.
+                self.services.withdrawn(cx, key);
+                if !self.shown.offered(cx, key, &topic) {
+                    let bytes = self.services.definition_bytes(key);
+                    self.imports.offered(cx, key, topic, definition, bytes);
+                }
+            }
+            Event::Withdrawn { peer, channel } => {
+                let key = ChannelKey { peer, channel };
+                cx.waiting.remove(&key);
+                if !self.services.withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
+                    self.imports.withdrawn(cx, key);
+                }
+            }
+            Event::Wanted { peer, channel, wanted } => {
+                let key = ChannelKey { peer, channel };
+                if wanted {
+                    cx.drop_refusal(key);
+                }
+                if !self.services.on_wanted(cx, key, wanted)
+                    && !self.shown.on_wanted(cx, key, wanted)
+                {
+                    self.exports.on_wanted(cx, key, wanted);
+                }
+            }
+            Event::Refused { peer, channel, reason } => {
+                let key = ChannelKey { peer, channel };
+                if !self.services.on_refused(cx, key, &reason)
+                    && !self.shown.on_refused(cx, key, &reason)
+                {
+                    self.exports.on_refused(cx, key, &reason);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_notice(&mut self, cx: &mut Context<'_>, notice: &Notice) {
+        record::failed_handshake(cx, notice);
+        let text = notices::text(notice, cx.endpoint.name());
+        if let Notice::TooLarge { peer, topic, .. } = notice {
+            let mut peers = cx.endpoint.peers();
+            if let Some(peer) = peers.find(|it| cx.peers.name(*it) == peer) {
+                self.services.response_too_large(cx.now, peer, topic, &text);
+            }
+        }
+        cx.notices.add(cx.now, notices::cause(notice), &text);
+    }
+
+    fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        self.imports.new_session(cx, peer);
+        cx.waiting.retain(|key, _| key.peer != peer);
+        self.shown.new_session(cx, peer);
+        self.exports.clear_interests(cx, peer);
+        self.services.new_session(cx, peer);
     }
 
     /// Takes the result of a job that was ordered.
@@ -170,27 +252,165 @@ impl Topics {
                 self.exports.encoded(cx, message, renaming, problem);
             }
             Done::Changed(change) => self.exports.source_changed(cx, change),
-            Done::Decoded(message) => self.decoded(cx, message),
+            Done::Decoded(message) => self.imports.decoded(cx, message),
             Done::Unreadable { key, topic, reason } => {
-                self.drop_malformed(cx, key, &topic, &reason);
+                self.imports.unreadable(cx, key, &topic, &reason);
             }
-            Done::Localized { key, foreign, found } => self.localized(cx, key, &foreign, *found),
+            Done::Localized { key, foreign, found } => {
+                let bytes = self.services.definition_bytes(key);
+                self.imports.localized(cx, key, &foreign, *found, bytes);
+            }
             Done::ServiceLocalized { key, foreign, found } => {
                 self.services.localized(cx, key, &foreign, *found);
             }
-            Done::Composed { topic, made } => self.composed(cx, &topic, made),
+            Done::Composed { topic, made } => self.imports.composed(cx, &topic, made),
             Done::CallTranslated { service, call, outcome, is_response } => {
                 self.services.call_translated(cx, service, call, outcome, is_response);
             }
         }
     }
 
-    /// Adds a notice about a topic of peers; its cause is the first peer that feeds the topic.
-    fn topic_notice(&mut self, cx: &mut Context<'_>, topic: &str, text: &str) {
+    /// Returns the time at which [`Topics::handle_timeout`] is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let timers = [
+            self.exports.poll_timeout(),
+            self.services.poll_timeout(),
+            self.imports.poll_timeout(),
+        ];
+        timers.into_iter().flatten().min()
+    }
+
+    /// Does the work that is due at `now`.
+    pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        self.exports.send_due(cx);
+        self.services.handle_timeout(cx);
+        self.imports.handle_timeout(cx);
+    }
+
+    /// Does the periodic work; to be called once per second.
+    pub(crate) fn sweep(&mut self, cx: &mut Context<'_>) {
+        cx.drop_notices_of_given_rights();
+        self.imports.sweep_stale(cx);
+        self.services.sweep(cx);
+        self.shown.sweep(cx);
+        self.imports.sweep(cx);
+        for peer in cx.peers.give_up_absent(cx.now) {
+            self.exports.clear_interests(cx, peer);
+            self.imports.give_up(cx, peer);
+        }
+        self.imports.publish_all_returning(cx);
+        self.exports.stop_reading(cx);
+        self.imports.forget_unwanted(cx);
+        cx.sweep_rates();
+        cx.notices.sweep(cx.now);
+        cx.recorder.sweep(cx.now);
+    }
+
+    /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. To be
+    /// repeated, since others may take or free the name. If others use it with another type, theirs
+    /// stays.
+    pub(crate) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        self.publish_own_here(cx, topic);
+        self.exports.publish_own(cx, topic);
+    }
+
+    /// Publishes `topic` only here, whatever the file states for its name; to be repeated as well.
+    pub(crate) fn publish_own_here(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        self.imports.publish_own(cx, topic);
+    }
+
+    /// Stops publishing `name`; other publishers of the name continue.
+    pub(crate) fn stop_own(&mut self, cx: &mut Context<'_>, name: &str) {
+        self.exports.stop_own(cx, name);
+        self.imports.stop_own(cx, name);
+    }
+
+    /// Whether the topic has subscribers, here or at a peer.
+    pub(crate) fn own_is_wanted(&self, name: &str) -> bool {
+        self.imports.own_is_wanted(name) || self.exports.own_is_wanted(name)
+    }
+
+    /// Sends a message on the topic to its subscribers.
+    pub(crate) fn send_own(&mut self, cx: &mut Context<'_>, name: &str, payload: Bytes) {
+        let topic = name.to_owned();
+        if self.imports.own_is_wanted(name) {
+            let (topic, payload, origin) = (topic.clone(), payload.clone(), Origin::default());
+            cx.gateway(Command::Publish { topic, source: SOURCE, payload, origin });
+        }
+        if self.exports.own_is_wanted(name) {
+            let (source, origin, encoded) = (SOURCE, Origin::default(), false);
+            let published = cx.now;
+            let message = Outgoing { topic, source, payload, origin, encoded, published };
+            self.exports.message(cx, message);
+        }
+    }
+
+    /// Gives up everything that a peer has here, and everything kept for it. The caller then
+    /// removes the peer.
+    pub(crate) fn remove_all_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        record::removal(cx, peer);
+        self.services.remove_peer(cx, peer);
+        self.shown.remove_peer(cx, peer);
+        self.imports.remove_peer(cx, peer);
+        self.exports.clear_interests(cx, peer);
+        cx.peers.came(peer);
+        cx.waiting.retain(|key, _| key.peer != peer);
+        self.exports.remove_peer(peer);
+    }
+
+    /// Replaces the configuration `old` by `new`: unchanged parts continue undisturbed; the rest is
+    /// advertised, withdrawn, published or given up. The endpoint already has the peers of `new`.
+    pub(crate) fn reconfigure(&mut self, cx: &mut Context<'_>, old: &Config, new: &Config) {
+        let renamed_before = self.exports.kept_with_new_names(cx);
+        self.reconfigure_peers(cx, old, new);
+        self.exports.follow_all_rules(cx, &new.topics);
+        self.services.follow_rules(cx, &new.services);
+        if old.watchdogs != new.watchdogs {
+            self.imports.reconfigure_watchdogs(cx, &new.watchdogs);
+        }
+        self.imports.set_tf(&new.tf);
+        self.exports.follow_tf(cx, [&old.tf, &new.tf], &renamed_before);
+    }
+
+    /// Applies the names and rights of all peers. An advertisement is examined again if the
+    /// decision on it changes, which the prefix of another peer can do as well.
+    fn reconfigure_peers(&mut self, cx: &mut Context<'_>, old: &Config, new: &Config) {
+        let known = |peer: &PeerConfig| old.peers.iter().find(|it| it.key == peer.key);
+        let all = peers_in(cx, new);
+        let before: BTreeMap<PeerId, Verdicts> = all
+            .iter()
+            .filter(|(_, peer)| known(peer).is_some())
+            .map(|(id, _)| (*id, verdicts(cx, *id)))
+            .collect();
+        cx.peers.forget_names_of_others(|id| all.contains_key(&id));
+        for (id, peer) in &all {
+            if known(peer) != Some(*peer) {
+                cx.peers.set(*id, peer, known(peer), new.ros().as_ref());
+                self.shown.follow_rights(cx, *id);
+            }
+        }
+        for (peer, before) in before {
+            for (channel, verdict) in verdicts(cx, peer) {
+                if before.get(&channel).is_some_and(|before| *before != verdict) {
+                    self.examine_again(cx, ChannelKey { peer, channel });
+                }
+            }
+        }
+    }
+
+    /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
+    fn examine_again(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
         let now = cx.now;
-        let from = self.publications.get(topic).and_then(|it| it.from.first());
-        let cause = from.map_or(Cause::Here, |key| cx.peers.cause(key.peer));
-        cx.notices.add(now, cause, text);
+        if !self.services.withdrawn(cx, key) {
+            self.imports.withdrawn(cx, key);
+        }
+        cx.waiting.remove(&key);
+        if let Some((offered, ..)) = cx.endpoint.channel_in(key.peer, key.channel) {
+            let untrue = notices::plain(&cx.refused_here(key.peer, &offered.name));
+            cx.notices.retain(&cx.peers.cause(key.peer), |text| !text.starts_with(&untrue));
+        }
+        cx.endpoint.want(now, key.peer, key.channel, false);
+        cx.endpoint.repeat_offer(now, key.peer, key.channel);
     }
 
     /// Returns the topics of this robot that are advertised to peers.
@@ -212,6 +432,28 @@ impl Topics {
         by: Actor,
     ) -> Result<Vec<String>, String> {
         self.exports.set(cx, change, by)
+    }
+
+    /// Returns the state of a peer's topic.
+    pub(crate) fn incoming(&self, key: ChannelKey) -> Option<IncomingState<'_>> {
+        self.imports.incoming(key)
+    }
+
+    pub(crate) fn watchdog_reports(&self) -> impl Iterator<Item = WatchdogReport> {
+        self.imports.watchdog_reports()
+    }
+
+    /// Returns the topics and services whose messages no shared definition checks.
+    pub(crate) fn unchecked(&self) -> impl Iterator<Item = Unchecked<'_>> {
+        self.imports.unchecked().chain(self.services.unchecked())
+    }
+
+    /// Returns the fields of the peer's topics and services that only one ROS has, each once; at
+    /// most [`MAX_ONE_SIDED`], since a peer chooses its types.
+    pub(crate) fn one_sided_fields(&self, peer: PeerId) -> BTreeSet<&str> {
+        let topics = self.imports.one_sided_fields(peer);
+        let both = topics.chain(self.services.one_sided_fields(peer));
+        both.take(MAX_ONE_SIDED).map(String::as_str).collect()
     }
 
     /// Calls, responses and requests of peers that were dropped above their rate.

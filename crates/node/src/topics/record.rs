@@ -4,7 +4,7 @@
 use super::context::Context;
 use crate::audit::{Event, Misfit, Parting, Session, Text};
 use crate::notices;
-use tautline_proto::{Endpoint, Notice, PeerId, Place};
+use tautline_proto::{Endpoint, LinkId, LinkView, Notice, PeerId, Place};
 
 pub(super) fn arrival(cx: &mut Context<'_>, peer: PeerId, new_session: bool) {
     if cx.may_log_about(peer) {
@@ -63,6 +63,31 @@ pub(super) fn failed_handshake(cx: &mut Context<'_>, notice: &Notice) {
         key: key.map(|key| key.to_string().into()),
     };
     cx.recorder.record(&notices::cause(notice), event);
+}
+
+/// Removes notices about handshakes of a peer whose link is up. Logs the begin and the end of a
+/// direct path beside a relay.
+pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
+    let now = cx.now;
+    let LinkView { peer, remote, .. } = cx.endpoint.link(link);
+    if is_up {
+        let name = cx.endpoint.peer(peer).name;
+        notices::drop_handshakes(cx.notices, name, remote);
+    }
+    let Some(remote) = remote.filter(|_| cx.endpoint.is_direct_path(link)) else { return };
+    let cause = cx.peers.cause(peer);
+    let is_logged = cx.notices.may_log(now, &cause);
+    let peer = cx.peers.name(peer).to_owned();
+    if is_up {
+        notices::drop_direct_path(cx.notices, &peer);
+    }
+    match is_up {
+        _ if !is_logged => {}
+        true => tracing::info!(peer, %remote, "direct path found"),
+        false => {
+            tracing::info!(peer, %remote, "direct path ended; the relay carries its packets")
+        }
+    }
 }
 
 /// Returns the address of a peer: of a link that is up, or else of any link.

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics of this robot that are advertised to peers, and their messages.
 
-mod channel;
-mod frames;
+pub(crate) mod channel;
+pub(crate) mod frames;
 mod kept;
 mod sending;
 mod topic;
 mod transforms;
 mod treatments;
 
-pub(crate) use channel::link_policy;
-pub(crate) use frames::Renaming;
 pub(crate) use topic::LocalTopic;
 #[cfg(test)]
 pub(super) use transforms::STATIC_PERIOD;
@@ -22,11 +20,12 @@ use super::key::ChannelKey;
 use super::message::{Outgoing, SourceChange};
 use super::peers::LINGER;
 use crate::audit::Actor;
-use crate::codec::Job;
+use crate::codec::job::Job;
 use crate::config::Config;
 use crate::quota::Cause;
 use crate::status::TopicChange;
 use channel::channel_config;
+use frames::Renaming;
 use sending::send_presence_to;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

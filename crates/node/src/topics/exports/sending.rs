@@ -9,7 +9,7 @@
 use super::channel::channel_config;
 use super::frames::{Found, Renaming};
 use super::topic::LocalTopic;
-use crate::codec::{Job, Plain};
+use crate::codec::job::{Job, Plain};
 use crate::quota::Cause;
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;

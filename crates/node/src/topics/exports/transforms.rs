@@ -15,7 +15,7 @@ use tautline_proto::{Duration, Instant};
 
 /// Shortest time between messages of static transforms: those of publishers that start together
 /// share a message.
-pub(in crate::topics) const STATIC_PERIOD: Duration = Duration::from_millis(100);
+pub(crate) const STATIC_PERIOD: Duration = Duration::from_millis(100);
 /// A merged message belongs to the robot, not to one publisher.
 const MERGED: Source = Source::here(0);
 

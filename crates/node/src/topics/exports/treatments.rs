@@ -9,7 +9,7 @@ use tautline_proto::{Duration, PeerId};
 
 /// Maximum changes kept on the running node. A change that a later one of the same pattern replaces
 /// does not count.
-pub(in crate::topics) const MAX_CHANGES: usize = 1024;
+pub(crate) const MAX_CHANGES: usize = 1024;
 /// Logs queued for a peer, and the age past which they are worthless (that of ROS 2).
 const KEPT_LOGS: u16 = 100;
 const LOG_LIFESPAN: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@
 use super::pending::{Pending, is_own};
 use super::remote::RemoteServices;
 use super::wire::{self, Parsed, call_message, is_cancel, message};
-use crate::codec::{ForeignCall, Job};
+use crate::codec::job::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;

@@ -3,7 +3,7 @@
 
 use super::channel::service_channel;
 use super::pending::Calls;
-use crate::codec::Job;
+use crate::codec::job::Job;
 use crate::limits::MAX_CALL_TIMEOUT;
 use crate::topics::context::Context;
 use crate::topics::definitions;

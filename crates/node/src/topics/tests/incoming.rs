@@ -145,7 +145,7 @@ fn no_peer_takes_away_what_is_known_of_a_type() {
     for other in [commented, bare, nameless] {
         world.says(1, Event::Offered(other));
         assert!(world.told(2).is_empty());
-        assert_eq!(world.sides[2].topics.publications["/tf"].topic, honest);
+        assert_eq!(world.sides[2].topics.imports.publications.get("/tf").unwrap().topic, honest);
     }
 }
 
@@ -161,7 +161,8 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
         world.says(0, Event::Offered(topic));
         world.run(10 * SECOND);
     }
-    let kept = world.sides[1].topics.remote.iter().map(|(_, it)| it.topic.definition.len());
+    let kept =
+        world.sides[1].topics.imports.catalog.iter().map(|(_, it)| it.topic.definition.len());
     let kept: usize = kept.sum();
     assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
     assert_eq!(world.told(1).len(), 6, "all are published");
@@ -470,7 +471,10 @@ fn what_latched_topics_of_one_peer_make_us_keep_is_bounded() {
         "{:?}",
         world.notices(1)
     );
-    assert_eq!(world.sides[1].topics.publications["/map"].topic.qos.depth, 1000);
+    assert_eq!(
+        world.sides[1].topics.imports.publications.get("/map").unwrap().topic.qos.depth,
+        1000
+    );
 }
 
 #[test]

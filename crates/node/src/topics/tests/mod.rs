@@ -19,9 +19,11 @@ mod transforms;
 mod translation;
 mod watchdogs;
 
-use super::{ChannelKey, Context, Exchange, Order, Shared, Topics, safe_message};
+use super::imports::safe::safe_message;
+use super::{ChannelKey, Context, Exchange, Order, Shared, Topics};
+use crate::codec::Done;
 use crate::codec::Worker;
-use crate::codec::{Done, Job};
+use crate::codec::job::Job;
 use crate::config::{self, Surroundings};
 use bytes::Bytes;
 use std::net::SocketAddr;

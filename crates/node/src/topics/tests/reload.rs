@@ -101,7 +101,7 @@ fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
     told.sort();
     assert_eq!(told, ["Unserve { service: \"/open\" }", "unadvertise /stolen"]);
     let topics = &world.sides[0].topics;
-    assert_eq!(topics.remote.len(), 1, "the robot's");
+    assert_eq!(topics.imports.catalog.len(), 1, "the robot's");
     assert!(topics.exported()["/cmd"].channels.keys().all(|peer| *peer == PeerId(0)));
     world.publishes(1, "/scan", 0, "on");
     world.publishes(2, "/scan", 0, "false");
@@ -193,7 +193,7 @@ fn watchdogs_come_change_and_go_while_they_watch() {
     world.reload(0, &robot(""));
     world.run(5 * SECOND);
     assert_eq!(world.told(0), [format!("publish /x 0 {go}")], "nobody watches any more");
-    assert_eq!(world.sides[0].topics.watchdogs.reports().count(), 0);
+    assert_eq!(world.sides[0].topics.watchdog_reports().count(), 0);
 }
 
 #[test]

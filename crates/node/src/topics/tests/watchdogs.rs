@@ -37,7 +37,7 @@ fn zeros() -> String {
 }
 
 fn report(world: &World) -> (String, u64) {
-    let mut all = world.sides[0].topics.watchdogs.reports();
+    let mut all = world.sides[0].topics.watchdog_reports();
     let WatchdogReport { topic, state, published } = all.next().unwrap();
     assert_eq!((&*topic, all.next()), ("/x", None));
     (state, published)
@@ -267,7 +267,7 @@ fn a_safe_message_that_is_made_late_is_published_at_once() {
     let (now, asked) = (world.now, numbers("/x"));
     let other = Topic { type_name: "x/Other".into(), ..asked.clone() };
     for topic in [&other, &asked] {
-        side.with(now, |topics, cx| topics.watch(cx, topic));
+        side.with(now, |topics, cx| topics.imports.watchdogs.watch(cx, topic));
     }
     while side.shared.poll_order().is_some() {}
     let later = now + 2 * SECOND;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes held of one topic, and of all topics of its peer.
 #[derive(Debug, Clone, Default)]
-pub(in crate::topics) struct Held {
+pub(crate) struct Held {
     topic: Arc<AtomicUsize>,
     peer: Arc<AtomicUsize>,
 }

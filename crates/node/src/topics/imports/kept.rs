@@ -2,7 +2,7 @@
 //! The messages of a peer's topic that this robot's ROS keeps for late joiners: of each publisher as
 //! many as it keeps itself.
 
-use super::super::origin::Presence;
+use crate::topics::origin::Presence;
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::{Kept, MAX_SOURCES};
 

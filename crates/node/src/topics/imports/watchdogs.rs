@@ -5,19 +5,18 @@
 //! A message from a peer arms the watchdog. It fires when no message is published for its time.
 //! Then it sleeps, or repeats the safe message, until the next message.
 
-use super::Topics;
+use super::publications::Publications;
+use super::safe::SafeMessage;
 use crate::audit;
-use crate::codec::Job;
+use crate::codec::job::Job;
 use crate::config::WatchdogConfig;
 use crate::quota::Cause;
 use crate::status::WatchdogReport;
-use crate::topics::Context;
+use crate::topics::context::Context;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tautline_gateway::types::compose::{Fields, compose};
-use tautline_gateway::types::installed::Installed;
-use tautline_gateway::types::trust::certain_schema;
+use tautline_gateway::types::compose::Fields;
 use tautline_gateway::{Command, MAX_SOURCES, Origin, Source, Topic};
 use tautline_proto::{Duration, Instant};
 
@@ -26,31 +25,6 @@ const SOURCE: Source = Source::here(MAX_SOURCES + 1);
 /// Time for which a topic that no peer advertises stays published after its safe message, which is
 /// still in transit to subscribers.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// A safe message, composed on the thread 'types': definitions come from peers and may be large.
-#[derive(Debug)]
-pub(crate) struct SafeMessage {
-    message: Bytes,
-    /// The mismatch between the file and the type; then all fields are zero.
-    problem: Option<String>,
-}
-
-/// Composes the safe message, of at most `limit` bytes, for a topic as it is published here. The
-/// error is for people.
-pub(crate) fn safe_message(
-    topic: &Topic,
-    fields: &Fields,
-    installed: &Installed,
-    limit: usize,
-) -> Result<SafeMessage, String> {
-    let schema = certain_schema(topic, installed)?;
-    let zeros = || compose(&schema, &[], limit).map_err(|error| error.to_string());
-    let (message, problem) = match compose(&schema, fields, limit) {
-        Ok(message) => (message, None),
-        Err(problem) => (zeros()?, Some(problem.to_string())),
-    };
-    Ok(SafeMessage { message: message.into(), problem })
-}
 
 /// The safe message of a watchdog.
 #[derive(Debug)]
@@ -165,34 +139,33 @@ impl Watchdogs {
             WatchdogReport { topic, state: state.into(), published }
         })
     }
-}
 
-impl Topics {
-    /// Replaces the watchdogs; those of topics that already had one continue.
-    pub(super) fn reconfigure_watchdogs(
+    /// Replaces the watchdogs; those of topics that already had one continue. Returns topics that may
+    /// have been published only for watchdogs that are removed.
+    pub(super) fn reconfigure(
         &mut self,
         cx: &mut Context<'_>,
         configs: &[WatchdogConfig],
-    ) {
+        publications: &Publications,
+    ) -> Vec<String> {
         let now = cx.now;
-        let mut before = std::mem::take(&mut self.watchdogs.0);
+        let mut before = std::mem::take(&mut self.0);
         for config in configs {
             let known = before.remove(&config.topic);
             let mut watchdog = known.unwrap_or_else(|| Watchdog::new(config));
             watchdog.follow(now, config);
-            self.watchdogs.0.insert(config.topic.clone(), watchdog);
-            let published = self.publications.get(&config.topic).filter(|it| !it.from.is_empty());
+            self.0.insert(config.topic.clone(), watchdog);
+            let published = publications.get(&config.topic).filter(|it| !it.from.is_empty());
             if let Some(topic) = published.map(|it| it.topic.clone()) {
                 self.watch(cx, &topic);
             }
         }
-        // Topics may have been published only for watchdogs that are removed.
-        before.into_keys().for_each(|name| self.unpublish_if_unused(cx, &name));
+        before.into_keys().collect()
     }
 
     /// Requests the safe message of a topic from peers that is published now, in the topic's type.
-    pub(super) fn watch(&mut self, cx: &mut Context<'_>, topic: &Topic) {
-        let Some(watchdog) = self.watchdogs.0.get_mut(&topic.name) else { return };
+    pub(crate) fn watch(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        let Some(watchdog) = self.0.get_mut(&topic.name) else { return };
         let is_known = watchdog.composition.topic().is_some_and(|known| {
             (&known.type_name, &known.type_hash, &known.definition)
                 == (&topic.type_name, &topic.type_hash, &topic.definition)
@@ -206,14 +179,15 @@ impl Topics {
     }
 
     /// Takes a safe message that was requested.
-    pub(crate) fn composed(
+    pub(super) fn composed(
         &mut self,
         cx: &mut Context<'_>,
+        publications: &Publications,
         topic: &Topic,
         made: Result<SafeMessage, String>,
     ) {
         let name = topic.name.clone();
-        let Some(watchdog) = self.watchdogs.0.get_mut(&name) else { return };
+        let Some(watchdog) = self.0.get_mut(&name) else { return };
         if !matches!(&watchdog.composition, Composition::Requested(requested) if requested == topic)
         {
             // The type has changed since, or the message was requested twice.
@@ -229,25 +203,25 @@ impl Topics {
                         "watchdogs.{name}.message for {type_name}: {problem}; all its fields \
                          are zero instead"
                     );
-                    self.topic_notice(cx, &name, &text);
+                    publications.notice(cx, &name, &text);
                 }
             }
             Err(reason) => {
                 watchdog.composition = Composition::Impossible(topic.clone());
                 let text =
                     format!("watchdogs.{name}: the safe message cannot be composed: {reason}");
-                self.topic_notice(cx, &name, &text);
+                publications.notice(cx, &name, &text);
             }
         }
         if is_late {
-            self.fire(cx, &name);
+            self.fire(cx, publications, &name);
         }
     }
 
     /// Rearms the watchdog: a message from a peer was handed to the gateway.
-    pub(crate) fn rearm(&mut self, cx: &mut Context<'_>, topic: &str) {
+    pub(super) fn rearm(&mut self, cx: &mut Context<'_>, topic: &str) {
         let now = cx.now;
-        let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
+        let Some(watchdog) = self.0.get_mut(topic) else { return };
         let was_silent = matches!(watchdog.state, State::Late | State::Silent(..));
         if was_silent && cx.notices.may_log(now, &Cause::Safety(topic.to_owned())) {
             tracing::info!(topic, "messages from peers arrive again");
@@ -255,20 +229,20 @@ impl Topics {
         watchdog.state = State::Armed(now + watchdog.after);
     }
 
-    pub(super) fn run_watchdogs(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn run(&mut self, cx: &mut Context<'_>, publications: &Publications) {
         let now = cx.now;
         let is_due = |watchdog: &Watchdog| watchdog.due().is_some_and(|due| due <= now);
-        let due = self.watchdogs.0.iter().filter(|(_, watchdog)| is_due(watchdog));
+        let due = self.0.iter().filter(|(_, watchdog)| is_due(watchdog));
         let due: Vec<_> = due.map(|(topic, _)| topic.clone()).collect();
         for topic in due {
-            self.fire(cx, &topic);
+            self.fire(cx, publications, &topic);
         }
     }
 
-    fn fire(&mut self, cx: &mut Context<'_>, name: &str) {
+    fn fire(&mut self, cx: &mut Context<'_>, publications: &Publications, name: &str) {
         let now = cx.now;
-        let wanted = self.publications.get(name).is_some_and(|it| it.wanted);
-        let Some(watchdog) = self.watchdogs.0.get_mut(name) else { return };
+        let wanted = publications.is_wanted(name);
+        let Some(watchdog) = self.0.get_mut(name) else { return };
         if !wanted {
             // Without a subscriber, peers send nothing: there is nothing to make safe.
             watchdog.state = State::Asleep;
@@ -305,13 +279,13 @@ impl Topics {
         }
     }
 
-    /// Requests safe messages again, since a request may be lost, and stops publishing topics that
-    /// are published only for watchdogs.
-    pub(super) fn sweep_watchdogs(&mut self, cx: &mut Context<'_>) {
+    /// Requests safe messages again, since a request may be lost. Returns topics that need not stay
+    /// published for a watchdog.
+    pub(super) fn sweep(&mut self, cx: &mut Context<'_>) -> Vec<String> {
         let now = cx.now;
         let mut over = Vec::new();
         let long_ago = |at: Instant| now.since(at) > LINGER;
-        for (name, watchdog) in &mut self.watchdogs.0 {
+        for (name, watchdog) in &mut self.0 {
             if let Composition::Requested(topic) = &watchdog.composition {
                 let (topic, fields) = (topic.clone(), watchdog.fields.clone());
                 cx.codec(Job::Compose { topic, fields });
@@ -322,8 +296,6 @@ impl Topics {
                 _ => {}
             }
         }
-        for name in over {
-            self.unpublish_if_unused(cx, &name);
-        }
+        over
     }
 }

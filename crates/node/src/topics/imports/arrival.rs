@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fields that change in peers' messages when they arrive:
+//! - Time stamps are moved onto this robot's clock by the measured offset of the two clocks, if the
+//!   file says so. Local nodes then find transforms for them.
+//! - Frames with this robot's own prefix of tf lose it. Local nodes know them without.
+
+use crate::topics::limits::MAX_BYTES_HERE;
+use bytes::Bytes;
+use std::sync::Arc;
+use tautline_gateway::tf::Rules;
+use tautline_gateway::tf::fields::{FrameFields, StampFields};
+use tautline_proto::ClockView;
+
+/// A change of fields in a message.
+#[derive(Debug, Clone)]
+pub(crate) struct ArrivalChange {
+    pub(super) frames: Option<(Arc<FrameFields>, Arc<Rules>)>,
+    /// With the nanoseconds that are added to each stamp.
+    pub(super) stamps: Option<(Arc<StampFields>, i64)>,
+}
+
+impl ArrivalChange {
+    /// Returns the changed message. One that cannot be read stays as it is: it has been checked, or
+    /// will be.
+    pub(crate) fn apply(&self, payload: Bytes) -> Bytes {
+        let frames = self.frames.as_ref();
+        let restored = frames.and_then(|(fields, rules)| fields.restored(&payload, rules).ok()?);
+        let payload = restored.map_or(payload, Bytes::from);
+        let stamps = self.stamps.as_ref();
+        let moved = stamps.and_then(|(fields, by_ns)| fields.moved(&payload, *by_ns).ok()?);
+        moved.map_or(payload, Bytes::from)
+    }
+
+    /// Whether the codec changes messages of this size.
+    pub(super) fn is_for_codec(bytes: usize) -> bool {
+        bytes > MAX_BYTES_HERE
+    }
+}
+
+/// Returns the nanoseconds from a stamp of the peer to one of this robot; 0 if the offset is not
+/// known, or if it may be an error of its measurement.
+pub(super) fn distance_ns(clock: Option<ClockView>) -> i64 {
+    let offset_us = clock.and_then(|clock| {
+        let bound_us = u64::try_from(clock.bound.as_micros()).unwrap_or(u64::MAX);
+        clock.offset_us.filter(|offset| offset.unsigned_abs() > bound_us)
+    });
+    offset_us.unwrap_or(0).saturating_mul(-1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_proto::Duration;
+
+    #[test]
+    fn an_offset_counts_if_it_exceeds_its_error() {
+        let clock = |offset_us| {
+            Some(ClockView { offset_us, bound: Duration::from_micros(500), drift_ppm: None })
+        };
+        assert_eq!(distance_ns(None), 0);
+        assert_eq!(distance_ns(clock(None)), 0);
+        assert_eq!(distance_ns(clock(Some(500))), 0);
+        assert_eq!(distance_ns(clock(Some(-501))), 501_000);
+        assert_eq!(distance_ns(clock(Some(2_000_000))), -2_000_000_000);
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The check of peers' messages before they are published. A message that cannot be of its topic's
+//! type would end the topic's rospy subscribers, also for the messages of other peers.
+//!
+//! Most messages are checked on the data plane. The time of a check is charged to the peer and is
+//! far below the time of receiving the message. Compressed messages are checked by the codec, and
+//! translation checks the messages that it reads.
+
+use crate::topics::told::Told;
+use crate::topics::unchecked::doubt;
+use std::sync::Arc;
+use tautline_gateway::tf::fields::ArrivalFields;
+use tautline_gateway::types::check::{Check, Checker};
+
+/// The check of one topic of a peer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Checked {
+    pub(super) checker: Option<Arc<Checker>>,
+    /// Which definition is missing for a check that a lying peer cannot evade.
+    pub(super) doubt: Option<&'static str>,
+    /// Messages dropped because they are not of their type.
+    pub(super) malformed: u64,
+    pub(super) told: Told,
+    /// The fields that may change in its messages.
+    pub(super) fields: ArrivalFields,
+    pub(super) stamps_told: Told,
+}
+
+impl Checked {
+    pub(super) fn set(&mut self, check: Check<Checker>, fields: ArrivalFields) {
+        (self.checker, self.doubt) = (check.checker().cloned(), doubt(&check));
+        self.fields = fields;
+    }
+
+    pub(super) fn checker(&self) -> Option<Arc<Checker>> {
+        self.checker.clone()
+    }
+}

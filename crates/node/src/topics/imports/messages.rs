@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages of peers' topics, on their way to this robot's ROS.
+
+use super::Imports;
+use super::arrival::ArrivalChange;
+use crate::codec::job::{Incoming, Job, decompressed_size};
+use crate::limits::HELD_BYTES;
+use crate::topics::context::Context;
+use crate::topics::key::ChannelKey;
+use crate::topics::origin::{self, Content};
+use tautline_gateway::logs;
+use tautline_gateway::{Command, MAX_SOURCES, Origin, Source};
+use tautline_proto::Received;
+
+/// The number of publishers that left before their message arrived; no publisher has it.
+const LEFT: u32 = 127;
+const _: () = assert!(MAX_SOURCES <= LEFT);
+
+impl Imports {
+    pub(crate) fn message(&mut self, cx: &mut Context<'_>, key: ChannelKey, message: Received) {
+        let now = cx.now;
+        if !self.is_published(key) {
+            return;
+        }
+        let Some(remote) = self.catalog.get(key) else { return };
+        let is_best_effort = !remote.topic.qos.reliable;
+        let (number, origin, revision, payload) =
+            match origin::parse(message.source, is_best_effort, message.payload) {
+                Some(Content::Message { number, origin, revision, payload }) => {
+                    (number, Origin { age: message.age, ..origin }, revision, payload)
+                }
+                Some(Content::Presence(presence)) => {
+                    let gone = self.catalog.get_mut(key).map(|it| it.kept.on_presence(presence));
+                    return self.catalog.forget_publishers(cx, key, &gone.unwrap_or_default());
+                }
+                None => return,
+            };
+        let bytes = match message.encoded {
+            true => decompressed_size(&payload, self.max_message),
+            false => payload.len(),
+        };
+        let message = Received { payload, ..message };
+        if !cx.within_rate(key, bytes) {
+            return self.catalog.get_mut(key).into_iter().for_each(|it| it.over_rate.add(bytes));
+        }
+        let Some(remote) = self.catalog.get_mut(key) else { return };
+        if !remote.is_of_its_type(cx, key.peer, &message) {
+            return;
+        }
+        if let Some(kept) = origin.kept
+            && !self.catalog.keep(cx, key, (number, revision), kept, bytes)
+        {
+            return;
+        }
+        let source = Source::at_peer(key.peer.0, number);
+        let Some(remote) = self.catalog.get_mut(key) else { return };
+        let change = remote.arrival_change(cx, key.peer, &self.tf_rules);
+        let is_large = change.is_some() && ArrivalChange::is_for_codec(message.payload.len());
+        remote.encoded |= message.encoded || is_large;
+        let translator = remote.translation.translator();
+        let topic = remote.topic.name.clone();
+        let lifespan = origin.lifespan_within(remote.topic.qos.lifespan);
+        let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
+        let Received { payload, encoded, .. } = message;
+        let (checker, arrived) = (remote.checked.checker(), now);
+        let is_decoded = remote.encoded || translator.is_some();
+        let message = Incoming {
+            key,
+            topic,
+            source,
+            payload,
+            origin,
+            encoded,
+            translator,
+            checker,
+            change,
+            expires,
+            arrived,
+            revision,
+        };
+        match is_decoded {
+            true => cx.codec(Job::Decode(message)),
+            false => {
+                self.publish_message(cx, message.changed());
+            }
+        }
+    }
+
+    /// Publishes a decompressed or translated message, unless it has expired or its topic is no
+    /// longer published.
+    pub(crate) fn decoded(&mut self, cx: &mut Context<'_>, message: Incoming) {
+        let now = cx.now;
+        let is_same =
+            self.catalog.get(message.key).is_some_and(|it| it.topic.name == message.topic);
+        if is_same && self.is_published(message.key) && message.expires.is_none_or(|at| now <= at) {
+            self.publish_message(cx, message);
+        }
+    }
+
+    fn publish_message(&mut self, cx: &mut Context<'_>, message: Incoming) {
+        let now = cx.now;
+        let Incoming { key, topic, source, payload, origin, arrived, revision, .. } = message;
+        let Some(remote) = self.catalog.get_mut(key) else { return };
+        let has_left = origin.kept.is_some() && remote.kept.has_left(source.number, revision);
+        let offered = (&remote.offered_name, &remote.topic.type_name, &remote.topic.type_hash);
+        let prefix = cx.peers.rights(key.peer).log_prefix(offered.0, offered.1, offered.2);
+        let payload = match prefix {
+            Some(prefix) => logs::with_prefix(&payload, offered.1, prefix),
+            None => Some(payload),
+        };
+        let Some(payload) = payload else {
+            return remote.drop_malformed(cx, key.peer, "the name of the node is missing");
+        };
+        let Some(payload) = remote.held.hold(payload) else {
+            remote.not_held += 1;
+            let peer = cx.peers.name(key.peer);
+            let text = format!(
+                "{topic}, and perhaps others: messages of '{peer}' are dropped, because more than \
+                 {HELD_BYTES} bytes of its messages are queued for slow local subscribers"
+            );
+            return cx.peer_notice(key.peer, &text);
+        };
+        self.watchdogs.rearm(cx, &topic);
+        let origin = Origin { age: origin.age + now.since(arrived), ..origin };
+        // The number of a publisher that has left may be that of another one.
+        let source = if has_left { Source { number: LEFT, ..source } } else { source };
+        let forget =
+            has_left.then(|| Command::Forget { topic: topic.clone(), source: Some(source) });
+        cx.gateway(Command::Publish { topic, source, payload, origin });
+        if let Some(forget) = forget {
+            cx.gateway(forget);
+        }
+    }
+
+    /// A message of a peer cannot be read, or is not of its type.
+    pub(crate) fn unreadable(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        topic: &str,
+        reason: &str,
+    ) {
+        if let Some(remote) = self.catalog.get_mut(key).filter(|it| it.topic.name == topic) {
+            remote.drop_malformed(cx, key.peer, reason);
+        }
+    }
+}

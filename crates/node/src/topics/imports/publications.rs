@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics that are published on this robot: for peers, or for this node.
+
+use crate::limits::PUBLISHED_NAMES;
+use crate::quota::Cause;
+use crate::topics::context::Context;
+use crate::topics::key::ChannelKey;
+use std::collections::{BTreeMap, BTreeSet};
+use tautline_gateway::{Command, Topic};
+use tautline_proto::{Instant, PeerId};
+
+/// A topic that is published locally, for peers or for this node.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    pub(crate) topic: Topic,
+    pub(crate) from: BTreeSet<ChannelKey>,
+    /// Whether this node itself publishes on it.
+    pub(crate) own: bool,
+    /// Whether it has local subscribers.
+    pub(crate) wanted: bool,
+    /// Time at which the last local subscriber left, while the topic is still read.
+    pub(crate) unwanted_since: Option<Instant>,
+}
+
+impl Publication {
+    /// Whether the topic is read from the peers.
+    pub(super) fn is_read(&self) -> bool {
+        self.wanted || self.unwanted_since.is_some()
+    }
+}
+
+/// All of them, by local name.
+#[derive(Debug, Default)]
+pub(crate) struct Publications {
+    by_name: BTreeMap<String, Publication>,
+    /// Names under which topics of each peer were published.
+    names: BTreeMap<PeerId, BTreeSet<String>>,
+}
+
+impl Publications {
+    pub(crate) fn get(&self, name: &str) -> Option<&Publication> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Publication> {
+        self.by_name.get_mut(name)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&String, &mut Publication)> {
+        self.by_name.iter_mut()
+    }
+
+    pub(super) fn insert(&mut self, publication: Publication) {
+        self.by_name.insert(publication.topic.name.clone(), publication);
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
+    /// A channel of a peer no longer feeds a topic.
+    pub(super) fn detach(&mut self, name: &str, key: ChannelKey) -> bool {
+        self.by_name.get_mut(name).is_some_and(|it| it.from.remove(&key))
+    }
+
+    /// Whether a topic has local subscribers.
+    pub(super) fn is_wanted(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|it| it.wanted)
+    }
+
+    pub(super) fn forget_names_of(&mut self, peer: PeerId) {
+        self.names.remove(&peer);
+    }
+
+    /// Publishes `topic` only here, whatever the file states for its name; to be repeated as well.
+    pub(super) fn publish_own(&mut self, cx: &mut Context<'_>, topic: &Topic) {
+        let Some(publication) = self.by_name.get_mut(&topic.name) else {
+            let topic = topic.clone();
+            let publication = Publication {
+                topic: topic.clone(),
+                from: BTreeSet::new(),
+                own: true,
+                wanted: false,
+                unwanted_since: None,
+            };
+            self.by_name.insert(topic.name.clone(), publication);
+            return cx.gateway(Command::Advertise { topic });
+        };
+        if publication.own || !is_same_type(&publication.topic, topic) {
+            return;
+        }
+        publication.own = true;
+        let united = topic.qos.united(publication.topic.qos);
+        if publication.topic.qos != united {
+            publication.topic.qos = united;
+            let topic = publication.topic.clone();
+            cx.gateway(Command::Advertise { topic });
+        }
+    }
+
+    /// Whether a topic that this node itself publishes has local subscribers.
+    pub(super) fn own_is_wanted(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|it| it.own && it.wanted)
+    }
+
+    /// Whether a topic of this name is published here, or may be. Names are limited, because a ROS
+    /// master keeps each name and its type as long as it runs.
+    pub(super) fn may_have_name(&mut self, peer: PeerId, name: &str) -> bool {
+        let names = self.names.entry(peer).or_default();
+        if names.len() < PUBLISHED_NAMES {
+            names.insert(name.to_owned());
+        }
+        names.contains(name)
+    }
+
+    /// Adds a notice about a topic of peers; its cause is the first peer that feeds the topic.
+    pub(super) fn notice(&self, cx: &mut Context<'_>, topic: &str, text: &str) {
+        let now = cx.now;
+        let from = self.by_name.get(topic).and_then(|it| it.from.first());
+        let cause = from.map_or(Cause::Here, |key| cx.peers.cause(key.peer));
+        cx.notices.add(now, cause, text);
+    }
+}
+
+/// Whether two topics have the same type. An unknown hash matches any hash.
+pub(super) fn is_same_type(one: &Topic, other: &Topic) -> bool {
+    let unknown = one.type_hash.is_empty() || other.type_hash.is_empty();
+    one.type_name == other.type_name && (unknown || one.type_hash == other.type_hash)
+}

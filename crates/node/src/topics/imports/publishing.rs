@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which topics of peers are published here, and read from the peers.
+//!
+//! The session of a peer that is down for long may continue later, so its topics stay published while
+//! somebody here reads them. Its other topics do not.
+
+use super::Imports;
+use super::publications::{Publication, is_same_type};
+use super::topic::RemoteTopic;
+use crate::limits::PUBLISHED_NAMES;
+use crate::topics::context::Context;
+use crate::topics::key::ChannelKey;
+use crate::topics::waiting::Act;
+use std::collections::{BTreeSet, VecDeque};
+use tautline_gateway::Command;
+use tautline_proto::{Duration, Instant, PeerId};
+
+/// Topics of a returned peer that are published again immediately, and then each second: nobody
+/// read them when it disconnected, and each one is a call to the ROS master.
+const RESUMED_PER_SWEEP: usize = 256;
+
+/// Time for which a topic is still read after its last local subscriber has left, if messages are
+/// kept: those at hand then serve the next subscriber, and are not sent again.
+const UNWANTED_LINGER: Duration = Duration::from_secs(10);
+
+impl Imports {
+    /// Local nodes subscribe to a topic, or do not any more.
+    pub(crate) fn local_wanted(&mut self, cx: &mut Context<'_>, topic: &str, wanted: bool) {
+        let now = cx.now;
+        let Some(publication) = self.publications.get_mut(topic) else { return };
+        publication.wanted = wanted;
+        let lingers = !wanted && publication.topic.qos.transient_local;
+        publication.unwanted_since = lingers.then_some(now);
+        if lingers {
+            return;
+        }
+        for key in self.offering(topic) {
+            cx.endpoint.want(now, key.peer, key.channel, wanted);
+        }
+    }
+
+    /// The local ROS refuses a topic.
+    pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
+        let now = cx.now;
+        let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
+        for key in self.offering(topic) {
+            cx.endpoint.refuse(now, key.peer, key.channel, text.clone());
+        }
+        self.publications.notice(cx, topic, &text);
+    }
+
+    /// Returns the channels that currently feed a local publication.
+    pub(super) fn offering(&self, topic: &str) -> Vec<ChannelKey> {
+        let from = self.publications.get(topic).map(|p| p.from.iter());
+        let from = from.into_iter().flatten().copied();
+        from.filter(|key| self.is_published(*key)).collect()
+    }
+
+    pub(super) fn is_published(&self, key: ChannelKey) -> bool {
+        let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
+        let remote = self.catalog.get(key).filter(usable);
+        let publication = remote.and_then(|r| self.publications.get(&r.topic.name));
+        publication.is_some_and(|p| p.from.contains(&key))
+    }
+
+    /// Publishes a peer's topic here, or refuses it if its name is published with another type.
+    pub(super) fn publish_for(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let now = cx.now;
+        let Some(found) = self.catalog.get(key) else { return };
+        let mut topic = found.topic.clone();
+        if !found.may_be_published(cx.peers.rights(key.peer)) {
+            return self.withdraw_without_right(cx, key);
+        }
+        if !self.publications.may_have_name(key.peer, &topic.name) {
+            let reason = format!("{PUBLISHED_NAMES} names of this peer were published already");
+            return cx.refuse(key, &topic.name, &reason);
+        }
+        let known = self.publications.get(&topic.name);
+        // A guarded topic keeps its type, so that its readers get the watchdog's safe message.
+        let guarded = self.watchdogs.holds(&topic.name);
+        let shared =
+            |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
+        if let Some(known) = known.filter(shared) {
+            if !is_same_type(&known.topic, &topic) {
+                return self.refuse_type(cx, key);
+            }
+            // One latched publisher suffices to serve late joiners.
+            topic.qos = topic.qos.united(known.topic.qos);
+            // A known hash or definition stays, whatever another peer advertises.
+            if !known.topic.type_hash.is_empty() {
+                topic.type_hash = known.topic.type_hash.clone();
+                if !known.topic.definition.is_empty() {
+                    topic.definition = known.topic.definition.clone();
+                }
+            }
+        }
+        let own = known.is_some_and(|p| p.own);
+        let mut from = known.map(|p| p.from.clone()).unwrap_or_default();
+        from.insert(key);
+        topic.qos.liveliness.lost =
+            topic.qos.liveliness.lease.is_some() && !own && !self.catalog.is_any_alive(cx, &from);
+        let wanted = known.is_some_and(|p| p.wanted);
+        let unwanted_since = known.and_then(|p| p.unwanted_since);
+        let fresh = known.is_none_or(|p| p.topic != topic);
+        let publication = Publication { topic: topic.clone(), from, own, wanted, unwanted_since };
+        let is_read = publication.is_read();
+        self.publications.insert(publication);
+        if fresh {
+            self.watchdogs.watch(cx, &topic);
+            cx.gateway(Command::Advertise { topic });
+        }
+        cx.endpoint.want(now, key.peer, key.channel, is_read);
+    }
+
+    /// Gives up a topic that this robot publishes only with a line in its file.
+    fn withdraw_without_right(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let Some(found) = self.catalog.get(key) else { return };
+        let name = found.offered_name.clone();
+        let waiting = cx.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
+        self.withdrawn(cx, key);
+        cx.wait_for_line(key, waiting);
+    }
+
+    fn refuse_type(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
+        let now = cx.now;
+        let Some(found) = self.catalog.get(key) else { return };
+        let Some(first) = self.publications.get(&found.topic.name) else { return };
+        let other = first.from.iter().find(|other| **other != key);
+        let text = format!(
+            "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
+            found.topic.name,
+            cx.endpoint.name(),
+            cx.peers.name(key.peer),
+            found.topic.type_name,
+            found.topic.type_hash,
+            other.map_or(cx.endpoint.name(), |other| cx.peers.name(other.peer)),
+            first.topic.type_name,
+            first.topic.type_hash,
+        );
+        self.publications.detach(&found.topic.name, key);
+        cx.endpoint.want(now, key.peer, key.channel, false);
+        cx.report_refusal(key, text);
+    }
+
+    /// Stops publishing a topic that has no publisher any more.
+    pub(super) fn unpublish_if_unused(&mut self, cx: &mut Context<'_>, name: &str) {
+        let over = |it: &Publication| it.from.is_empty() && !it.own;
+        if !self.publications.get(name).is_some_and(over) {
+            return;
+        }
+        self.publications.remove(name);
+        cx.gateway(Command::Unadvertise { topic: name.to_owned() });
+        // Topics refused because of its type may take the name now.
+        let refused = self.catalog.named(name).filter(|(_, r)| r.stale_since.is_none());
+        let refused: Vec<_> = refused
+            .filter(|(key, r)| r.is_usable() && !cx.peers.is_given_up(key.peer))
+            .map(|(key, _)| key)
+            .collect();
+        for key in refused {
+            self.publish_for(cx, key);
+        }
+    }
+
+    /// Follows a change of a peer that feeds publications.
+    pub(crate) fn update_liveliness_of(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let leased =
+            self.catalog.of_peer(peer).filter(|(_, it)| it.topic.qos.liveliness.lease.is_some());
+        let names: BTreeSet<String> = leased.map(|(_, it)| it.topic.name.clone()).collect();
+        names.iter().for_each(|name| self.update_liveliness(cx, name));
+    }
+
+    /// Reports to the gateway whether a publication is alive, if that has changed.
+    pub(super) fn update_liveliness(&mut self, cx: &mut Context<'_>, name: &str) {
+        let Some(known) = self.publications.get(name) else { return };
+        let leased = known.topic.qos.liveliness.lease.is_some();
+        let lost = leased && !known.own && !self.catalog.is_any_alive(cx, &known.from);
+        let Some(known) = self.publications.get_mut(name) else { return };
+        if std::mem::replace(&mut known.topic.qos.liveliness.lost, lost) != lost {
+            let topic = known.topic.clone();
+            cx.gateway(Command::Advertise { topic });
+        }
+    }
+
+    /// Ends the subscriptions to topics with kept messages that have had no local subscriber for
+    /// [`UNWANTED_LINGER`]. The messages may become outdated from now on, and are forgotten.
+    pub(crate) fn forget_unwanted(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        let mut topics = Vec::new();
+        for (name, publication) in self.publications.iter_mut() {
+            let is_over = |since: &mut Instant| now.since(*since) >= UNWANTED_LINGER;
+            if publication.unwanted_since.take_if(|since| is_over(since)).is_some() {
+                topics.push(name.clone());
+            }
+        }
+        for topic in topics {
+            for key in self.offering(&topic) {
+                cx.endpoint.want(now, key.peer, key.channel, false);
+            }
+            for key in self.catalog.named(&topic).map(|(key, _)| key).collect::<Vec<_>>() {
+                if let Some(remote) = self.catalog.get_mut(key) {
+                    remote.kept = Default::default();
+                }
+            }
+            cx.gateway(Command::Forget { topic, source: None });
+        }
+    }
+
+    /// Gives up a peer that has been down for long.
+    pub(crate) fn give_up(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        self.returning.remove(&peer);
+        self.unpublish_unwanted(cx, peer);
+    }
+
+    /// Stops publishing topics that only this peer advertises and nobody here reads.
+    fn unpublish_unwanted(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let mut unwanted = Vec::new();
+        for (key, remote) in self.catalog.of_peer(peer) {
+            let name = &remote.topic.name;
+            let publication = self.publications.get_mut(name).filter(|it| !it.wanted);
+            let Some(publication) = publication.filter(|_| !self.watchdogs.holds(name)) else {
+                continue;
+            };
+            if publication.from.remove(&key) {
+                unwanted.push(name.clone());
+            }
+        }
+        for name in unwanted {
+            self.unpublish_if_unused(cx, &name);
+        }
+    }
+
+    /// Resumes the session of a peer that was given up: its topics are unchanged.
+    pub(crate) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        let known = self.catalog.of_peer(peer).filter(|(_, it)| it.is_usable());
+        let keys = known.map(|(key, _)| key).filter(|key| !self.is_published(*key)).collect();
+        self.returning.insert(peer, keys);
+        self.publish_returning(cx, peer);
+    }
+
+    /// Publishes again the topics of peers that were given up, a few of each peer at a time.
+    pub(crate) fn publish_all_returning(&mut self, cx: &mut Context<'_>) {
+        for peer in self.returning.keys().copied().collect::<Vec<_>>() {
+            self.publish_returning(cx, peer);
+        }
+    }
+
+    fn publish_returning(&mut self, cx: &mut Context<'_>, peer: PeerId) {
+        for _ in 0..RESUMED_PER_SWEEP {
+            let Some(key) = self.returning.get_mut(&peer).and_then(VecDeque::pop_front) else {
+                self.returning.remove(&peer);
+                return;
+            };
+            if self.catalog.get(key).is_some_and(RemoteTopic::is_usable) && !self.is_published(key)
+            {
+                self.publish_for(cx, key);
+            }
+        }
+    }
+}

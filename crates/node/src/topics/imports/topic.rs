@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topic that a peer advertises.
+
+use super::arrival::{ArrivalChange, distance_ns};
+use super::checked::Checked;
+use super::held::Held;
+use super::kept::KeptMessages;
+use crate::topics::context::Context;
+use crate::topics::rights::{OverRate, Right, Rights, TypeOf};
+use crate::topics::translation::Translation;
+use std::sync::Arc;
+use tautline_gateway::Topic;
+use tautline_gateway::mapping::action_of;
+use tautline_gateway::tf::Rules;
+use tautline_gateway::tf::fields::{FrameFields, Places, StampFields};
+use tautline_gateway::types::translate::Translator;
+use tautline_proto::{Instant, PeerId, Received};
+
+/// A topic that a peer advertises.
+#[derive(Debug)]
+pub(crate) struct RemoteTopic {
+    pub(crate) offered_name: String,
+    pub(crate) offered_type: String,
+    /// The hash of that type, as the peer has it.
+    pub(crate) offered_hash: String,
+    /// The topic as published here; as the peer has it until its local form is known.
+    pub(crate) topic: Topic,
+    pub(crate) translation: Translation<Translator>,
+    /// Whether its local form is still unknown. Messages continue as before, if there were any.
+    pub(crate) awaits_local_form: bool,
+    pub(super) checked: Checked,
+    /// Whether a message came compressed: then all pass through the codec, to stay in order.
+    pub(crate) encoded: bool,
+    /// Messages dropped above the rate, in this session of the peer.
+    pub(crate) over_rate: OverRate,
+    /// Time since which the peer has a new session without advertising the topic again. Its number
+    /// may now belong to another topic.
+    pub(crate) stale_since: Option<Instant>,
+    /// Messages that this robot's ROS keeps for late joiners.
+    pub(super) kept: KeptMessages,
+    /// Bytes that this robot's ROS holds.
+    pub(crate) held: Held,
+    /// Messages dropped because this robot's ROS held too many bytes.
+    pub(crate) not_held: u64,
+}
+
+impl RemoteTopic {
+    /// Whether the topic is ready to be published.
+    pub(super) fn is_usable(&self) -> bool {
+        self.translation.is_known() && !self.awaits_local_form
+    }
+
+    /// Whether the topic may be published here. Its local type is certain only after translation.
+    pub(super) fn may_be_published(&self, rights: &Rights) -> bool {
+        let Topic { type_name: name, type_hash: hash, .. } = &self.topic;
+        let found = TypeOf { offered: &self.offered_type, name, hash, is_foreign: false };
+        rights.publish(&self.offered_name, found) == Right::Given
+    }
+
+    /// Whether a message can be of its topic's type; if not, it is counted and reported. The codec
+    /// checks the messages that it is given.
+    pub(super) fn is_of_its_type(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: PeerId,
+        message: &Received,
+    ) -> bool {
+        let is_for_codec =
+            message.encoded || self.encoded || self.translation.translator().is_some();
+        let Some(checker) = self.checked.checker.as_ref().filter(|_| !is_for_codec) else {
+            return true;
+        };
+        let Err(error) = checker.check(&message.payload) else { return true };
+        let reason = format!("it does not match {}: {error}", self.topic.type_name);
+        self.drop_malformed(cx, peer, &reason);
+        false
+    }
+
+    /// Counts a message that is not of its type, and reports some.
+    pub(super) fn drop_malformed(&mut self, cx: &mut Context<'_>, peer: PeerId, reason: &str) {
+        let now = cx.now;
+        self.checked.malformed += 1;
+        if self.checked.told.is_due(now) {
+            let (topic, name) = (&self.topic.name, cx.peers.name(peer));
+            let text = format!("{topic}: a message of '{name}' is dropped (malformed): {reason}");
+            cx.peer_notice(peer, &text);
+        }
+    }
+
+    /// Returns the change of fields in its messages; `None`: there is none.
+    pub(super) fn arrival_change(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: PeerId,
+        rules: &Arc<Rules>,
+    ) -> Option<ArrivalChange> {
+        let change = ArrivalChange {
+            frames: self.frames_with_own_names(rules),
+            stamps: self.moved_stamps(cx, peer),
+        };
+        (change.frames.is_some() || change.stamps.is_some()).then_some(change)
+    }
+
+    fn frames_with_own_names(&self, rules: &Arc<Rules>) -> Option<(Arc<FrameFields>, Arc<Rules>)> {
+        if rules.prefix.is_empty() {
+            return None;
+        }
+        match &self.checked.fields.frames {
+            // The services of an action keep the names of frames, so its topics do as well.
+            Places::In(fields) if action_of(&self.topic.name).is_none() => {
+                Some((fields.clone(), rules.clone()))
+            }
+            Places::In(_) | Places::Nowhere | Places::Unknown => None,
+        }
+    }
+
+    fn moved_stamps(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: PeerId,
+    ) -> Option<(Arc<StampFields>, i64)> {
+        let now = cx.now;
+        if !cx.peers.rights(peer).moves_stamps() {
+            return None;
+        }
+        let by_ns = distance_ns(cx.endpoint.peer(peer).clock);
+        match &self.checked.fields.stamps {
+            Places::Nowhere => None,
+            Places::In(fields) => (by_ns != 0).then(|| (fields.clone(), by_ns)),
+            Places::Unknown => {
+                if self.checked.stamps_told.is_due(now) {
+                    let Topic { name: topic, type_name, .. } = &self.topic;
+                    let text = format!(
+                        "{topic} of '{}': time stamps are not moved: no definition of {type_name} \
+                         is known; install its package",
+                        cx.peers.name(peer)
+                    );
+                    cx.peer_notice(peer, &text);
+                }
+                None
+            }
+        }
+    }
+}
