@@ -9,6 +9,7 @@ use super::topic::RemoteTopic;
 use crate::limits::{HISTORY_DEPTH, LATCHED_BYTES};
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
+use crate::topics::origin::Presence;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::ops::Bound;
@@ -165,13 +166,19 @@ impl Catalog {
         }
     }
 
-    /// ROS on this robot no longer keeps the messages of these publishers.
-    pub(super) fn forget_publishers(
+    /// The publishers that the peer no longer has are forgotten.
+    pub(super) fn on_presence(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
-        numbers: &[u32],
+        presence: Presence,
     ) {
+        let gone = self.get_mut(key).map(|it| it.kept.on_presence(presence));
+        self.forget_publishers(cx, key, &gone.unwrap_or_default());
+    }
+
+    /// ROS on this robot no longer keeps the messages of these publishers.
+    fn forget_publishers(&mut self, cx: &mut Context<'_>, key: ChannelKey, numbers: &[u32]) {
         let Some(topic) = self.get(key).map(|it| it.topic.name.clone()) else { return };
         for number in numbers {
             let source = Some(Source::at_peer(key.peer.0, *number));

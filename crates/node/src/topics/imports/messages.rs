@@ -19,7 +19,7 @@ const _: () = assert!(MAX_SOURCES <= LEFT);
 impl Imports {
     pub(crate) fn message(&mut self, cx: &mut Context<'_>, key: ChannelKey, message: Received) {
         let now = cx.now;
-        if !self.is_published(key) {
+        if !self.publications.is_fed_by(&self.catalog, key) {
             return;
         }
         let Some(remote) = self.catalog.get(key) else { return };
@@ -30,8 +30,7 @@ impl Imports {
                     (number, Origin { age: message.age, ..origin }, revision, payload)
                 }
                 Some(Content::Presence(presence)) => {
-                    let gone = self.catalog.get_mut(key).map(|it| it.kept.on_presence(presence));
-                    return self.catalog.forget_publishers(cx, key, &gone.unwrap_or_default());
+                    return self.catalog.on_presence(cx, key, presence);
                 }
                 None => return,
             };
@@ -40,10 +39,10 @@ impl Imports {
             false => payload.len(),
         };
         let message = Received { payload, ..message };
-        if !cx.within_rate(key, bytes) {
-            return self.catalog.get_mut(key).into_iter().for_each(|it| it.over_rate.add(bytes));
-        }
         let Some(remote) = self.catalog.get_mut(key) else { return };
+        if !cx.within_rate(key, bytes) {
+            return remote.over_rate.add(bytes);
+        }
         if !remote.is_of_its_type(cx, key.peer, &message) {
             return;
         }
@@ -80,9 +79,7 @@ impl Imports {
         };
         match is_decoded {
             true => cx.codec(Job::Decode(message)),
-            false => {
-                self.publish_message(cx, message.changed());
-            }
+            false => self.publish_message(cx, message.changed()),
         }
     }
 
@@ -92,7 +89,10 @@ impl Imports {
         let now = cx.now;
         let is_same =
             self.catalog.get(message.key).is_some_and(|it| it.topic.name == message.topic);
-        if is_same && self.is_published(message.key) && message.expires.is_none_or(|at| now <= at) {
+        if is_same
+            && self.publications.is_fed_by(&self.catalog, message.key)
+            && message.expires.is_none_or(|at| now <= at)
+        {
             self.publish_message(cx, message);
         }
     }

@@ -4,6 +4,7 @@
 pub(crate) mod arrival;
 mod catalog;
 mod checked;
+mod examined;
 mod held;
 mod kept;
 mod messages;
@@ -21,12 +22,12 @@ use super::rights::OverRate;
 use super::translation::Translation;
 use super::unchecked::Unchecked;
 use super::waiting::Act;
-use crate::codec::job::Job;
 use crate::config::{Config, WatchdogConfig};
 use crate::limits::{HISTORY_DEPTH, MIN_LEASE};
 use crate::notices::plain;
 use crate::status::WatchdogReport;
 use catalog::Catalog;
+use examined::Examined;
 use publications::Publications;
 use safe::SafeMessage;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,9 +52,7 @@ pub(super) struct Imports {
     pub(super) catalog: Catalog,
     pub(super) publications: Publications,
     pub(super) watchdogs: Watchdogs,
-    /// The topic of each peer that is being examined. A peer with many topics, or with slow
-    /// definitions, delays only its own.
-    examined: BTreeMap<PeerId, ChannelKey>,
+    examined: Examined,
     /// Topics of returned peers that are still to be published.
     returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
     /// The names of frames in messages of peers.
@@ -80,7 +79,7 @@ impl Imports {
             catalog: Catalog::default(),
             publications: Publications::default(),
             watchdogs: Watchdogs::new(&config.watchdogs),
-            examined: BTreeMap::new(),
+            examined: Examined::default(),
             returning: BTreeMap::new(),
             tf_rules: Arc::new(config.tf.clone()),
             max_message: config.limits.max_message,
@@ -201,7 +200,7 @@ impl Imports {
             not_held,
         };
         self.catalog.insert(key, remote);
-        self.examine_next(cx, key.peer);
+        self.examined.next(cx, &self.catalog, key.peer);
     }
 
     /// Removes the earlier topics in place of an advertised one. A new session may give this number
@@ -261,7 +260,7 @@ impl Imports {
             if !self.watchdogs.holds(&name) {
                 self.unpublish_if_unused(cx, &name);
             }
-            self.update_liveliness(cx, &name);
+            self.publications.update_liveliness(cx, &self.catalog, &name);
         }
     }
 
@@ -274,18 +273,6 @@ impl Imports {
             remote.over_rate = OverRate::default();
         }
         self.returning.remove(&peer);
-    }
-
-    /// Requests the examination of the peer's next topic, unless one is under way.
-    pub(super) fn examine_next(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        if self.examined.contains_key(&peer) {
-            return;
-        }
-        let next = self.catalog.of_peer(peer).find(|(_, remote)| remote.awaits_local_form);
-        let Some((key, remote)) = next else { return };
-        self.examined.insert(peer, key);
-        let topic = remote.topic.clone();
-        cx.codec(Job::Localize { key, topic });
     }
 
     /// Takes the local form of a peer's topic, requested as `foreign`. The definitions of the peer's
@@ -305,8 +292,8 @@ impl Imports {
             remote.awaits_local_form = false;
             self.use_local_form(cx, key, foreign, found, definition_bytes);
         }
-        self.examined.remove(&key.peer);
-        self.examine_next(cx, key.peer);
+        self.examined.remove(key.peer);
+        self.examined.next(cx, &self.catalog, key.peer);
     }
 
     fn use_local_form(
@@ -355,7 +342,8 @@ impl Imports {
     pub(super) fn incoming(&self, key: ChannelKey) -> Option<IncomingState<'_>> {
         let remote = self.catalog.get(key)?;
         let name = remote.topic.name.as_str();
-        let wanted = self.is_published(key) && self.publications.is_wanted(name);
+        let wanted =
+            self.publications.is_fed_by(&self.catalog, key) && self.publications.is_wanted(name);
         let RemoteTopic { over_rate, not_held, .. } = *remote;
         let malformed = remote.checked.malformed;
         Some(IncomingState { name, wanted, over_rate, not_held, malformed })
@@ -363,7 +351,8 @@ impl Imports {
 
     /// Returns the topics whose messages no shared definition checks.
     pub(super) fn unchecked(&self) -> impl Iterator<Item = Unchecked<'_>> {
-        let topics = self.catalog.iter().filter(|(key, _)| self.is_published(*key));
+        let topics =
+            self.catalog.iter().filter(|(key, _)| self.publications.is_fed_by(&self.catalog, *key));
         topics.filter_map(|(key, remote)| {
             let (peer, topic) = (Some(key.peer), &remote.topic);
             let (name, type_name) = (topic.name.as_str(), topic.type_name.as_str());
@@ -402,7 +391,7 @@ impl Imports {
             self.withdrawn(cx, key);
         }
         self.returning.remove(&peer);
-        self.examined.remove(&peer);
+        self.examined.remove(peer);
         self.publications.forget_names_of(peer);
         self.catalog.forget_held(peer);
     }
@@ -422,9 +411,7 @@ impl Imports {
     /// watchdogs.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
         // The thread that examines them may have been too busy to take the requests.
-        for peer in std::mem::take(&mut self.examined).into_keys() {
-            self.examine_next(cx, peer);
-        }
+        self.examined.again(cx, &self.catalog);
         for name in self.watchdogs.sweep(cx) {
             self.unpublish_if_unused(cx, &name);
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics that are published on this robot: for peers, or for this node.
 
+use super::catalog::Catalog;
+use super::topic::RemoteTopic;
 use crate::limits::PUBLISHED_NAMES;
 use crate::quota::Cause;
 use crate::topics::context::Context;
@@ -111,6 +113,63 @@ impl Publications {
             names.insert(name.to_owned());
         }
         names.contains(name)
+    }
+
+    /// Whether a topic of a peer is published.
+    pub(super) fn is_fed_by(&self, catalog: &Catalog, key: ChannelKey) -> bool {
+        let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
+        let remote = catalog.get(key).filter(usable);
+        let publication = remote.and_then(|r| self.get(&r.topic.name));
+        publication.is_some_and(|p| p.from.contains(&key))
+    }
+
+    /// Returns the channels that currently feed a local publication.
+    pub(super) fn offering(&self, catalog: &Catalog, topic: &str) -> Vec<ChannelKey> {
+        let from = self.get(topic).map(|p| p.from.iter());
+        let from = from.into_iter().flatten().copied();
+        from.filter(|key| self.is_fed_by(catalog, *key)).collect()
+    }
+
+    /// Reports to the gateway whether a publication is alive, if that has changed.
+    pub(super) fn update_liveliness(
+        &mut self,
+        cx: &mut Context<'_>,
+        catalog: &Catalog,
+        name: &str,
+    ) {
+        let Some(known) = self.get(name) else { return };
+        let leased = known.topic.qos.liveliness.lease.is_some();
+        let lost = leased && !known.own && !catalog.is_any_alive(cx, &known.from);
+        let Some(known) = self.get_mut(name) else { return };
+        if std::mem::replace(&mut known.topic.qos.liveliness.lost, lost) != lost {
+            let topic = known.topic.clone();
+            cx.gateway(Command::Advertise { topic });
+        }
+    }
+    /// Refuses a topic of a peer whose name has another type here.
+    pub(super) fn refuse_type(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: ChannelKey,
+        found: &RemoteTopic,
+    ) {
+        let now = cx.now;
+        let Some(first) = self.get(&found.topic.name) else { return };
+        let other = first.from.iter().find(|other| **other != key);
+        let text = format!(
+            "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
+            found.topic.name,
+            cx.endpoint.name(),
+            cx.peers.name(key.peer),
+            found.topic.type_name,
+            found.topic.type_hash,
+            other.map_or(cx.endpoint.name(), |other| cx.peers.name(other.peer)),
+            first.topic.type_name,
+            first.topic.type_hash,
+        );
+        self.detach(&found.topic.name, key);
+        cx.endpoint.want(now, key.peer, key.channel, false);
+        cx.report_refusal(key, text);
     }
 
     /// Adds a notice about a topic of peers; its cause is the first peer that feeds the topic.

@@ -34,7 +34,7 @@ impl Imports {
         if lingers {
             return;
         }
-        for key in self.offering(topic) {
+        for key in self.publications.offering(&self.catalog, topic) {
             cx.endpoint.want(now, key.peer, key.channel, wanted);
         }
     }
@@ -43,24 +43,10 @@ impl Imports {
     pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
         let now = cx.now;
         let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
-        for key in self.offering(topic) {
+        for key in self.publications.offering(&self.catalog, topic) {
             cx.endpoint.refuse(now, key.peer, key.channel, text.clone());
         }
         self.publications.notice(cx, topic, &text);
-    }
-
-    /// Returns the channels that currently feed a local publication.
-    pub(super) fn offering(&self, topic: &str) -> Vec<ChannelKey> {
-        let from = self.publications.get(topic).map(|p| p.from.iter());
-        let from = from.into_iter().flatten().copied();
-        from.filter(|key| self.is_published(*key)).collect()
-    }
-
-    pub(super) fn is_published(&self, key: ChannelKey) -> bool {
-        let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
-        let remote = self.catalog.get(key).filter(usable);
-        let publication = remote.and_then(|r| self.publications.get(&r.topic.name));
-        publication.is_some_and(|p| p.from.contains(&key))
     }
 
     /// Publishes a peer's topic here, or refuses it if its name is published with another type.
@@ -82,7 +68,7 @@ impl Imports {
             |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
         if let Some(known) = known.filter(shared) {
             if !is_same_type(&known.topic, &topic) {
-                return self.refuse_type(cx, key);
+                return self.publications.refuse_type(cx, key, found);
             }
             // One latched publisher suffices to serve late joiners.
             topic.qos = topic.qos.united(known.topic.qos);
@@ -121,27 +107,6 @@ impl Imports {
         cx.wait_for_line(key, waiting);
     }
 
-    fn refuse_type(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
-        let now = cx.now;
-        let Some(found) = self.catalog.get(key) else { return };
-        let Some(first) = self.publications.get(&found.topic.name) else { return };
-        let other = first.from.iter().find(|other| **other != key);
-        let text = format!(
-            "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
-            found.topic.name,
-            cx.endpoint.name(),
-            cx.peers.name(key.peer),
-            found.topic.type_name,
-            found.topic.type_hash,
-            other.map_or(cx.endpoint.name(), |other| cx.peers.name(other.peer)),
-            first.topic.type_name,
-            first.topic.type_hash,
-        );
-        self.publications.detach(&found.topic.name, key);
-        cx.endpoint.want(now, key.peer, key.channel, false);
-        cx.report_refusal(key, text);
-    }
-
     /// Stops publishing a topic that has no publisher any more.
     pub(super) fn unpublish_if_unused(&mut self, cx: &mut Context<'_>, name: &str) {
         let over = |it: &Publication| it.from.is_empty() && !it.own;
@@ -166,19 +131,7 @@ impl Imports {
         let leased =
             self.catalog.of_peer(peer).filter(|(_, it)| it.topic.qos.liveliness.lease.is_some());
         let names: BTreeSet<String> = leased.map(|(_, it)| it.topic.name.clone()).collect();
-        names.iter().for_each(|name| self.update_liveliness(cx, name));
-    }
-
-    /// Reports to the gateway whether a publication is alive, if that has changed.
-    pub(super) fn update_liveliness(&mut self, cx: &mut Context<'_>, name: &str) {
-        let Some(known) = self.publications.get(name) else { return };
-        let leased = known.topic.qos.liveliness.lease.is_some();
-        let lost = leased && !known.own && !self.catalog.is_any_alive(cx, &known.from);
-        let Some(known) = self.publications.get_mut(name) else { return };
-        if std::mem::replace(&mut known.topic.qos.liveliness.lost, lost) != lost {
-            let topic = known.topic.clone();
-            cx.gateway(Command::Advertise { topic });
-        }
+        names.iter().for_each(|name| self.publications.update_liveliness(cx, &self.catalog, name));
     }
 
     /// Ends the subscriptions to topics with kept messages that have had no local subscriber for
@@ -193,7 +146,7 @@ impl Imports {
             }
         }
         for topic in topics {
-            for key in self.offering(&topic) {
+            for key in self.publications.offering(&self.catalog, &topic) {
                 cx.endpoint.want(now, key.peer, key.channel, false);
             }
             for key in self.catalog.named(&topic).map(|(key, _)| key).collect::<Vec<_>>() {
@@ -232,7 +185,10 @@ impl Imports {
     /// Resumes the session of a peer that was given up: its topics are unchanged.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let known = self.catalog.of_peer(peer).filter(|(_, it)| it.is_usable());
-        let keys = known.map(|(key, _)| key).filter(|key| !self.is_published(*key)).collect();
+        let keys = known
+            .map(|(key, _)| key)
+            .filter(|key| !self.publications.is_fed_by(&self.catalog, *key))
+            .collect();
         self.returning.insert(peer, keys);
         self.publish_returning(cx, peer);
     }
@@ -250,7 +206,8 @@ impl Imports {
                 self.returning.remove(&peer);
                 return;
             };
-            if self.catalog.get(key).is_some_and(RemoteTopic::is_usable) && !self.is_published(key)
+            if self.catalog.get(key).is_some_and(RemoteTopic::is_usable)
+                && !self.publications.is_fed_by(&self.catalog, key)
             {
                 self.publish_for(cx, key);
             }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Examination of a peer's topic before it is published: whether its definition may be used, and
+//! its type in this robot's ROS.
+
+use super::catalog::Catalog;
+use crate::codec::job::Job;
+use crate::topics::context::Context;
+use crate::topics::key::ChannelKey;
+use std::collections::BTreeMap;
+use tautline_proto::PeerId;
+
+/// The topic of each peer that is being examined. A peer with many topics, or with slow
+/// definitions, delays only its own.
+#[derive(Debug, Default)]
+pub(super) struct Examined {
+    topics: BTreeMap<PeerId, ChannelKey>,
+}
+
+impl Examined {
+    /// Requests the examination of the peer's next topic, unless one is under way.
+    pub(super) fn next(&mut self, cx: &mut Context<'_>, catalog: &Catalog, peer: PeerId) {
+        if self.topics.contains_key(&peer) {
+            return;
+        }
+        let next = catalog.of_peer(peer).find(|(_, remote)| remote.awaits_local_form);
+        let Some((key, remote)) = next else { return };
+        self.topics.insert(peer, key);
+        let topic = remote.topic.clone();
+        cx.codec(Job::Localize { key, topic });
+    }
+
+    /// The examination of the peer's topic has ended.
+    pub(super) fn remove(&mut self, peer: PeerId) {
+        self.topics.remove(&peer);
+    }
+
+    /// Requests all examinations again: a request may have been lost.
+    pub(super) fn again(&mut self, cx: &mut Context<'_>, catalog: &Catalog) {
+        for peer in std::mem::take(&mut self.topics).into_keys() {
+            self.next(cx, catalog, peer);
+        }
+    }
+}
