@@ -95,7 +95,7 @@ fn a_node_that_does_not_answer_is_an_error_of_the_service() {
 fn counts_carry_their_labels() {
     let page = openmetrics(&fake::status());
     for line in [
-        "tautline_node{node=\"robot1\",version=\"0.1.0\",security=\"keys\"} 1.0",
+        "tautline_node{node=\"robot1\",version=\"0.2.0\",security=\"keys\"} 1.0",
         "tautline_topic_messages_total{topic=\"/scan\",direction=\"out\",peer=\"base\"} 50",
         "tautline_topic_dropped_total{topic=\"/scan\",direction=\"out\",peer=\"robot2\",reason=\"peer_gone\"} 12",
         "tautline_topic_rate_limited_total{topic=\"/diagnostics\",direction=\"out\",peer=\"base\"} 17",

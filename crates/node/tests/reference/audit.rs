@@ -15,7 +15,7 @@ The audit log records peers that came up or went down, with their keys and addre
 
 ```console
 $ tautline audit
-2026-11-23T15:04:05.678Z  started            node=robot1 version=0.1.0 pid=812 ...
+2026-11-23T15:04:05.678Z  started            node=robot1 version=0.2.0 pid=812 ...
 2026-11-23T15:04:07.012Z  came               base  key=cHVibGlj... address=10.0.0.2:18470 session=new
 2026-11-23T15:09:30.450Z  changed            by=user uid=1000 gid=1000 pid=4711 user=anna changes=["/scan: priority=9","/scan"]
 2026-11-23T15:10:02.101Z  safe_message       topic=/cmd_vel silence_ms=500 published=true
