@@ -10,6 +10,7 @@
 //! the output through [`Events::emit`].
 #![forbid(unsafe_code)]
 
+pub mod action_names;
 mod backlog;
 pub mod deliveries;
 pub mod description;
@@ -19,10 +20,10 @@ mod lock;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod log_limit;
 pub mod logs;
-pub mod mapping;
-mod names;
+pub mod names;
 pub mod networks;
 pub mod observations;
+pub mod pattern;
 pub mod plain;
 pub mod rejections;
 #[cfg(feature = "ros1")]

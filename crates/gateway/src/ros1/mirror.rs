@@ -12,7 +12,7 @@ use super::master::Master;
 use super::xmlrpc::CallError;
 use crate::description::Parameters;
 use crate::lock::lock;
-use crate::mapping::is_below;
+use crate::names::is_below;
 use dxr::Value;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;

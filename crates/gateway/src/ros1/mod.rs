@@ -118,7 +118,7 @@ pub enum StartError {
     MasterUri(String),
     /// The node name is no ROS name.
     #[error("ROS node name: {0}")]
-    NodeName(#[from] crate::mapping::NameError),
+    NodeName(#[from] crate::names::NameError),
     /// The host is empty or has an invalid character.
     #[error("ROS host name '{0}'; allowed is a host name or an address, as in ROS_HOSTNAME")]
     Host(String),
@@ -157,7 +157,7 @@ impl Ros1 {
     ) -> Result<Self, StartError> {
         let master = xmlrpc::Endpoint::parse(&options.master_uri)
             .map_err(|error| StartError::MasterUri(error.to_string()))?;
-        crate::mapping::check_name(&options.node_name)?;
+        crate::names::check_name(&options.node_name)?;
         let ports = Ports { api: Port::reserve()?, tcpros: Port::reserve()? };
         let location = options.master_uri.clone();
         let shared = Arc::new(Shared::default());

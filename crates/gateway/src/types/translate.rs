@@ -10,7 +10,7 @@ use super::trust::{
     Untrusted, leaves_layout_open, peers_schema, trusted_definition, trusted_service,
 };
 use super::{Dialect, Schema, Transcoder, derive};
-use crate::mapping::action_of;
+use crate::action_names::action_of;
 use crate::tf::fields::ArrivalFields;
 use crate::{Service, Topic};
 use std::sync::Arc;

@@ -21,8 +21,8 @@ mod served;
 mod tests;
 
 use super::Order;
+use crate::action_names::is_action_status;
 use crate::lock::lock;
-use crate::mapping::is_action_status;
 use crate::shared::Shared;
 use crate::threads::End;
 use crate::types::Dialect;
