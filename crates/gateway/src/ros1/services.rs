@@ -7,7 +7,7 @@
 use super::backoff::{self, Backoff};
 use super::connection::TypeVersion;
 use super::master::NodesByName;
-use super::probes::Probed;
+use super::probed::Probed;
 use crate::{Named, Selector};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

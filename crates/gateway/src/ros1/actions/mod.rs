@@ -20,7 +20,7 @@ mod served;
 #[cfg(test)]
 mod tests;
 
-use super::Order;
+use super::order::Order;
 use crate::action_names::is_action_status;
 use crate::lock::lock;
 use crate::shared::Shared;

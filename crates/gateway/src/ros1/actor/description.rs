@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What peers are told of the nodes and parameters at this master, and what of theirs is shown here.
 
-use super::{Actor, Note};
+use super::Actor;
 use crate::Event;
 use crate::description::{MAX_PARAMETERS, Nodes, Parameters};
 use crate::ros1::master::{NodesByName, Snapshot};
 use crate::ros1::mirror::{self, Mirrored};
+use crate::ros1::note::Note;
 use crate::ros1::stand_ins::is_stand_in;
 use crate::ros1::xmlrpc::CallError;
 use std::time::{Duration, Instant};

@@ -9,33 +9,30 @@ mod slave_api;
 mod subscribing;
 
 use super::actions::Actions;
-use super::admission::Admitted;
 use super::byte_budget::ByteBudget;
 use super::connection::Identity;
-use super::discovery::{Checked, Discovery, Located};
-use super::header::Header;
-use super::master::{Master, NodesByName, OwnNode, Role, Snapshot};
-use super::mirror::{Mirrored, Mirrors};
+use super::discovery::Discovery;
+use super::master::{Master, NodesByName, OwnNode, Role};
+use super::mirror::Mirrors;
+use super::note::Note;
+use super::options::Ros1Options;
+use super::order::Order;
 use super::polls::{Polls, TOPIC_OF_ALL_NODES};
-use super::probes::{Probed, Prober};
+use super::probes::Prober;
 use super::publication::Publication;
-use super::registration::{NotRegistered, Registrations};
-use super::slave::ApiCall;
+use super::registration::Registrations;
 use super::stand_ins::StandIns;
-use super::subscription::{INCOMPLETE_BYTES, MAX_READERS, ReaderNote, Subscription};
-use super::xmlrpc::{CallError, Endpoint};
-use super::{Order, Ros1Options};
-use crate::deliveries::{Deliveries, Subscriber};
-use crate::description::Parameters;
+use super::subscription::{INCOMPLETE_BYTES, MAX_READERS, Subscription};
+use super::xmlrpc::Endpoint;
+use crate::deliveries::Deliveries;
 use crate::shared::Shared;
 use crate::{Command, Event, Events, Selector};
 use description::Described;
-use dxr::Value;
-use services::{ServiceNote, ServiceState};
+use services::ServiceState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep_until;
 
 /// Notes queued for the actor; beyond them the sending tasks wait.
@@ -52,67 +49,6 @@ pub(super) struct Setup {
     pub events: Arc<dyn Events>,
     pub actions: Arc<Actions>,
     pub shared: Arc<Shared>,
-}
-
-/// The report of a task to the actor.
-pub(super) enum Note {
-    Polled(Result<Poll, CallError>),
-    Probed {
-        topic: String,
-        node: String,
-        result: Probed<Located>,
-    },
-    Checked {
-        node: String,
-        result: Checked,
-    },
-    Registered {
-        role: Role,
-        name: String,
-        /// The name under which it is registered.
-        caller: String,
-        serial: u64,
-        /// The publishers, for a subscriber.
-        outcome: Result<Vec<String>, NotRegistered>,
-    },
-    Reader {
-        topic: String,
-        uri: String,
-        serial: u64,
-        note: ReaderNote,
-    },
-    /// A subscriber or service client has sent its header.
-    Connected(Admitted, Header),
-    SubscriberLeft {
-        topic: String,
-        id: u64,
-    },
-    /// The process of a subscriber is known.
-    Identified {
-        topic: String,
-        id: u64,
-        identity: Subscriber,
-    },
-    Service(ServiceNote),
-    /// The parameters of this robot.
-    Parameters(Result<Parameters, CallError>),
-    /// Those that a peer has sent are set.
-    ParametersSet(Result<(), CallError>),
-    /// The parameters of a peer have been written.
-    Mirrored {
-        peer: u32,
-        mirrored: Mirrored,
-    },
-    Api(ApiCall, oneshot::Sender<Value>),
-}
-
-/// The result of one poll of the master.
-pub(super) struct Poll {
-    snapshot: Snapshot,
-    /// The URI of a live node with our name, if that was queried.
-    namesake: Option<Option<String>>,
-    /// Stand-ins whose names other nodes have now.
-    lost: Vec<String>,
 }
 
 pub(super) struct Actor {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics published to local subscribers.
 
-use super::{Actor, Admitted, Note};
+use super::Actor;
 use crate::deliveries::Subscriber;
+use crate::ros1::admission::Admitted;
+use crate::ros1::handshake::refuse;
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::master::Role;
-use crate::ros1::publication::{Publication, refuse};
-use crate::ros1::shown;
+use crate::ros1::note::Note;
+use crate::ros1::publication::Publication;
+use crate::ros1::shown::shown;
 use crate::{Event, Origin, Source, Topic, identity};
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Polls of the master, and registrations that its list lacks.
 
-use super::{Actor, Note, Poll};
+use super::Actor;
 use crate::Event;
 use crate::log_limit::LogLimit;
 use crate::ros1::master::{Master, Role, Snapshot};
+use crate::ros1::note::{Note, Poll};
 use crate::ros1::probes::users_of;
 use crate::ros1::registration::{NotRegistered, Registration};
-use crate::ros1::shown;
+use crate::ros1::shown::shown;
 use crate::ros1::stand_ins::{Listed, mark_of, marked_by};
 use crate::ros1::xmlrpc::CallError;
 use std::sync::Arc;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Services of local servers, and services served on behalf of peers.
 
-use super::{Actor, Admitted, Note};
+use super::Actor;
 use crate::log_limit::log_limited;
-use crate::ros1::Ros1Options;
-use crate::ros1::byte_budget::{ByteBudget, Reservation};
+use crate::ros1::admission::Admitted;
+use crate::ros1::byte_budget::ByteBudget;
 use crate::ros1::connection::TypeVersion;
+use crate::ros1::handshake::{Use, refusal, refuse};
 use crate::ros1::header::Header;
 use crate::ros1::master::{Role, Snapshot};
-use crate::ros1::probes::Probed;
-use crate::ros1::publication::{Use, refusal, refuse, typed};
+use crate::ros1::note::{Note, ServiceNote};
+use crate::ros1::options::Ros1Options;
 use crate::ros1::rpc::{Client, ClientRequest, ServiceCall};
 use crate::ros1::services::{Change, Services};
-use crate::ros1::shown;
+use crate::ros1::shown::{shown, typed};
 use crate::ros1::slots::{Slot, SlotPool};
 use crate::types::Dialect;
 use crate::types::installed::{Cache, Installed};
@@ -53,13 +54,6 @@ struct Serving {
     clients: Arc<SlotPool>,
     /// Its clients' connections end with it.
     served: watch::Sender<()>,
-}
-
-/// The report of a task about a service.
-pub(in crate::ros1) enum ServiceNote {
-    Probed { service: String, result: Probed<TypeVersion> },
-    Requested { service: String, serial: u64, request: ClientRequest },
-    Done { service: String, call: CallId, bytes: usize, outcome: Outcome, reservation: Reservation },
 }
 
 impl ServiceState {

@@ -4,9 +4,10 @@
 use super::Actor;
 use crate::log_limit::log_limited;
 use crate::ros1::master::Role;
+use crate::ros1::note::ApiCall;
 use crate::ros1::polls::TOPIC_OF_ALL_NODES;
-use crate::ros1::shown;
-use crate::ros1::slave::{ApiCall, failure, success};
+use crate::ros1::shown::shown;
+use crate::ros1::slave::{failure, success};
 use crate::ros1::subscription::Subscription;
 use crate::ros1::xmlrpc::text;
 use dxr::Value;

@@ -6,10 +6,9 @@ use crate::Event;
 use crate::log_limit::log_limited;
 use crate::ros1::connection::TypeVersion;
 use crate::ros1::master::Role;
+use crate::ros1::note::{Exclusion, ReaderNote};
 use crate::ros1::polls::TOPIC_OF_ALL_NODES;
-use crate::ros1::subscription::{
-    Exclusion, MAX_PUBLISHERS, MAX_READERS, ReaderContext, ReaderNote, Subscription,
-};
+use crate::ros1::subscription::{MAX_PUBLISHERS, MAX_READERS, ReaderContext, Subscription};
 use std::time::Instant;
 
 impl Actor {
