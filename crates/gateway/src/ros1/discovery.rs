@@ -408,7 +408,7 @@ fn select_offer(name: &str, current: Option<&Topic>, known: &[&Description]) -> 
         type_name: chosen.version.name.clone(),
         type_hash: chosen.version.md5.clone(),
         definition: chosen.definition.clone(),
-        qos: Qos::of_all(&each)?,
+        qos: Qos::combined(&each)?,
     })
 }
 

@@ -8,7 +8,7 @@
 //!
 //! | To change | open |
 //! |---|---|
-//! | the effect of a command, a call or a result | `actor/` |
+//! | the effect of a command, a call or a result | `actor/mod.rs`, and the parts alongside it |
 //! | which topics are offered | `discovery.rs` |
 //! | how a publisher is found, probed and connected to | `probes.rs`, `connection.rs` |
 //! | how messages are read | `subscription.rs` |
@@ -18,17 +18,17 @@
 //! | headers of local subscribers and clients, and why they are refused | `handshake.rs` |
 //! | what tasks report to the actor | `note.rs` |
 //! | which definitions of local publishers are kept | `definitions.rs` |
-//! | which services are offered | `services.rs` |
+//! | which services are offered | `service_discovery.rs` |
 //! | how services are called and served | `rpc.rs`, `actor/services.rs` |
 //! | actions of actionlib in the form of ROS 2 | `actions/` |
-//! | what peers are told of this robot's nodes and parameters | `actor/description.rs` |
+//! | nodes and parameters of this robot that are reported to peers | `actor/description.rs` |
 //! | nodes of peers at the master; parameters of peers there | `stand_ins.rs`; `mirror.rs` |
 //! | what other nodes may call | `slave.rs` |
 //! | the addresses of our sockets; admission of connections | `listeners.rs`; `admission.rs` |
 //! | which connection is evicted at a limit | `slots.rs` |
-//! | when the master is polled | `polls.rs` |
+//! | when the master is polled; whether it answers | `polls.rs`; `actor/polling.rs` |
 //! | a look at a master, for `tautline doctor` | `look.rs` |
-//! | calls of the master; registrations and their order | `master.rs`; `registration.rs`, `backoff.rs` |
+//! | calls of the master; registrations and their order | `master.rs`; `actor/registrar.rs`, `registration.rs`, `backoff.rs` |
 //! | resolution of host names | `resolver.rs` |
 //! | how many bytes calls may hold together | `byte_budget.rs` |
 
@@ -59,7 +59,7 @@ mod publication;
 mod registration;
 mod resolver;
 mod rpc;
-mod services;
+mod service_discovery;
 mod shared_connection;
 mod shown;
 mod slave;

@@ -4,8 +4,7 @@
 
 use super::connection::{ConnectError, Identity};
 use super::master::{Master, Snapshot, Types};
-use super::note::Note;
-use super::probed::{Checked, Located, Probed, Query};
+use super::probed::{Checked, Located, Probed};
 use super::shown::{shown, typed};
 use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, text};
 use crate::Topic;
@@ -58,17 +57,14 @@ impl Prober {
         Self { master, identity, own_uri, queries: Arc::new(Semaphore::new(MAX_QUERIES)) }
     }
 
-    pub async fn answer(&self, query: Query) -> Note {
-        match query {
-            Query::Probe { topic, node, is_retry } => {
-                let result = Probed::run(is_retry, self.probe(&topic, &node)).await;
-                Note::Probed { topic, node, result }
-            }
-            Query::Check { node, uri } => {
-                let result = self.check(&node, uri).await;
-                Note::Checked { node, result }
-            }
-        }
+    /// Locates a publisher and reads the type that it publishes.
+    pub async fn probe_publisher(
+        &self,
+        topic: &str,
+        node: &str,
+        is_retry: bool,
+    ) -> Probed<Located> {
+        Probed::run(is_retry, self.probe(topic, node)).await
     }
 
     async fn probe(&self, topic: &str, node: &str) -> Result<Located, ConnectError> {
@@ -81,7 +77,7 @@ impl Prober {
     }
 
     /// Queries the node itself, where the master lists it or where it was last seen.
-    async fn check(&self, node: &str, uri: String) -> Checked {
+    pub async fn check(&self, node: &str, uri: String) -> Checked {
         let uri = self.master.lookup_node(node).await.unwrap_or(uri);
         match self.call(&uri, "getPublications", MAX_LIST_BYTES).await {
             Ok(topics) => Checked::Publishes { uri, topics: pairs(&topics).into_iter().collect() },
