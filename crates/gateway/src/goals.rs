@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests and responses about goals of an action, as CDR of ROS 2. Pure.
 
-use crate::mapping::{ActionCall, action_call};
+use crate::action_names::{ActionCall, action_call};
 use bytes::Bytes;
 
 /// Bytes of a request's encapsulation and of the goal's id behind it (unique_identifier_msgs/UUID).

@@ -6,7 +6,7 @@ mod topics;
 use proptest::prelude::*;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tautline_gateway::mapping::Pattern;
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::fields::{FrameFields, StampFields};
 use tautline_gateway::tf::{MAX_FRAME_NAME, Rules};
 use tautline_gateway::types::definition::{Arity, Base};

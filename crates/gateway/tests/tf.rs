@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tautline_gateway::Source;
-use tautline_gateway::mapping::Pattern;
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::{Encoding, MAX_FRAME_NAME, MAX_TRANSFORMS, Merger, Rules};
 use tautline_gateway::types::{Dialect, Schema, Transcoder};
 

@@ -15,13 +15,13 @@ use crate::node::{Inlet, Input};
 use crate::topics::{
     ArrivalChange, ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, safe_message,
 };
+use crate::treatment::Compression;
 use bytes::Bytes;
 use queue::{Capacity, Owner, Queue};
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tautline_gateway::mapping::Compression;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::check::Checker;
 use tautline_gateway::types::compose::Fields;

@@ -31,6 +31,7 @@ pub mod service;
 pub mod status;
 mod sys;
 mod topics;
+pub mod treatment;
 mod udp;
 pub mod unit;
 

@@ -4,7 +4,7 @@
 
 use super::definitions::Definitions;
 use super::header::{Header, HeaderError, TAUTLINE_FIELD};
-use super::shown;
+use super::shown::shown;
 use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, text};
 use crate::Topic;
 use crate::types::definition::MAX_NAME_BYTES;

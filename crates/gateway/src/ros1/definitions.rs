@@ -4,7 +4,7 @@
 //! it, the topic still passes between robots with ROS 1.
 
 use super::connection::TypeVersion;
-use super::shown;
+use super::shown::shown;
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::types::hash::type_hash;

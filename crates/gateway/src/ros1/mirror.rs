@@ -9,10 +9,11 @@
 //! A mark with our name and another address is from before a crash.
 
 use super::master::Master;
+use super::shown::shown;
 use super::xmlrpc::CallError;
 use crate::description::Parameters;
 use crate::lock::lock;
-use crate::mapping::is_below;
+use crate::names::is_below;
 use dxr::Value;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -180,7 +181,7 @@ impl Job {
             }
             Some(other) => {
                 lock(&self.copies).forget();
-                let owner = super::shown(&other);
+                let owner = shown(&other);
                 return Ok(self.not_shown(&format!("the daemon {owner} has copies there")));
             }
             None => {

@@ -108,7 +108,8 @@ impl Registration {
 pub(super) struct Registrations([BTreeMap<String, Registration>; Role::ALL.len()]);
 
 impl Registrations {
-    pub fn of(&mut self, role: Role) -> &mut BTreeMap<String, Registration> {
+    /// The registrations in a role, by name.
+    pub fn in_role(&mut self, role: Role) -> &mut BTreeMap<String, Registration> {
         &mut self.0[role as usize]
     }
 

@@ -7,7 +7,8 @@ use super::byte_budget::{ByteBudget, FREE_BYTES, Reservation};
 use super::connection::{
     ConnectError, HostPort, TypeVersion, indefinite, open_service, type_version,
 };
-use super::probes::{Probed, Prober};
+use super::probed::Probed;
+use super::probes::Prober;
 use super::slots::Slot;
 use super::xmlrpc::{CallError, Endpoint};
 use crate::Outcome;

@@ -2,9 +2,9 @@
 //! Our slave API: the XML-RPC server that masters and other nodes call
 //! (<https://wiki.ros.org/ROS/Slave_API>).
 
-use super::Note;
 use super::admission::{Admission, Admitted, SlotKind};
-use super::shown;
+use super::note::{ApiCall, Note};
+use super::shown::shown;
 use super::slots::Slot;
 use super::xmlrpc::{
     as_text, members, parse_call, parse_off_thread, render_answer, render_fault, text, texts,
@@ -33,19 +33,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 /// Read buffer of one connection, and thus the longest head of a request.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-
-/// A call of the slave API that the actor answers from its state.
-#[derive(Debug, PartialEq)]
-pub(super) enum ApiCall {
-    RequestTopic { caller: String, topic: String, protocols: Vec<String> },
-    PublisherUpdate { topic: String, publishers: Vec<String> },
-    BusStats,
-    BusInfo,
-    MasterUri,
-    Subscriptions,
-    Publications,
-    Shutdown { caller: String, reason: String },
-}
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Request {

@@ -3,7 +3,7 @@
 //! cost.
 
 use super::resolver::Resolver;
-use super::shown;
+use super::shown::shown;
 use bytes::Bytes;
 use dxr::{FaultResponse, MethodCall, MethodResponse, Value};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};

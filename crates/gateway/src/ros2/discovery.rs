@@ -49,7 +49,7 @@ impl Endpoints {
         Some(Offer {
             type_name: names::ros_type(dds_type)?,
             hash: hashes.max().cloned().unwrap_or_default(),
-            united: Qos::of_all(&each)?,
+            united: Qos::combined(&each)?,
             other_types: other_types.map(|other| (*other).into()).collect(),
         })
     }

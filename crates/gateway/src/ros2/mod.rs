@@ -102,7 +102,7 @@ pub struct Ros2Options {
 pub enum StartError {
     /// The node name is invalid.
     #[error(transparent)]
-    Name(#[from] crate::mapping::NameError),
+    Name(#[from] crate::names::NameError),
     /// DDS refuses.
     #[error("joining ROS 2's domain {domain}: {error}")]
     Dds {
@@ -190,7 +190,7 @@ impl Ros2 {
         selector: Selector,
         events: Arc<dyn Events>,
     ) -> Result<Self, StartError> {
-        crate::mapping::check_name(&options.node_name)?;
+        crate::names::check_name(&options.node_name)?;
         let (domain, range) = (options.domain, options.range);
         let range_text = match options.range {
             Range::Loopback => "localhost",

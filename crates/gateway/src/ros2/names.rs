@@ -40,7 +40,7 @@ impl Meaning {
             .or_else(|| service(REQUEST).map(Self::Request))
             .or_else(|| service(REPLY).map(Self::Reply))?;
         let (Self::Topic(name) | Self::Request(name) | Self::Reply(name)) = &meaning;
-        crate::mapping::check_name(name).is_ok().then_some(meaning)
+        crate::names::check_name(name).is_ok().then_some(meaning)
     }
 
     /// The name of the DDS topic.

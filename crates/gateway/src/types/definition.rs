@@ -173,6 +173,11 @@ pub struct Schema {
     pub structs: Vec<Struct>,
 }
 
+/// The ROS of a type: names of ROS 2 have a kind between package and type.
+pub fn dialect_of(type_name: &str) -> Dialect {
+    if type_name.matches('/').count() > 1 { Dialect::Ros2 } else { Dialect::Ros1 }
+}
+
 /// `package/Type` of `package/Type`, `package/msg/Type` and `package::msg::Type`.
 pub fn short_name(type_name: &str) -> String {
     let name = type_name.replace("::", "/");

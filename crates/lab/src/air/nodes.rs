@@ -215,7 +215,7 @@ fn link_text(scenario: &Scenario, link: &Link) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_gateway::mapping::{LinkChoice, LinkRule};
+    use tautline_node::treatment::{LinkChoice, LinkRule};
 
     #[test]
     fn the_daemon_takes_the_links_of_flows() {

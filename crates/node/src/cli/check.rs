@@ -8,9 +8,7 @@ use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use tautline_gateway::mapping::{
-    Compression, KEEP_LAST, Pattern, ServiceRule, TopicRule, Treatment, WhenSlow,
-};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::kind::pacing_word;
@@ -19,6 +17,8 @@ use tautline_node::config::{
     Ros2Config, Security, Surroundings, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
+use tautline_node::treatment::services::ServiceRule;
+use tautline_node::treatment::{Compression, KEEP_LAST, TopicRule, Treatment, WhenSlow};
 use tautline_node::unit;
 use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
 

@@ -3,7 +3,7 @@
 
 use super::find::Daemon;
 use super::{Failure, output};
-use tautline_gateway::mapping::Pattern;
+use tautline_gateway::pattern::Pattern;
 use tautline_node::config::units;
 use tautline_node::status::TopicChange;
 

@@ -8,8 +8,9 @@ use crate::plan::{Channel, radio};
 use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use tautline_gateway::mapping::{NameError, Pattern, check_name};
+use tautline_gateway::names::{NameError, check_name};
 use tautline_gateway::networks::{self, Network};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::MAX_PREFIX;
 use tautline_proto::{PublicKey, Rate};
 

@@ -29,12 +29,15 @@ pub use surroundings::{
 pub use yaml::{MAX_FILE_BYTES, MAX_NESTING};
 
 use crate::plan::{self, Channel};
+use crate::treatment::TopicRule;
+use crate::treatment::peer_names::NameMap;
+use crate::treatment::services::ServiceRule;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule};
 use tautline_gateway::networks::Network;
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;

@@ -6,7 +6,7 @@ use crate::config::MAX_TOPIC_RULES;
 use crate::config::kind::is_node_name;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use tautline_gateway::mapping::check_peer_name;
+use tautline_gateway::names::check_peer_name;
 use tautline_proto::PublicKey;
 
 /// Maximum number of topics that one end lists: a file has room for the rules of two robots.

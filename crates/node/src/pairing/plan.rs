@@ -7,8 +7,9 @@
 //! senses; and if a node at the base publishes it, or it is a velocity command by name and type.
 
 use super::facts::{Facts, TopicFact};
+use crate::treatment::is_view;
 use std::collections::BTreeSet;
-use tautline_gateway::mapping::{is_action_topic, is_view};
+use tautline_gateway::action_names::is_action_topic;
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_gateway::types::definition::short_name;
 
@@ -66,7 +67,7 @@ pub struct Plan {
 
 /// The prefix of a robot's names at the base. A level of a ROS name has no `-`.
 pub fn prefix(robot: &str) -> String {
-    tautline_gateway::mapping::plain_name(&format!("/{robot}"))
+    tautline_gateway::names::plain_name(&format!("/{robot}"))
 }
 
 /// The topics of a robot of which a plan makes use, the most useful first: velocity commands, what

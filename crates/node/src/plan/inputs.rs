@@ -7,9 +7,10 @@ use super::{Team, Traffic};
 use crate::config::{Config, Expected, LinkConfig, PeerConfig, units};
 use crate::rates;
 use crate::status::{Direction, Status, TopicReport};
+use crate::treatment::TopicRule;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use tautline_gateway::mapping::{Pattern, TopicRule};
+use tautline_gateway::pattern::Pattern;
 
 /// A shorter time measures no rate.
 const MIN_SECONDS: f64 = 5.0;

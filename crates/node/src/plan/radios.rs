@@ -6,7 +6,7 @@ use super::{Radio, radio};
 use crate::config::{Config, LinkConfig, PeerConfig};
 use crate::status::{LinkReport, LinkUseReport, Status, TopicReport};
 use crate::topics::link_policy;
-use tautline_gateway::mapping::{LinkRule, TopicRule};
+use crate::treatment::{LinkRule, TopicRule};
 use tautline_proto::LinkPolicy;
 
 const FORM: &str = "INTERFACE[,INTERFACE...]=RADIO";

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::plan::Channel;
 use crate::status::{Assumption, PlanReport};
 use std::collections::{BTreeMap, HashMap};
-use tautline_gateway::mapping::Pattern;
+use tautline_gateway::pattern::Pattern;
 use tautline_proto::{Duration, Instant};
 use verdict::{Judgement, Turn, Verdict};
 use window::{Growth, Window};

@@ -8,11 +8,12 @@ use crate::config::{
 };
 use crate::plan::Channel;
 use crate::plan::radio::words;
+use crate::treatment::peer_names::Accept;
+use crate::treatment::services::{ServiceRule, ServiceTreatment};
+use crate::treatment::{LinkChoice, TopicRule, Treatment, WhenSlow};
 use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
-use tautline_gateway::mapping::{
-    Accept, LinkChoice, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
-};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
 use tautline_proto::{Marking, Rate};
 

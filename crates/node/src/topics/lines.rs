@@ -4,9 +4,10 @@
 
 use super::Topics;
 use super::waiting::{Act, Waiting};
+use crate::treatment::peer_names::{Accept, NameMap};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tautline_gateway::mapping::{Accept, NameMap, Pattern};
+use tautline_gateway::pattern::Pattern;
 use tautline_proto::PeerId;
 
 /// Indentation of a peer's keys, as in the files of the tutorial.

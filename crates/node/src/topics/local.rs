@@ -11,9 +11,9 @@ use super::shown::Kind;
 use super::transforms::Transforms;
 use super::{ChannelKey, Outgoing, Topics};
 use crate::codec::{Job, Plain};
+use crate::treatment::{LinkChoice, OrderChoice, Treatment, WhenSlow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::description::{write_nodes, write_parameters};
-use tautline_gateway::mapping::{LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::wire::control::MAX_ORDER_WAIT;
 use tautline_proto::{

@@ -9,7 +9,7 @@ use crate::config::{Config, PeerConfig};
 use crate::notices;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tautline_gateway::mapping::Pattern;
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;

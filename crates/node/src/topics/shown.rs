@@ -7,15 +7,15 @@ use super::local::LINGER;
 use super::remote::REOFFER_GRACE;
 use super::{ChannelKey, Topics};
 use crate::config::Show;
+use crate::treatment::Treatment;
+use crate::treatment::services::{SERVICE_TIMEOUT, ServiceTreatment, service_treatment};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::description::{MAX_BYTES, Nodes, Parameters, Shown as ShownNode};
 use tautline_gateway::description::{read_nodes, read_parameters, write_parameters};
 use tautline_gateway::logs;
-use tautline_gateway::mapping::{
-    Pattern, SERVICE_TIMEOUT, ServiceTreatment, Treatment, check_local_name, is_below,
-    service_treatment,
-};
+use tautline_gateway::names::{check_local_name, is_below};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::{Command, Service};
 use tautline_proto::{

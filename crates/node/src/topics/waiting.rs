@@ -6,10 +6,10 @@ use super::rights::{Right, TypeOf};
 use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
 use crate::notices;
+use crate::treatment::peer_names::{Accepted, is_type};
 use std::collections::BTreeSet;
-use tautline_gateway::mapping::{
-    Accepted, action_of, check_local_name, check_peer_name, is_below, is_type, plain_name,
-};
+use tautline_gateway::action_names::action_of;
+use tautline_gateway::names::{check_local_name, check_peer_name, is_below, plain_name};
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Instant, OfferedTopic, PeerId};
 

@@ -20,9 +20,9 @@ mod served;
 #[cfg(test)]
 mod tests;
 
-use super::Order;
+use super::order::Order;
+use crate::action_names::is_action_status;
 use crate::lock::lock;
-use crate::mapping::is_action_status;
 use crate::shared::Shared;
 use crate::threads::End;
 use crate::types::Dialect;

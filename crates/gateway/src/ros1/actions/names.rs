@@ -2,7 +2,7 @@
 //! The names of an action's topics and services in both kinds of ROS.
 
 use crate::Topic;
-use crate::mapping::{action_of, is_action_topic};
+use crate::action_names::{action_of, is_action_topic};
 
 /// A service of an action of ROS 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

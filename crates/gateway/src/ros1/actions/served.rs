@@ -9,7 +9,7 @@ use super::messages::{self, GoalId, GoalStatus, Stamp, ros1, ros2};
 use super::names::ServicePart;
 use super::offered::FAREWELL;
 use super::{Moment, Names, Outputs};
-use crate::ros1::shown;
+use crate::ros1::shown::shown;
 use crate::types::action::{self, ActionType, Part, Uuid};
 use crate::{CallId, Event, Outcome};
 use bytes::Bytes;

@@ -9,7 +9,7 @@ use super::super::frames::MAX_BYTES_HERE;
 use super::ChannelKey;
 use bytes::Bytes;
 use std::sync::Arc;
-use tautline_gateway::mapping::action_of;
+use tautline_gateway::action_names::action_of;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::{FrameFields, Places, StampFields};
 use tautline_proto::{ClockView, Instant};

@@ -8,8 +8,8 @@ use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_P
 use crate::notices::plain;
 use crate::topics::{ChannelKey, Topics};
 use bytes::Bytes;
+use tautline_gateway::action_names::{ActionCall, action_call};
 use tautline_gateway::goals::{About, about};
-use tautline_gateway::mapping::{ActionCall, action_call};
 use tautline_gateway::{CallId, Command, Outcome};
 use tautline_proto::wire::cursor::{Reader, put_varint};
 use tautline_proto::{Instant, Message, PeerId, SendError};

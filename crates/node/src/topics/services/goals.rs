@@ -14,13 +14,12 @@ use super::calls::{Pending, call_message};
 use super::{ChannelKey, Services};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
 use crate::topics::Topics;
+use crate::treatment::services::RESULT_TIMEOUT;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tautline_gateway::CallId;
+use tautline_gateway::action_names::{ActionCall, action_call, action_of, cancel_service};
 use tautline_gateway::goals::{About, about};
-use tautline_gateway::mapping::{
-    ActionCall, RESULT_TIMEOUT, action_call, action_of, cancel_service,
-};
 use tautline_proto::{Instant, PeerId};
 
 /// Number from which calls are numbered that no client made; gateways count theirs from 0.

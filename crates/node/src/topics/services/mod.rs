@@ -17,12 +17,13 @@ use super::waiting::Act;
 use super::{ChannelKey, Order, Topics, Translation};
 use crate::codec::Job;
 use crate::limits::MAX_CALL_TIMEOUT;
+use crate::treatment::services::{
+    RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, service_treatment,
+};
 use calls::{Pending, Serving};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tautline_gateway::mapping::{
-    ActionCall, RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, action_call, service_treatment,
-};
+use tautline_gateway::action_names::{ActionCall, action_call};
 use tautline_gateway::types::check::{Check, ServiceChecker};
 use tautline_gateway::types::translate::{LocalService as LocalForm, ServiceTranslator};
 use tautline_gateway::{CallId, Command, Service};

@@ -3,7 +3,7 @@
 
 use super::channel;
 use crate::topics::{ChannelKey, Topics};
-use tautline_gateway::mapping::ServiceTreatment;
+use crate::treatment::services::ServiceTreatment;
 use tautline_proto::{Instant, PeerId, Role};
 
 impl Topics {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services of this robot, and their types. A state machine without I/O, as `discovery.rs`.
+//! ServiceDiscovery of this robot, and their types. A state machine without I/O, as `discovery.rs`.
 //!
 //! A service is offered while the master lists it and its server answers probes: no client can
 //! find a service that the master does not list. Those of Tautline nodes are never offered.
@@ -7,12 +7,12 @@
 use super::backoff::{self, Backoff};
 use super::connection::TypeVersion;
 use super::master::NodesByName;
-use super::probes::Probed;
+use super::probed::Probed;
 use crate::{Named, Selector};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Services tracked; further ones are not offered.
+/// ServiceDiscovery tracked; further ones are not offered.
 const MAX_SERVICES: usize = 4096;
 /// Longest pause between two probes of a server that does not answer.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
@@ -36,7 +36,7 @@ struct Tracked {
     is_tautline: bool,
 }
 
-pub(super) struct Services {
+pub(super) struct ServiceDiscovery {
     own_name: String,
     selector: Selector,
     all: BTreeMap<String, Tracked>,
@@ -45,7 +45,7 @@ pub(super) struct Services {
     changes: Vec<Change>,
 }
 
-impl Services {
+impl ServiceDiscovery {
     pub fn new(own_name: &str, selector: Selector) -> Self {
         let (all, changes) = (BTreeMap::new(), Vec::new());
         Self { own_name: own_name.into(), selector, all, last_probed: String::new(), changes }
@@ -131,7 +131,7 @@ impl Services {
         found.is_some_and(|found| found.backoff.has_failed() || found.offered.is_some())
     }
 
-    /// Services to probe now; their results are inputs of `on_probed`.
+    /// ServiceDiscovery to probe now; their results are inputs of `on_probed`.
     pub fn take_probes(&mut self, now: Instant) -> Vec<String> {
         let is_waiting = |it: &Tracked| !it.probing && !it.is_tautline && it.suspect;
         let waiting = self.all.iter().filter(|(_, found)| is_waiting(found));
@@ -220,10 +220,10 @@ mod tests {
         Probed::Found(version(md5))
     }
 
-    fn services() -> (Services, Instant) {
+    fn services() -> (ServiceDiscovery, Instant) {
         let selector =
             |named: Named<'_>| matches!(named, Named::Service(name) if name != "/private");
-        (Services::new("/us", Arc::new(selector)), Instant::now())
+        (ServiceDiscovery::new("/us", Arc::new(selector)), Instant::now())
     }
 
     fn offered(md5: &str) -> Vec<Change> {
