@@ -51,7 +51,7 @@ ros2:
 	@crates/lab/ros2.sh
 
 build: setup
-	cargo build --release --locked -p tautline-node -p tautline-lab
+	cargo build --release --locked -p tautline-cli -p tautline-lab
 
 # Everything that users install. ARCH=arm64 is built on amd64.
 packages: setup

@@ -20,7 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KNOWN = ROOT / "checks/structure.json"
-PRODUCT = ["proto", "gateway", "dds", "node"]
+PRODUCT = ["proto", "gateway", "dds", "node", "plan", "cli"]
 LABORATORY = ["lab", "medium"]
 
 MAX_METHODS = 40

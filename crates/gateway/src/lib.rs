@@ -9,6 +9,8 @@
 //! generator, without a network: [`Command`] is the input through [`Gateway::handle`], [`Event`]
 //! the output through [`Events::emit`].
 #![forbid(unsafe_code)]
+// Without a ROS, the pieces that both sides share have no user.
+#![cfg_attr(not(any(feature = "ros1", feature = "ros2")), allow(dead_code))]
 
 pub mod action_names;
 mod backlog;

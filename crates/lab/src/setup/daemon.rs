@@ -113,7 +113,7 @@ impl DaemonSetup {
     ) -> Result<Daemon> {
         ensure!(
             self.program.is_file(),
-            "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
+            "no daemon at {}: build it with 'cargo build --release -p tautline-cli'",
             self.program.display()
         );
         let mut command = computer.command(&self.program);

@@ -4,6 +4,7 @@
 //! would detect.
 
 use super::Show;
+use super::channel::Channel;
 use super::kind::{ANY_TYPE, Kind, Value};
 use super::problem::Problem;
 use super::surroundings::{SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings};
@@ -13,7 +14,6 @@ use super::{
     AuditConfig, Beacons, Budget, Config, DEFAULT_PORT, Expected, Limits, LinkConfig, MAX_DOMAIN,
     PeerConfig, RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
-use crate::plan::Channel;
 use crate::treatment::peer_names::{Accept, NameMap};
 use crate::treatment::services::{ServiceRule, ServiceTreatment};
 use crate::treatment::{

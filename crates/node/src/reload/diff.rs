@@ -2,12 +2,11 @@
 //! The difference between the running configuration and another one. Pure.
 
 use super::changes::{Change, Changes, Detail, Kind};
+use crate::config::channel::{Channel, words};
 use crate::config::{
     AuditConfig, Beacons, Config, Expected, Limits, LinkConfig, PeerConfig, RadioConfig, Security,
     TeamConfig, WatchdogConfig,
 };
-use crate::plan::Channel;
-use crate::plan::radio::words;
 use crate::treatment::peer_names::Accept;
 use crate::treatment::services::{ServiceRule, ServiceTreatment};
 use crate::treatment::{LinkChoice, TopicRule, Treatment, WhenSlow};

@@ -531,7 +531,7 @@ fn order(treatment: &Treatment, is_kept: bool, all_count: bool) -> DeliveryOrder
 }
 
 /// Returns how a topic uses several links.
-pub(crate) fn link_policy(treatment: &Treatment) -> LinkPolicy {
+pub fn link_policy(treatment: &Treatment) -> LinkPolicy {
     match treatment.links.choice {
         None => LinkPolicy::of_priority(treatment.priority),
         Some(LinkChoice::Best) => LinkPolicy::Best,

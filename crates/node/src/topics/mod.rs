@@ -20,7 +20,8 @@ mod waiting;
 mod watchdogs;
 
 pub(crate) use frames::Renaming;
-pub(crate) use local::{LocalTopic, SourceChange, link_policy};
+pub use local::link_policy;
+pub(crate) use local::{LocalTopic, SourceChange};
 
 use crate::audit::{Actor, Recorder};
 use crate::codec::{Done, Job};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A hand-made peer with a valid key. It completes the handshake with a daemon, keeps its session
 //! alive, and sends the packets that its user makes. The tests of the daemon share this file
-//! (`crates/node/tests/running/hostile.rs`); therefore it uses the protocol's crate and no other.
+//! (`crates/cli/tests/running/hostile.rs`); therefore it uses the protocol's crate and no other.
 #![allow(dead_code, reason = "each user takes its part")]
 
 mod receive;
