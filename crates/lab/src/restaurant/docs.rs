@@ -74,7 +74,7 @@ pub fn write(docs: &Path, folder: &Path, figures: &Figures, about: &About) -> Re
     let parts: Vec<_> =
         figures.sections().into_iter().map(|it| (it.name, dated(it.table))).collect();
     docs_page::fill(docs, PAGE, &parts)?;
-    docs_page::keep(docs, PAGE, &folder.join("report.json"), &PARTS)?;
+    docs_page::keep(docs, "restaurant.json.gz", &folder.join("report.json"), &PARTS)?;
     for picture in [FILM, BROWSER, PATHS, STEPS] {
         let (from, to) = (folder.join(picture), docs.join("explanation").join(picture));
         if from.is_file() {

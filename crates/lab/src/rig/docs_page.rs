@@ -2,6 +2,7 @@
 //! Generated parts of the pages of docs/explanation, each between `<!-- begin NAME -->` and
 //! `<!-- end NAME -->`.
 
+use super::processes::{read_packed, write_packed};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -41,18 +42,18 @@ pub fn replace(text: &str, name: &str, part: &str) -> Result<String> {
     Ok(format!("{before}{begin}\n{part}\n{end}{after}"))
 }
 
-/// Keeps a report as the page's data, `measured/NAME.json`, with a line per key. The data's parts that
+/// Keeps a report as the page's data, `measured/DATA`, with a line per key. The data's parts that
 /// the report does not have stay; `measured` says when each part was, and with which revision.
-pub fn keep(docs: &Path, page: &str, report: &Path, parts: &[&str]) -> Result<()> {
-    let data = docs.join("measured").join(format!("{page}.json"));
+pub fn keep(docs: &Path, data: &str, report: &Path, parts: &[&str]) -> Result<()> {
+    let data = docs.join("measured").join(data);
     let new = serde_json::from_str(&std::fs::read_to_string(report)?)?;
-    let merged = merge(std::fs::read_to_string(&data).ok().as_deref(), new, parts)?;
+    let old = if data.is_file() { Some(read_packed(&data)?) } else { None };
+    let merged = merge(old.as_deref(), new, parts)?;
     let lines: Vec<String> = merged
         .iter()
         .map(|(key, value)| format!("{}: {value}", Value::from(key.as_str())))
         .collect();
-    std::fs::write(&data, format!("{{\n{}\n}}\n", lines.join(",\n")))
-        .with_context(|| format!("cannot write {}", data.display()))
+    write_packed(&data, &format!("{{\n{}\n}}\n", lines.join(",\n")))
 }
 
 fn merge(

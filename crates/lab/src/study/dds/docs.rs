@@ -5,11 +5,12 @@ use super::Figures;
 use super::tables::{Block, blocks};
 use crate::rig::docs_page;
 use crate::rig::output::About;
-use anyhow::{Context, Result};
+use crate::rig::processes::write_packed;
+use anyhow::Result;
 use std::path::Path;
 
 const PAGE: &str = "study-dds";
-const REPORT: &str = "measured/study-dds.json";
+const REPORT: &str = "measured/study-dds.json.gz";
 
 /// Fails early if the page is not there.
 pub fn check(docs: Option<&Path>) -> Result<()> {
@@ -18,8 +19,7 @@ pub fn check(docs: Option<&Path>) -> Result<()> {
 
 /// Copies the report, and replaces the tables for which there are results.
 pub fn write(docs: &Path, folder: &Path, figures: &Figures) -> Result<()> {
-    std::fs::copy(folder.join("report.json"), docs.join(REPORT))
-        .with_context(|| format!("cannot write {REPORT}"))?;
+    write_packed(&docs.join(REPORT), &std::fs::read_to_string(folder.join("report.json"))?)?;
     let blocks = blocks(figures)?.into_iter().chain([measured(figures)]);
     let parts: Vec<_> = blocks.map(|it| (it.name, it.markdown)).collect();
     docs_page::fill(docs, PAGE, &parts)

@@ -84,7 +84,7 @@ pub struct Arguments {
     /// Folder in which each invocation creates its own folder, named by date and host.
     #[arg(long, default_value = "target/study")]
     output: PathBuf,
-    /// Also write measured/study-dds.json, and the tables and pictures of explanation/study-dds.md,
+    /// Also write measured/study-dds.json.gz, and the tables and pictures of explanation/study-dds.md,
     /// below this folder.
     #[arg(long, value_name = "FOLDER")]
     docs: Option<PathBuf>,

@@ -31,7 +31,7 @@ pub fn write(docs: &Path, report: &Path, figures: &Figures, about: &About) -> Re
     let parts: Vec<_> =
         figures.tables().into_iter().map(|(name, table)| (name, dated(table))).collect();
     docs_page::fill(docs, PAGE, &parts)?;
-    docs_page::keep(docs, PAGE, report, &PARTS)?;
+    docs_page::keep(docs, "study-realtime.json.gz", report, &PARTS)?;
     draw(report, &docs.join("explanation").join(format!("{PAGE}-")))
 }
 

@@ -7,8 +7,9 @@ use super::model;
 use super::row::Row;
 use super::tables;
 use crate::rig::output::About;
+use crate::rig::processes::write_packed;
 use crate::rig::{docs_page, plot};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
@@ -51,9 +52,9 @@ fn keep(report: &Path, docs: &Path, name: &str, without: &[&str]) -> Result<()> 
     let mut value: serde_json::Map<String, Value> =
         serde_json::from_str(&std::fs::read_to_string(report)?)?;
     value.retain(|key, _| !without.contains(&key.as_str()));
-    let data = docs.join("measured").join(format!("{name}.json"));
+    let data = docs.join("measured").join(format!("{name}.json.gz"));
     let text = serde_json::to_string_pretty(&value)? + "\n";
-    std::fs::write(&data, text).with_context(|| format!("cannot write {}", data.display()))
+    write_packed(&data, &text)
 }
 
 #[cfg(test)]

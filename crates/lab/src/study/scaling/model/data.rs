@@ -3,6 +3,7 @@
 
 use super::super::limit::ACCEPTABLE_MS;
 use super::super::trial::WARM_UP;
+use crate::rig::processes::read_packed;
 use crate::rig::stats::median;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -266,7 +267,7 @@ impl ReportRow {
 /// share of the processor. Void rows and rows without an echo are left out.
 pub fn read(file: &Path) -> Result<Measured> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    let text = read_packed(file).with_context(|| format!("cannot read {name}"))?;
     parse(&text).with_context(|| format!("{name} is not a report.json of 'study scaling'"))
 }
 

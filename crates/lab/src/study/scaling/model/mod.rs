@@ -80,7 +80,8 @@ impl Set {
 /// Fits and judges the formulas, and runs experiment 9. `measured` is a report of `study scaling`; by
 /// default that of the documentation. `quick`: with fewer teams and one seed.
 pub fn run(quick: bool, measured: Option<&Path>) -> Result<Report> {
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured/study-scaling.json");
+    let kept =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured/study-scaling.json.gz");
     let measured: PathBuf = measured.map_or(kept, Path::to_path_buf);
     let own = data::read(&measured)?;
     let name = measured.file_name().unwrap_or_default().to_string_lossy().into_owned();
