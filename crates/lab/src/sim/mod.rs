@@ -9,7 +9,7 @@ mod gate;
 mod net;
 mod plain_ros;
 pub mod swarm;
-pub mod team;
+mod tcp;
 mod world;
 
 pub use build::WARM_UP;

@@ -9,7 +9,7 @@ mod judge;
 
 use super::attacker::Attacker;
 use super::gate::{Departure, Gate, Passage};
-use super::team::tcp::{Part, Segment};
+use super::tcp::{Part, Segment};
 use crate::rig::staging::{DATAGRAM_BYTES, address};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};

@@ -33,8 +33,6 @@ pub enum Experiment {
     Horizontal,
     /// The highest load that plain ROS 1 and Tautline hold over the same radio.
     Tautline,
-    /// Formulas for the capacity, and experiment 9 in virtual time. No programs are started.
-    Model,
     /// Your own question: --senders, --hz, --contents and --link. Runs only if it is named.
     Own,
 }
@@ -135,7 +133,7 @@ const SMALL_HZ: f64 = 50.0;
 
 impl Experiment {
     /// All experiments, in the order in which they run.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Frequency,
         Self::Cpu,
         Self::Radio,
@@ -143,7 +141,6 @@ impl Experiment {
         Self::Vertical,
         Self::Horizontal,
         Self::Tautline,
-        Self::Model,
         Self::Own,
     ];
     /// Experiments of `--quick`.
@@ -159,7 +156,6 @@ impl Experiment {
             Self::Vertical => "vertical",
             Self::Horizontal => "horizontal",
             Self::Tautline => "tautline",
-            Self::Model => "model",
             Self::Own => "own",
         }
     }
@@ -174,7 +170,6 @@ impl Experiment {
             Self::Vertical => self.vertical(quick),
             Self::Horizontal => self.horizontal(quick),
             Self::Tautline => self.tautline(quick),
-            Self::Model => Vec::new(),
             Self::Own => self.own(own),
         }
     }

@@ -12,7 +12,6 @@ mod experiment;
 mod limit;
 mod load;
 mod measure;
-mod model;
 mod nodes;
 mod page;
 mod queue;
@@ -87,10 +86,6 @@ pub struct Arguments {
     /// Try --hosts with this number of namespaces, each with an sshd (package openssh-server).
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(2..=8))]
     hosts_here: Option<u64>,
-    /// For model: report.json of an earlier run of this study, to whose rows the formulas are also
-    /// fitted; by default that of the documentation.
-    #[arg(long, value_name = "FILE")]
-    rows: Option<PathBuf>,
     #[command(flatten)]
     own: OwnLoad,
     /// Path of the daemon; by default the `tautline` in the folder of this program.
@@ -116,9 +111,6 @@ struct Figures<'a> {
     not_measured: &'a [String],
     comparisons: &'a [Comparison],
     rows: &'a [Row],
-    /// The formulas, and experiment 9 in virtual time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<&'a model::Report>,
 }
 
 /// Runs the study.
@@ -135,27 +127,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let per_process = arguments.per_process as usize;
     let common = Common { daemons: &daemons, time, per_process, there };
     let rows = measure::all(ladders, &common, &output.folder)?;
-    let model = arguments.model()?;
     let comparisons = acceptance::comparisons(&rows);
-    let mut verdicts = acceptance::verdicts(&comparisons);
-    verdicts.extend(model.iter().flat_map(model::Report::verdicts));
+    let verdicts = acceptance::verdicts(&comparisons);
     let words = format!(
-        "\n{}\n{}{}{}{}",
-        if rows.is_empty() { String::new() } else { text(&rows) },
+        "\n{}\n{}{}{}",
+        text(&rows),
         acceptance::text(&comparisons),
-        model.as_ref().map(model::Report::text).unwrap_or_default(),
         verdict_lines(&verdicts),
         output.raw_line()
     );
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let (counted_s, comparisons) = (time.as_secs_f64(), &comparisons);
-    let (not_measured, model) = (&not_measured, model.as_ref());
-    let figures = Figures { counted_s, cores, not_measured, comparisons, rows: &rows, model };
+    let not_measured = &not_measured;
+    let figures = Figures { counted_s, cores, not_measured, comparisons, rows: &rows };
     let conclusion = output.conclude(figures, verdicts, &words)?;
     let report = output.folder.join("report.json");
     page::draw(&report, &output.folder.join(""))?;
     if let Some(docs) = &arguments.docs {
-        page::write(docs, &report, &rows, comparisons, model)?;
+        page::write(docs, &report, &rows, comparisons)?;
     }
     Ok(conclusion.exit_code())
 }
@@ -170,9 +159,6 @@ impl Arguments {
     /// Returns the runs of all chosen experiments, and which systems are omitted since a program of
     /// theirs is missing.
     fn ladders(&self, there: Option<&[Remote]>) -> Result<(Vec<Ladder>, Vec<String>)> {
-        if self.experiments() == [Experiment::Model] {
-            return Ok((Vec::new(), Vec::new()));
-        }
         let recording = self.recording()?;
         let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);
         let mut ladders: Vec<Ladder> = self.experiments().iter().flat_map(of).collect();
@@ -247,12 +233,6 @@ impl Arguments {
     /// Whether the study measures other machines, so that it has to stay in this machine's network.
     pub fn needs_network(&self) -> bool {
         !self.hosts.is_empty()
-    }
-
-    /// Fits the formulas and runs experiment 9, if that is chosen.
-    fn model(&self) -> Result<Option<model::Report>> {
-        let is_chosen = self.experiments().contains(&Experiment::Model);
-        is_chosen.then(|| model::run(self.quick, self.rows.as_deref())).transpose()
     }
 
     fn experiments(&self) -> Vec<Experiment> {

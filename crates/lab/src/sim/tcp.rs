@@ -41,8 +41,6 @@ const DELAYED_ACK: Nanos = 40_000_000;
 /// Segments of a connection in the radio's queue: two buffers (TCP small queues) of two segments (the
 /// least that Linux puts into one).
 const MOST_QUEUED: u32 = 4;
-/// Messages in the queue of ROS, as in the thesis.
-const ROS_QUEUE: usize = 1000;
 
 /// A TCP packet of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,11 +160,6 @@ impl Receiver {
 }
 
 impl<M: Copy> Connection<M> {
-    /// Creates an idle connection.
-    pub fn new(has_nodelay: bool) -> Self {
-        Self::with_queue(has_nodelay, ROS_QUEUE)
-    }
-
     /// Creates an idle connection with that many messages in the queue of ROS (`queue_size`).
     pub fn with_queue(has_nodelay: bool, ros_queue: usize) -> Self {
         Self {
@@ -204,7 +197,8 @@ impl<M: Copy> Connection<M> {
     }
 
     /// Returns the messages that have not been sent completely.
-    pub fn unsent(&self) -> usize {
+    #[cfg(test)]
+    fn unsent(&self) -> usize {
         self.waiting.len() + self.begun.iter().filter(|(end, _)| *end > self.next).count()
     }
 
@@ -400,7 +394,7 @@ mod tests {
     fn messages_arrive_once_and_in_order_whatever_is_lost() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut connection = Connection::new(seed % 2 == 0);
+            let mut connection = Connection::with_queue(seed % 2 == 0, 1000);
             for message in 0..200 {
                 connection.write(message, 1 + message * 37 % 6000);
             }
@@ -413,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_of_ros_drops_its_oldest_message() {
-        let mut connection = Connection::new(true);
+        let mut connection = Connection::with_queue(true, 1000);
         for message in 0..3000 {
             connection.write(message, 10_000);
         }
@@ -426,7 +420,7 @@ mod tests {
     #[test]
     fn a_second_short_segment_waits_for_the_acknowledgement_of_the_first() {
         let times = |has_nodelay| {
-            let mut connection = Connection::new(has_nodelay);
+            let mut connection = Connection::with_queue(has_nodelay, 1000);
             connection.write(1, 100);
             assert!(connection.poll_data(0).is_some());
             connection.handle_left();
@@ -439,14 +433,14 @@ mod tests {
     #[test]
     fn one_lost_segment_of_many_is_repeated_before_the_timeout_and_a_lost_last_one_after_it() {
         let time = |lost: u64| {
-            let mut connection = Connection::new(false);
+            let mut connection = Connection::with_queue(false, 1000);
             connection.write(1, 40 * SEGMENT_BYTES as u32);
             let found = carry(&mut connection, 5_000 * MS, |number| number == lost);
             found[0].1
         };
         let (clean, early) = (time(0), time(2));
         assert!(clean < 30 * MS && early < clean + 20 * MS, "{clean} {early}");
-        let mut connection = Connection::new(false);
+        let mut connection = Connection::with_queue(false, 1000);
         connection.write(1, 100);
         let found = carry(&mut connection, 5_000 * MS, |number| number == 1);
         assert_eq!(found, [(1, LEAST_TIMEOUT + MS)]);
