@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn a_single_full_segment_is_acknowledged_late_and_a_short_one_at_once() {
         let ack = |bytes| {
-            let mut connection = Connection::<u32>::new(false);
+            let mut connection = Connection::<u32>::with_queue(false, 1000);
             connection.handle_data(0, (0, bytes), 0, &mut Vec::new())
         };
         assert_eq!(ack(SEGMENT_BYTES as u32), None);
