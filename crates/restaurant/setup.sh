@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 folder=target/restaurant
 kilted=target/ros2/kilted
-sources=crates/lab/ros/restaurant/interfaces
+sources=crates/restaurant/ros/interfaces
 
 browser=""
 [ "${1:-}" != browser ] || browser="chromium chromium-driver python3-selenium"

@@ -5,20 +5,20 @@
 //! command line and its `status --json`. In virtual time, it runs the protocol crate directly. Two
 //! cases link a library instead, each in programs of their own: `five-peers` links the node, and
 //! `ros2-gateway` links the ROS 2 gateway.
+//!
+//! The public modules are what the programs of `crates/study` and `crates/restaurant` share with it.
 #![forbid(unsafe_code)]
 
-mod air;
+pub mod air;
 mod bench;
 #[path = "../../proto/tests/attacker/liar.rs"]
 mod liar;
 mod parity;
-mod restaurant;
-mod rig;
+pub mod rig;
 mod rivals;
-mod scenario;
-mod setup;
-mod sim;
-mod study;
+pub mod scenario;
+pub mod setup;
+pub mod sim;
 mod validate;
 
 use clap::Parser;
@@ -55,17 +55,13 @@ enum Command {
     /// Play seeded situations within one ROS graph and across Tautline, and compare what
     /// subscribers and clients see.
     Parity(parity::Arguments),
-    /// Repeat a study of ROS, of a DDS or of real time on this machine.
-    #[command(subcommand)]
-    Study(study::Subject),
-    /// Two robots, each with its own ROS, serve tables from one kitchen over one radio.
-    Restaurant(restaurant::Arguments),
     /// Compare the radio model, virtual time and rate control with references.
     #[command(subcommand)]
     Validate(validate::Subject),
 }
 
-fn main() -> ExitCode {
+/// Runs the program `tautline-lab`.
+pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let inside = arguments.inside;
     let settled = enclosure::settle;
@@ -73,14 +69,10 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::run(arguments),
         Command::Swarm(arguments) => sim::swarm::run(arguments),
         Command::Validate(subject) if subject.is_pure() => validate::run(subject),
-        Command::Study(subject) if subject.needs_network() => study::run(subject),
-        Command::Restaurant(arguments) if !inside => arguments.start_inside(),
         _ if !inside => enclosure::run_this_inside(),
         Command::Bench(command) => bench::run(command),
-        Command::Study(subject) => study::run(subject),
         Command::Parity(arguments) => parity::run(arguments),
         Command::Air(arguments) => settled().and_then(|()| air::run(arguments)),
-        Command::Restaurant(arguments) => settled().and_then(|()| restaurant::run(arguments)),
         Command::AirCheck(check) => {
             settled().and_then(|()| check.run()).map(|()| ExitCode::SUCCESS)
         }

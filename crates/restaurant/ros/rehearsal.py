@@ -3,7 +3,7 @@
 
 The nodes of both robots and the waiter run in this process, with the simulated arena, and their topics
 arrive at once. So it shows what the robots do by themselves; the network, and the action of ROS 2, are
-in `tautline-lab restaurant` only. Standard output: what happens, then a line of JSON with `served`,
+in `tautline-restaurant` only. Standard output: what happens, then a line of JSON with `served`,
 `seconds` and `collisions`; the exit code is 1 if a robot stuck.
 """
 
@@ -18,7 +18,7 @@ import tempfile
 import time
 
 # pymunk, for the Python of ROS 1.
-LIBRARIES = pathlib.Path(__file__).parents[4] / "target/restaurant/lib/python3.11/site-packages"
+LIBRARIES = pathlib.Path(__file__).parents[3] / "target/restaurant/lib/python3.11/site-packages"
 sys.path.append(str(LIBRARIES))
 
 # No event for this long means that a robot is stuck, seconds.

@@ -25,7 +25,7 @@ TOPICS = [("scan", LaserScan), ("plan", Path), ("amcl_pose", PoseWithCovarianceS
           ("odom", Odometry)]
 IMAGES = "camera/image/compressed"
 # rosbags and its dependencies, for the Python of ROS 1.
-LIBRARIES = pathlib.Path(__file__).parents[4] / "target/restaurant/lib/python3.11/site-packages"
+LIBRARIES = pathlib.Path(__file__).parents[3] / "target/restaurant/lib/python3.11/site-packages"
 
 
 class Recording:

@@ -6,15 +6,15 @@ use super::condition::Condition;
 use super::stage::{Plan, Stage};
 use super::team::{Controller, ROBOTS, Team, Transport};
 use super::truth::{self, Record};
-use crate::air::Punctuality;
-use crate::rig::processes::Process;
-use crate::rig::progress::Progress;
-use crate::rig::stats::worst;
-use crate::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::rig::stats::worst;
+use tautline_lab::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 
 /// Conditions of the drives.
 pub const CONDITIONS: [Condition; 6] = [

@@ -2,14 +2,14 @@
 //! What else runs while a robot drives.
 
 use super::stage::Stage;
-use crate::rig::processes::Process;
-use crate::setup::iperf::Iperf;
-use crate::setup::stress;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::setup::iperf::Iperf;
+use tautline_lab::setup::stress;
 
 /// Bursts of noise and their mean pause: 17 % of the time.
 const NOISE_BURST: Duration = Duration::from_millis(4);

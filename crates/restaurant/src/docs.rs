@@ -4,12 +4,12 @@
 use super::report::Figures;
 use super::team::Transport;
 use super::{Part, Run};
-use crate::rig::output::About;
-use crate::rig::{docs_page, plot};
-use crate::setup::ros;
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use tautline_lab::rig::output::About;
+use tautline_lab::rig::{docs_page, plot};
+use tautline_lab::setup::ros;
 
 /// Name of the page and its data.
 pub const PAGE: &str = "restaurant";
@@ -24,11 +24,12 @@ const STEPS: &str = "restaurant-steps.png";
 
 /// Draws what was measured into the report's folder. The runs have their folders.
 pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result<()> {
+    let script = crate::folder("plot/restaurant.py");
     let run = |part| runs.iter().find(|(run, _)| run.0 == part).map(|(_, folder)| folder);
     let file = |name: &str| ros::text(&folder.join(name));
     if let Some(run) = run(Part::Orders) {
         let truth = ros::text(&run.join("truth.jsonl"))?;
-        plot::draw("restaurant.py", &["film", &truth, &file(FILM)?])?;
+        plot::draw_by(&script, &["film", &truth, &file(FILM)?])?;
     }
     if let Some(run) = run(Part::Page) {
         let picture = run.join("page.png");
@@ -42,10 +43,10 @@ pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result
             serde_json::from_str(&std::fs::read_to_string(run.join(super::bezier::PATH))?)?;
         let data = json!({ "path": path, "drives": shown(figures) });
         std::fs::write(folder.join("drives.json"), format!("{data}\n"))?;
-        plot::draw("restaurant.py", &["paths", &file("drives.json")?, &file(PATHS)?])?;
+        plot::draw_by(&script, &["paths", &file("drives.json")?, &file(PATHS)?])?;
     }
     if !figures.regulation.is_empty() {
-        plot::draw("restaurant.py", &["steps", &file("report.json")?, &file(STEPS)?])?;
+        plot::draw_by(&script, &["steps", &file("report.json")?, &file(STEPS)?])?;
     }
     Ok(())
 }
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_table() {
-        let text = include_str!("../../../../docs/explanation/restaurant.md");
+        let text = include_str!("../../../docs/explanation/restaurant.md");
         for name in ["orders", "page", "bezier", "regulation", "periods", "faults"] {
             docs_page::replace(text, name, "").unwrap();
         }

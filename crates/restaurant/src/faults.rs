@@ -5,15 +5,15 @@ use super::files::WATCHDOG_MS;
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
 use super::truth::{self, Pose, Record};
-use crate::air::Punctuality;
-use crate::rig::clock::monotonic_ns;
-use crate::rig::processes::{Process, wait_for, word};
-use crate::rig::progress::Progress;
-use crate::setup::ros::Ros;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::clock::monotonic_ns;
+use tautline_lab::rig::processes::{Process, wait_for, word};
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::setup::ros::Ros;
 use tautline_medium::{Outage, StationId};
 
 /// The table of the drives: the farthest, so that there is time for a fault.

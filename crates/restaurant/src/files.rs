@@ -2,12 +2,12 @@
 //! The daemons' files, as the owner of the restaurant would write them.
 
 use super::team::{KITCHEN, ROBOTS, Team};
-use crate::rig::node_file::NodeFile;
-use crate::setup::daemon::ros_lines;
-use crate::setup::ros::{Ros, ros2_folder};
-use crate::setup::world::Computer;
 use anyhow::Result;
 use std::path::Path;
+use tautline_lab::rig::node_file::NodeFile;
+use tautline_lab::setup::daemon::ros_lines;
+use tautline_lab::setup::ros::{Ros, ros2_folder};
+use tautline_lab::setup::world::Computer;
 
 /// Time without the kitchen's `enable` after which a robot stands.
 pub const WATCHDOG_MS: u64 = 500;

@@ -2,15 +2,15 @@
 //! The restaurant open for people: they order, watch and drive by the page, in their own browser.
 
 use super::stage::{Plan, Stage};
-use crate::rig::enclosure::Inner;
-use crate::rig::processes::Process;
-use crate::rig::progress::Progress;
 use anyhow::{Context, Result};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::time::Duration;
+use tautline_lab::rig::enclosure::Inner;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::progress::Progress;
 
 /// The page's listening socket, opened outside the enclosure and inherited by the page's server: the
 /// enclosure has another loopback interface than the browser.

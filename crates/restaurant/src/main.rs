@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tautline-lab restaurant`: two robots, each with its own ROS and its own navigation, serve six
+//! `tautline-restaurant`: two robots, each with its own ROS and its own navigation, serve six
 //! tables from one kitchen over one radio, after Park, Delgado and Choi (2020), section V.
 //!
-//! The arena, the nodes and the web page are under `ros/restaurant`; the nodes know nothing of
+//! The arena, the nodes and the web page are under `ros`; the nodes know nothing of
 //! Tautline.
+#![forbid(unsafe_code)]
 
 mod bezier;
 mod condition;
@@ -22,13 +23,8 @@ mod stage;
 mod team;
 mod truth;
 
-use crate::rig::output::{About, Output, stamp};
-use crate::rig::processes::{make_folder, word};
-use crate::rig::progress::Progress;
-use crate::rig::verdict::{Conclusion, Verdict, verdict_lines};
-use crate::rig::{docs_page, enclosure};
 use anyhow::{Result, bail, ensure};
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 use condition::Condition;
 use faults::Fault;
 use report::{Figures, Section};
@@ -36,6 +32,11 @@ use stage::Plan;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use tautline_lab::rig::output::{About, Output, stamp};
+use tautline_lab::rig::processes::{make_folder, word};
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::rig::verdict::{Conclusion, Verdict, verdict_lines};
+use tautline_lab::rig::{docs_page, enclosure};
 use team::{Team, Transport};
 
 /// Name of the case.
@@ -69,9 +70,14 @@ enum Part {
     Map,
 }
 
-/// Arguments of the restaurant.
-#[derive(clap::Args)]
-pub struct Arguments {
+/// Two robots, each with its own ROS, serve tables from one kitchen over one radio. Exit codes: 0 all
+/// targets reached, 1 could not run, 3 a target was not reached, 4 void (the machine was too busy).
+#[derive(Parser)]
+#[command(name = "tautline-restaurant", version)]
+struct Arguments {
+    /// Set on the copy of this program that runs in its own namespaces.
+    #[arg(long, hide = true)]
+    inside: bool,
     /// Run only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -120,8 +126,30 @@ pub struct Arguments {
 /// A part to run, and how.
 type Run = (Part, Team, Transport);
 
+/// Returns the path of a file or folder of this crate.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Returns the path of a ROS node, or of its data.
+fn script(name: &str) -> PathBuf {
+    folder("ros").join(name)
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.inside {
+        true => enclosure::settle().and_then(|()| run(&arguments)),
+        false => arguments.start_inside(),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("tautline-restaurant: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
 /// Runs the restaurant, inside an enclosure.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = std::path::absolute(arguments.output.join(stamp()?))?;
     make_folder(&folder)?;
     if arguments.live {
@@ -159,7 +187,7 @@ fn text(notes: &[String], sections: &[Section], verdicts: &[Verdict], about: &Ab
 
 impl Arguments {
     /// Runs this program inside an enclosure; with `--live`, the page is outside.
-    pub fn start_inside(&self) -> Result<ExitCode> {
+    fn start_inside(&self) -> Result<ExitCode> {
         if self.live { live::start_inside(self.port) } else { enclosure::run_this_inside() }
     }
 

@@ -4,12 +4,12 @@
 use super::stage::{Plan, Stage};
 use super::team::ROBOTS;
 use super::truth::{self, Pose};
-use crate::rig::progress::Progress;
-use crate::setup::ros::{self, START_PATIENCE};
 use anyhow::{Result, ensure};
 use std::f64::consts::PI;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::setup::ros::{self, START_PATIENCE};
 
 /// Where the operator drives to, metres.
 const WAYPOINTS: &[[f64; 2]] =

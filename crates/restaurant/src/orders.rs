@@ -4,15 +4,15 @@
 use super::stage::{Plan, Stage};
 use super::team::{Team, Transport};
 use super::truth;
-use crate::air::Punctuality;
-use crate::rig::clock::monotonic_ns;
-use crate::rig::processes::Process;
-use crate::rig::progress::Progress;
-use crate::setup::ros::START_PATIENCE;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::clock::monotonic_ns;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::setup::ros::START_PATIENCE;
 
 /// Longest time without any event of the waiter.
 const SILENCE: Duration = Duration::from_secs(90);

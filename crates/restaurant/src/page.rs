@@ -4,13 +4,13 @@
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
 use super::truth;
-use crate::air::Punctuality;
-use crate::rig::processes::Process;
-use crate::rig::progress::Progress;
-use crate::setup::ros;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::setup::ros;
 
 /// Longest time of an order, the start of the browser included.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -46,7 +46,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     let begin = place(plan)?;
     let mut command = stage.computers[0].command("/usr/bin/python3");
     let picture = plan.folder.join("page.png");
-    let script = ros::script_folder().join("restaurant/browser.py");
+    let script = crate::script("browser.py");
     ros::settle(&mut command, "browser")
         .arg(script)
         .args([&format!("http://127.0.0.1:{PORT}/"), TABLE, SERVING, DRIVEN])

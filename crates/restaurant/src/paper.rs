@@ -5,7 +5,7 @@
 //! Its ROS 1 ran on a standard kernel, its ROS 2 on one with PREEMPT_RT.
 
 use super::team::ROBOTS;
-use crate::setup::ros::Ros;
+use tautline_lab::setup::ros::Ros;
 
 /// Largest jitter of a control node with a period of 50 ms, ms: by robot (Kobuki2, Tetra DS-IV), then
 /// ROS 1 and ROS 2, then idle and under stress.

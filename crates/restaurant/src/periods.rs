@@ -5,19 +5,19 @@
 use super::paper;
 use super::stage::{Plan, Stage};
 use super::team::{ROBOTS, Team};
-use crate::air::Punctuality;
-use crate::rig::clock::monotonic_ns;
-use crate::rig::processes::Process;
-use crate::rig::progress::Progress;
-use crate::rig::stats::{Delay, delay, jitters, rows};
-use crate::setup::ros::Ros;
-use crate::setup::stress;
 use anyhow::Result;
 use serde::Serialize;
 use std::ops::Range;
 use std::time::Duration;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::clock::monotonic_ns;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::rig::stats::{Delay, delay, jitters, rows};
+use tautline_lab::setup::ros::Ros;
+use tautline_lab::setup::stress;
 
-/// Period of the controllers, see `ros/restaurant/controller.py`.
+/// Period of the controllers, see `ros/controller.py`.
 const PERIOD_MS: u64 = 50;
 /// Time of each condition, and from the start of a load to its measurement.
 pub const WINDOW: Duration = Duration::from_secs(12);

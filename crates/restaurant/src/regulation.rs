@@ -5,22 +5,22 @@
 use super::condition::Condition;
 use super::stage::{Plan, Stage};
 use super::team::{Controller, ROBOTS, Team, Transport};
-use crate::air::Punctuality;
-use crate::rig::processes::word;
-use crate::rig::progress::Progress;
-use crate::rig::stats::median;
-use crate::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
-use crate::sim::Quality;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::processes::word;
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::rig::stats::median;
+use tautline_lab::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
+use tautline_lab::sim::Quality;
 
 /// Conditions of the loop: the paper's with and without its images, and both cameras.
 pub const CONDITIONS: [Condition; 3] = [Condition::Idle, Condition::Display, Condition::Cameras];
 /// Steps of the set point in each condition.
 pub const STEPS: u32 = 3;
-/// The plant's period and duration of a step, see `ros/restaurant/plant.py`.
+/// The plant's period and duration of a step, see `ros/plant.py`.
 const PERIOD_NS: u64 = 20_000_000;
 pub const STEP: Duration = Duration::from_secs(4);
 const STEP_PATIENCE: Duration = Duration::from_secs(20);

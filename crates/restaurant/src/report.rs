@@ -10,13 +10,13 @@ use super::periods::Jitter;
 use super::regulation::{STEPS, Steps};
 use super::stage::Plan;
 use super::team::{Controller, Team, Transport};
-use crate::air::Punctuality;
-use crate::rig::processes::word;
-use crate::rig::stats::{Delay, delay, median};
-use crate::rig::table::{self, Column, column, or_dash};
-use crate::rig::verdict::{Bound, Verdict};
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::processes::word;
+use tautline_lab::rig::stats::{Delay, delay, median};
+use tautline_lab::rig::table::{self, Column, column, or_dash};
+use tautline_lab::rig::verdict::{Bound, Verdict};
 
 /// Largest path error with the controller in the kitchen, over that with the controller on the robot.
 const ERROR_RATIO: Bound = Bound::AtMost(1.3);

@@ -3,19 +3,19 @@
 
 use super::files;
 use super::team::{KITCHEN, ROBOTS, Team, Transport};
-use crate::air::{Air, Punctuality};
-use crate::rig::enclosure::SCRATCH;
-use crate::rig::processes::Process;
-use crate::scenario;
-use crate::setup::daemon::{Daemon, DaemonSetup};
-use crate::setup::iperf::Iperf;
-use crate::setup::ros::{self, Middleware, Range, Ros, RosProgram, START_PATIENCE};
-use crate::setup::world::Computer;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tautline_lab::air::{Air, Punctuality};
+use tautline_lab::rig::enclosure::SCRATCH;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::scenario;
+use tautline_lab::setup::daemon::{Daemon, DaemonSetup};
+use tautline_lab::setup::iperf::Iperf;
+use tautline_lab::setup::ros::{self, Middleware, Range, Ros, RosProgram, START_PATIENCE};
+use tautline_lab::setup::world::Computer;
 use tautline_medium::{Outage, StationId};
 
 /// Scenario of the radio.
@@ -123,7 +123,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Starts a program of the kitchen: a script under `ros/restaurant`, with its arguments after
+    /// Starts a program of the kitchen: a script under `ros`, with its arguments after
     /// the kind of ROS.
     pub fn in_kitchen(&self, name: &str, arguments: &[String]) -> Result<Process> {
         self.script(0, name, name, arguments)
@@ -282,7 +282,7 @@ impl Stage {
         }
     }
 
-    /// Starts a script under `ros/restaurant` on a computer, 0 for the kitchen; its first argument is
+    /// Starts a script under `ros` on a computer, 0 for the kitchen; its first argument is
     /// the kind of ROS.
     pub fn script(
         &self,
@@ -293,7 +293,7 @@ impl Stage {
     ) -> Result<Process> {
         let kind = format!("ros{}", self.kind(computer).number());
         let arguments: Vec<String> = [kind].into_iter().chain(arguments.iter().cloned()).collect();
-        self.program(computer).python(name, &format!("restaurant/{script}.py"), &arguments)
+        self.program(computer).python(name, crate::script(&format!("{script}.py")), &arguments)
     }
 
     fn start_masters(&self) -> Result<BTreeMap<usize, Process>> {
@@ -339,7 +339,7 @@ impl Stage {
         arguments.extend(match node {
             // The path of a socket is short, see there.
             "driver" => Some(SCRATCH.into()),
-            "map_server" => Some(ros::text(&ros::script_folder().join("restaurant/map.yaml"))?),
+            "map_server" => Some(ros::text(&crate::script("map.yaml"))?),
             "controller" => Some(ros::text(&self.folder.join(format!("{robot}.periods.csv")))?),
             _ => None,
         });
@@ -348,7 +348,7 @@ impl Stage {
 }
 
 fn start_world(plan: &Plan<'_>) -> Result<Process> {
-    let script = ros::script_folder().join("restaurant/world.py");
+    let script = crate::script("world.py");
     let mut command = Command::new(installed()?.join("bin/python"));
     ros::settle(&mut command, WORLD).arg(script).arg(plan.folder).arg(SCRATCH);
     command.arg(format!("--seed={}", plan.seed)).args(plan.world);
@@ -361,7 +361,7 @@ fn start_world(plan: &Plan<'_>) -> Result<Process> {
 fn installed() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/restaurant");
     if !folder.join("roslib.js").is_file() {
-        bail!("no {}: install it with 'crates/lab/restaurant.sh'", folder.display());
+        bail!("no {}: install it with 'crates/restaurant/setup.sh'", folder.display());
     }
     Ok(folder)
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which ROS each computer of the restaurant runs, and by what its topics travel.
 
-use crate::setup::ros::Ros;
 use clap::ValueEnum;
 use serde::Serialize;
+use tautline_lab::setup::ros::Ros;
 
 /// Stations of `scenarios/restaurant.yaml`.
 pub const KITCHEN: &str = "kitchen";
-/// The robots, each a station and a name in `ros/restaurant/arena.py`.
+/// The robots, each a station and a name in `ros/arena.py`.
 pub const ROBOTS: [&str; 2] = ["kobuki", "tetra"];
 
 /// Which ROS the two robots run.

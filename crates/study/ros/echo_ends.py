@@ -2,8 +2,13 @@
 """ROS 1 and ROS 2 for echo.py: each class publishes and subscribes by its own client library."""
 
 import json
+import os
+import sys
 import threading
 import time
+
+# ros1 and ros2 are those of the laboratory; on another host, in this folder.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab/ros"))
 
 # As in the thesis (Scaling, section 4).
 QUEUE = 1000

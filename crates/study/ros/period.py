@@ -10,6 +10,9 @@ import os
 import sys
 import time
 
+# ros1 and ros2 are those of the laboratory; on another host, in this folder.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab/ros"))
+
 WARM_UP = 20
 """Cycles that are run and not counted."""
 

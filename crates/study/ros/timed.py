@@ -24,6 +24,9 @@ import time
 
 from std_msgs.msg import String
 
+# ros1 and ros2 are those of the laboratory; on another host, in this folder.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab/ros"))
+
 WARM_UP_PERIOD_S = 0.25
 QUIET_S = 0.4
 HEAD = 8

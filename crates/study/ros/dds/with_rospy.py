@@ -8,7 +8,7 @@ import time
 import rospy
 from std_msgs.msg import UInt8MultiArray
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "lab/ros"))
 import ros1  # noqa: E402  (the path is set first)
 
 TOPIC = "/stream"

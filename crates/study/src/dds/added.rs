@@ -13,16 +13,16 @@ use super::series::{Quantiles, WARM_UP};
 use super::stage::{Place, Stage};
 use super::system::System;
 use super::{Context, Part, Step, step};
-use crate::rig::clock::monotonic_ns;
-use crate::rig::processes::Process;
-use crate::rig::stats::middle;
-use crate::rig::verdict::{Bound, Verdict};
-use crate::setup::load::FIRST_PATIENCE;
-use crate::setup::ros::{START_PATIENCE, WRITE_PATIENCE, text};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
+use tautline_lab::rig::clock::monotonic_ns;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::stats::middle;
+use tautline_lab::rig::verdict::{Bound, Verdict};
+use tautline_lab::setup::load::FIRST_PATIENCE;
+use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, text};
 
 /// Targets: at 1 KB and at 1 MB.
 const ADDED_MS: Bound = Bound::AtMost(0.3);

@@ -12,11 +12,11 @@ use super::series::{Cell, Group, Variant, duration};
 use super::stage::Place;
 use super::system::System;
 use super::{Context, Part, Step, step};
-use crate::rig::stats::median;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
+use tautline_lab::rig::stats::median;
 
 /// Systems whose probes can note the parts: the client libraries in Python with a serialization.
 const SYSTEMS: [System; 6] = [

@@ -3,11 +3,11 @@
 
 use super::Figures;
 use super::tables::{Block, blocks};
-use crate::rig::docs_page;
-use crate::rig::output::About;
-use crate::rig::processes::write_packed;
 use anyhow::Result;
 use std::path::Path;
+use tautline_lab::rig::docs_page;
+use tautline_lab::rig::output::About;
+use tautline_lab::rig::processes::write_packed;
 
 const PAGE: &str = "study-dds";
 const REPORT: &str = "measured/study-dds.json.gz";

@@ -7,11 +7,11 @@ use super::series::WARM_UP;
 use super::stage::Place;
 use super::system::System;
 use super::{Context, Part, Step, step};
-use crate::rig::clock::monotonic_ns;
-use crate::rig::stats::median;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::rig::clock::monotonic_ns;
+use tautline_lab::rig::stats::median;
 
 /// Subscribers, as in the paper.
 pub const SUBSCRIBERS: usize = 5;

@@ -11,10 +11,10 @@ use super::series::PERIOD;
 use super::stage::Place;
 use super::system::System;
 use super::{Context, Part, Step, step};
-use crate::rig::clock::monotonic_ns;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::rig::clock::monotonic_ns;
 
 const MESSAGES: u64 = 20;
 const QUICK_MESSAGES: u64 = 10;

@@ -9,12 +9,12 @@ use super::probe::{Probe, Quality, Role, Start};
 use super::stage::{Place, Stage};
 use super::system::System;
 use super::{Context, Part, Step, step};
-use crate::rig::processes::status_bytes;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
+use tautline_lab::rig::processes::status_bytes;
 
 /// Time in which a node comes to rest.
 const REST: Duration = Duration::from_secs(2);

@@ -34,13 +34,6 @@ mod tables;
 mod tables_more;
 mod throughput;
 
-use crate::rig::output::{Output, stamp};
-use crate::rig::plot;
-use crate::rig::processes::{make_folder, word};
-use crate::rig::progress::Progress;
-use crate::rig::verdict::{Verdict, verdict_lines};
-use crate::setup::daemon::DaemonSetup;
-use crate::setup::ros::{Ros, ros2_packages};
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -50,6 +43,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use system::System;
+use tautline_lab::rig::output::{Output, stamp};
+use tautline_lab::rig::plot;
+use tautline_lab::rig::processes::{make_folder, word};
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::rig::verdict::{Verdict, verdict_lines};
+use tautline_lab::setup::daemon::DaemonSetup;
+use tautline_lab::setup::ros::{Ros, ros2_packages};
 
 /// Name on the command line.
 const NAME: &str = "dds";
@@ -312,7 +312,10 @@ impl Arguments {
 
 /// Draws the pictures of a report into a folder.
 fn draw(report: &Path, into: &Path) -> Result<()> {
-    plot::draw("study_dds.py", &[&report.join("report.json"), &reference::file(), into])
+    plot::draw_by(
+        &crate::folder("plot/study_dds.py"),
+        &[&report.join("report.json"), &reference::file(), into],
+    )
 }
 
 /// Returns the versions of the measured programs.
@@ -321,7 +324,7 @@ fn packages() -> Vec<String> {
         let list = system::tree().join("target/ros2").join(name).join("installed");
         std::fs::read_to_string(list).map(|list| list.trim().to_owned()).ok()
     };
-    let ros1 = crate::rig::processes::run(std::process::Command::new("dpkg-query").args([
+    let ros1 = tautline_lab::rig::processes::run(std::process::Command::new("dpkg-query").args([
         "-W",
         "-f=${Package}==${Version} ",
         "python3-rospy",

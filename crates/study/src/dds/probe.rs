@@ -3,13 +3,13 @@
 
 use super::stage::{Side, Stage};
 use super::system::Client;
-use crate::rig::processes::Process;
-use crate::rig::stats::Samples;
-use crate::setup::ros::{START_PATIENCE, WRITE_PATIENCE, text};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::stats::Samples;
+use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, text};
 
 /// Time by which publishing may exceed its plan before the probe stops it.
 pub const PUBLISH_LIMIT: Duration = Duration::from_secs(8);

@@ -12,7 +12,7 @@ pub struct Series {
     pub medians: Vec<(usize, f64)>,
 }
 
-const TEXT: &str = include_str!("../../../reference/emsoft2016_medians.csv");
+const TEXT: &str = include_str!("../../reference/emsoft2016_medians.csv");
 
 /// Returns the file, which the plots read too.
 pub fn file() -> PathBuf {
@@ -71,6 +71,6 @@ mod tests {
         assert_eq!(median(&all, "1b_ros1_local", 1_000_000), Some(0.820));
         assert_eq!(median(&all, "1a_ros1_remote", 2_000_000), None);
         let sizes: Vec<usize> = all[1].medians.iter().map(|(size, _)| *size).collect();
-        assert_eq!(sizes, crate::study::dds::latency::SIZES);
+        assert_eq!(sizes, crate::dds::latency::SIZES);
     }
 }

@@ -7,10 +7,10 @@ use super::outcome::Outcome;
 use super::probe::{BATCH, Batch, Message, Probe, Quality, Received, Role, Start, messages};
 use super::stage::{Place, Stage};
 use super::system::System;
-use crate::rig::clock::monotonic_ns;
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::rig::clock::monotonic_ns;
 
 /// Time from the command to the first message.
 const COUNTDOWN: Duration = Duration::from_millis(200);

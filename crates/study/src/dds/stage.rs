@@ -2,15 +2,15 @@
 //! The computers of one system: namespaces, cable, ROS masters and daemons.
 
 use super::system::{Client, System};
-use crate::rig::node_file::NodeFile;
-use crate::rig::processes::{Process, make_folder, run};
-use crate::setup::daemon::{Daemon, DaemonSetup};
-use crate::setup::ros::{Ros, settle};
-use crate::setup::world::{Computer, Pair};
 use anyhow::Result;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::Command;
+use tautline_lab::rig::node_file::NodeFile;
+use tautline_lab::rig::processes::{Process, make_folder, run};
+use tautline_lab::setup::daemon::{Daemon, DaemonSetup};
+use tautline_lab::setup::ros::{Ros, settle};
+use tautline_lab::setup::world::{Computer, Pair};
 
 /// Rate of the paper's Ethernet, bits per second.
 pub const WIRE_BPS: u64 = 100_000_000;

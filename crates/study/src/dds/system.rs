@@ -2,11 +2,11 @@
 //! The systems that the study compares: which client library publishes, which one receives, and
 //! whether Tautline is between them.
 
-use crate::setup::ros::Ros;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tautline_lab::setup::ros::Ros;
 
 /// A client library, with a probe program for it under `ros/dds/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,13 +234,13 @@ pub fn compile() -> Result<()> {
     if changed(&program) > changed(&source) {
         return Ok(());
     }
-    crate::rig::processes::make_folder(&tree().join("target/study-dds"))?;
-    let flags = crate::rig::processes::run(
+    tautline_lab::rig::processes::make_folder(&tree().join("target/study-dds"))?;
+    let flags = tautline_lab::rig::processes::run(
         Command::new("pkg-config").args(["--cflags", "--libs", "roscpp"]),
     )?;
     let mut compiler = Command::new("g++");
     compiler.args(["-O2", "-o"]).arg(&program).arg(&source).args(flags.split_whitespace());
-    crate::rig::processes::run(&mut compiler).map(drop)
+    tautline_lab::rig::processes::run(&mut compiler).map(drop)
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn names_in_reports_are_those_of_the_command_line() {
         for system in ALL {
-            let on_command_line = crate::rig::processes::word(system);
+            let on_command_line = tautline_lab::rig::processes::word(system);
             let in_report = serde_json::to_value(system).unwrap();
             assert_eq!(
                 (on_command_line.as_str(), in_report.as_str()),

@@ -8,9 +8,9 @@ use super::reference;
 use super::series::Cell;
 use super::stage::Place;
 use super::system::{self, System};
-use crate::rig::table::{markdown_row, markdown_rule};
 use anyhow::Result;
 use std::collections::BTreeSet;
+use tautline_lab::rig::table::{markdown_row, markdown_rule};
 
 /// A table between the markers of the docs page.
 pub struct Block {

@@ -10,11 +10,11 @@ use super::probe::{BATCH, Batch, Quality, messages};
 use super::stage::Place;
 use super::system::System;
 use super::{Context, Part, Step, step};
-use crate::rig::clock::monotonic_ns;
-use crate::rig::stats::middle;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::rig::clock::monotonic_ns;
+use tautline_lab::rig::stats::middle;
 
 /// Sizes, and the number of messages in a full and in a quick run.
 const SIZES: [(usize, u64, u64); 2] = [(1000, 3000, 1000), (1_000_000, 30, 10)];

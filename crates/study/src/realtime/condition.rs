@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Conditions of a run: the scheduler of the measured program, and what else the machine does.
 
-use crate::rig::processes::Process;
-use crate::setup::stress;
-use crate::setup::usage::MachineTicks;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::setup::stress;
+use tautline_lab::setup::usage::MachineTicks;
 
 /// With stress-ng, all cores are busy for at least this percentage of the time.
 const STRESS_BUSY_PERCENT: f64 = 90.0;
@@ -48,7 +48,7 @@ pub fn program(policy: Policy, priority: u8, cpus: &str, arguments: &[String]) -
         Policy::Other => command.args(["--other", "0"]),
     };
     command.args(["taskset", "--cpu-list", cpus]).arg(this);
-    command.args(["--inside", "study", "realtime-program"]).args(arguments);
+    command.args(["--inside", "realtime-program"]).args(arguments);
     Ok(command)
 }
 

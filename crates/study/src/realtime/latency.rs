@@ -5,15 +5,15 @@ use super::condition::{
     POLICIES, Policy, Surroundings, installed, last_cpu, of_pair, program, stress_word,
 };
 use super::{Context, paper};
-use crate::rig::processes::Process;
-use crate::rig::table::{self, column, or_dash};
-use crate::rig::verdict::{Bound, Verdict};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::table::{self, column, or_dash};
+use tautline_lab::rig::verdict::{Bound, Verdict};
 
 /// Period of the measured loop, microseconds, as in the paper.
 const PERIOD_US: u64 = 1000;
@@ -177,7 +177,7 @@ fn ours(policy: Policy, cycles: u64, raw: &Path, name: &str) -> Result<Histogram
 
 /// Reads `due_ns,woke_ns` of each cycle of a loop.
 pub fn read(file: &Path) -> Result<Vec<[u64; 2]>> {
-    crate::rig::stats::rows::<2>(file)
+    tautline_lab::rig::stats::rows::<2>(file)
 }
 
 fn cyclictest(policy: Policy, cycles: u64, raw: &Path, name: &str) -> Result<Histogram> {
@@ -191,7 +191,7 @@ fn cyclictest(policy: Policy, cycles: u64, raw: &Path, name: &str) -> Result<His
         Policy::Fifo => command.arg("--policy=fifo").arg(format!("--priority={PRIORITY}")),
         Policy::Other => command.arg("--policy=other"),
     };
-    let text = crate::rig::processes::run(&mut command)?;
+    let text = tautline_lab::rig::processes::run(&mut command)?;
     std::fs::write(&file, &text)?;
     parse(&text).with_context(|| format!("cyclictest's output in {}", file.display()))
 }

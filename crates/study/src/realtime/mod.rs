@@ -14,16 +14,16 @@ mod recurrence;
 mod sleeper;
 mod tasks;
 
-use crate::rig::output::{About, Output, stamp};
-use crate::rig::processes::make_folder;
-use crate::rig::progress::Progress;
-use crate::rig::verdict::{Conclusion, Verdict, verdict_lines};
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use tautline_lab::rig::output::{About, Output, stamp};
+use tautline_lab::rig::processes::make_folder;
+use tautline_lab::rig::progress::Progress;
+use tautline_lab::rig::verdict::{Conclusion, Verdict, verdict_lines};
 
 /// Name of the study.
 const NAME: &str = "realtime";

@@ -3,11 +3,11 @@
 //! its pictures and its data.
 
 use super::Figures;
-use crate::rig::output::About;
-use crate::rig::{docs_page, plot};
 use anyhow::Result;
 use std::ffi::OsString;
 use std::path::Path;
+use tautline_lab::rig::output::About;
+use tautline_lab::rig::{docs_page, plot};
 
 /// Name of the page, its data and its pictures.
 const PAGE: &str = "study-realtime";
@@ -17,7 +17,7 @@ const PARTS: [&str; 5] = ["latency", "tasks", "periods", "roundtrip", "loss"];
 /// Draws a picture of each part in `report`; the names of the files begin with `start`.
 pub fn draw(report: &Path, start: &Path) -> Result<()> {
     let arguments: [OsString; 2] = [report.into(), start.into()];
-    plot::draw("realtime.py", &arguments)
+    plot::draw_by(&crate::folder("plot/realtime.py"), &arguments)
 }
 
 /// Writes tables, pictures and data into the documentation; parts that were not measured stay as
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_table() {
-        let text = include_str!("../../../../../docs/explanation/study-realtime.md");
+        let text = include_str!("../../../../docs/explanation/study-realtime.md");
         for name in ["latency", "theory", "tasks", "periods", "roundtrip", "loss"] {
             docs_page::replace(text, name, "").unwrap();
         }

@@ -4,15 +4,15 @@
 
 use super::condition::{POLICIES, Policy, Surroundings, last_cpu, of_pair, program, stress_word};
 use super::{Context, paper};
-use crate::rig::processes::Process;
-use crate::rig::stats::{delay, jitters, rows};
-use crate::rig::table::{self, column, or_dash};
-use crate::setup::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
-use crate::setup::world::Computer;
 use anyhow::Result;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::stats::{delay, jitters, rows};
+use tautline_lab::rig::table::{self, column, or_dash};
+use tautline_lab::setup::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
+use tautline_lab::setup::world::Computer;
 
 const NODES: usize = paper::NODE_PERIODS_MS.len();
 /// Name of the computer of all nodes.
@@ -243,9 +243,9 @@ impl Crew<'_> {
             format!("ros{}", ros.number()),
             (paper::NODE_PERIODS_MS[index] * 1000).to_string(),
             self.count(index).to_string(),
-            crate::setup::ros::text(&self.file(index))?,
+            tautline_lab::setup::ros::text(&self.file(index))?,
         ];
-        node.python(&self.name(index), "period.py", &arguments)
+        node.python(&self.name(index), crate::folder("ros/period.py"), &arguments)
     }
 }
 

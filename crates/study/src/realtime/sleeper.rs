@@ -3,12 +3,12 @@
 //! scheduling latency, and the plain loop among the nodes.
 
 use super::program::{lock_memory, say_done, sleep_until};
-use crate::rig::clock::monotonic_ns;
-use crate::rig::stats::write_rows;
 use anyhow::Result;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use tautline_lab::rig::clock::monotonic_ns;
+use tautline_lab::rig::stats::write_rows;
 
 /// Time before the first period, nanoseconds.
 const COUNTDOWN_NS: u64 = 100_000_000;

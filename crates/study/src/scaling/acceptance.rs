@@ -14,11 +14,11 @@
 use super::experiment::Experiment;
 use super::row::Row;
 use super::system::System;
-use crate::rig::stats::middle;
-use crate::rig::table::{self, left, or_dash, right};
-use crate::rig::verdict::{Bound, Verdict};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use tautline_lab::rig::stats::middle;
+use tautline_lab::rig::table::{self, left, or_dash, right};
+use tautline_lab::rig::verdict::{Bound, Verdict};
 
 /// Highest load of Tautline, in highest loads of plain ROS 1.
 const RATIO: Bound = Bound::AtLeast(1.5);

@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn experiments_have_one_name_and_their_runs_different_ones() {
         for experiment in Experiment::ALL {
-            assert_eq!(crate::rig::processes::word(experiment), experiment.name());
+            assert_eq!(tautline_lab::rig::processes::word(experiment), experiment.name());
             for quick in [true, false] {
                 let ladders = ladders(experiment, quick);
                 let names: Vec<String> =

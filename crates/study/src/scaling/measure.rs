@@ -5,10 +5,10 @@
 use super::experiment::{Experiment, Ladder};
 use super::row::Row;
 use super::trial::{Common, Trial};
-use crate::rig::progress::Progress;
 use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
+use tautline_lab::rig::progress::Progress;
 
 /// Makes the runs of all ladders, experiment by experiment.
 pub fn all(ladders: Vec<Ladder>, common: &Common, folder: &Path) -> Result<Vec<Row>> {

@@ -25,12 +25,6 @@ mod tables;
 mod trial;
 mod watch;
 
-use crate::rig::output::{Output, stamp};
-use crate::rig::processes::make_folder;
-use crate::rig::table::{self, left, or_dash, right};
-use crate::rig::verdict::verdict_lines;
-use crate::setup::daemon::DaemonSetup;
-use crate::setup::ros::Ros;
 use acceptance::Comparison;
 use anyhow::{Result, ensure};
 use experiment::{Experiment, Ladder, OwnLoad};
@@ -45,6 +39,12 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 use system::{Library, System};
+use tautline_lab::rig::output::{Output, stamp};
+use tautline_lab::rig::processes::make_folder;
+use tautline_lab::rig::table::{self, left, or_dash, right};
+use tautline_lab::rig::verdict::verdict_lines;
+use tautline_lab::setup::daemon::DaemonSetup;
+use tautline_lab::setup::ros::Ros;
 use trial::Common;
 
 /// Name of the study.

@@ -7,12 +7,12 @@ use super::row::{Echo, read};
 use super::scene::{Host, Scene};
 use super::system::{self, Library, System};
 use super::watch::Watched;
-use crate::rig::processes::Process;
-use crate::setup::ros::{RosProgram, START_PATIENCE, text};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::setup::ros::{RosProgram, START_PATIENCE, text};
 
 /// Time between the start command and the first message.
 pub const COUNTDOWN: Duration = Duration::from_millis(500);
@@ -187,17 +187,17 @@ impl Launch<'_> {
             arguments.extend(nodelay.then(|| "nodelay".into()));
             return program.compiled(name, &roscpp::echo()?, &arguments);
         }
+        let script = crate::folder("ros/echo.py");
         let library = self.system.library().name().to_owned();
         let mut arguments = vec![role.into(), library, own.into(), others.into(), folder];
         if self.system.library() == Library::Zenoh {
             arguments.extend(self.zenoh(role, own, contents)?);
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("ros/echo.py");
             arguments.insert(0, text(&script)?);
             return program.compiled(name, &system::zenoh_python(), &arguments);
         }
         arguments.extend(contents.options()?);
         arguments.extend(nodelay.then(|| "--nodelay".into()));
-        program.python(name, "echo.py", &arguments)
+        program.python(name, script, &arguments)
     }
 
     /// Returns the options of a node of zenoh: a text of as many bytes, and its endpoints.

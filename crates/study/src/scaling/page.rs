@@ -5,21 +5,21 @@
 use super::acceptance::Comparison;
 use super::row::Row;
 use super::tables;
-use crate::rig::output::About;
-use crate::rig::processes::write_packed;
-use crate::rig::{docs_page, plot};
 use anyhow::Result;
 use std::ffi::OsString;
 use std::path::Path;
+use tautline_lab::rig::output::About;
+use tautline_lab::rig::processes::write_packed;
+use tautline_lab::rig::{docs_page, plot};
 
 /// Name of the page, its data and its pictures.
 const PAGE: &str = "study-scaling";
 
 /// Draws a picture of each experiment in `report`; the names of the files begin with `start`.
 pub fn draw(report: &Path, start: &Path) -> Result<()> {
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference");
+    let reference = crate::folder("reference");
     let arguments: [OsString; 3] = [report.into(), reference.into(), start.into()];
-    plot::draw("scaling.py", &arguments)
+    plot::draw_by(&crate::folder("plot/scaling.py"), &arguments)
 }
 
 /// Writes tables, pictures and data of the runs into the documentation.
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_table() {
-        let text = include_str!("../../../../../docs/explanation/study-scaling.md");
+        let text = include_str!("../../../../docs/explanation/study-scaling.md");
         let names = [
             "machine",
             "frequency",

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The roscpp nodes, compiled where they are needed: Debian has the library, not the nodes.
 
-use crate::rig::processes::{make_folder, run};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tautline_lab::rig::processes::{make_folder, run};
 
 /// Flags of the compiler for roscpp and the messages of the nodes.
 const PKG_CONFIG: [&str; 4] = ["--cflags", "--libs", "roscpp", "sensor_msgs"];

@@ -4,11 +4,11 @@
 use super::limit::{Evidence, Limit};
 use super::load::Pairing;
 use super::system::System;
-use crate::rig::stats::{middle, percentile};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use tautline_lab::rig::stats::{middle, percentile};
 
 /// One measured row. A model can be fitted to these.
 #[derive(Debug, Clone, Serialize)]

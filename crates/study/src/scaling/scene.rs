@@ -5,14 +5,14 @@ use super::limit::Dropped;
 use super::ssh::Remote;
 use super::system::System;
 use super::watch::Watched;
-use crate::air::Punctuality;
-use crate::rig::processes::Process;
-use crate::setup::daemon::{self, Daemon, DaemonSetup};
-use crate::setup::ros::RosProgram;
-use crate::setup::world::{Bridge, Computer, Link, Pair};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::rc::Rc;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::setup::daemon::{self, Daemon, DaemonSetup};
+use tautline_lab::setup::ros::RosProgram;
+use tautline_lab::setup::world::{Bridge, Computer, Link, Pair};
 
 /// Scenario of the radio: one 802.11 channel at 6 Mbps, half duplex.
 const RADIO: &str = "half-duplex-6mbps";

@@ -4,12 +4,13 @@
 use super::load::{Contents, Recording};
 use super::roscpp;
 use super::system::{Library, System};
-use crate::rig::clock::{monotonic_ns, real_less_monotonic_ns};
-use crate::rig::processes::{Process, run};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tautline_lab::rig::clock::{monotonic_ns, real_less_monotonic_ns};
+use tautline_lab::rig::processes::{Process, run};
+use tautline_lab::setup::ros::script_folder;
 
 /// Longest wait for a host to answer, seconds.
 const CONNECT_S: u32 = 5;
@@ -20,8 +21,7 @@ const CLOCK_READINGS: usize = 5;
 const WARNING_MS: f64 = 1.0;
 const ERROR_MS: f64 = 1000.0;
 /// Programs of the nodes under `ros/`.
-const SCRIPTS: [&str; 5] =
-    ["echo.py", "echo_ends.py", "echo_messages.py", "recorded.py", "ros1.py"];
+const SCRIPTS: [&str; 4] = ["echo.py", "echo_ends.py", "echo_messages.py", "recorded.py"];
 const MASTER_PORT: u16 = 11311;
 
 /// How ssh is started.
@@ -47,7 +47,7 @@ pub struct Remote {
 impl Client {
     fn command(&self, target: &str, script: &str) -> Command {
         let mut command = match &self.namespace {
-            Some(name) => crate::rig::namespace::command(name, "ssh"),
+            Some(name) => tautline_lab::rig::namespace::command(name, "ssh"),
             None => Command::new("ssh"),
         };
         let timeout = format!("ConnectTimeout={CONNECT_S}");
@@ -80,7 +80,8 @@ impl Remote {
         check_clock(target, clock_offset_ms(client, target)?)?;
         let folder = client.ask(target, "mktemp -d /tmp/tautline-lab-XXXXXXXX")?.trim().to_owned();
         let remote = Self { client: client.clone(), target: target.into(), address, folder };
-        remote.copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("ros"), &SCRIPTS)?;
+        remote.copy(&crate::folder("ros"), &SCRIPTS)?;
+        remote.copy(&script_folder(), &["ros1.py"])?;
         Ok(remote)
     }
 

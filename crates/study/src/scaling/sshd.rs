@@ -3,13 +3,13 @@
 //! keys that are thrown away.
 
 use super::ssh::Client;
-use crate::rig::enclosure::SCRATCH;
-use crate::rig::processes::{Process, make_folder, run, wait_for};
-use crate::setup::world::{Bridge, Computer};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tautline_lab::rig::enclosure::SCRATCH;
+use tautline_lab::rig::processes::{Process, make_folder, run, wait_for};
+use tautline_lab::setup::world::{Bridge, Computer};
 
 const SSHD: &str = "/usr/sbin/sshd";
 /// Longest wait for an sshd to accept connections.

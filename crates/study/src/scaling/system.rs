@@ -2,11 +2,11 @@
 //! The systems that are compared: a client library, and what carries its topics between hosts.
 
 use super::roscpp;
-use crate::rig::processes::run;
-use crate::setup::ros::{LOOPBACK, Middleware, Range};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tautline_lab::rig::processes::run;
+use tautline_lab::setup::ros::{LOOPBACK, Middleware, Range};
 
 /// A system that connects senders and echoers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]

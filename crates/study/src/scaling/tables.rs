@@ -5,8 +5,8 @@ use super::acceptance::{self, Comparison, Line, limit_words};
 use super::experiment::Experiment;
 use super::row::Row;
 use super::system::System;
-use crate::rig::table::{column, markdown, or_dash};
-use crate::rig::verdict::Verdict;
+use tautline_lab::rig::table::{column, markdown, or_dash};
+use tautline_lab::rig::verdict::Verdict;
 
 /// Runs that differ only in their frequency, the lowest first.
 type Series<'a> = Vec<&'a Row>;

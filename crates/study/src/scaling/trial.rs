@@ -12,13 +12,13 @@ use super::scene::{Medium, Scene};
 use super::ssh::Remote;
 use super::system::{Library, System};
 use super::watch::{Used, Watch};
-use crate::air::Punctuality;
-use crate::rig::processes::empty_folder;
-use crate::setup::daemon::DaemonSetup;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::processes::empty_folder;
+use tautline_lab::setup::daemon::DaemonSetup;
 
 /// Time for which a run publishes before the counted time.
 pub const WARM_UP: Duration = Duration::from_secs(1);

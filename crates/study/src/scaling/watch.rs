@@ -2,12 +2,12 @@
 //! Processor time of each process and thread of a run, between two times.
 
 use super::row::CpuFigures;
-use crate::setup::usage::MachineTicks;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
+use tautline_lab::setup::usage::MachineTicks;
 
 /// A process of the run.
 #[derive(Debug, Clone)]

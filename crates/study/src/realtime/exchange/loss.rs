@@ -3,10 +3,10 @@
 
 use super::session::{Cell, System};
 use super::{Load, Over, Plan, Row, exceptions, load_words};
-use crate::rig::table::{self, column, or_dash};
-use crate::study::realtime::{Context, paper};
+use crate::realtime::{Context, paper};
 use anyhow::Result;
 use std::time::Duration;
+use tautline_lab::rig::table::{self, column, or_dash};
 
 const SIZES: [u32; 5] = [10, 100, 1000, 10_000, 100_000];
 const RATES_HZ: [u32; 4] = [10, 20, 100, 200];
@@ -71,7 +71,7 @@ pub fn table(rows: &[Row]) -> String {
             column("lost", |row| row.sent.saturating_sub(row.arrived).to_string()),
             column("lost %", |row| or_dash(row.lost_percent, 1)),
             column("sent at Hz", |row| {
-                or_dash(crate::rig::stats::median(row.sent_hz.iter().copied()), 0)
+                or_dash(tautline_lab::rig::stats::median(row.sent_hz.iter().copied()), 0)
             }),
             column("median delay ms", |row| or_dash(row.delay_p50_ms, 1)),
             column("paper's lost %", |row| or_dash(paper_percent(row), 1)),

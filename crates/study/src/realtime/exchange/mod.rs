@@ -8,13 +8,13 @@ mod session;
 
 use super::Context;
 use super::condition::{Surroundings, stress_word};
-use crate::rig::stats::percentile;
-use crate::setup::world::Link;
 use anyhow::Result;
 use serde::Serialize;
 use session::{Cell, SYSTEMS, Samples, Sent, Session, System, Traffic};
 use std::collections::HashMap;
 use std::time::Duration;
+use tautline_lab::rig::stats::percentile;
+use tautline_lab::setup::world::Link;
 
 /// Rate of the token bucket; 802.11n at 5 GHz gives a Raspberry Pi about as much.
 const WIRE_BPS: u64 = 50_000_000;

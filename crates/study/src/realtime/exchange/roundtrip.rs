@@ -3,10 +3,10 @@
 
 use super::session::{Cell, System};
 use super::{Load, Over, Plan, Row, exceptions, load_words};
-use crate::rig::table::{self, column, or_dash};
-use crate::study::realtime::{Context, paper};
+use crate::realtime::{Context, paper};
 use anyhow::Result;
 use std::time::Duration;
+use tautline_lab::rig::table::{self, column, or_dash};
 
 fn plan(context: &Context<'_>) -> Plan {
     let loads = context

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two computers, a system between them, and a sender and a receiver that run cell after cell.
 
-use crate::rig::node_file::NodeFile;
-use crate::rig::processes::Process;
-use crate::rig::stats::rows;
-use crate::setup::daemon::{Daemon, DaemonSetup};
-use crate::setup::iperf::Iperf;
-use crate::setup::load::FIRST_PATIENCE;
-use crate::setup::ros::{
-    LOOPBACK, Middleware, Range, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE, master_uri,
-    masters, text,
-};
-use crate::setup::world::{Computer, Link, Pair};
-use crate::study::realtime::condition::last_cpu;
+use crate::realtime::condition::last_cpu;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tautline_lab::rig::node_file::NodeFile;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::stats::rows;
+use tautline_lab::setup::daemon::{Daemon, DaemonSetup};
+use tautline_lab::setup::iperf::Iperf;
+use tautline_lab::setup::load::FIRST_PATIENCE;
+use tautline_lab::setup::ros::{
+    LOOPBACK, Middleware, Range, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE, master_uri,
+    masters, text,
+};
+use tautline_lab::setup::world::{Computer, Link, Pair};
 
 /// Messages kept at both ends: the paper's keep last 10.
 const DEPTH: u32 = 10;
@@ -147,7 +147,7 @@ impl Session {
                 vec![ros.into(), role.into(), text(file)?, format!("--queue={DEPTH}")];
             arguments.extend(reply.then(|| "--reply".into()));
             let program = RosProgram { computer, middleware, folder };
-            program.python(&format!("{name}-{role}"), "timed.py", &arguments)
+            program.python(&format!("{name}-{role}"), crate::folder("ros/timed.py"), &arguments)
         };
         let mut receiver = start("receiver", &pair.base, &files[1])?;
         let mut sender = start("sender", &pair.robot, &files[0])?;

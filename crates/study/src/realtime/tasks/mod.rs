@@ -6,13 +6,13 @@ pub mod program;
 use super::condition::{POLICIES, Policy, Surroundings, last_cpu, program as command, stress_word};
 use super::recurrence::{responses, schedule, tasks};
 use super::{Context, paper};
-use crate::rig::processes::Process;
-use crate::rig::stats::rows;
-use crate::rig::table::{self, column};
 use anyhow::Result;
 use program::HYPERPERIOD_MS;
 use serde::Serialize;
 use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::rig::stats::rows;
+use tautline_lab::rig::table::{self, column};
 
 /// Priority at which the program starts; its tasks choose their own.
 const START_PRIORITY: u8 = 1;
@@ -122,7 +122,9 @@ impl Row {
             .map(|task| max(&mut of_task(task).map(|job| job.from_start_ms)))
             .collect();
         self.median_from_release_ms = tasks
-            .map(|task| crate::rig::stats::median(of_task(task).map(|job| job.from_release_ms)))
+            .map(|task| {
+                tautline_lab::rig::stats::median(of_task(task).map(|job| job.from_release_ms))
+            })
             .collect();
         let late = |job: &&Job| job.from_release_ms > paper::TASK_PERIODS_MS[job.task] as f64;
         self.missed = self.samples.iter().filter(late).count();

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The four tasks as threads, which work until they have used their execution time of the processor.
 
-use crate::rig::clock::{cpu_of_this_thread, monotonic_ns};
-use crate::rig::processes::run as run_command;
-use crate::rig::stats::write_rows;
-use crate::rig::worker::join;
-use crate::study::realtime::paper;
-use crate::study::realtime::program::{lock_memory, say_done, sleep_until};
+use crate::realtime::paper;
+use crate::realtime::program::{lock_memory, say_done, sleep_until};
 use anyhow::{Context, Result};
 use rustix::thread::gettid;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use tautline_lab::rig::clock::{cpu_of_this_thread, monotonic_ns};
+use tautline_lab::rig::processes::run as run_command;
+use tautline_lab::rig::stats::write_rows;
+use tautline_lab::rig::worker::join;
 
 /// Time before the first release, for all threads to be ready.
 const COUNTDOWN_NS: u64 = 300_000_000;

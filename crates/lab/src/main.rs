@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The program `tautline-lab`.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    tautline_lab::run()
+}
