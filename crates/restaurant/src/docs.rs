@@ -24,7 +24,7 @@ const STEPS: &str = "restaurant-steps.png";
 
 /// Draws what was measured into the report's folder. The runs have their folders.
 pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result<()> {
-    let script = crate::folder("plot/restaurant.py");
+    let script = super::stage::folder("plot/restaurant.py");
     let run = |part| runs.iter().find(|(run, _)| run.0 == part).map(|(_, folder)| folder);
     let file = |name: &str| ros::text(&folder.join(name));
     if let Some(run) = run(Part::Orders) {
@@ -91,7 +91,10 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_table() {
-        let text = include_str!("../../../docs/explanation/restaurant.md");
+        let text = concat!(
+            include_str!("../../../docs/explanation/restaurant.md"),
+            include_str!("../../../docs/explanation/restaurant-tables.md")
+        );
         for name in ["orders", "page", "bezier", "regulation", "periods", "faults"] {
             docs_page::replace(text, name, "").unwrap();
         }

@@ -41,7 +41,10 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_table() {
-        let text = include_str!("../../../../docs/explanation/study-realtime.md");
+        let text = concat!(
+            include_str!("../../../../docs/explanation/study-realtime.md"),
+            include_str!("../../../../docs/explanation/study-realtime-tables.md")
+        );
         for name in ["latency", "theory", "tasks", "periods", "roundtrip", "loss"] {
             docs_page::replace(text, name, "").unwrap();
         }

@@ -38,7 +38,10 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_table() {
-        let text = include_str!("../../../../docs/explanation/study-scaling.md");
+        let text = concat!(
+            include_str!("../../../../docs/explanation/study-scaling.md"),
+            include_str!("../../../../docs/explanation/study-scaling-tables.md")
+        );
         let names = [
             "machine",
             "frequency",
