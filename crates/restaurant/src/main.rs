@@ -126,16 +126,6 @@ struct Arguments {
 /// A part to run, and how.
 type Run = (Part, Team, Transport);
 
-/// Returns the path of a file or folder of this crate.
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-/// Returns the path of a ROS node, or of its data.
-fn script(name: &str) -> PathBuf {
-    folder("ros").join(name)
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.inside {

@@ -46,7 +46,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     let begin = place(plan)?;
     let mut command = stage.computers[0].command("/usr/bin/python3");
     let picture = plan.folder.join("page.png");
-    let script = crate::script("browser.py");
+    let script = super::stage::script("browser.py");
     ros::settle(&mut command, "browser")
         .arg(script)
         .args([&format!("http://127.0.0.1:{PORT}/"), TABLE, SERVING, DRIVEN])

@@ -293,7 +293,7 @@ impl Stage {
     ) -> Result<Process> {
         let kind = format!("ros{}", self.kind(computer).number());
         let arguments: Vec<String> = [kind].into_iter().chain(arguments.iter().cloned()).collect();
-        self.program(computer).python(name, crate::script(&format!("{script}.py")), &arguments)
+        self.program(computer).python(name, self::script(&format!("{script}.py")), &arguments)
     }
 
     fn start_masters(&self) -> Result<BTreeMap<usize, Process>> {
@@ -339,7 +339,7 @@ impl Stage {
         arguments.extend(match node {
             // The path of a socket is short, see there.
             "driver" => Some(SCRATCH.into()),
-            "map_server" => Some(ros::text(&crate::script("map.yaml"))?),
+            "map_server" => Some(ros::text(&script("map.yaml"))?),
             "controller" => Some(ros::text(&self.folder.join(format!("{robot}.periods.csv")))?),
             _ => None,
         });
@@ -348,7 +348,7 @@ impl Stage {
 }
 
 fn start_world(plan: &Plan<'_>) -> Result<Process> {
-    let script = crate::script("world.py");
+    let script = script("world.py");
     let mut command = Command::new(installed()?.join("bin/python"));
     ros::settle(&mut command, WORLD).arg(script).arg(plan.folder).arg(SCRATCH);
     command.arg(format!("--seed={}", plan.seed)).args(plan.world);
@@ -364,4 +364,14 @@ fn installed() -> Result<PathBuf> {
         bail!("no {}: install it with 'crates/restaurant/setup.sh'", folder.display());
     }
     Ok(folder)
+}
+
+/// Returns the path of a file or folder of this crate.
+pub fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Returns the path of a ROS node, or of its data.
+pub fn script(name: &str) -> PathBuf {
+    folder("ros").join(name)
 }

@@ -19,15 +19,13 @@ mod reload;
 mod smoke;
 mod star;
 
-use crate::setup::ends;
-pub use crate::setup::{node, traffic};
-
 use crate::rig::enclosure;
 use crate::rig::output::{Output, stamp};
 use crate::rig::processes::make_folder;
 use crate::rig::verdict::Conclusion;
 use crate::setup::daemon::DaemonSetup;
 use crate::setup::ros::Ros;
+use crate::setup::{ends, traffic};
 use anyhow::{Context, Result, ensure};
 use comparison::case::Case;
 use comparison::report::Report;

@@ -8,6 +8,7 @@ mod exchange;
 mod latency;
 mod page;
 mod paper;
+mod periodic;
 mod periods;
 pub mod program;
 mod recurrence;

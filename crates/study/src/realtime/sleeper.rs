@@ -2,7 +2,7 @@
 //! A periodic loop by absolute sleeps, the method of cyclictest (package rt-tests): the program of
 //! scheduling latency, and the plain loop among the nodes.
 
-use super::program::{lock_memory, say_done, sleep_until};
+use super::periodic::{lock_memory, say_done, sleep_until};
 use anyhow::Result;
 use std::fs::File;
 use std::io::Write;

@@ -2,6 +2,7 @@
 //! What limits a run, found from what was measured: the processor time, the channel and the queues.
 
 use super::queue::Queued;
+use super::scene::Dropped;
 use super::watch::Busiest;
 use serde::Serialize;
 
@@ -35,15 +36,6 @@ pub const ACCEPTABLE_MS: f64 = 250.0;
 /// grows.
 pub fn grow([first, last]: [f64; 2]) -> bool {
     last > GROWTH * first && last - first > GROWTH_MS
-}
-
-/// Messages that daemons dropped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Dropped {
-    /// The most frequent reason, as in `tautline status`.
-    pub reason: String,
-    /// Messages dropped for it.
-    pub messages: u64,
 }
 
 /// A limit that a run has reached, with what was measured.

@@ -4,6 +4,7 @@
 use super::limit::{Evidence, Limit};
 use super::load::Pairing;
 use super::system::System;
+use super::watch::CpuFigures;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
@@ -83,19 +84,6 @@ pub struct Rtt {
     pub p99: f64,
     /// Longest.
     pub max: f64,
-}
-
-/// Processor time of the processes of a kind.
-#[derive(Debug, Clone, Serialize)]
-pub struct CpuFigures {
-    /// Kind: `sender`, `echoer`, `master`, `daemon`, `emulator`.
-    pub kind: &'static str,
-    /// Number of processes.
-    pub processes: usize,
-    /// Processor time of the busiest one, percent of one core.
-    pub busiest_percent: f64,
-    /// Processor time of one process for each message and its echo that it handled, microseconds.
-    pub us_per_message: Option<f64>,
 }
 
 impl Row {

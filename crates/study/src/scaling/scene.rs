@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts, the link between them, their ROS masters and their daemons.
 
-use super::limit::Dropped;
 use super::ssh::Remote;
 use super::system::System;
 use super::watch::Watched;
 use anyhow::{Context, Result, ensure};
+use serde::Serialize;
 use std::path::Path;
 use std::rc::Rc;
 use tautline_lab::air::Punctuality;
@@ -13,6 +13,15 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::setup::daemon::{self, Daemon, DaemonSetup};
 use tautline_lab::setup::ros::RosProgram;
 use tautline_lab::setup::world::{Bridge, Computer, Link, Pair};
+
+/// Messages that daemons dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// The most frequent reason, as in `tautline status`.
+    pub reason: String,
+    /// Messages dropped for it.
+    pub messages: u64,
+}
 
 /// Scenario of the radio: one 802.11 channel at 6 Mbps, half duplex.
 const RADIO: &str = "half-duplex-6mbps";

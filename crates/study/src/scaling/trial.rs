@@ -3,11 +3,12 @@
 
 use super::cgroup::Groups;
 use super::experiment::Experiment;
-use super::limit::{Dropped, Evidence};
+use super::limit::Evidence;
 use super::load::Load;
 use super::nodes::{COUNTDOWN, Nodes};
 use super::queue::{Measured, Meter, Queued};
 use super::row::{Counted, Row};
+use super::scene::Dropped;
 use super::scene::{Medium, Scene};
 use super::ssh::Remote;
 use super::system::{Library, System};

@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processor time of each process and thread of a run, between two times.
 
-use super::row::CpuFigures;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 use tautline_lab::setup::usage::MachineTicks;
+
+/// Processor time of the processes of a kind.
+#[derive(Debug, Clone, Serialize)]
+pub struct CpuFigures {
+    /// Kind: `sender`, `echoer`, `master`, `daemon`, `emulator`.
+    pub kind: &'static str,
+    /// Number of processes.
+    pub processes: usize,
+    /// Processor time of the busiest one, percent of one core.
+    pub busiest_percent: f64,
+    /// Processor time of one process for each message and its echo that it handled, microseconds.
+    pub us_per_message: Option<f64>,
+}
 
 /// A process of the run.
 #[derive(Debug, Clone)]

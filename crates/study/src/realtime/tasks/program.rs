@@ -2,7 +2,7 @@
 //! The four tasks as threads, which work until they have used their execution time of the processor.
 
 use crate::realtime::paper;
-use crate::realtime::program::{lock_memory, say_done, sleep_until};
+use crate::realtime::periodic::{lock_memory, say_done, sleep_until};
 use anyhow::{Context, Result};
 use rustix::thread::gettid;
 use std::hint::black_box;
