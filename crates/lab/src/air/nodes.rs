@@ -4,12 +4,12 @@
 
 use super::kernel::interface;
 use super::station::Air;
-use crate::bench::node::Node;
-use crate::bench::traffic::Made;
 use crate::rig::node_file::NodeFile;
 use crate::rig::staging::{Link, links};
 use crate::rig::stats::{Arrival, Samples};
 use crate::scenario::{Flow, Over, Pace, Scenario};
+use crate::setup::node::Node;
+use crate::setup::traffic::Made;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
