@@ -9,8 +9,6 @@
 
 mod air;
 mod bench;
-#[path = "../../proto/tests/attacker/liar.rs"]
-mod liar;
 mod parity;
 mod restaurant;
 mod rig;
