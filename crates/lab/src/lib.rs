@@ -11,8 +11,6 @@
 
 pub mod air;
 mod bench;
-#[path = "../../proto/tests/attacker/liar.rs"]
-mod liar;
 mod parity;
 pub mod rig;
 mod rivals;

@@ -286,9 +286,10 @@ impl Master {
 mod tests {
     use super::super::xmlrpc::{parse_call, render_answer, render_fault};
     use super::*;
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::BufReader;
     use std::net::{TcpListener, TcpStream};
     use std::sync::{Arc, Mutex};
+    use tautline_testkit::http;
 
     fn own() -> OwnNode {
         let [name, uri, service_uri] = ["/us", "http://us:1/", "rosrpc://us:2"].map(String::from);
@@ -316,21 +317,12 @@ mod tests {
         log: &Mutex<Vec<String>>,
     ) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream);
-        loop {
-            let (mut length, mut line) = (0, String::new());
-            while reader.read_line(&mut line)? > 2 {
-                let lower = line.to_lowercase();
-                let value = lower.strip_prefix("content-length:").map(str::trim);
-                length = value.map_or(length, |digits| digits.parse().unwrap());
-                line.clear();
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body)?;
-            let Ok((method, _)) = parse_call(&body) else { return Ok(()) };
+        while let Some(body) = http::read_request(&mut reader)? {
+            let Ok((method, _)) = parse_call(&body) else { break };
             log.lock().unwrap().push(method.clone());
-            let xml = answer(&method);
-            write!(&mut &*stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{xml}", xml.len())?;
+            http::respond(stream, &answer(&method))?;
         }
+        Ok(())
     }
 
     fn success(value: Value) -> String {

@@ -5,10 +5,8 @@ use std::fmt::Write;
 use tautline_node::config::starter::plain;
 use tautline_node::config::table::Setting;
 
-/// The same texts as in docs/reference/configuration.md.
-#[allow(dead_code)]
-#[path = "../../../tests/reference/configuration.rs"]
-mod configuration;
+// The same texts as in docs/reference/configuration.md.
+use tautline_testkit::reference as configuration;
 
 pub use configuration::{EXAMPLE, RELAY_EXAMPLE};
 
