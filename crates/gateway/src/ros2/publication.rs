@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics published to local subscribers on behalf of peers.
 
-use super::Context;
+use super::endpoint_context::EndpointContext;
 use super::history::MAX_DEPTH;
 use super::names::{self, DdsTopic};
 use super::qos;
@@ -11,7 +11,7 @@ use crate::log_limit::log_limited;
 use crate::{Class, Classes, Kept, MAX_SOURCES, Origin, Qos, Source, Topic};
 use bytes::Bytes;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,6 +21,9 @@ use tautline_dds::{Audience, DdsError, Guid, Qos as Dds, RawWriter};
 /// not yet count as present: a writer for them keeps what they miss. Those that are not found by its
 /// end have left.
 pub(super) const REDISCOVERY: Duration = Duration::from_secs(10);
+
+/// The publications by topic.
+pub type SharedPublications = Arc<Mutex<HashMap<String, Arc<Publication>>>>;
 
 /// Writers of the transient local publishers of a topic.
 const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
@@ -33,7 +36,7 @@ const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
 /// from a volatile writer, since they must not get what is kept.
 pub struct Publication {
     pub topic: Topic,
-    context: Context,
+    context: EndpointContext,
     drops: Arc<AtomicU64>,
     writers: Mutex<Writers>,
     /// Called after writers were created or deleted.
@@ -109,7 +112,7 @@ impl Writers {
 impl Publication {
     pub fn new(
         topic: Topic,
-        context: &Context,
+        context: &EndpointContext,
         on_change: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Self, DdsError> {
         let drops = context.shared.drops.count(&topic.name);
