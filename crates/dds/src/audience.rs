@@ -8,7 +8,7 @@
 //! two are being matched, and refuse the pair. The reader still discovers the writer, and waits for
 //! samples of it, but gets none.
 
-use crate::Guid;
+use crate::identity::Guid;
 use cyclors::{dds_durability_kind_DDS_DURABILITY_VOLATILE, dds_qget_durability, dds_qos_t};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
