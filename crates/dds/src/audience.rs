@@ -38,14 +38,14 @@ unsafe extern "C" {
 /// The readers that a writer may match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Audience {
-    /// All but these.
+    /// All readers but these.
     AllBut(BTreeSet<Guid>),
-    /// These alone.
+    /// These readers alone.
     Only(BTreeSet<Guid>),
 }
 
 impl Audience {
-    /// Whether a reader is in it.
+    /// Whether a reader is in the audience.
     pub fn includes(&self, reader: &Guid) -> bool {
         match self {
             Self::AllBut(readers) => !readers.contains(reader),

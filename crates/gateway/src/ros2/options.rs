@@ -10,9 +10,9 @@ use tautline_dds::Range;
 /// How to take part in a ROS 2 system.
 #[derive(Debug, Clone)]
 pub struct Ros2Options {
-    /// As in `ROS_DOMAIN_ID`, 0 to [`MAX_DOMAIN`](tautline_dds::MAX_DOMAIN).
+    /// The number of `ROS_DOMAIN_ID`, 0 to [`MAX_DOMAIN`](tautline_dds::MAX_DOMAIN).
     pub domain: u32,
-    /// As in `ROS_AUTOMATIC_DISCOVERY_RANGE`.
+    /// The range of `ROS_AUTOMATIC_DISCOVERY_RANGE`.
     pub range: Range,
     /// Our node name with its namespace (`/tautline`).
     pub node_name: String,

@@ -93,7 +93,7 @@ impl Receiver {
                 events.emit(Event::Refused { topic: self.service.clone(), reason });
             }
         }
-        let Some((caller, request)) = Caller::of(payload, writer, info) else {
+        let Some((caller, request)) = Caller::from_request(payload, writer, info) else {
             return reject(Reason::NotCdr);
         };
         let call = self.context.calls.fetch_add(1, Ordering::Relaxed);

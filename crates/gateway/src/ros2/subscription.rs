@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A topic with one reader for each class of its publishers. A single reader with the least
 /// request would miss what publishers keep for late joiners.
 pub struct Subscription {
-    /// As ROS 2 has it.
+    /// The ROS 2 type name.
     pub type_name: String,
     type_hash: String,
     readers: BTreeMap<Class, RawReader>,
@@ -174,7 +174,7 @@ impl Subscription {
             shared.troubles.set(&name, "reading", text);
         };
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
-        let topic = DdsTopic::of(topic, &self.type_name);
+        let topic = DdsTopic::for_topic(topic, &self.type_name);
         let (participant, topic) = (&context.participant, topic.with(&dds));
         RawReader::watching(participant, topic, receive, incompatible, on_liveliness)
     }

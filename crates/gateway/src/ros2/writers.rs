@@ -17,9 +17,9 @@ pub struct KnownWriters(Arc<RwLock<HashMap<Guid, Writer>>>);
 /// A publisher of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// It belongs to a Tautline node. Its messages are not carried.
+    /// A publisher of a Tautline node. The messages are not carried.
     OfTautline,
-    /// Its class and the lifespan that it offers.
+    /// A publisher of a local node: the class and the lifespan that the publisher offers.
     Local(Class, Option<Duration>),
 }
 

@@ -42,7 +42,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
-/// Actions offered, and served, at most.
+/// Maximum number of actions offered, and of actions served.
 const MAX_ACTIONS: usize = 256;
 /// Numbers of calls that this module makes; those of the gateway are lower.
 const FIRST_CALL: CallId = 1 << 62;
@@ -206,7 +206,7 @@ impl Actions {
                 return true;
             }
             let Named::Topic(topic) = named else { return false };
-            Names::of_ros1(topic).is_some_and(|(names, _)| {
+            Names::from_ros1_topic(topic).is_some_and(|(names, _)| {
                 selector(Named::Service(&names.send_goal()))
                     || lock(&served).contains(&names.action)
             })
@@ -308,21 +308,21 @@ impl Actions {
 
     fn take_command(&self, state: &mut State, at: Moment, command: Command) -> Option<Command> {
         match command {
-            Command::Serve { service } if Names::of_service(&service.name).is_some() => {
+            Command::Serve { service } if Names::from_service(&service.name).is_some() => {
                 self.found_service(state, at, service);
             }
-            Command::Unserve { service } if Names::of_service(&service).is_some() => {
+            Command::Unserve { service } if Names::from_service(&service).is_some() => {
                 self.lost_part(state, at, &service);
             }
-            Command::Advertise { topic } if Names::of_ros2_topic(&topic).is_some() => {
+            Command::Advertise { topic } if Names::from_ros2_topic(&topic).is_some() => {
                 self.found_topic(state, at, topic);
             }
-            Command::Unadvertise { topic } if Names::of_ros2(&topic).is_some() => {
+            Command::Unadvertise { topic } if Names::from_ros2_name(&topic).is_some() => {
                 self.lost_part(state, at, &topic);
             }
-            Command::Publish { topic, payload, .. } if Names::of_ros2(&topic).is_some() => {
+            Command::Publish { topic, payload, .. } if Names::from_ros2_name(&topic).is_some() => {
                 self.shared.backlog.release(payload.len());
-                let names = Names::of_ros2(&topic)?;
+                let names = Names::from_ros2_name(&topic)?;
                 let action = state.served.get_mut(&names.action)?;
                 match topic == names.ros2_status() {
                     true => action.on_status(at, &payload, &mut state.out),
@@ -333,15 +333,15 @@ impl Actions {
                 if let Ok(response) = &outcome {
                     self.shared.backlog.release(response.len());
                 }
-                let (names, _) = Names::of_service(&service)?;
+                let (names, _) = Names::from_service(&service)?;
                 let action = state.served.get_mut(&names.action)?;
                 action.on_answer(at, call, &outcome, &mut state.out);
             }
             Command::Call { service, call, request, patience, peer }
-                if Names::of_service(&service).is_some() =>
+                if Names::from_service(&service).is_some() =>
             {
                 self.shared.backlog.release(request.len());
-                let (names, part) = Names::of_service(&service)?;
+                let (names, part) = Names::from_service(&service)?;
                 match state.offered.get_mut(&names.action) {
                     Some(action) => {
                         let call = Call { peer, part, call, request, patience };
@@ -353,10 +353,10 @@ impl Actions {
                     }
                 }
             }
-            Command::Subscribe { topic } if Names::of_ros2(&topic).is_some() => {
+            Command::Subscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
                 self.node_wants(state, &topic, true);
             }
-            Command::Unsubscribe { topic } if Names::of_ros2(&topic).is_some() => {
+            Command::Unsubscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
                 self.node_wants(state, &topic, false);
             }
             Command::Subscribe { topic } => {
@@ -378,7 +378,7 @@ impl Actions {
     }
 
     fn node_wants(&self, state: &mut State, topic: &str, wanted: bool) {
-        let Some(names) = Names::of_ros2(topic) else { return };
+        let Some(names) = Names::from_ros2_name(topic) else { return };
         if let Some(action) = state.offered.get_mut(&names.action) {
             action.on_wanted(topic, wanted, &mut state.out);
         }
@@ -401,7 +401,7 @@ impl Actions {
                 state.node_reads.contains(topic) || !state.own_reads.contains(topic)
             }
             Event::SourceGone { topic, source } => {
-                if let Some((names, _)) = Names::of_ros1(topic)
+                if let Some((names, _)) = Names::from_ros1_topic(topic)
                     && *topic == names.status()
                     && let Some(action) = state.offered.get_mut(&names.action)
                 {
@@ -411,7 +411,7 @@ impl Actions {
                 state.node_reads.contains(topic) || !state.own_reads.contains(topic)
             }
             Event::Wanted { topic, wanted } => {
-                let Some((names, _)) = Names::of_ros1(topic) else { return true };
+                let Some((names, _)) = Names::from_ros1_topic(topic) else { return true };
                 if let Some(action) = state.offered.get_mut(&names.action) {
                     if *topic == names.goal() {
                         action.on_connected(at, *wanted, &mut state.out);
@@ -436,7 +436,7 @@ impl Actions {
         if !state.own_reads.contains(topic) {
             return;
         }
-        let Some((names, _)) = Names::of_ros1(topic) else { return };
+        let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
         let out = &mut state.out;
         if let Some(action) = state.offered.get_mut(&names.action) {
             match topic {
@@ -458,7 +458,7 @@ impl Actions {
 
     /// A local node publishes a topic that may be one of an action.
     fn seen(&self, state: &mut State, at: Moment, topic: &Topic) {
-        let Some((names, end)) = Names::of_ros1(&topic.name) else { return };
+        let Some((names, end)) = Names::from_ros1_topic(&topic.name) else { return };
         let is_new = !state.seen.contains_key(&names.action);
         if end == "cancel" || is_new && state.seen.len() >= MAX_ACTIONS {
             return;
@@ -551,7 +551,7 @@ impl Actions {
     }
 
     fn unseen(&self, state: &mut State, at: Moment, topic: &str) {
-        let Some((names, _)) = Names::of_ros1(topic) else { return };
+        let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
         let Some(Seen(topics)) = state.seen.get_mut(&names.action) else { return };
         topics.remove(topic);
         let has_server = state.seen.get(&names.action).is_some_and(|it| it.has_server(&names));

@@ -19,7 +19,7 @@ const SERVER: Source = Source::here(3);
 const STAMP: Stamp = Stamp { secs: 100, nanos: 5 };
 
 fn names() -> Names {
-    Names::of_ros2("/fib/_action/status").unwrap()
+    Names::from_ros2_name("/fib/_action/status").unwrap()
 }
 
 fn types() -> ActionType {

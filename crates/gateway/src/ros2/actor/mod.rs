@@ -60,8 +60,8 @@ impl Actor {
         discover(&setup, announced.clone())?;
         Ok(Self {
             graph: NodeGraph::join(&setup, announced)?,
-            topic_endpoints: Endpoints::of_topics(),
-            service_endpoints: Endpoints::of_services(),
+            topic_endpoints: Endpoints::for_topics(),
+            service_endpoints: Endpoints::for_services(),
             subscriptions: Subscriptions::new(&setup),
             publications: Publications::new(&setup),
             services: Services::new(&setup),

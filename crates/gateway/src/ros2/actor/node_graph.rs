@@ -118,7 +118,7 @@ impl NodeGraph {
         self.pace.take(now)
     }
 
-    /// Publishes the endpoints of our nodes: readers of topics, `own` ones with a name, and `clients`.
+    /// Publishes the endpoints of our nodes: readers of topics, writers and servers by name, and `clients`.
     pub fn announce(
         &mut self,
         setup: &Setup,

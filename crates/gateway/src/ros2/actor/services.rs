@@ -28,7 +28,7 @@ use tautline_dds::Guid;
 const MATCH_PERIOD: Duration = Duration::from_millis(10);
 /// Time in which a reply waits to match its client's reader.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
-/// The same for a client that first has to find the endpoints of a restarted node.
+/// Time in which a reply waits for a client that first has to find the endpoints of a restarted node.
 const REPLY_PATIENCE_AFTER_RESTART: Duration = Duration::from_secs(30);
 
 /// Local services and services of peers.
