@@ -15,120 +15,34 @@
 mod messages;
 mod names;
 mod offered;
+mod outputs;
 mod peers;
 mod served;
 #[cfg(test)]
 mod tests;
 
 use super::order::Order;
-use crate::action_names::is_action_status;
 use crate::lock::lock;
 use crate::shared::Shared;
 use crate::threads::End;
 use crate::types::Dialect;
 use crate::types::action::{ActionType, Part, Parts, STATUS_ARRAY};
 use crate::types::installed::Installed;
-use crate::{
-    CallId, Command, Event, Events, Kept, Named, Origin, Selector, Service, Source, Topic, identity,
-};
-use bytes::Bytes;
-use messages::Stamp;
+use crate::{Command, Event, Events, Named, Selector, Service, Source, Topic};
 use names::Names;
 use offered::{Call, Offered};
+use outputs::{FIRST_CALL, Moment, Output, Outputs};
 use served::Served;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
 /// Maximum number of actions offered, and of actions served.
 const MAX_ACTIONS: usize = 256;
-/// Numbers of calls that this module makes; those of the gateway are lower.
-const FIRST_CALL: CallId = 1 << 62;
 /// Why a peer's action is refused.
 const LOCAL_SERVER: &str = "a server of this robot has this name";
-
-/// Now, by both clocks.
-#[derive(Debug, Clone, Copy)]
-struct Moment {
-    pub now: Instant,
-    /// For the headers of messages.
-    pub stamp: Stamp,
-}
-
-impl Moment {
-    fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let secs = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
-        Self { now: Instant::now(), stamp: Stamp { secs, nanos: since.subsec_nanos() } }
-    }
-}
-
-/// What a state machine wants done.
-#[derive(Debug)]
-enum Output {
-    /// By the gateway.
-    Command(Command),
-    /// By the node.
-    Event(Event),
-}
-
-#[derive(Debug, Default)]
-struct Outputs {
-    all: Vec<Output>,
-    calls: CallId,
-}
-
-impl Outputs {
-    fn command(&mut self, command: Command) {
-        self.all.push(Output::Command(command));
-    }
-
-    fn event(&mut self, event: Event) {
-        self.all.push(Output::Event(event));
-    }
-
-    fn advertise(&mut self, topic: Topic) {
-        self.command(Command::Advertise { topic });
-    }
-
-    fn unadvertise(&mut self, topic: String) {
-        self.command(Command::Unadvertise { topic });
-    }
-
-    fn subscribe(&mut self, topic: String) {
-        self.command(Command::Subscribe { topic });
-    }
-
-    fn unsubscribe(&mut self, topic: String) {
-        self.command(Command::Unsubscribe { topic });
-    }
-
-    fn publish(&mut self, topic: String, payload: Bytes) {
-        let (source, origin) = (Source::here(0), Origin::default());
-        self.command(Command::Publish { topic, source, payload, origin });
-    }
-
-    /// A message of a topic of ROS 2.
-    fn message(&mut self, topic: String, payload: Bytes) {
-        let (source, received) = (Source::here(0), Instant::now());
-        // The last status is for late joiners; the same status again is no news.
-        let kept = is_action_status(&topic).then(|| Kept {
-            identity: identity(&payload),
-            depth: 1,
-            is_repeatable: true,
-            ..Kept::default()
-        });
-        let origin = Origin { kept, ..Origin::default() };
-        self.event(Event::Message { topic, source, payload, origin, received });
-    }
-
-    fn next_call(&mut self) -> CallId {
-        self.calls += 1;
-        FIRST_CALL + self.calls
-    }
-}
 
 /// What a peer offers of an action.
 #[derive(Debug, Default)]
@@ -256,10 +170,10 @@ impl Actions {
 
     /// Hands the outputs over, in order.
     fn flush(&self, state: &mut State) {
-        if state.out.all.is_empty() {
+        if state.out.pending.is_empty() {
             return;
         }
-        for output in std::mem::take(&mut state.out.all) {
+        for output in std::mem::take(&mut state.out.pending) {
             match output {
                 Output::Event(event) => self.events.emit(event),
                 Output::Command(command) => {

@@ -73,8 +73,8 @@ impl Actor {
     pub fn run(mut self, orders: &Receiver<Order>) {
         self.update_graph();
         while let Ok(first) = self.next(orders) {
-            let mut changed = Changed::default();
-            changed.topics = self.subscriptions.count(&self.context, &self.topic_endpoints);
+            let topics = self.subscriptions.count(&self.context, &self.topic_endpoints);
+            let mut changed = Changed { topics, ..Changed::default() };
             changed.topics.extend(self.context.liveliness.take_losses(Instant::now()));
             let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
             for order in first.into_iter().chain(more) {
