@@ -13,11 +13,11 @@ const MAX_REPEATABLE: usize = 64;
 /// What a call does to the goals of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// It starts this goal. The encapsulation and the id.
+    /// The call starts this goal: the encapsulation and the id.
     NewGoal(Bytes),
-    /// It asks for the result of one goal, or cancels it. The request, to send it again.
+    /// The call asks for the result of one goal, or cancels the goal. The request is kept to be sent again.
     Goal(Bytes),
-    /// It cancels several goals.
+    /// The call cancels several goals.
     Goals,
 }
 

@@ -158,7 +158,7 @@ pub enum Command {
     Answer {
         /// Local name.
         service: String,
-        /// As in the event.
+        /// The number in the event.
         call: CallId,
         /// The outcome for the caller.
         outcome: Outcome,
@@ -266,7 +266,7 @@ pub enum Event {
     Interrupted {
         /// Local name.
         service: String,
-        /// As of a call.
+        /// The outcome, in the form of a call's.
         call: CallId,
         /// The request as it is kept ([`goals::kept_request`]).
         request: Bytes,
@@ -275,7 +275,7 @@ pub enum Event {
     Answered {
         /// Local name.
         service: String,
-        /// As in the command.
+        /// The number in the command.
         call: CallId,
         /// The response, or the reason of the failure.
         outcome: Outcome,

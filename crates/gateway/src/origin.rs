@@ -63,7 +63,7 @@ pub fn identity(properties: &(impl Hash + ?Sized)) -> u64 {
 pub struct Source {
     /// Number of the peer at which it publishes; `None` means this robot.
     pub peer: Option<u32>,
-    /// Its number there. Numbers of ROS publishers are below [`MAX_SOURCES`], and are reused when a
+    /// The number of the publisher on that robot. Numbers of ROS publishers are below [`MAX_SOURCES`], and are reused when a
     /// publisher leaves.
     pub number: u32,
 }

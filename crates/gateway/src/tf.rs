@@ -210,7 +210,7 @@ pub struct Merger {
 
 #[derive(Debug)]
 struct Kept {
-    /// Its last change, in [`Merger::changes`].
+    /// The last change of the frame, in [`Merger::changes`].
     change: u64,
     transform: Transform,
 }

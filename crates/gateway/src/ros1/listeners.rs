@@ -214,7 +214,7 @@ impl Listeners {
     }
 }
 
-/// Those of `all` that are addresses of this machine.
+/// Keeps the addresses of this machine.
 fn own_addresses(
     all: &BTreeSet<ScopedAddress>,
     machine: &[ScopedAddress],

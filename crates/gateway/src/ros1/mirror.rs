@@ -49,7 +49,7 @@ struct Mirror {
 /// What is known of the copies at the master. A running comparison updates it with each call.
 #[derive(Debug, Default)]
 struct Copies {
-    /// As last written by us.
+    /// The copies as last written by us.
     ours: Parameters,
     /// Values that local programs have set, and since when.
     changed: Changed,

@@ -209,7 +209,7 @@ impl Gateway for Ros1 {
     }
 }
 
-/// A host as URIs have it.
+/// A host in the form of URIs: an IPv6 address has brackets.
 fn bracketed(host: &str) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() }
 }

@@ -59,7 +59,7 @@ pub(super) enum Note {
     Service(ServiceNote),
     /// The parameters of this robot.
     Parameters(Result<Parameters, CallError>),
-    /// Those that a peer has sent are set.
+    /// The parameters that a peer has sent are set.
     ParametersSet(Result<(), CallError>),
     /// The parameters of a peer have been written.
     Mirrored {
@@ -91,7 +91,7 @@ pub(super) enum ReaderNote {
 #[derive(Debug)]
 pub(super) enum Exclusion {
     Tautline,
-    /// It has another type than the topic; the text is for a person.
+    /// The publisher has another type than the topic; the text is for a person.
     OtherType(String),
 }
 

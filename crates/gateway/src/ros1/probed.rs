@@ -30,9 +30,9 @@ pub(super) struct Located {
 /// The result of [`Query::Check`].
 #[derive(Debug)]
 pub(super) enum Checked {
-    /// It is at `uri` and publishes these topics, each with its type.
+    /// The node is at `uri` and publishes these topics, each with its type.
     Publishes { uri: String, topics: BTreeMap<String, String> },
-    /// It responds, but not with its publications.
+    /// The node responds, but not with its publications.
     Responds,
     /// Nothing listens there.
     Gone,

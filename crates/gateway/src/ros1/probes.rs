@@ -6,7 +6,7 @@ use super::connection::{ConnectError, Identity};
 use super::master::{Master, Snapshot, Types};
 use super::probed::{Checked, Located, Probed};
 use super::shown::{shown, typed};
-use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, text};
+use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, string_value};
 use crate::Topic;
 use dxr::Value;
 use std::collections::BTreeSet;
@@ -121,7 +121,7 @@ impl Prober {
         method: &'static str,
         max_bytes: usize,
     ) -> Result<Value, CallError> {
-        xmlrpc::call(uri, method, vec![text(&self.identity.node_name)], max_bytes).await
+        xmlrpc::call(uri, method, vec![string_value(&self.identity.node_name)], max_bytes).await
     }
 
     /// A use of `topic` with another type, for a person.

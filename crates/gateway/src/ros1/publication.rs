@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 /// Subscribers of one topic; further ones replace a stalled one or are refused.
 const MAX_SUBSCRIBERS: usize = 256;
-/// Of these, from one node: one address and name. Most nodes have one, and some a leftover of a
+/// Subscribers of one topic from one node: one address and name. Most nodes have one, and some a leftover of a
 /// crash.
 const MAX_SUBSCRIBERS_OF_NODE: usize = 16;
 /// A subscriber that has read nothing of its queue for this time can be replaced by a new one.

@@ -93,7 +93,7 @@ impl Registration {
                 self.registered = true;
                 self.backoff.succeed();
             }
-            // Its end is not reported.
+            // The master does not report the end of the other server.
             Err(NotRegistered::Served(_)) => {
                 self.backoff.count_failure();
                 self.backoff.delay_until(Instant::now() + RIVAL_PERIOD);

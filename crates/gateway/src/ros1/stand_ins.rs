@@ -115,7 +115,7 @@ impl StandIns {
         self.held.insert(caller.to_owned());
     }
 
-    /// These names belong to other nodes now, or nothing is registered under them.
+    /// Gives up names that belong to other nodes now, or under which nothing is registered.
     pub fn release(&mut self, names: &[String]) {
         self.held.retain(|name| !names.contains(name));
     }

@@ -149,7 +149,7 @@ impl Parts {
         }
     }
 
-    /// These parts, else those of `other`.
+    /// The parts of `self`; a missing one is taken from `other`.
     pub fn or(self, other: Self) -> Self {
         let [a, b, c] = self.0;
         let [x, y, z] = other.0;
@@ -312,7 +312,7 @@ impl ActionType {
         Ok((uuid, rest))
     }
 
-    /// The same for a part of ROS 1, in the direction of ROS 2.
+    /// Converts a part of ROS 1 to ROS 2.
     pub fn to_ros2(&self, part: Part, uuid: Uuid, message: &[u8]) -> Result<Vec<u8>, String> {
         let whole = [&uuid[..], message].concat();
         self.transcoders[part as usize].to_ros2(&whole).map_err(|error| error.to_string())

@@ -23,9 +23,9 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// What is reported of this robot, and what is shown of others.
 #[derive(Debug, Default)]
 pub(super) struct RobotDescription {
-    /// As last reported.
+    /// The nodes as last reported.
     nodes: Option<Nodes>,
-    /// As last reported.
+    /// The parameters as last reported.
     parameters: Option<Parameters>,
     wants_nodes: bool,
     wants_parameters: bool,
@@ -136,7 +136,7 @@ impl RobotDescription {
     /// Removes all copies of parameters, within a time limit.
     pub async fn remove_copies(&mut self, context: &Context) {
         let setup = &context.setup;
-        // Its connection is its own: the other one is closed to all further calls.
+        // A connection of its own: that of the context is closed to all further calls.
         let master = Arc::new(Master::new(setup.master.clone(), setup.own.clone()));
         if timeout(REMOVE_TIMEOUT, self.mirrors.remove_all(&master)).await.is_err() {
             let seconds = REMOVE_TIMEOUT.as_secs();

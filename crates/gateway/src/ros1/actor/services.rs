@@ -54,7 +54,7 @@ struct Serving {
     serial: u64,
     refused: Option<String>,
     clients: Arc<SlotPool>,
-    /// Its clients' connections end with it.
+    /// The connections of its clients end when this sender is dropped.
     served: watch::Sender<()>,
 }
 

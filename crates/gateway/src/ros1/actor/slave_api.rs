@@ -13,7 +13,7 @@ use crate::ros1::polls::TOPIC_OF_ALL_NODES;
 use crate::ros1::shown::shown;
 use crate::ros1::slave::{failure, success};
 use crate::ros1::subscription::Subscription;
-use crate::ros1::xmlrpc::text;
+use crate::ros1::xmlrpc::string_value;
 use dxr::Value;
 
 /// The parts that calls of the slave API concern.
@@ -47,7 +47,7 @@ impl SlaveApi<'_> {
             }
             ApiCall::BusInfo => success("bus info", self.bus_info()),
             ApiCall::MasterUri => {
-                success("master URI", text(&self.context.setup.options.master_uri))
+                success("master URI", string_value(&self.context.setup.options.master_uri))
             }
             ApiCall::Subscriptions => {
                 let pair = |(topic, found): (&String, &Subscription)| {
@@ -86,17 +86,17 @@ impl SlaveApi<'_> {
         if !protocols.iter().any(|protocol| protocol == "TCPROS") {
             return failure("only TCPROS is supported");
         }
-        let host = text(&self.context.setup.options.host);
+        let host = string_value(&self.context.setup.options.host);
         let port = Value::Integer(i32::from(self.context.setup.tcpros_port));
-        success("ready", Value::Array(vec![text("TCPROS"), host, port]))
+        success("ready", Value::Array(vec![string_value("TCPROS"), host, port]))
     }
 
     fn bus_info(&self) -> Value {
         let line = |id: u64, other: &str, direction: &str, topic: &str| {
             let id = Value::Integer(i32::try_from(id).unwrap_or(i32::MAX));
             let connected = Value::Boolean(true);
-            let [other, direction, topic] = [other, direction, topic].map(text);
-            Value::Array(vec![id, other, direction, text("TCPROS"), topic, connected])
+            let [other, direction, topic] = [other, direction, topic].map(string_value);
+            Value::Array(vec![id, other, direction, string_value("TCPROS"), topic, connected])
         };
         let mut lines = Vec::new();
         for (topic, subscription) in self.subscriptions.iter() {
@@ -112,5 +112,5 @@ impl SlaveApi<'_> {
 }
 
 fn pair(topic: &str, type_name: &str) -> Value {
-    Value::Array(vec![text(topic), text(type_name)])
+    Value::Array(vec![string_value(topic), string_value(type_name)])
 }
