@@ -46,7 +46,6 @@ use crate::error::{OfferError, SendError, SetupError};
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
 use crate::path::link::Link;
 use crate::path::radio::Radio;
-use crate::rate::of_link;
 use crate::stats::{InStats, OutStats, RefusedPackets};
 use crate::time::Instant;
 use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, OfferedTopic};
@@ -382,8 +381,8 @@ impl Endpoint {
     /// Sets the controller of a link, as its radio is configured.
     pub(crate) fn set_controller(&mut self, id: LinkId) {
         let link = &mut self.links[id];
-        let config = &self.radios[link.radio].config;
-        link.controller = of_link(config).filter(|_| link.via.is_none());
+        let controller = self.radios[link.radio].link_controller();
+        link.controller = controller.filter(|_| link.via.is_none());
     }
 
     /// Draws an unused session number and assigns it to `peer`.
