@@ -4,8 +4,7 @@
 
 use crate::class::Class;
 use crate::config::{RadioConfig, Rate};
-use crate::endpoint::teams::TeamId;
-use crate::ids::PeerId;
+use crate::ids::{PeerId, TeamId};
 use crate::path::headroom::aged_limit;
 use crate::rate::{Auto, BackPressure, Controller, Fixed, Window};
 use crate::time::{Duration, Instant};
