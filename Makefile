@@ -51,7 +51,7 @@ ros2:
 	@crates/lab/ros2.sh
 
 build: setup
-	cargo build --release --locked -p tautline-node -p tautline-lab
+	cargo build --release --locked -p tautline-cli -p tautline-lab
 
 # Everything that users install. ARCH=arm64 is built on amd64.
 packages: setup
@@ -69,7 +69,7 @@ packages-test: setup ros2
 
 # What can be known about the packages without building them: the crates are complete, and systemd
 # verifies the units.
-CRATES = cargo package --workspace --exclude tautline-lab --locked --allow-dirty --no-verify --quiet
+CRATES = cargo package --workspace --exclude tautline-lab --exclude tautline-study --exclude tautline-restaurant --locked --allow-dirty --no-verify --quiet
 VERIFY = target/tmp/units
 packages-check: setup
 	@$(CRATES)
@@ -123,11 +123,12 @@ validate: build
 
 # The studies drive real programs: nothing else should run. Without targets reached, the next one still runs.
 study: build ros2
+	cargo build --release --locked -p tautline-study
 	@crates/lab/setup.sh $(STUDY_PACKAGES)
 	@crates/lab/ros2.sh zenoh
-	-@target/release/tautline-lab study realtime $(STUDY_OPTIONS)
-	-@target/release/tautline-lab study dds $(STUDY_OPTIONS)
-	-@target/release/tautline-lab study scaling $(STUDY_OPTIONS)
+	-@target/release/tautline-study realtime $(STUDY_OPTIONS)
+	-@target/release/tautline-study dds $(STUDY_OPTIONS)
+	-@target/release/tautline-study scaling $(STUDY_OPTIONS)
 STUDY_PACKAGES = rt-tests stress-ng openssh-server libsensor-msgs-dev
 STUDY_OPTIONS = $(if $(filter full,$(STUDY)),--docs docs,--quick)
 
@@ -138,13 +139,15 @@ TRANSPORTS ?= tautline
 DRIVES ?= 1
 CONDITIONS ?= idle,cameras,everything
 PORT ?= 9090
-RESTAURANT = target/release/tautline-lab restaurant --robots $(ROBOTS) --transports $(TRANSPORTS)
+RESTAURANT = target/release/tautline-restaurant --robots $(ROBOTS) --transports $(TRANSPORTS)
 restaurant: build
-	@crates/lab/restaurant.sh browser
+	cargo build --release --locked -p tautline-restaurant
+	@crates/restaurant/setup.sh browser
 	@$(RESTAURANT) --orders $(ORDERS) --drives $(DRIVES) --conditions $(CONDITIONS)
 
 restaurant-open: build
-	@crates/lab/restaurant.sh
+	cargo build --release --locked -p tautline-restaurant
+	@crates/restaurant/setup.sh
 	@$(RESTAURANT) --live --port $(PORT)
 
 # With a test, dependencies have the features that tests build them with, and are not built twice.
@@ -152,7 +155,7 @@ BUILD_BINS = cargo build --workspace --bins --test realtime --locked
 
 # One test at a time, and nothing beside it: these look at the clock.
 realtime: setup
-	@crates/lab/restaurant.sh browser
+	@crates/restaurant/setup.sh browser
 	$(BUILD_BINS)
 	cargo test --workspace --test realtime --locked -- --ignored --nocapture --test-threads=1
 

@@ -20,8 +20,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KNOWN = ROOT / "checks/structure.json"
-PRODUCT = ["proto", "gateway", "dds", "node"]
-LABORATORY = ["lab", "medium"]
+PRODUCT = ["proto", "gateway", "dds", "node", "plan", "cli"]
+LABORATORY = ["lab", "medium", "study", "restaurant"]
 
 MAX_METHODS = 40
 MAX_FILE_LINES = 600

@@ -67,10 +67,10 @@ build_program() {
     # Cyclone DDS writes the commit of the repository around its sources into the program: with
     # GIT_DIR it finds none.
     (
-        cd "$root/crates/node"
+        cd "$root/crates/cli"
         GIT_DIR=/dev/null CARGO_ENCODED_RUSTFLAGS=$flags CFLAGS=$c_flags CXXFLAGS=$c_flags \
             ZIG_GLOBAL_CACHE_DIR=$target/zig-cache CARGO_ZIGBUILD_CACHE_DIR=$target/zigbuild-cache \
-            cargo-zigbuild zigbuild --release --locked -p tautline-node \
+            cargo-zigbuild zigbuild --release --locked -p tautline-cli \
             --target "$triple.$glibc" --target-dir "$root/target"
     )
     program=$root/target/$triple/release/tautline
@@ -110,7 +110,7 @@ fill_stage() {
     mkdir -p "$stage/share" "$stage/examples" "$stage/notes"
     cp -r "$root/packaging/debian" "$stage/debian"
     separate_debug_information
-    (cd "$root" && PAGES=$stage/pages cargo test --quiet --locked -p tautline-node --bin tautline pages >"$target/pages.log" 2>&1) || {
+    (cd "$root" && PAGES=$stage/pages cargo test --quiet --locked -p tautline-cli --bin tautline pages >"$target/pages.log" 2>&1) || {
         cat "$target/pages.log" >&2
         exit 1
     }
@@ -169,9 +169,9 @@ build_archive() {
 # What the program is made of, for scanners of vulnerabilities.
 build_bill_of_materials() {
     # It writes files into the folders of all crates.
-    (cd "$root" && cargo cyclonedx --quiet --manifest-path crates/node/Cargo.toml --format json --spec-version 1.5 \
+    (cd "$root" && cargo cyclonedx --quiet --manifest-path crates/cli/Cargo.toml --format json --spec-version 1.5 \
         --target "$triple" --no-build-deps --describe binaries)
-    sed "s#path+file://$root/#path+file:///usr/src/tautline/#" "$root/crates/node/tautline_bin.cdx.json" \
+    sed "s#path+file://$root/#path+file:///usr/src/tautline/#" "$root/crates/cli/tautline_bin.cdx.json" \
         >"$out/tautline-$version-linux-$arch.cdx.json"
     rm "$root"/crates/*/*_bin.cdx.json
 }

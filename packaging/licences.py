@@ -28,7 +28,7 @@ def cargo(*arguments):
 
 def linked_packages(triple):
     """Returns the packages of the program by name and version, without those of its build."""
-    tree = cargo("tree", "--locked", "-p", "tautline-node", "--target", triple, "--edges", "normal,no-proc-macro",
+    tree = cargo("tree", "--locked", "-p", "tautline-cli", "--target", triple, "--edges", "normal,no-proc-macro",
                  "--prefix", "none", "--format", "{p}")
     wanted = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}
     metadata = json.loads(cargo("metadata", "--locked", "--format-version", "1"))

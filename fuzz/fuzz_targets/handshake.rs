@@ -2,11 +2,10 @@
 #![no_main]
 //! Handshake initiations, responses, cookie replies and beacons of any content, with valid and
 //! invalid MACs, to a node that has a session with its peer and initiates handshakes with others.
-#[path = "../../crates/proto/tests/attacker/mod.rs"]
-mod attacker;
 
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::{Config, PublicKey, SecretKey};
+use tautline_testkit::attacker::Attacked;
 
 /// Appends the MACs to a handshake packet, as a sender that knows the key.
 fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
@@ -22,7 +21,7 @@ fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
 
 libfuzzer_sys::fuzz_target!(|pieces: Vec<(u8, &[u8])>| {
     let config = Config::new("node", SecretKey::insecure("node"));
-    let mut attacked = attacker::Attacked::new(config);
+    let mut attacked = Attacked::new(config);
     let key = SecretKey::insecure(attacked.endpoint.name()).public();
     let (_, call) = attacked.call(2, 9);
     for (kind, bytes) in pieces {

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
 //! A peer with a valid key attacks a node with two honest peers; the bytes are the script.
-#[path = "../../crates/proto/tests/attacker/liar.rs"]
-mod liar;
-#[path = "../../crates/proto/tests/net/mod.rs"]
-mod net;
-#[path = "../../crates/proto/tests/attacker/team.rs"]
-mod team;
 
 use cap::Cap;
 use std::alloc::System;
+use tautline_testkit::attacker::team::{Team, choices};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -20,9 +15,9 @@ const MOST: usize = 24 << 20;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| {
     let Some((relayed, script)) = script.split_first() else { return };
-    let mut team = team::Team::new(relayed % 2 == 1);
+    let mut team = Team::new(relayed % 2 == 1);
     let before = ALLOCATOR.allocated();
-    team.play(&mut team::choices(script), &mut || {
+    team.play(&mut choices(script), &mut || {
         let grown = ALLOCATOR.allocated().saturating_sub(before);
         assert!(grown <= MOST, "{grown} bytes of memory more than before");
     });

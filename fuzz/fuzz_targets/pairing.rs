@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
 //! Frames and datagrams of a pairing: what is parsed is emitted again as it was.
-use tautline_node::pairing::wire::{Answer, Frame, LENGTH, Query};
+use tautline_cli::pairing::wire::{Answer, Frame, LENGTH, Query};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let frame = Frame::parse(bytes);

@@ -8,7 +8,7 @@
 //! two are being matched, and refuse the pair. The reader still discovers the writer, and waits for
 //! samples of it, but gets none.
 
-use crate::Guid;
+use crate::identity::Guid;
 use cyclors::{dds_durability_kind_DDS_DURABILITY_VOLATILE, dds_qget_durability, dds_qos_t};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -38,14 +38,14 @@ unsafe extern "C" {
 /// The readers that a writer may match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Audience {
-    /// All but these.
+    /// All readers but these.
     AllBut(BTreeSet<Guid>),
-    /// These alone.
+    /// These readers alone.
     Only(BTreeSet<Guid>),
 }
 
 impl Audience {
-    /// Whether a reader is in it.
+    /// Whether a reader is in the audience.
     pub fn includes(&self, reader: &Guid) -> bool {
         match self {
             Self::AllBut(readers) => !readers.contains(reader),

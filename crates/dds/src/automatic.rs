@@ -6,7 +6,7 @@
 //! 11.0.1 sends one every eight seconds even if no writer needs it, and gets the interval from another
 //! file than it uses it in, so that the linker can redirect the call.
 
-use crate::{INFINITE, Liveliness};
+use crate::qos::{INFINITE, Liveliness};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

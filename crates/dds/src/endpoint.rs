@@ -3,10 +3,12 @@
 
 use crate::audience::{self, Audience, Limits};
 use crate::automatic::Automatic;
+use crate::error::{Result, check};
 use crate::hooks;
-use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
-use crate::raw::{self, Blob, SampleId};
-use crate::{Guid, Qos, Result, check};
+use crate::identity::{Guid, SampleId, guid_of};
+use crate::participant::{Callbacks, Listener, Participant};
+use crate::qos::Qos;
+use crate::raw::{self, Blob};
 use bytes::Bytes;
 use cyclors::*;
 use std::collections::{BTreeSet, HashMap};
@@ -44,36 +46,38 @@ pub struct RawReader {
     /// The GUID of the reader.
     pub guid: Guid,
     topic: dds_entity_t,
-    _l: Listener,
-    _p: Arc<Participant>,
+    _listener: Listener,
+    _participant: Arc<Participant>,
 }
 
 impl RawReader {
-    /// Creates it. `on_incompatible` gets the policy and the number of refused endpoints.
+    /// Creates a reader. `on_incompatible` gets the policy and the number of refused endpoints.
     pub fn new(
-        p: &Arc<Participant>,
+        participant: &Arc<Participant>,
         specification: Specification<'_>,
         on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawReader> {
-        Self::watching(p, specification, on_sample, on_incompatible, |_, _| ())
+        Self::watching(participant, specification, on_sample, on_incompatible, |_, _| ())
     }
-    /// The same; `on_liveliness` gets how many of its writers are alive, and how many are not.
+    /// As [`Self::new`]; `on_liveliness` gets how many matched writers are alive, and how many are not.
     pub fn watching(
-        p: &Arc<Participant>,
+        participant: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
         on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
         on_liveliness: impl Fn(u32, u32) + Send + Sync + 'static,
     ) -> Result<RawReader> {
         let writers = Mutex::default();
-        let l = listener(Callbacks {
-            data: Box::new(move |rd| unsafe { take_raw(rd, &writers, &on_sample) }),
+        let listener = Listener::new(Callbacks {
+            data: Box::new(move |reader| unsafe { take_raw(reader, &writers, &on_sample) }),
             incompatible: Box::new(on_incompatible),
             liveliness: Box::new(on_liveliness),
         });
-        let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
-        let make = |qos: &Qos| unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) };
+        let topic = check("topic", raw::create_topic(participant.entity, topic, type_name))?;
+        let make = |qos: &Qos| unsafe {
+            dds_create_reader(participant.entity, topic, qos.native().0, listener.native)
+        };
         let entity = check(
             "reader",
             match qos.miss_nothing {
@@ -81,7 +85,13 @@ impl RawReader {
                 false => make(qos),
             },
         )?;
-        Ok(RawReader { entity, guid: guid_of(entity), topic: t, _l: l, _p: p.clone() })
+        Ok(RawReader {
+            entity,
+            guid: guid_of(entity),
+            topic,
+            _listener: listener,
+            _participant: participant.clone(),
+        })
     }
     /// Matched writers, up to [`MAX_MATCHED`].
     pub fn matched(&self) -> Vec<Guid> {
@@ -131,27 +141,32 @@ type Writers = Mutex<HashMap<u64, Guid>>;
 /// Writers cached by a reader; beyond them the cache is cleared.
 const MAX_WRITERS: usize = 1024;
 
-unsafe fn take_raw(reader: dds_entity_t, writers: &Writers, f: &dyn Fn(Bytes, &SampleInfo)) {
+unsafe fn take_raw(
+    reader: dds_entity_t,
+    writers: &Writers,
+    on_sample: &dyn Fn(Bytes, &SampleInfo),
+) {
     const N: usize = 16;
     loop {
-        let mut si: [dds_sample_info_t; N] = std::mem::zeroed();
-        let mut sd = [null_mut::<ddsi_serdata>(); N];
-        let n = dds_takecdr(reader, sd.as_mut_ptr(), N as u32, si.as_mut_ptr(), DDS_ANY_STATE);
-        if n <= 0 {
+        let mut infos: [dds_sample_info_t; N] = std::mem::zeroed();
+        let mut samples = [null_mut::<ddsi_serdata>(); N];
+        let count =
+            dds_takecdr(reader, samples.as_mut_ptr(), N as u32, infos.as_mut_ptr(), DDS_ANY_STATE);
+        if count <= 0 {
             return;
         }
-        for i in 0..n as usize {
-            if si[i].valid_data {
-                let b = raw::blob(sd[i]);
+        for i in 0..count as usize {
+            if infos[i].valid_data {
+                let sample = raw::blob(samples[i]);
                 let info = SampleInfo {
-                    source_timestamp: si[i].source_timestamp,
-                    writer: writer(reader, si[i].publication_handle, writers),
-                    seq: b.seq,
-                    related: b.related,
+                    source_timestamp: infos[i].source_timestamp,
+                    writer: writer(reader, infos[i].publication_handle, writers),
+                    seq: sample.seq,
+                    related: sample.related,
                 };
-                f(b.bytes(), &info);
+                on_sample(sample.bytes(), &info);
             }
-            ddsi_serdata_unref(sd[i]);
+            ddsi_serdata_unref(samples[i]);
         }
     }
 }
@@ -179,47 +194,53 @@ pub struct RawWriter {
     /// Samples written so far, equal to Cyclone DDS's count.
     written: Mutex<i64>,
     automatic: Option<Automatic>,
-    _l: Listener,
-    _p: Arc<Participant>,
+    _listener: Listener,
+    _participant: Arc<Participant>,
 }
 unsafe impl Send for RawWriter {}
 unsafe impl Sync for RawWriter {}
 
 impl RawWriter {
-    /// Creates it. `on_incompatible` gets the policy and the number of refused endpoints.
+    /// Creates a writer. `on_incompatible` gets the policy and the number of refused endpoints.
     pub fn new(
-        p: &Arc<Participant>,
+        participant: &Arc<Participant>,
         specification: Specification<'_>,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
-        Self::with_audience(p, specification, Audience::AllBut(BTreeSet::new()), on_incompatible)
+        Self::with_audience(
+            participant,
+            specification,
+            Audience::AllBut(BTreeSet::new()),
+            on_incompatible,
+        )
     }
-    /// Creates one that sends nothing to other readers than those in `audience`.
+    /// Creates a writer that sends nothing to other readers than those in `audience`.
     pub fn with_audience(
-        p: &Arc<Participant>,
+        participant: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
         audience: Audience,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
         let incompatible = Box::new(on_incompatible);
-        let l = listener(Callbacks { incompatible, ..Callbacks::default() });
-        let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
+        let listener = Listener::new(Callbacks { incompatible, ..Callbacks::default() });
+        let topic = check("topic", raw::create_topic(participant.entity, topic, type_name))?;
         unsafe {
-            let create = || dds_create_writer(p.entity, t, qos.native().0, l.native);
+            let create =
+                || dds_create_writer(participant.entity, topic, qos.native().0, listener.native);
             let automatic = Automatic::count(qos.liveliness);
             let limits = Limits { audience, no_volatile: qos.late_joiners_only };
             let entity = check("writer", audience::within(limits, create))?;
-            let mut st = null();
-            check("sertype", dds_get_entity_sertype(entity, &mut st))?;
+            let mut sertype = null();
+            check("sertype", dds_get_entity_sertype(entity, &mut sertype))?;
             Ok(RawWriter {
                 entity,
                 guid: guid_of(entity),
-                topic: t,
-                sertype: st,
+                topic,
+                sertype,
                 written: Mutex::default(),
                 automatic,
-                _l: l,
-                _p: p.clone(),
+                _listener: listener,
+                _participant: participant.clone(),
             })
         }
     }
@@ -238,11 +259,11 @@ impl RawWriter {
         // Locked during the write, so that both counts have the same order.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         unsafe {
-            let mut b = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
-            b.related = related;
-            b.writer.copy_from_slice(&self.guid[12..]);
-            b.set_timestamp(dds_time().saturating_sub(age));
-            check("write", dds_forwardcdr(self.entity, Blob::into_raw(b)))?;
+            let mut sample = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
+            sample.related = related;
+            sample.writer.copy_from_slice(&self.guid[12..]);
+            sample.set_timestamp(dds_time().saturating_sub(age));
+            check("write", dds_forwardcdr(self.entity, Blob::into_raw(sample)))?;
         }
         // A refused sample has no number.
         *written += 1;

@@ -16,7 +16,7 @@
 //!   DDS sends three seconds later. A call that was sent before we had matched its client took that
 //!   long. Fast DDS sends its samples at once to a reader whose first missing number is 0.
 
-use crate::raw::SampleId;
+use crate::identity::SampleId;
 use cyclors::{
     DDS_RETCODE_BAD_PARAMETER, DDS_RETCODE_OK, dds_durability_kind_DDS_DURABILITY_VOLATILE,
     dds_qos_t, dds_qset_durability,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A participant and its discovery.
 
-use crate::qos::Native;
-use crate::{DdsError, Guid, Qos, Result, check};
+use crate::error::{DdsError, Result, check};
+use crate::identity::{Guid, guid_of};
+use crate::qos::{Native, Qos};
 use cyclors::*;
 use std::ffi::{CStr, CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +20,9 @@ const MAX_PARTICIPANT_INDEX: u32 = 119;
 pub struct Endpoint {
     /// The GUID of the endpoint.
     pub guid: Guid,
-    /// As DDS has it (`rt/scan`).
+    /// The name of the DDS topic (`rt/scan`).
     pub topic: String,
-    /// As DDS has it (`sensor_msgs::msg::dds_::LaserScan_`).
+    /// The name of the DDS type (`sensor_msgs::msg::dds_::LaserScan_`).
     pub type_name: String,
     /// Whether its type has no key, as all types of ROS 2.
     pub keyless: bool,
@@ -45,8 +46,24 @@ pub struct Listener {
     pub native: *mut dds_listener_t,
     _arg: Box<dyn std::any::Any>,
 }
+impl Listener {
+    /// A listener with these callbacks.
+    pub fn new(callbacks: Callbacks) -> Self {
+        let arg = Box::new(callbacks);
+        unsafe {
+            let native = dds_create_listener(&*arg as *const Callbacks as *mut c_void);
+            dds_lset_data_available(native, Some(on_data));
+            dds_lset_requested_incompatible_qos(native, Some(on_requested_incompatible));
+            dds_lset_offered_incompatible_qos(native, Some(on_offered_incompatible));
+            dds_lset_liveliness_changed(native, Some(on_liveliness));
+            Self { native, _arg: arg }
+        }
+    }
+}
+
 unsafe impl Send for Listener {}
 unsafe impl Sync for Listener {}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         unsafe { dds_delete_listener(self.native) }
@@ -74,53 +91,42 @@ impl Default for Callbacks {
     }
 }
 
-unsafe extern "C" fn on_data(e: dds_entity_t, arg: *mut c_void) {
-    let cb = &*(arg as *const Callbacks);
-    if catch_unwind(AssertUnwindSafe(|| (cb.data)(e))).is_err() {
+unsafe extern "C" fn on_data(reader: dds_entity_t, arg: *mut c_void) {
+    let callbacks = &*(arg as *const Callbacks);
+    if catch_unwind(AssertUnwindSafe(|| (callbacks.data)(reader))).is_err() {
         tracing::error!("a panic while samples were read");
     }
 }
-unsafe extern "C" fn on_req(
+unsafe extern "C" fn on_requested_incompatible(
     _: dds_entity_t,
-    st: dds_requested_incompatible_qos_status_t,
+    status: dds_requested_incompatible_qos_status_t,
     arg: *mut c_void,
 ) {
-    let cb = &*(arg as *const Callbacks);
+    let callbacks = &*(arg as *const Callbacks);
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        (cb.incompatible)(st.last_policy_id, st.total_count as i32)
+        (callbacks.incompatible)(status.last_policy_id, status.total_count as i32)
     }));
 }
-unsafe extern "C" fn on_off(
+unsafe extern "C" fn on_offered_incompatible(
     _: dds_entity_t,
-    st: dds_offered_incompatible_qos_status_t,
+    status: dds_offered_incompatible_qos_status_t,
     arg: *mut c_void,
 ) {
-    let cb = &*(arg as *const Callbacks);
+    let callbacks = &*(arg as *const Callbacks);
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        (cb.incompatible)(st.last_policy_id, st.total_count as i32)
+        (callbacks.incompatible)(status.last_policy_id, status.total_count as i32)
     }));
 }
 
 unsafe extern "C" fn on_liveliness(
     _: dds_entity_t,
-    st: dds_liveliness_changed_status_t,
+    status: dds_liveliness_changed_status_t,
     arg: *mut c_void,
 ) {
-    let cb = &*(arg as *const Callbacks);
-    let _ = catch_unwind(AssertUnwindSafe(|| (cb.liveliness)(st.alive_count, st.not_alive_count)));
-}
-
-/// A listener with these callbacks.
-pub fn listener(cb: Callbacks) -> Listener {
-    let arg = Box::new(cb);
-    unsafe {
-        let native = dds_create_listener(&*arg as *const Callbacks as *mut c_void);
-        dds_lset_data_available(native, Some(on_data));
-        dds_lset_requested_incompatible_qos(native, Some(on_req));
-        dds_lset_offered_incompatible_qos(native, Some(on_off));
-        dds_lset_liveliness_changed(native, Some(on_liveliness));
-        Listener { native, _arg: arg }
-    }
+    let callbacks = &*(arg as *const Callbacks);
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        (callbacks.liveliness)(status.alive_count, status.not_alive_count)
+    }));
 }
 
 /// Our participant in a domain.
@@ -131,13 +137,6 @@ pub struct Participant {
     /// Listeners of the builtin readers, which the participant deletes.
     builtin: Mutex<Vec<Listener>>,
     _domain: Entity,
-}
-
-/// The GUID of one of our entities.
-pub fn guid_of(e: dds_entity_t) -> Guid {
-    let mut g = dds_guid_t { v: [0; 16] };
-    unsafe { dds_get_guid(e, &mut g) };
-    g.v
 }
 
 /// The range of discovery, which never exceeds this machine.
@@ -203,9 +202,9 @@ impl Participant {
             let config = CString::new(range.config()).map_err(nul)?;
             // Deleted if the participant cannot be created.
             let domain = Entity(check("domain", dds_create_domain(id, config.as_ptr()))?);
-            let q = Native(dds_create_qos());
-            dds_qset_userdata(q.0, user_data.as_ptr() as *const c_void, user_data.len());
-            let created = dds_create_participant(id, q.0, null());
+            let qos = Native(dds_create_qos());
+            dds_qset_userdata(qos.0, user_data.as_ptr() as *const c_void, user_data.len());
+            let created = dds_create_participant(id, qos.0, null());
             let entity = check("participant", created)?;
             Ok(Arc::new(Participant {
                 entity,
@@ -217,20 +216,20 @@ impl Participant {
     }
 
     /// Reports all current endpoints, and later changes.
-    pub fn discover(&self, f: impl Fn(Discovery) + Send + Sync + 'static) -> Result<()> {
-        let f = Arc::new(f);
+    pub fn discover(&self, on_event: impl Fn(Discovery) + Send + Sync + 'static) -> Result<()> {
+        let on_event = Arc::new(on_event);
         for (kind, topic) in [
             (Kind::Writer, DDS_BUILTIN_TOPIC_DCPSPUBLICATION),
             (Kind::Reader, DDS_BUILTIN_TOPIC_DCPSSUBSCRIPTION),
         ] {
-            let f = f.clone();
-            let l = listener(Callbacks {
-                data: Box::new(move |rd| unsafe { take_builtin(rd, kind, &*f) }),
+            let on_event = on_event.clone();
+            let listener = Listener::new(Callbacks {
+                data: Box::new(move |reader| unsafe { take_builtin(reader, kind, &*on_event) }),
                 ..Callbacks::default()
             });
-            let reader = unsafe { dds_create_reader(self.entity, topic, null(), l.native) };
+            let reader = unsafe { dds_create_reader(self.entity, topic, null(), listener.native) };
             check("builtin reader", reader)?;
-            self.builtin.lock().unwrap_or_else(PoisonError::into_inner).push(l);
+            self.builtin.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
         }
         Ok(())
     }
@@ -257,38 +256,38 @@ enum Kind {
     Reader,
 }
 
-unsafe fn take_builtin(rd: dds_entity_t, kind: Kind, f: &dyn Fn(Discovery)) {
+unsafe fn take_builtin(reader: dds_entity_t, kind: Kind, on_event: &dyn Fn(Discovery)) {
     const N: usize = 32;
     loop {
-        let mut si: [dds_sample_info_t; N] = std::mem::zeroed();
-        let mut buf = [null_mut::<c_void>(); N];
-        let n = dds_take(rd, buf.as_mut_ptr(), si.as_mut_ptr(), N, N as u32);
-        if n <= 0 {
+        let mut infos: [dds_sample_info_t; N] = std::mem::zeroed();
+        let mut samples = [null_mut::<c_void>(); N];
+        let count = dds_take(reader, samples.as_mut_ptr(), infos.as_mut_ptr(), N, N as u32);
+        if count <= 0 {
             return;
         }
-        for i in 0..n as usize {
-            let alive = si[i].instance_state == dds_instance_state_DDS_IST_ALIVE;
-            let s = &*(buf[i] as *const dds_builtintopic_endpoint_t);
-            let guid = s.key.v;
-            if !alive || !si[i].valid_data {
-                f(match kind {
+        for i in 0..count as usize {
+            let alive = infos[i].instance_state == dds_instance_state_DDS_IST_ALIVE;
+            let sample = &*(samples[i] as *const dds_builtintopic_endpoint_t);
+            let guid = sample.key.v;
+            if !alive || !infos[i].valid_data {
+                on_event(match kind {
                     Kind::Writer => Discovery::WriterGone { guid },
                     Kind::Reader => Discovery::ReaderGone { guid },
                 });
                 continue;
             }
-            let e = Endpoint {
+            let endpoint = Endpoint {
                 guid,
-                topic: CStr::from_ptr(s.topic_name).to_string_lossy().into_owned(),
-                type_name: CStr::from_ptr(s.type_name).to_string_lossy().into_owned(),
+                topic: CStr::from_ptr(sample.topic_name).to_string_lossy().into_owned(),
+                type_name: CStr::from_ptr(sample.type_name).to_string_lossy().into_owned(),
                 keyless: matches!(guid[15] & 0x3f, 3 | 4),
-                qos: Qos::from_native(s.qos),
+                qos: Qos::from_native(sample.qos),
             };
-            f(match kind {
-                Kind::Writer => Discovery::Writer(e),
-                Kind::Reader => Discovery::Reader(e),
+            on_event(match kind {
+                Kind::Writer => Discovery::Writer(endpoint),
+                Kind::Reader => Discovery::Reader(endpoint),
             });
         }
-        dds_return_loan(rd, buf.as_mut_ptr(), n);
+        dds_return_loan(reader, samples.as_mut_ptr(), count);
     }
 }

@@ -9,19 +9,11 @@
 //! leaves opaque. Its version is pinned; compare the structures at each update.
 
 use crate::hooks;
+use crate::identity::SampleId;
 use bytes::Bytes;
 use cyclors::*;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::OnceLock;
-
-/// Identity of a sample: writer GUID and sequence number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SampleId {
-    /// GUID of its writer.
-    pub writer: [u8; 16],
-    /// Sequence number of the writer, from 1.
-    pub seq: i64,
-}
 
 /// A sample. Cyclone DDS knows its first field only.
 #[repr(C)]

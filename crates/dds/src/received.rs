@@ -102,8 +102,8 @@ mod tests {
     fn only_datagrams_of_fast_dds_with_nothing_but_acknowledgements_change() {
         let (data, acknowledgement) = ((0x15, [0; 24].as_slice()), (ACKNACK, [0; 24].as_slice()));
         let to = (INFO_DST, [0; 12].as_slice());
-        let vendor = |of: [u8; 2], submessages: &[(u8, &[u8])]| {
-            let mut bytes = datagram(of, submessages);
+        let vendor = |sender: [u8; 2], submessages: &[(u8, &[u8])]| {
+            let mut bytes = datagram(sender, submessages);
             treat_as_cyclone(&mut bytes);
             [bytes[6], bytes[7]]
         };

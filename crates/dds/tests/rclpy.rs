@@ -9,31 +9,16 @@ use std::time::{Duration, Instant};
 use tautline_dds::{
     Discovery, Participant, Qos, Range, RawReader, RawWriter, SampleId, SampleInfo, Specification,
 };
+use tautline_testkit::again::in_own_network;
 
-/// Set for the copy of this program inside the namespace.
-const INSIDE: &str = "TAUTLINE_DDS_INSIDE";
 const STRING: &str = "std_msgs::msg::dds_::String_";
 /// The type hash of std_msgs/msg/String.
 const HASH: &str = "RIHS01_df668c740482bbd48fb39d76a70dfd4bd59db1288021743503259e948f6b1a18";
 /// Time limit of a condition. Discovery may take 10 s.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Runs the test of this name again, separated from the machine's network.
-fn in_a_namespace(test: &str) {
-    let script = "ip link set lo up multicast on && ip route add 224.0.0.0/4 dev lo && exec \"$@\"";
-    let output = Command::new("unshare")
-        .args(["--net", "--", "sh", "-c", script, "sh"])
-        .arg(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(INSIDE, "1")
-        .stderr(Stdio::inherit())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}");
-    // An unknown name would select no test, and succeed.
-    assert!(output.status.success() && said.contains(" 1 passed"), "{test} in a namespace");
-}
+/// Prepares a network with multicast over loopback.
+const NETWORK: &str = "ip link set lo up multicast on && ip route add 224.0.0.0/4 dev lo";
 
 fn peer(script: &str) -> Child {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -58,10 +43,8 @@ fn cdr(text: &str) -> Bytes {
 
 #[test]
 fn samples_pass_both_ways_late_joiners_get_the_last_and_the_graph_is_right() {
-    if std::env::var_os(INSIDE).is_none() {
-        return in_a_namespace(
-            "samples_pass_both_ways_late_joiners_get_the_last_and_the_graph_is_right",
-        );
+    if !in_own_network(NETWORK) {
+        return;
     }
     let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -135,8 +118,8 @@ fn response(success: u8, message: &str) -> Bytes {
 
 #[test]
 fn a_client_gets_our_replies_and_we_get_those_of_a_server() {
-    if std::env::var_os(INSIDE).is_none() {
-        return in_a_namespace("a_client_gets_our_replies_and_we_get_those_of_a_server");
+    if !in_own_network(NETWORK) {
+        return;
     }
     let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
     let qos = SERVICE();

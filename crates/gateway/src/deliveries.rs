@@ -151,7 +151,7 @@ impl state_file::State for State {
 
     /// A line for each message, with its topic, its identity and its subscribers, in hexadecimal
     /// digits.
-    fn text(&self) -> String {
+    fn file_text(&self) -> String {
         let mut text = String::new();
         for (topic, messages) in &self.topics {
             // No name of ROS has one.

@@ -31,7 +31,7 @@ impl Drops {
     }
 
     /// Topics with dropped messages, and their counts.
-    pub fn all(&self) -> Vec<(String, u64)> {
+    pub fn by_topic(&self) -> Vec<(String, u64)> {
         let counts = self.counts();
         let all = counts.iter().map(|(name, count)| (name.clone(), count.load(Ordering::Relaxed)));
         all.filter(|(_, count)| *count > 0).collect()
@@ -47,11 +47,11 @@ mod tests {
         let drops = Drops::default();
         drops.count("/scan").fetch_add(2, Ordering::Relaxed);
         drops.count("/odom");
-        assert_eq!(drops.all(), [("/scan".to_owned(), 2)]);
+        assert_eq!(drops.by_topic(), [("/scan".to_owned(), 2)]);
         drops.release("/scan");
         drops.release("/odom");
         drops.count("/scan").fetch_add(1, Ordering::Relaxed);
-        assert_eq!(drops.all(), [("/scan".to_owned(), 3)]);
+        assert_eq!(drops.by_topic(), [("/scan".to_owned(), 3)]);
     }
 
     #[test]
@@ -64,6 +64,6 @@ mod tests {
             drops.release(&quiet);
             drops.release(&loud);
         }
-        assert_eq!(drops.counts().len(), MAX_KEPT);
+        assert_eq!(drops.by_topic().len(), MAX_KEPT);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests and responses about goals of an action, as CDR of ROS 2. Pure.
 
-use crate::mapping::{ActionCall, action_call};
+use crate::action_names::{ActionCall, action_call};
 use bytes::Bytes;
 
 /// Bytes of a request's encapsulation and of the goal's id behind it (unique_identifier_msgs/UUID).
@@ -13,11 +13,11 @@ const MAX_REPEATABLE: usize = 64;
 /// What a call does to the goals of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// It starts this goal. The encapsulation and the id.
+    /// The call starts this goal: the encapsulation and the id.
     NewGoal(Bytes),
-    /// It asks for the result of one goal, or cancels it. The request, to send it again.
+    /// The call asks for the result of one goal, or cancels the goal. The request is kept to be sent again.
     Goal(Bytes),
-    /// It cancels several goals.
+    /// The call cancels several goals.
     Goals,
 }
 

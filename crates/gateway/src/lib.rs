@@ -9,7 +9,10 @@
 //! generator, without a network: [`Command`] is the input through [`Gateway::handle`], [`Event`]
 //! the output through [`Events::emit`].
 #![forbid(unsafe_code)]
+// Without a ROS, the pieces that both sides share have no user.
+#![cfg_attr(not(any(feature = "ros1", feature = "ros2")), allow(dead_code))]
 
+pub mod action_names;
 mod backlog;
 pub mod deliveries;
 pub mod description;
@@ -19,11 +22,13 @@ mod lock;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod log_limit;
 pub mod logs;
-pub mod mapping;
-mod names;
+pub mod names;
 pub mod networks;
 pub mod observations;
+mod origin;
+pub mod pattern;
 pub mod plain;
+mod qos;
 pub mod rejections;
 #[cfg(feature = "ros1")]
 pub mod ros1;
@@ -42,10 +47,12 @@ pub mod types;
 use bytes::Bytes;
 use description::{Nodes, Parameters};
 use rejections::Rejected;
-use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use threads::End;
+
+pub use origin::{Kept, MAX_SOURCES, Origin, Source, identity};
+pub use qos::{Class, Classes, Liveliness, MIN_LEASE, Qos};
 
 /// The description of a topic, with which another robot can publish it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,247 +68,6 @@ pub struct Topic {
     /// Quality of service of the topic's publishers.
     pub qos: Qos,
 }
-
-/// Quality of service that publishers offer, in the terms of ROS 2. ROS 1 maps onto it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Qos {
-    /// Whether the last messages of each publisher are kept for late joiners (ROS 1: latched;
-    /// ROS 2: transient local).
-    pub transient_local: bool,
-    /// The number of kept messages, at least 1.
-    pub depth: u32,
-    /// Whether the publisher offers reliable delivery (always in ROS 1).
-    pub reliable: bool,
-    /// Longest time between two messages; `None` promises nothing.
-    pub deadline: Option<Duration>,
-    /// Age past which a message is worthless; `None` is never.
-    pub lifespan: Option<Duration>,
-    /// How publishers assert that they are alive.
-    pub liveliness: Liveliness,
-    /// The classes of the publishers, if they differ; empty if all have that of this offer.
-    pub classes: Classes,
-    /// Publishers that keep messages for late joiners; 0 and 1 mean one, if there are any.
-    pub keeping: u8,
-}
-
-/// How publishers assert that they are alive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Liveliness {
-    /// `true`: by publishing, for each topic; `false`: by the existence of the process.
-    pub manual: bool,
-    /// Longest time between two assertions; `None` promises nothing.
-    pub lease: Option<Duration>,
-    /// Whether no publisher is alive: none has asserted its liveliness within the lease.
-    pub lost: bool,
-}
-
-/// Shortest lease of liveliness that is carried to other robots. A shorter one counts as this.
-pub const MIN_LEASE: Duration = Duration::from_millis(100);
-
-impl Qos {
-    /// The combined offer of two publishers: the features that either offers, and the promises on
-    /// time that both keep.
-    pub fn united(self, other: Self) -> Self {
-        let longest = |a: Option<Duration>, b: Option<Duration>| Some(a?.max(b?));
-        Self {
-            transient_local: self.transient_local || other.transient_local,
-            depth: self.depth.max(other.depth),
-            reliable: self.reliable || other.reliable,
-            deadline: longest(self.deadline, other.deadline),
-            lifespan: longest(self.lifespan, other.lifespan),
-            liveliness: Liveliness {
-                manual: self.liveliness.manual && other.liveliness.manual,
-                lease: longest(self.liveliness.lease, other.liveliness.lease),
-                lost: self.liveliness.lost && other.liveliness.lost,
-            },
-            classes: self.all_classes().with(other.all_classes()).if_several(),
-            keeping: self.keeping.max(other.keeping),
-        }
-    }
-
-    /// The combined offer of all publishers of a topic on this robot, at least one.
-    pub fn of_all(each: &[Self]) -> Option<Self> {
-        let keeping = each.iter().filter(|qos| qos.transient_local).count();
-        let united = each.iter().copied().reduce(Self::united)?;
-        let keeping = keeping.min(MAX_SOURCES as usize) as u8;
-        Some(Self { keeping: if keeping > 1 { keeping } else { 0 }, ..united })
-    }
-
-    /// The class of a publisher with exactly this offer.
-    pub const fn class(self) -> Class {
-        Class { transient_local: self.transient_local, reliable: self.reliable }
-    }
-
-    /// The classes of the publishers, at least one.
-    pub fn all_classes(self) -> Classes {
-        if self.classes == Classes::default() { self.class().into() } else { self.classes }
-    }
-}
-
-/// The two policies by which a subscriber of ROS 2 matches a publisher or not. A topic may have
-/// publishers of several classes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Class {
-    /// Whether the last messages are kept for late joiners.
-    pub transient_local: bool,
-    /// Whether delivery is reliable.
-    pub reliable: bool,
-}
-
-impl Class {
-    /// Whether late joiners get what is kept. By best effort they get nothing of it.
-    #[cfg(feature = "ros2")]
-    pub(crate) const fn keeps_reliably(self) -> bool {
-        self.transient_local && self.reliable
-    }
-
-    const ALL: [Self; 4] = [
-        Self { transient_local: false, reliable: false },
-        Self { transient_local: false, reliable: true },
-        Self { transient_local: true, reliable: false },
-        Self { transient_local: true, reliable: true },
-    ];
-}
-
-/// A set of classes: bit n is the class `Class::ALL[n]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Classes(u8);
-
-impl From<Class> for Classes {
-    fn from(class: Class) -> Self {
-        Self(1 << (u8::from(class.transient_local) << 1 | u8::from(class.reliable)))
-    }
-}
-
-impl Classes {
-    /// The set with these bits; others are ignored.
-    pub const fn from_bits(bits: u8) -> Self {
-        Self(bits & 0xf)
-    }
-
-    /// The bits of the set.
-    pub const fn bits(self) -> u8 {
-        self.0
-    }
-
-    /// The union of two sets.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Whether a class is in the set.
-    pub fn contains(self, class: Class) -> bool {
-        self.0 & Self::from(class).0 != 0
-    }
-
-    /// The classes of the set.
-    pub fn iter(self) -> impl Iterator<Item = Class> {
-        Class::ALL.into_iter().filter(move |class| self.contains(*class))
-    }
-
-    /// Whether publishers keep messages for late joiners.
-    pub fn keep_messages(self) -> bool {
-        self.iter().any(|class| class.transient_local)
-    }
-
-    fn if_several(self) -> Self {
-        if self.0.count_ones() > 1 { self } else { Self::default() }
-    }
-}
-
-impl Default for Qos {
-    fn default() -> Self {
-        Self {
-            transient_local: false,
-            depth: 1,
-            reliable: true,
-            deadline: None,
-            lifespan: None,
-            liveliness: Liveliness::default(),
-            classes: Classes::default(),
-            keeping: 0,
-        }
-    }
-}
-
-/// The publication of which a message is a copy: the policies of its publisher, and its age.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Origin {
-    /// How its publisher keeps it for late joiners; `None`: not at all.
-    pub kept: Option<Kept>,
-    /// Whether its publisher offers best-effort delivery.
-    pub best_effort: bool,
-    /// The lifespan that its publisher offers. At a peer, known only of a message that is kept: its
-    /// sender drops others in time.
-    pub lifespan: Option<Duration>,
-    /// Time since its publication.
-    pub age: Duration,
-}
-
-impl Origin {
-    /// The shorter lifespan of its publisher and of its topic.
-    pub fn lifespan_within(&self, topic: Option<Duration>) -> Option<Duration> {
-        self.lifespan.into_iter().chain(topic).min()
-    }
-
-    /// The class of its publisher.
-    pub const fn class(&self) -> Class {
-        Class { transient_local: self.kept.is_some(), reliable: !self.best_effort }
-    }
-}
-
-/// A message that its publisher keeps for late joiners.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Kept {
-    /// Identifies the publication among those of its topic, also after a restart of this node.
-    pub identity: u64,
-    /// The number of messages that its publisher keeps, at least 1.
-    pub depth: u32,
-    /// Whether an earlier message with this identity was a copy of the same publication. In ROS 1
-    /// this holds for a message that was kept already when the publisher was connected: later ones
-    /// may repeat a content.
-    pub is_repeatable: bool,
-    /// Whether the publisher, or the node that read it, repeats the message for a late joiner. A
-    /// volatile subscriber does not get it.
-    pub is_history: bool,
-    /// Whether subscribers that are present do not get it: they have it, or may have later messages
-    /// of its publisher.
-    pub is_for_later_ones: bool,
-}
-
-/// A number that identifies a publication by its properties, the same after a restart.
-pub fn identity(properties: &(impl std::hash::Hash + ?Sized)) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    properties.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// A publisher of one topic: distinguishes publishers, so that the latched messages of each are
-/// kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Source {
-    /// Number of the peer at which it publishes; `None` means this robot.
-    pub peer: Option<u32>,
-    /// Its number there. Numbers of ROS publishers are below [`MAX_SOURCES`], and are reused when a
-    /// publisher leaves.
-    pub number: u32,
-}
-
-impl Source {
-    /// Returns a publisher on this robot.
-    pub const fn here(number: u32) -> Self {
-        Self { peer: None, number }
-    }
-
-    /// Returns a publisher at a peer.
-    pub const fn at_peer(peer: u32, number: u32) -> Self {
-        Self { peer: Some(peer), number }
-    }
-}
-
-/// Publishers of one topic distinguished on one robot; further ones share the last number.
-pub const MAX_SOURCES: u32 = 64;
 
 /// The description of a service, with which another robot can serve it. An action consists of three
 /// services and two topics, as in ROS 2; the gateway to ROS 1 converts actionlib's five topics.
@@ -392,7 +158,7 @@ pub enum Command {
     Answer {
         /// Local name.
         service: String,
-        /// As in the event.
+        /// The number in the event.
         call: CallId,
         /// The outcome for the caller.
         outcome: Outcome,
@@ -500,7 +266,7 @@ pub enum Event {
     Interrupted {
         /// Local name.
         service: String,
-        /// As of a call.
+        /// The outcome, in the form of a call's.
         call: CallId,
         /// The request as it is kept ([`goals::kept_request`]).
         request: Bytes,
@@ -509,7 +275,7 @@ pub enum Event {
     Answered {
         /// Local name.
         service: String,
-        /// As in the command.
+        /// The number in the command.
         call: CallId,
         /// The response, or the reason of the failure.
         outcome: Outcome,

@@ -90,6 +90,11 @@ pub fn plain_name(name: &str) -> String {
     levels.join("/")
 }
 
+/// Whether `name` is the prefix (`/robot1`) itself or lies under it.
+pub fn is_below(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 pub(crate) fn is_of_peers(c: char) -> bool {
     matches!(c, '-' | '.')
 }

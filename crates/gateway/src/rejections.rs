@@ -30,7 +30,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As in status and metrics.
+    /// The word in status and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TooLarge => "too_large",
@@ -95,7 +95,7 @@ impl Rejections {
     }
 
     /// All counts.
-    pub fn all(&self) -> Vec<Rejected> {
+    pub fn counts(&self) -> Vec<Rejected> {
         let counts = lock(&self.counts);
         let each = counts.iter().map(|((topic, reason), count)| Rejected {
             topic: topic.clone(),
@@ -117,7 +117,7 @@ mod tests {
         rejections.add("/map", Reason::TooLarge);
         rejections.add("/map", Reason::NotCdr);
         let one = |reason, count| Rejected { topic: "/map".into(), reason, count };
-        assert_eq!(rejections.all(), [one(Reason::TooLarge, 2), one(Reason::NotCdr, 1)]);
+        assert_eq!(rejections.counts(), [one(Reason::TooLarge, 2), one(Reason::NotCdr, 1)]);
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
             rejections.add(&format!("/topic{topic}"), Reason::TooLarge);
             rejections.add("/topic0", Reason::TooLarge);
         }
-        let all = rejections.all();
+        let all = rejections.counts();
         assert_eq!(all.len(), MAX_REJECTIONS + 1);
         assert_eq!(all.iter().map(|it| it.count).sum::<u64>(), 10 * MAX_REJECTIONS as u64);
         let count = |name: &str| all.iter().find(|it| it.topic == name).unwrap().count;

@@ -38,9 +38,9 @@ impl Shared {
             kind,
             location: location.into(),
             connected: self.connected.load(Ordering::Relaxed),
-            trouble: self.troubles.text(),
-            slow_subscriber_drops: self.drops.all(),
-            rejected: self.rejections.all(),
+            trouble: self.troubles.message(),
+            slow_subscriber_drops: self.drops.by_topic(),
+            rejected: self.rejections.counts(),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Troubles {
         }
     }
 
-    fn text(&self) -> String {
+    fn message(&self) -> String {
         let all: Vec<String> = lock(&self.0).values().cloned().collect();
         all.join("; ")
     }

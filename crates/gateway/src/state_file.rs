@@ -25,7 +25,7 @@ pub trait State: Default + Send + 'static {
     const SAVE_AFTER: Duration;
 
     /// The content of the file.
-    fn text(&self) -> String;
+    fn file_text(&self) -> String;
 
     /// Reads the content of a file; other lines are ignored.
     fn read(&mut self, text: &str);
@@ -148,7 +148,7 @@ fn save_changes<S: State>(shared: &Shared<S>, path: &Path) {
         }
         let is_last = kept.is_closed;
         if std::mem::take(&mut kept.is_unsaved) {
-            let text = kept.state.text();
+            let text = kept.state.file_text();
             drop(kept);
             let begun = Instant::now();
             let replaced = replace(path, &text);

@@ -13,7 +13,7 @@
 pub mod fields;
 
 use crate::Source;
-use crate::mapping::Pattern;
+use crate::pattern::Pattern;
 use crate::types::transcode::cursor::{Layout, Reader, Writer};
 use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
 use std::borrow::Borrow;
@@ -210,7 +210,7 @@ pub struct Merger {
 
 #[derive(Debug)]
 struct Kept {
-    /// Its last change, in [`Merger::changes`].
+    /// The last change of the frame, in [`Merger::changes`].
     change: u64,
     transform: Transform,
 }

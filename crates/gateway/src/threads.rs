@@ -7,9 +7,9 @@ use std::thread::{Builder, JoinHandle};
 /// How a thread ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Its work is complete.
+    /// The work of the thread is complete.
     Returned,
-    /// It panicked; the message went to standard error.
+    /// The thread panicked; the message went to standard error.
     Panicked,
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws what each link carries over time: a row per link, a column per quantity."""
 
+import gzip
 import json
 import sys
 
@@ -40,7 +41,7 @@ def draw(row, series):
 
 def main():
     source, picture = sys.argv[1:3]
-    with open(source, encoding="utf-8") as file:
+    with gzip.open(source, "rt", encoding="utf-8") as file:
         everything = json.load(file)
     links = list(dict.fromkeys(series["link_mbps"] for series in everything))
     figure, grid = plt.subplots(len(links), len(COLUMNS), figsize=(13, 7.5), squeeze=False,

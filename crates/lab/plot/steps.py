@@ -2,6 +2,7 @@
 """Draws how a sender's rate and the queue before the slow link follow a step, over time."""
 
 import csv
+import gzip
 import sys
 
 import matplotlib
@@ -25,7 +26,7 @@ def dress(axes, title):
 
 def main():
     source, picture = sys.argv[1:3]
-    with open(source, newline="", encoding="utf-8") as file:
+    with gzip.open(source, "rt", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     ways = list(dict.fromkeys(row["way"] for row in rows))
     figure, grid = plt.subplots(2, len(ways), figsize=(13, 6.5), squeeze=False, sharex=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws for each controller on how many links bulk and the laser's delay are at most so large."""
 
+import gzip
 import json
 import sys
 
@@ -26,7 +27,7 @@ def dress(axes, title, unit):
 
 def main():
     source, picture = sys.argv[1:3]
-    with open(source, encoding="utf-8") as file:
+    with gzip.open(source, "rt", encoding="utf-8") as file:
         links = [link["bulk_percent_and_p99_ms"] for link in json.load(file)]
     share = [100 * (number + 1) / len(links) for number in range(len(links))]
     figure, panels = plt.subplots(1, 2, figsize=(12, 5.5))

@@ -79,53 +79,6 @@ fn virtual_time_and_real_programs_agree() {
     }
 }
 
-/// Two robots with a ROS of their own each, one browser, two cameras and one radio: orders are served
-/// without a collision, the browser's too, and a robot without its kitchen stands and goes on.
-#[test]
-#[ignore = "real time: make realtime"]
-fn two_robots_serve_tables_over_one_radio() {
-    let folder = tempfile::tempdir().unwrap();
-    for _ in 0..ATTEMPTS {
-        let mut lab = Command::new("timeout");
-        lab.args(["--kill-after=5", "500", LAB, "restaurant", "--json", "--orders", "2"])
-            .args(["--only", "orders,page,faults", "--faults", "outage,revoked"])
-            .arg("--output")
-            .arg(folder.path());
-        let output = lab.output().unwrap();
-        let Ok(figures) = serde_json::from_slice::<Value>(&output.stdout) else {
-            panic!("{}", String::from_utf8_lossy(&output.stderr));
-        };
-        println!("{figures:#}");
-        if output.status.code() == Some(NOT_IN_TIME) {
-            continue;
-        }
-        let verdicts = figures["verdicts"].as_array().unwrap();
-        assert_eq!(verdicts.len(), 7, "three of orders, two of the page, one of each fault");
-        for verdict in verdicts {
-            assert_eq!(verdict["reached"], true, "{verdict}");
-        }
-        return;
-    }
-    println!("SKIPPED: this machine was too busy for the emulator in {ATTEMPTS} runs");
-}
-
-/// The robots alone, without a network: long enough for them to meet in all ways that are common.
-#[test]
-#[ignore = "needs ROS 1 and the restaurant's packages: make realtime"]
-fn robots_serve_in_virtual_time_without_contact() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("ros/restaurant/rehearsal.py");
-    let mut rehearsal = Command::new("timeout");
-    rehearsal.args([LIMIT_S, "/usr/bin/python3"]).arg(script).args(["11", "12"]);
-    let output = rehearsal.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let last = said.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
-    let figures = last.unwrap_or_else(|| {
-        panic!("{said}{}", String::from_utf8_lossy(&output.stderr));
-    });
-    assert_eq!(figures["served"], 12, "{said}");
-    assert_eq!(figures["collisions"], serde_json::json!([]), "{said}");
-}
-
 /// Returns the figures of a run of the scenario's own flows that was in time.
 fn figures_in_time(scenario: &Path) -> Option<Value> {
     for _ in 0..ATTEMPTS {

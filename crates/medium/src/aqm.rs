@@ -2,7 +2,8 @@
 //! Active queue management of a pipe: it marks packets of senders that obey marks (ECN, RFC 3168), and
 //! drops others.
 
-use crate::{Aqm, Nanos};
+use crate::config::Aqm;
+use crate::ids::Nanos;
 
 /// Standing delay that CoDel allows, and the time for which it must last (RFC 8289, section 4.4).
 const TARGET: Nanos = 5_000_000;

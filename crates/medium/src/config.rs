@@ -2,7 +2,8 @@
 //! Parameters of networks, stations and radios. Every value is in SI units or named with its unit;
 //! distances are metres, powers dBm.
 
-use crate::{Nanos, StationId, Trace};
+use crate::ids::{Nanos, StationId};
+use crate::trace::Trace;
 
 /// The 802.11 physical layer of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

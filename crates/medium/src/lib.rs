@@ -7,6 +7,8 @@
 
 mod aqm;
 mod config;
+mod frame;
+mod ids;
 mod loss;
 mod medium;
 mod motion;
@@ -22,23 +24,10 @@ pub use config::{
     Access, Aqm, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Reordering,
     Trial, WifiConfig,
 };
-pub use medium::{Frame, Medium, Outcome, Output, QueueFull, RadioStats};
+pub use frame::{Frame, Outcome, Output, QueueFull, RadioStats};
+pub use ids::{Nanos, NetworkId, RadioId, StationId};
+pub use medium::Medium;
 pub use outage::Outage;
 pub use phy::Rate;
 pub use trace::{OPPORTUNITY_BYTES, Trace};
 pub use wifi::Category;
-
-/// Nanoseconds since the medium's start.
-pub type Nanos = u64;
-
-/// A place with one or more radios: a robot, a base station.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StationId(pub usize);
-
-/// One station's interface on one network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RadioId(pub usize);
-
-/// Radios that can reach each other: an 802.11 channel, or a pipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NetworkId(pub usize);

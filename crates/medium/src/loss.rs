@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Loss not caused by collisions or distance.
 
-use crate::Loss;
+use crate::config::Loss;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Positions of stations, and path loss between them.
 
-use crate::{Motion, Nanos, PathLoss};
+use crate::config::{Motion, PathLoss};
+use crate::ids::Nanos;
 
 /// Smallest distance of the path-loss law, which has no near field.
 const NEAREST_M: f64 = 1.0;

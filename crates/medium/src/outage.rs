@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Outages, by the stations and the network that they concern.
 
-use crate::{NetworkId, StationId};
+use crate::ids::{NetworkId, StationId};
 
 /// A station that neither sends to others nor receives from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,8 @@
 //!
 //! IEEE 802.11-2016: clause 17 for OFDM (20 MHz), clause 16 for DSSS (long preamble).
 
-use crate::{Access, Nanos, Phy};
+use crate::config::{Access, Phy};
+use crate::ids::Nanos;
 
 /// One microsecond.
 const US: Nanos = 1_000;

@@ -2,12 +2,12 @@
 //! Networks without contention: a token bucket, a serial radio, a modem.
 
 use crate::aqm::{Fate, Head, Manager};
+use crate::config::{Aqm, Loss, PipeConfig};
+use crate::frame::{Frame, Outcome, Output, RadioStats};
+use crate::ids::{Nanos, NetworkId, RadioId, StationId};
 use crate::loss::Losses;
 use crate::scene::Scene;
 use crate::trace::OPPORTUNITY_BYTES;
-use crate::{
-    Aqm, Frame, Loss, Nanos, NetworkId, Outcome, Output, PipeConfig, RadioId, RadioStats, StationId,
-};
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -3,7 +3,8 @@
 //! mac80211). Success is averaged per rate, the rate with the most success per airtime is used, and
 //! one frame in ten samples another rate.
 
-use crate::{Nanos, Phy, RateControl};
+use crate::config::{Phy, RateControl};
+use crate::ids::Nanos;
 use fastrand::Rng;
 
 /// Interval at which averages are updated.

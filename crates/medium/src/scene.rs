@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stations: positions, and outages between them.
 
+use crate::config::{Motion, PathLoss, WifiConfig};
+use crate::ids::{Nanos, NetworkId, StationId};
 use crate::motion::milliwatts;
-use crate::{Motion, Nanos, NetworkId, Outage, PathLoss, StationId, WifiConfig};
+use crate::outage::Outage;
 use fastrand::Rng;
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A recorded capacity, in the format of mahimahi (Netravali and others, 2015).
 
-use crate::Nanos;
+use crate::ids::Nanos;
 use std::sync::Arc;
 
 /// Bytes that an opportunity sends.

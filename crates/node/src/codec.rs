@@ -17,6 +17,7 @@ use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER, OWN_BYTES
 use crate::node::{Inlet, Input};
 use crate::topics::imports::safe::safe_message;
 use crate::topics::message::Outgoing;
+use crate::treatment::Compression;
 use bytes::Bytes;
 use job::{ForeignCall, Incoming, Job, Plain, claimed_size};
 use queue::{Capacity, Owner, Queue};
@@ -24,7 +25,6 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tautline_gateway::mapping::Compression;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{LocalForm, localize, localize_service};

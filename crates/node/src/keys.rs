@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file of a node's own key.
 
-use crate::unit::{self, Owner};
+use crate::accounts::{self, Owner};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -77,7 +77,7 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
 /// The same for commands that do not run the daemon: root may read the key of the systemd unit's user.
 pub fn load_to_show(path: &Path) -> Result<SecretKey, KeyFileError> {
     let own = rustix::process::geteuid();
-    let of_unit = unit::user().filter(|_| own.is_root()).map(|it| it.owner.0);
+    let of_unit = accounts::unit_user().filter(|_| own.is_root()).map(|it| it.owner.0);
     load_of(path, of_unit.unwrap_or(own.as_raw()))
 }
 

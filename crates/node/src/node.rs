@@ -4,12 +4,13 @@
 use crate::audit::{Actor, Audit};
 use crate::codec::{Codec, Done};
 use crate::config::{Config, Show};
-use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
 use crate::limits::MAX_INPUT_BYTES;
 use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
 use crate::topics::parameters::may_use_parameters;
+use crate::treatment::services::{ServiceRule, service_treatment};
+use crate::treatment::{TopicRule, treatment};
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -19,7 +20,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use tautline_gateway::logs;
-use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, service_treatment, treatment};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::threads::{self, End};
 use tautline_gateway::{Event, Events, Gateway, Named, Selector};
 use tautline_proto::PublicKey;
@@ -56,12 +57,6 @@ pub enum RunError {
     /// The names in the file do not fit the protocol.
     #[error(transparent)]
     Setup(#[from] tautline_proto::SetupError),
-    /// The gateway cannot start.
-    #[error("{0}")]
-    Gateway(String),
-    /// The control socket cannot be opened.
-    #[error(transparent)]
-    Control(#[from] crate::control::ControlError),
     /// A thread that the daemon needs has ended.
     #[error("the thread '{thread}' has {how}; the daemon stops, because it cannot work without it")]
     Thread {
@@ -70,12 +65,6 @@ pub enum RunError {
         /// Whether it ended by a panic, or otherwise.
         how: &'static str,
     },
-    /// The audit log cannot be opened.
-    #[error(transparent)]
-    Audit(#[from] crate::audit::AuditError),
-    /// The metrics address cannot be used.
-    #[error(transparent)]
-    Metrics(#[from] crate::metrics::MetricsError),
 }
 
 fn listen_advice(error: &io::Error) -> &'static str {
@@ -373,7 +362,7 @@ impl Handle {
     }
 
     /// Starts a thread whose end ends [`Node::run`].
-    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.inlet.spawn(name, work)
     }
 
@@ -385,13 +374,29 @@ impl Handle {
     }
 
     /// Returns the changes to topics of the running node, which override its file.
-    pub(crate) fn topic_changes(&self) -> Result<Vec<TopicChange>, String> {
+    pub fn topic_changes(&self) -> Result<Vec<TopicChange>, String> {
         self.ask(Input::TopicChanges)
     }
 
     /// Records that `by` changed the running node, or why it was refused.
-    pub(crate) fn record_change(&self, by: Actor, outcome: Result<Vec<String>, String>) {
+    pub fn record_change(&self, by: Actor, outcome: Result<Vec<String>, String>) {
         self.inlet.hand_over(Input::Changed(by, outcome));
+    }
+
+    /// Returns a snapshot of the node's state; blocks for about a second at most.
+    pub fn status(&self) -> Result<Status, String> {
+        self.ask(Input::Status)
+    }
+
+    /// Changes topics for `by` and returns the changed local topics. The error explains the cause
+    /// and names the known topics.
+    pub fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
+        self.ask(|sender| Input::Change(change, by, sender))?
+    }
+
+    /// Ends [`Node::run`] with an error: a thread that the node needs has ended.
+    pub fn thread_ended(&self, thread: &str, how: End) {
+        self.inlet.waiting.thread_ended(thread, how);
     }
 
     fn ask<T>(&self, input: impl FnOnce(Question<T>) -> Input) -> Result<T, String> {
@@ -415,20 +420,6 @@ impl Handle {
             found => found.ok(),
         };
         found.ok_or_else(|| "the node does not answer".into())
-    }
-}
-
-impl Inspect for Handle {
-    fn status(&self) -> Result<Status, String> {
-        self.ask(Input::Status)
-    }
-
-    fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
-        self.ask(|sender| Input::Change(change, by, sender))?
-    }
-
-    fn thread_ended(&self, thread: &str, how: End) {
-        self.inlet.waiting.thread_ended(thread, how);
     }
 }
 

@@ -167,7 +167,8 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
     }
 }
 
-pub(crate) fn text(notice: &Notice, here: &str) -> String {
+/// Describes a notice for people at the node `here`.
+pub fn text(notice: &Notice, here: &str) -> String {
     match notice {
         Notice::UnknownKey { name, key, from, known_name: true } => {
             format!("the node '{name}' at {}{}", host(*from), other_key_of(name, key))

@@ -29,26 +29,23 @@ const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
 /// The current path to a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path {
-    pub(crate) remote: SocketAddr,
+pub struct Path {
+    /// Address of the peer.
+    pub remote: SocketAddr,
     /// Source address of the packets.
-    pub(crate) local: IpAddr,
+    pub local: IpAddr,
     /// Interface that sends the packets.
-    pub(crate) interface: String,
+    pub interface: String,
     /// The interface's index; an interface that returns under its old name has another one.
-    pub(crate) index: u32,
+    pub index: u32,
     /// Largest IP packet that the interface or the configuration allows, in bytes.
-    pub(crate) mtu: usize,
+    pub mtu: usize,
     /// Whether that is the configured size.
-    pub(crate) mtu_is_configured: bool,
+    pub mtu_is_configured: bool,
 }
 
 /// Finds the current path of packets to `remote`.
-pub(crate) fn route(
-    remote: SocketAddr,
-    interface: Option<&str>,
-    mtu: Option<u16>,
-) -> io::Result<Path> {
+pub fn route(remote: SocketAddr, interface: Option<&str>, mtu: Option<u16>) -> io::Result<Path> {
     let probe = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
     if let Some(interface) = interface {
         probe.bind_device(Some(interface.as_bytes()))?;

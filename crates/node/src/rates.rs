@@ -341,10 +341,7 @@ fn fraction(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// Returns the buckets of the delays between two histograms; either may omit empty ones.
-pub(crate) fn delays_between(
-    before: Option<&DelayReport>,
-    now: Option<&DelayReport>,
-) -> Vec<(f64, u64)> {
+pub fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Vec<(f64, u64)> {
     let before = before.map_or(&[][..], |report| &report.buckets);
     let before: HashMap<u64, u64> =
         before.iter().map(|(bound, count)| (bound.to_bits(), *count)).collect();
@@ -356,7 +353,7 @@ pub(crate) fn delays_between(
 }
 
 /// Returns the delay that `fraction` of the counted delays do not exceed: the bound of its bucket.
-pub(crate) fn percentile(buckets: &[(f64, u64)], fraction: f64) -> Option<f64> {
+pub fn percentile(buckets: &[(f64, u64)], fraction: f64) -> Option<f64> {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
     let wanted = (fraction * total as f64).ceil() as u64;
     let mut below = 0;
@@ -373,7 +370,7 @@ mod tests {
     use crate::status::RejectedReport;
 
     fn status(uptime_s: f64) -> Status {
-        let status: Status = serde_json::from_str(include_str!("cli/top/fixture.json")).unwrap();
+        let status: Status = serde_json::from_str(include_str!("status/fixture.json")).unwrap();
         Status { uptime_s, ..status }
     }
 

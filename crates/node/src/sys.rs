@@ -65,16 +65,19 @@ pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Resul
 
 /// User, group and process of a client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Credentials {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) pid: u32,
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Process.
+    pub pid: u32,
 }
 
 /// Returns user, group and process at the other end of a Unix socket when it connected
 /// (SO_PEERCRED). The process is 0 if it is in another PID namespace, which `rustix` does not
 /// support.
-pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
@@ -98,7 +101,7 @@ pub(crate) fn run_in_real_time(priority: u8) -> io::Result<()> {
 }
 
 /// Whether the kernel's clock is synchronized (`man 2 adjtimex`).
-pub(crate) fn clock_is_synchronized() -> io::Result<bool> {
+pub fn clock_is_synchronized() -> io::Result<bool> {
     // SAFETY: all fields of a timex are numbers, for which zero is valid. Without modes, the call only
     // writes.
     let mut time = unsafe { std::mem::zeroed::<libc::timex>() };

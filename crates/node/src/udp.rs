@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use tautline_proto::Ecn;
 
 /// Receive buffer requested from the kernel: 16 ms at 2 Gbps, for a delay of the daemon.
-pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+pub const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Packets remembered beyond those that the kernel seems to hold, in case a charge was misjudged.
 const REMEMBERED: usize = 8;

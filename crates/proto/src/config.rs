@@ -124,6 +124,21 @@ impl LinkConfig {
     }
 }
 
+/// The rights of a peer beyond its own topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// Its packets to other nodes are forwarded.
+    pub relayed: bool,
+    /// The highest priority of these packets.
+    pub max_priority: u8,
+}
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self { relayed: false, max_priority: u8::MAX }
+    }
+}
+
 /// Configuration of a channel to one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelConfig {

@@ -67,22 +67,23 @@ pub use clock::ClockView;
 pub use config::{
     ChannelConfig, Config, HEARTBEAT, HEARTBEAT_BYTES_PER_SECOND, LinkConfig, MAX_CHANNELS,
     MAX_LINKS_PER_PEER, METERED_HEARTBEAT, METERED_HEARTBEAT_BYTES_PER_SECOND, MIN_DATAGRAM,
-    RadioConfig, Rate,
+    RadioConfig, Rate, Rights,
 };
 pub use crypto::keys::{KeyError, PublicKey, SecretKey};
 pub use delivery::inbox::Received;
 pub use delivery::outbox::Message;
 pub use ecn::{Ecn, EcnCounts, EcnUse};
+pub use endpoint::Endpoint;
 pub use endpoint::arrival::Arrival;
 pub use endpoint::events::{Event, NoPath, Notice};
-pub use endpoint::relay::Rights;
-pub use endpoint::removal::RemovedPeer;
+pub use endpoint::handles::{LinkMut, PeerMut};
+pub use endpoint::network::Transmit;
 pub use endpoint::rendezvous::DirectPath;
-pub use endpoint::teams::{TeamId, TeamLimits, TeamStats};
+pub use endpoint::setup::RemovedPeer;
+pub use endpoint::teams::{TeamLimits, TeamStats};
 pub use endpoint::views::{LinkView, PeerView, RadioView};
-pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};
-pub use ids::{ChannelId, LinkId, PeerId, RadioId};
+pub use ids::{ChannelId, LinkId, PeerId, RadioId, TeamId};
 pub use path::mtu::MtuState;
 pub use path::policy::{LinkPolicy, LinkSet, LinkUse, SWITCH_MARGIN};
 pub use time::{Duration, Instant};

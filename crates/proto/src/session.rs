@@ -169,11 +169,6 @@ impl Session {
         }
     }
 
-    /// Whether there is a session, whether or not a link is up.
-    pub(crate) fn is_established(&self) -> bool {
-        self.epoch.is_some()
-    }
-
     /// Whether there has been a session.
     pub(crate) fn was_established(&self) -> bool {
         self.was_established

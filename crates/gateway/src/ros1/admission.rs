@@ -15,16 +15,16 @@ use tokio::time::sleep;
 
 /// Connections to the slave API; a new one evicts the longest silent.
 const MAX_API_CONNECTIONS: usize = 128;
-/// Of these, from one address of another machine.
+/// Connections to the slave API from one address of another machine.
 const MAX_API_PER_ADDRESS: usize = 32;
 /// TCPROS connections whose header has not arrived; a new one evicts the oldest.
 const MAX_HANDSHAKES: usize = 64;
-/// Of these, from one address of another machine.
+/// Connections whose header has not arrived, from one address of another machine.
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 16;
 /// Subscribers and service clients. A new one evicts the oldest client that never called; if there
 /// is none, it is refused.
 const MAX_CONNECTIONS: usize = 4096;
-/// Of these, from one address of another machine.
+/// Subscribers and service clients from one address of another machine.
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 1024;
 /// Least time between two log lines about one address.
 const LOG_PERIOD: Duration = Duration::from_secs(60);

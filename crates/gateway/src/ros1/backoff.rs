@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(super) const MAX_NEW: usize = 32;
 /// Concurrent attempts of one kind after a failure.
 pub(super) const MAX_RETRIES: usize = 8;
-/// Of either, probes of one node: a node that hangs holds few slots, whatever it registered.
+/// Concurrent attempts of one node, first ones or retries: a node that hangs holds few slots, whatever it registered.
 const MAX_PER_NODE: usize = 4;
 /// Pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@
 
 use super::definitions::Definitions;
 use super::header::{Header, HeaderError, TAUTLINE_FIELD};
-use super::shown;
-use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, text};
+use super::shown::shown;
+use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, string_value};
 use crate::Topic;
 use crate::types::definition::MAX_NAME_BYTES;
 use dxr::Value;
@@ -161,8 +161,8 @@ impl Identity {
     }
 
     async fn request_topic(&self, uri: &str, topic: &str) -> Result<(HostPort, bool), CallError> {
-        let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
-        let params = vec![text(&self.node_name), text(topic), protocols];
+        let protocols = Value::Array(vec![Value::Array(vec![string_value("TCPROS")])]);
+        let params = vec![string_value(&self.node_name), string_value(topic), protocols];
         let called = xmlrpc::call_identified(uri, "requestTopic", params, MAX_REPLY_BYTES).await;
         let (answer, is_roscpp) = called?;
         if let [Value::String(protocol), Value::String(host), Value::Integer(port), ..] =

@@ -4,7 +4,7 @@
 //! it, the topic still passes between robots with ROS 1.
 
 use super::connection::TypeVersion;
-use super::shown;
+use super::shown::shown;
 use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::types::hash::type_hash;
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 const MAX_BYTES: usize = 256 << 10;
 /// Bytes of all definitions except those of installed types.
 const MAX_ALL_BYTES: usize = 32 << 20;
-/// Of these, of one publisher's topics.
+/// Bytes of the definitions of one publisher's topics; part of [`MAX_ALL_BYTES`].
 const MAX_PUBLISHER_BYTES: usize = 4 << 20;
 /// Definitions kept, however short.
 const MAX_DEFINITIONS: usize = 8192;

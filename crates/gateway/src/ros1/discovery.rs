@@ -10,7 +10,7 @@
 use super::backoff::{self, Backoff};
 use super::connection::Description;
 use super::master::Snapshot;
-use super::probes::Probed;
+use super::probed::{Checked, Located, Probed, Query};
 use crate::{Event, Named, Qos, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,32 +23,6 @@ const CHECK_PERIOD: Duration = Duration::from_secs(5);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Checks without a response after which a node counts as gone; one refused connection suffices.
 const MAX_SILENT_CHECKS: u32 = 3;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Query {
-    /// Where is `node`, and what does it publish on `topic`?
-    Probe { topic: String, node: String, is_retry: bool },
-    /// Is `node`, last seen at `uri`, alive, and which topics does it publish?
-    Check { node: String, uri: String },
-}
-
-#[derive(Debug)]
-pub(super) struct Located {
-    pub uri: String,
-    pub description: Description,
-}
-
-#[derive(Debug)]
-pub(super) enum Checked {
-    /// It is at `uri` and publishes these topics, each with its type.
-    Publishes { uri: String, topics: BTreeMap<String, String> },
-    /// It responds, but not with its publications.
-    Responds,
-    /// Nothing listens there.
-    Gone,
-    /// No response.
-    Silent,
-}
 
 #[derive(Debug)]
 enum State {
@@ -434,7 +408,7 @@ fn select_offer(name: &str, current: Option<&Topic>, known: &[&Description]) -> 
         type_name: chosen.version.name.clone(),
         type_hash: chosen.version.md5.clone(),
         definition: chosen.definition.clone(),
-        qos: Qos::of_all(&each)?,
+        qos: Qos::combined(&each)?,
     })
 }
 

@@ -4,8 +4,9 @@
 //! one of them. Names and addresses change at run time, so both are checked periodically.
 
 use super::admission::{Admission, ScopedAddress};
-use super::{LISTEN_BACKLOG, Note, StartError};
-use super::{publication, slave};
+use super::note::Note;
+use super::options::StartError;
+use super::{handshake, slave};
 use crate::shared::Shared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,6 +24,8 @@ const CHECK_PERIOD: Duration = Duration::from_secs(2);
 const RESOLVE_PERIOD: Duration = Duration::from_secs(30);
 /// Time limit of a resolution; until then the last result holds.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections in the system's accept queue.
+const LISTEN_BACKLOG: i32 = 128;
 /// Addresses of one name that count.
 const MAX_ADDRESSES: usize = 16;
 
@@ -167,7 +170,7 @@ impl Listeners {
         let node_name = self.names.node_name.clone();
         let tasks = [
             tokio::spawn(slave::serve(api, node_name, notes.clone(), admission.clone())),
-            tokio::spawn(publication::accept(tcpros, notes.clone(), admission.clone())),
+            tokio::spawn(handshake::accept(tcpros, notes.clone(), admission.clone())),
         ];
         self.open.insert(local, tasks);
         Ok(())
@@ -211,7 +214,7 @@ impl Listeners {
     }
 }
 
-/// Those of `all` that are addresses of this machine.
+/// Keeps the addresses of this machine.
 fn own_addresses(
     all: &BTreeSet<ScopedAddress>,
     machine: &[ScopedAddress],

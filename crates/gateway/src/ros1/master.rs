@@ -3,7 +3,7 @@
 
 use super::xmlrpc::{
     CALL_TIMEOUT, CallError, Connection, Endpoint, MAX_MASTER_BYTES, master_response, members,
-    pairs, text, texts,
+    pairs, string_value, texts,
 };
 use crate::lock::lock;
 use bytes::Bytes;
@@ -93,7 +93,7 @@ pub(super) struct OwnNode {
 
 impl OwnNode {
     fn uri(&self, role: Role) -> Value {
-        text(if role == Role::Service { &self.service_uri } else { &self.uri })
+        string_value(if role == Role::Service { &self.service_uri } else { &self.uri })
     }
 }
 
@@ -158,20 +158,21 @@ impl Master {
         type_name: &str,
         caller: &str,
     ) -> Result<Vec<String>, CallError> {
-        let second = if role == Role::Service { self.own.uri(role) } else { text(type_name) };
-        let params = vec![text(name), second, text(&self.own.uri)];
+        let second =
+            if role == Role::Service { self.own.uri(role) } else { string_value(type_name) };
+        let params = vec![string_value(name), second, string_value(&self.own.uri)];
         Ok(texts(&self.call_as(caller, role.register_method(), params).await?))
     }
 
     /// Removes a registration under the name `caller`.
     pub async fn unregister(&self, role: Role, name: &str, caller: &str) -> Result<(), CallError> {
-        let params = vec![text(name), self.own.uri(role)];
+        let params = vec![string_value(name), self.own.uri(role)];
         self.call_as(caller, role.unregister_method(), params).await.map(drop)
     }
 
     /// The parameters under a name, or `None` if there are none.
     pub async fn parameters(&self, below: &str) -> Result<Option<Value>, CallError> {
-        match self.call("getParam", vec![text(below)]).await {
+        match self.call("getParam", vec![string_value(below)]).await {
             Ok(found) => Ok(Some(found)),
             Err(CallError::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -179,12 +180,12 @@ impl Master {
     }
 
     pub async fn set_parameter(&self, name: &str, value: Value) -> Result<(), CallError> {
-        self.call("setParam", vec![text(name), value]).await.map(drop)
+        self.call("setParam", vec![string_value(name), value]).await.map(drop)
     }
 
     pub async fn delete_parameter(&self, name: &str) -> Result<(), CallError> {
-        match self.call("deleteParam", vec![text(name)]).await {
-            // It is not there.
+        match self.call("deleteParam", vec![string_value(name)]).await {
+            // The parameter does not exist.
             Ok(_) | Err(CallError::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -201,7 +202,7 @@ impl Master {
     }
 
     async fn lookup(&self, method: &'static str, name: &str) -> Result<String, CallError> {
-        match self.call(method, vec![text(name)]).await? {
+        match self.call(method, vec![string_value(name)]).await? {
             Value::String(uri) => Ok(uri),
             _ => {
                 let (uri, found) = (self.endpoint.uri.clone(), format!("no URI for {name}"));
@@ -219,7 +220,7 @@ impl Master {
         for role in Role::ALL {
             for (name, nodes) in role.listed(&state) {
                 for caller in nodes.iter().filter(|it| *it == own || stand_ins.contains(*it)) {
-                    let params = vec![text(&name), self.own.uri(role)];
+                    let params = vec![string_value(&name), self.own.uri(role)];
                     self.call_over(&mut slot, caller, role.unregister_method(), params).await?;
                 }
             }
@@ -250,7 +251,7 @@ impl Master {
         method: &'static str,
         params: Vec<Value>,
     ) -> Result<Value, CallError> {
-        let params = [vec![text(caller)], params].concat();
+        let params = [vec![string_value(caller)], params].concat();
         let body = self.exchange(slot, method, params).await?;
         master_response(&self.endpoint, method, body).await
     }
@@ -286,9 +287,10 @@ impl Master {
 mod tests {
     use super::super::xmlrpc::{parse_call, render_answer, render_fault};
     use super::*;
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::BufReader;
     use std::net::{TcpListener, TcpStream};
     use std::sync::{Arc, Mutex};
+    use tautline_testkit::http;
 
     fn own() -> OwnNode {
         let [name, uri, service_uri] = ["/us", "http://us:1/", "rosrpc://us:2"].map(String::from);
@@ -316,36 +318,29 @@ mod tests {
         log: &Mutex<Vec<String>>,
     ) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream);
-        loop {
-            let (mut length, mut line) = (0, String::new());
-            while reader.read_line(&mut line)? > 2 {
-                let lower = line.to_lowercase();
-                let value = lower.strip_prefix("content-length:").map(str::trim);
-                length = value.map_or(length, |digits| digits.parse().unwrap());
-                line.clear();
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body)?;
-            let Ok((method, _)) = parse_call(&body) else { return Ok(()) };
+        while let Some(body) = http::read_request(&mut reader)? {
+            let Ok((method, _)) = parse_call(&body) else { break };
             log.lock().unwrap().push(method.clone());
-            let xml = answer(&method);
-            write!(&mut &*stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{xml}", xml.len())?;
+            http::respond(stream, &answer(&method))?;
         }
+        Ok(())
     }
 
     fn success(value: Value) -> String {
-        render_answer(Value::Array(vec![Value::Integer(1), text(""), value]))
+        render_answer(Value::Array(vec![Value::Integer(1), string_value(""), value]))
     }
 
     fn state() -> String {
         let list = |all: Vec<Value>| Value::Array(all);
-        let publishers = list(vec![list(vec![text("/scan"), list(vec![text("/laser")])])]);
+        let publishers =
+            list(vec![list(vec![string_value("/scan"), list(vec![string_value("/laser")])])]);
         success(list(vec![publishers, list(vec![]), list(vec![])]))
     }
 
     /// Written without a library, which takes long for megabytes.
     fn types(length: usize) -> String {
-        let short = Value::Array(vec![Value::Array(vec![text("/scan"), text("TYPE")])]);
+        let short =
+            Value::Array(vec![Value::Array(vec![string_value("/scan"), string_value("TYPE")])]);
         success(short).replacen("TYPE", &"x".repeat(length), 1)
     }
 
@@ -413,7 +408,7 @@ mod tests {
     fn what_a_master_says_reaches_no_terminal_as_it_is() {
         let (master, _) = master(|_| {
             let refusal = "\u{202e}no\u{9b}0m way\nWARN forged".repeat(1000);
-            let parts = vec![Value::Integer(0), text(&refusal), Value::Integer(0)];
+            let parts = vec![Value::Integer(0), string_value(&refusal), Value::Integer(0)];
             render_answer(Value::Array(parts))
         });
         let error = run(master.poll()).unwrap_err().to_string();

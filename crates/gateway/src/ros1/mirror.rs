@@ -9,10 +9,11 @@
 //! A mark with our name and another address is from before a crash.
 
 use super::master::Master;
+use super::shown::shown;
 use super::xmlrpc::CallError;
 use crate::description::Parameters;
 use crate::lock::lock;
-use crate::mapping::is_below;
+use crate::names::is_below;
 use dxr::Value;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ struct Mirror {
 /// What is known of the copies at the master. A running comparison updates it with each call.
 #[derive(Debug, Default)]
 struct Copies {
-    /// As last written by us.
+    /// The copies as last written by us.
     ours: Parameters,
     /// Values that local programs have set, and since when.
     changed: Changed,
@@ -180,7 +181,7 @@ impl Job {
             }
             Some(other) => {
                 lock(&self.copies).forget();
-                let owner = super::shown(&other);
+                let owner = shown(&other);
                 return Ok(self.not_shown(&format!("the daemon {owner} has copies there")));
             }
             None => {

@@ -8,25 +8,27 @@
 //!
 //! | To change | open |
 //! |---|---|
-//! | the effect of a command, a call or a result | `actor/` |
+//! | the effect of a command, a call or a result | `actor/mod.rs`, and the parts alongside it |
 //! | which topics are offered | `discovery.rs` |
 //! | how a publisher is found, probed and connected to | `probes.rs`, `connection.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | which messages a publisher repeats, and their age | `latched.rs` |
 //! | which publisher of a node a message belongs to | `shared_connection.rs` |
-//! | how messages reach local subscribers, queues, latching | `publication.rs` |
+//! | how messages reach local subscribers, latching; the queue of each | `publication.rs`; `subscriber_queue.rs` |
+//! | headers of local subscribers and clients, and why they are refused | `handshake.rs` |
+//! | what tasks report to the actor | `note.rs` |
 //! | which definitions of local publishers are kept | `definitions.rs` |
-//! | which services are offered | `services.rs` |
+//! | which services are offered | `service_discovery.rs` |
 //! | how services are called and served | `rpc.rs`, `actor/services.rs` |
 //! | actions of actionlib in the form of ROS 2 | `actions/` |
-//! | what peers are told of this robot's nodes and parameters | `actor/description.rs` |
+//! | nodes and parameters of this robot that are reported to peers | `actor/description.rs` |
 //! | nodes of peers at the master; parameters of peers there | `stand_ins.rs`; `mirror.rs` |
 //! | what other nodes may call | `slave.rs` |
 //! | the addresses of our sockets; admission of connections | `listeners.rs`; `admission.rs` |
 //! | which connection is evicted at a limit | `slots.rs` |
-//! | when the master is polled | `polls.rs` |
+//! | when the master is polled; whether it answers | `polls.rs`; `actor/polling.rs` |
 //! | a look at a master, for `tautline doctor` | `look.rs` |
-//! | calls of the master; registrations and their order | `master.rs`; `registration.rs`, `backoff.rs` |
+//! | calls of the master; registrations and their order | `master.rs`; `actor/registrar.rs`, `registration.rs`, `backoff.rs` |
 //! | resolution of host names | `resolver.rs` |
 //! | how many bytes calls may hold together | `byte_budget.rs` |
 
@@ -40,111 +42,61 @@ mod definitions;
 mod discovery;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod handshake;
 pub mod header;
 mod latched;
 mod listeners;
 pub mod look;
 mod master;
 mod mirror;
+mod note;
+mod options;
+mod order;
 mod polls;
+mod probed;
 mod probes;
 mod publication;
 mod registration;
 mod resolver;
 mod rpc;
-mod services;
+mod service_discovery;
 mod shared_connection;
+mod shown;
 mod slave;
 mod slots;
 mod stand_ins;
+mod subscriber_queue;
 mod subscription;
 pub mod survey;
 mod xmlrpc;
 
-use crate::networks::Network;
-use crate::plain::plain;
 use crate::shared::Shared;
 use crate::threads;
-use crate::types::installed::Installed;
-use crate::{Command, Event, Events, Gateway, GatewayStatus, Selector};
+use crate::{Command, Events, Gateway, GatewayStatus, Selector};
 use actions::Actions;
-use actor::{Actor, Note, Setup};
+use actor::{Actor, Setup};
 use admission::Admission;
 use connection::Identity;
 use definitions::Definitions;
 use listeners::{Listeners, Names, Port, Ports};
 use master::OwnNode;
-use std::io;
+use order::Order;
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+pub use options::{Ros1Options, StartError};
+
 /// Time limit for the end of the runtime; lookups of names may still hang.
 const RUNTIME_STOP: Duration = Duration::from_millis(200);
-/// Bytes kept of a text of other programs.
-const MAX_SHOWN: usize = 240;
-/// Connections in the system's accept queue.
-const LISTEN_BACKLOG: i32 = 128;
-
-/// How to take part in a ROS 1 system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ros1Options {
-    /// The master, as in `ROS_MASTER_URI`: `http://localhost:11311`.
-    pub master_uri: String,
-    /// Name or address by which local nodes reach this process, as in `ROS_HOSTNAME` or `ROS_IP`.
-    pub host: String,
-    /// Computers whose nodes may connect, besides this one and the master's.
-    pub allow: Vec<Network>,
-    /// Our node name at that master (`/tautline`), unique there.
-    pub node_name: String,
-    /// Name of this Tautline node, which connection headers contain.
-    pub tautline_name: String,
-    /// Largest message read from a local publisher, in bytes.
-    pub max_message: usize,
-    /// The source of service definitions, which ROS 1 does not transmit.
-    pub installed: Installed,
-    /// The file that keeps over restarts which subscribers have which latched messages.
-    pub deliveries: Option<PathBuf>,
-}
-
-/// Why the gateway could not start. An absent master is no error.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The master's URI cannot be used.
-    #[error("ROS master: {0}")]
-    MasterUri(String),
-    /// The node name is no ROS name.
-    #[error("ROS node name: {0}")]
-    NodeName(#[from] crate::mapping::NameError),
-    /// The host is empty or has an invalid character.
-    #[error("ROS host name '{0}'; allowed is a host name or an address, as in ROS_HOSTNAME")]
-    Host(String),
-    /// No port to listen on.
-    #[error("listening for ROS 1 nodes: {0}")]
-    Listen(io::Error),
-    /// No thread or runtime.
-    #[error("starting the ROS 1 thread: {0}")]
-    Thread(io::Error),
-}
-
 /// The gateway to one ROS 1 master.
 pub struct Ros1 {
     orders: UnboundedSender<Order>,
     shared: Arc<Shared>,
     location: String,
     thread: Option<JoinHandle<()>>,
-}
-
-enum Order {
-    Do(Command),
-    /// A command for an action.
-    Own(Command),
-    /// An event in place of a command that the backlog did not admit.
-    Emit(Event),
-    Stop,
 }
 
 impl Ros1 {
@@ -157,7 +109,7 @@ impl Ros1 {
     ) -> Result<Self, StartError> {
         let master = xmlrpc::Endpoint::parse(&options.master_uri)
             .map_err(|error| StartError::MasterUri(error.to_string()))?;
-        crate::mapping::check_name(&options.node_name)?;
+        crate::names::check_name(&options.node_name)?;
         let ports = Ports { api: Port::reserve()?, tcpros: Port::reserve()? };
         let location = options.master_uri.clone();
         let shared = Arc::new(Shared::default());
@@ -257,12 +209,7 @@ impl Gateway for Ros1 {
     }
 }
 
-/// A text of other programs in a form for logs and status: bounded, without control characters.
-fn shown(text: &str) -> String {
-    plain(text, MAX_SHOWN)
-}
-
-/// A host as URIs have it.
+/// A host in the form of URIs: an IPv6 address has brackets.
 fn bracketed(host: &str) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() }
 }

@@ -2,62 +2,22 @@
 //! Queries that take several calls: what a node publishes or serves, whether it is alive, and
 //! whether a local node uses a topic with another type.
 
-use super::Note;
 use super::connection::{ConnectError, Identity};
-use super::discovery::{Checked, Located, Query};
 use super::master::{Master, Snapshot, Types};
-use super::publication::typed;
-use super::shown;
-use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, text};
+use super::probed::{Checked, Located, Probed};
+use super::shown::{shown, typed};
+use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, string_value};
 use crate::Topic;
 use dxr::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 /// Nodes queried for their type before a topic is published.
 const MAX_QUERIED: usize = 16;
 /// Concurrent queries of this kind for all topics: each response may be a whole list.
 const MAX_QUERIES: usize = 16;
-
-/// Time limit of a first probe. A node that exceeds it leaves the slots of new probes and is
-/// probed again among the retries.
-const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
-const FIRST_TIMED_OUT: &str = "no answer to the first probe within 1 s";
-
-#[derive(Debug)]
-pub(super) enum Probed<T> {
-    Found(T),
-    /// Another Tautline node, or this one.
-    Tautline,
-    /// Nothing listens there; the reason, for a person.
-    Ended(String),
-    /// The reason, for a person.
-    Failed(String),
-}
-
-impl<T> Probed<T> {
-    /// Runs a probe; the first one only for [`FIRST_TIMEOUT`].
-    pub async fn run(
-        is_retry: bool,
-        probe: impl Future<Output = Result<T, ConnectError>>,
-    ) -> Probed<T> {
-        let result = match is_retry {
-            true => Ok(probe.await),
-            false => timeout(FIRST_TIMEOUT, probe).await,
-        };
-        match result {
-            Ok(Ok(found)) => Self::Found(found),
-            Ok(Err(ConnectError::Tautline(_))) => Self::Tautline,
-            Ok(Err(error)) if error.is_connection_refused() => Self::Ended(error.to_string()),
-            Ok(Err(error)) => Self::Failed(error.to_string()),
-            Err(_) => Self::Failed(FIRST_TIMED_OUT.into()),
-        }
-    }
-}
 
 #[derive(Clone)]
 pub(super) struct Prober {
@@ -97,17 +57,14 @@ impl Prober {
         Self { master, identity, own_uri, queries: Arc::new(Semaphore::new(MAX_QUERIES)) }
     }
 
-    pub async fn answer(&self, query: Query) -> Note {
-        match query {
-            Query::Probe { topic, node, is_retry } => {
-                let result = Probed::run(is_retry, self.probe(&topic, &node)).await;
-                Note::Probed { topic, node, result }
-            }
-            Query::Check { node, uri } => {
-                let result = self.check(&node, uri).await;
-                Note::Checked { node, result }
-            }
-        }
+    /// Locates a publisher and reads the type that it publishes.
+    pub async fn probe_publisher(
+        &self,
+        topic: &str,
+        node: &str,
+        is_retry: bool,
+    ) -> Probed<Located> {
+        Probed::run(is_retry, self.probe(topic, node)).await
     }
 
     async fn probe(&self, topic: &str, node: &str) -> Result<Located, ConnectError> {
@@ -120,7 +77,7 @@ impl Prober {
     }
 
     /// Queries the node itself, where the master lists it or where it was last seen.
-    async fn check(&self, node: &str, uri: String) -> Checked {
+    pub async fn check(&self, node: &str, uri: String) -> Checked {
         let uri = self.master.lookup_node(node).await.unwrap_or(uri);
         match self.call(&uri, "getPublications", MAX_LIST_BYTES).await {
             Ok(topics) => Checked::Publishes { uri, topics: pairs(&topics).into_iter().collect() },
@@ -164,7 +121,7 @@ impl Prober {
         method: &'static str,
         max_bytes: usize,
     ) -> Result<Value, CallError> {
-        xmlrpc::call(uri, method, vec![text(&self.identity.node_name)], max_bytes).await
+        xmlrpc::call(uri, method, vec![string_value(&self.identity.node_name)], max_bytes).await
     }
 
     /// A use of `topic` with another type, for a person.

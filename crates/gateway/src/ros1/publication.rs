@@ -1,43 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Publications: one queue and one task per local subscriber, so that none delays another.
 
-use super::Note;
-use super::admission::{Admission, Admitted, ScopedAddress, SlotKind};
+use super::admission::{Admitted, ScopedAddress};
 use super::connection::Identity;
-use super::header::{Header, TAUTLINE_FIELD};
-use super::shown;
-use super::xmlrpc::tune;
+use super::handshake::{Use, refusal};
+use super::header::Header;
+use super::note::Note;
+use super::shown::{shown, typed};
+use super::subscriber_queue::{Queue, serve_subscriber};
 use crate::deliveries::{self, Deliveries};
-use crate::lock::lock;
 use crate::log_limit::log_limited;
 use crate::{MAX_SOURCES, Origin, Source, Topic};
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
-/// Messages queued for one subscriber; a newer one replaces the oldest.
-pub(super) const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
-/// Bytes queued for one subscriber; the newest message is queued whatever its size.
-pub(super) const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
 /// Subscribers of one topic; further ones replace a stalled one or are refused.
 const MAX_SUBSCRIBERS: usize = 256;
-/// Of these, from one node: one address and name. Most nodes have one, and some a leftover of a
+/// Subscribers of one topic from one node: one address and name. Most nodes have one, and some a leftover of a
 /// crash.
 const MAX_SUBSCRIBERS_OF_NODE: usize = 16;
 /// A subscriber that has read nothing of its queue for this time can be replaced by a new one.
 const STALLED: Duration = Duration::from_secs(30);
-/// Time limit of a subscriber to send its header, or to read ours.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A topic of peers that is published here.
 pub(super) struct Publication {
     pub topic: Topic,
     pub conflict: Option<String>,
@@ -277,192 +268,17 @@ impl Publication {
     }
 }
 
-/// A topic or service with its type, for a person. The names may come from a peer.
-pub(super) fn typed(name: &str, type_name: &str, md5: &str) -> String {
-    format!("{} of type {} (md5 {})", shown(name), shown(type_name), shown(md5))
-}
-
-/// What a local node wants to do.
-#[derive(Clone, Copy)]
-pub(super) enum Use {
-    Subscribe,
-    Call,
-}
-
-/// Why a node that sent `header` must not use `offered` of ours, a topic or service.
-pub(super) fn refusal(
-    header: &Header,
-    offered: &str,
-    wanted: Use,
-    matches: impl Fn(&str) -> bool,
-) -> Option<String> {
-    let (verb, forbidden) = match wanted {
-        Use::Subscribe => ("wants", "read what Tautline publishes"),
-        Use::Call => ("calls", "call what Tautline serves"),
-    };
-    if let Some(name) = header.get(TAUTLINE_FIELD) {
-        return Some(format!("Tautline node '{}' must not {forbidden}", shown(name)));
-    }
-    let Some(md5) = header.get("md5sum") else {
-        return Some("the connection header lacks 'md5sum'".into());
-    };
-    if matches(md5) {
-        return None;
-    }
-    let caller = shown(header.get("callerid").unwrap_or("an unnamed node"));
-    let type_name = shown(header.get("type").unwrap_or("an unnamed type"));
-    Some(format!("{caller} {verb} {offered} as {type_name} (md5 {})", shown(md5)))
-}
-
-#[derive(Default)]
-struct Queue {
-    state: Mutex<QueueState>,
-    filled: Notify,
-}
-
-#[derive(Default)]
-struct QueueState {
-    messages: VecDeque<Bytes>,
-    bytes: usize,
-    /// The last progress of the subscriber; `None` if nothing is queued.
-    unread_since: Option<Instant>,
-}
-
-impl Queue {
-    /// Adds a message; returns the number of older ones dropped.
-    fn push(&self, payload: Bytes) -> u64 {
-        let mut state = lock(&self.state);
-        state.unread_since.get_or_insert_with(Instant::now);
-        state.bytes += payload.len();
-        state.messages.push_back(payload);
-        let mut dropped = 0;
-        while state.messages.len() > 1
-            && (state.messages.len() > SUBSCRIBER_QUEUE_MESSAGES
-                || state.bytes > SUBSCRIBER_QUEUE_BYTES)
-        {
-            state.pop();
-            dropped += 1;
-        }
-        drop(state);
-        self.filled.notify_one();
-        dropped
-    }
-
-    fn pop(&self) -> Option<Bytes> {
-        lock(&self.state).pop()
-    }
-
-    /// The subscriber has read bytes, and maybe the whole current message.
-    fn on_progress(&self, is_complete: bool) {
-        let mut state = lock(&self.state);
-        let has_more = !is_complete || !state.messages.is_empty();
-        state.unread_since = has_more.then(Instant::now);
-    }
-
-    fn unread_since(&self) -> Option<Instant> {
-        lock(&self.state).unread_since
-    }
-}
-
-impl QueueState {
-    fn pop(&mut self) -> Option<Bytes> {
-        let payload = self.messages.pop_front()?;
-        self.bytes -= payload.len();
-        Some(payload)
-    }
-}
-
-/// Writes header and messages until the subscriber leaves.
-async fn serve_subscriber(mut stream: TcpStream, reply: Vec<u8>, queue: &Queue) {
-    let Ok(Ok(())) = timeout(HANDSHAKE_TIMEOUT, stream.write_all(&reply)).await else { return };
-    let (mut reader, mut writer) = stream.split();
-    tokio::select! {
-        _ = write_messages(&mut writer, queue) => {}
-        _ = wait_for_close(&mut reader) => {}
-    }
-}
-
-async fn write_messages(
-    writer: &mut (impl AsyncWriteExt + Unpin),
-    queue: &Queue,
-) -> io::Result<()> {
-    loop {
-        let Some(payload) = queue.pop() else {
-            queue.filled.notified().await;
-            continue;
-        };
-        // One writev for both parts; queued messages are far below 4 GiB.
-        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let mut rest = Buf::chain(&length[..], payload);
-        while rest.has_remaining() {
-            if writer.write_buf(&mut rest).await? == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            queue.on_progress(!rest.has_remaining());
-        }
-    }
-}
-
-/// Skips bytes until the subscriber closes: it has nothing to send after its header.
-async fn wait_for_close(reader: &mut (impl AsyncReadExt + Unpin)) {
-    let mut ignored = [0; 256];
-    while let Ok(1..) = reader.read(&mut ignored).await {}
-}
-
-/// Accepts connections of subscribers and service clients forever, and reads their headers.
-pub(super) async fn accept(
-    listener: TcpListener,
-    notes: mpsc::Sender<Note>,
-    admission: Arc<Admission>,
-) {
-    loop {
-        let Admitted { stream, peer, slot } =
-            admission.accept(&listener, SlotKind::Handshake).await;
-        let (notes, admission) = (notes.clone(), admission.clone());
-        tokio::spawn(async move {
-            let note = slot.while_held(peer, read_header(stream, peer, &admission)).await;
-            if let Some(note) = note.flatten() {
-                let _ = notes.send(note).await;
-            }
-        });
-    }
-}
-
-/// A note about a connection whose header has arrived.
-async fn read_header(
-    mut stream: TcpStream,
-    peer: SocketAddr,
-    admission: &Admission,
-) -> Option<Note> {
-    let tuned = tune(&stream);
-    match timeout(HANDSHAKE_TIMEOUT, Header::read(&mut stream)).await {
-        Ok(Ok(header)) if tuned.is_ok() => {
-            let slot = admission.admit(SlotKind::Connection, peer)?;
-            return Some(Note::Connected(Admitted { stream, peer, slot }, header));
-        }
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "neither a subscriber nor a client"),
-        _ => tracing::debug!(%peer, "no connection header in time"),
-    }
-    None
-}
-
-/// Sends a subscriber or client the reason of its refusal, and closes.
-pub(super) async fn refuse(connection: Admitted, reason: String, identity: Identity) {
-    let Admitted { mut stream, peer, slot } = connection;
-    slot.pin();
-    let header = identity.header().with("error", &reason).encode();
-    let sent = timeout(HANDSHAKE_TIMEOUT, stream.write_all(&header)).await;
-    tracing::debug!(%peer, reason, sent = sent.is_ok(), "subscriber refused");
-    drop(slot);
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::definitions::Definitions;
+    use super::super::header::TAUTLINE_FIELD;
     use super::super::slots::SlotPool;
     use super::*;
     use crate::types::installed::Installed;
     use crate::{Kept, Qos};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
 
     /// One end in `publication`; of the other nothing is read. Buffers are small.
     async fn silent(publication: &mut Publication, pool: &Arc<SlotPool>, id: u64) -> TcpStream {
@@ -538,26 +354,6 @@ mod tests {
 
     fn refusal_of(topic: Topic, header: &Header) -> Option<String> {
         new_publication(topic).refusal(header)
-    }
-
-    #[test]
-    fn a_full_queue_drops_the_oldest_messages_and_counts_them() {
-        let queue = Queue::default();
-        for number in 0..SUBSCRIBER_QUEUE_MESSAGES as u32 {
-            assert_eq!(queue.push(Bytes::copy_from_slice(&number.to_le_bytes())), 0);
-        }
-        assert_eq!(queue.push(Bytes::from_static(b"last")), 1);
-        assert_eq!(queue.pop().unwrap(), 1u32.to_le_bytes()[..]);
-    }
-
-    #[test]
-    fn a_queue_is_bounded_in_bytes_but_accepts_one_message_of_any_size() {
-        let queue = Queue::default();
-        assert_eq!(queue.push(vec![0; 2 * SUBSCRIBER_QUEUE_BYTES].into()), 0);
-        assert_eq!(queue.push(vec![1].into()), 1);
-        assert_eq!(queue.push(vec![2; SUBSCRIBER_QUEUE_BYTES - 1].into()), 0);
-        assert_eq!(queue.push(vec![3].into()), 1, "one byte too many");
-        assert_eq!(queue.pop().unwrap().len(), SUBSCRIBER_QUEUE_BYTES - 1);
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Registration {
                 self.registered = true;
                 self.backoff.succeed();
             }
-            // Its end is not reported.
+            // The master does not report the end of the other server.
             Err(NotRegistered::Served(_)) => {
                 self.backoff.count_failure();
                 self.backoff.delay_until(Instant::now() + RIVAL_PERIOD);
@@ -108,7 +108,8 @@ impl Registration {
 pub(super) struct Registrations([BTreeMap<String, Registration>; Role::ALL.len()]);
 
 impl Registrations {
-    pub fn of(&mut self, role: Role) -> &mut BTreeMap<String, Registration> {
+    /// The registrations in a role, by name.
+    pub fn in_role(&mut self, role: Role) -> &mut BTreeMap<String, Registration> {
         &mut self.0[role as usize]
     }
 

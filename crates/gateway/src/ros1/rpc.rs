@@ -7,7 +7,8 @@ use super::byte_budget::{ByteBudget, FREE_BYTES, Reservation};
 use super::connection::{
     ConnectError, HostPort, TypeVersion, indefinite, open_service, type_version,
 };
-use super::probes::{Probed, Prober};
+use super::probed::Probed;
+use super::probes::Prober;
 use super::slots::Slot;
 use super::xmlrpc::{CallError, Endpoint};
 use crate::Outcome;
@@ -184,7 +185,7 @@ pub(super) struct Client {
     pub max_request: usize,
     /// The budget for the requests of all clients.
     pub budget: Arc<ByteBudget>,
-    /// Of the connection and of the service; another client can evict an idle one.
+    /// The slots of the connection and of the service; another client can evict an idle one.
     pub slots: [Slot; 2],
     /// Closed when the service is no longer served.
     pub served: watch::Receiver<()>,

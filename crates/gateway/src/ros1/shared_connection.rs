@@ -31,7 +31,7 @@ const PROBE_TIME: Duration = Duration::from_millis(200);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const CONNECT_TIMES: u32 = 4;
-/// As above, for a probe for which no message waits.
+/// The pause of a probe for which no message waits.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
 /// Time in which a message on the probe is also received on the connection.
 const BOTH_RECEIVED: Duration = Duration::from_millis(2);

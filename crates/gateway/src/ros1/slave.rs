@@ -2,12 +2,13 @@
 //! Our slave API: the XML-RPC server that masters and other nodes call
 //! (<https://wiki.ros.org/ROS/Slave_API>).
 
-use super::Note;
 use super::admission::{Admission, Admitted, SlotKind};
-use super::shown;
+use super::note::{ApiCall, Note};
+use super::shown::shown;
 use super::slots::Slot;
 use super::xmlrpc::{
-    as_text, members, parse_call, parse_off_thread, render_answer, render_fault, text, texts,
+    as_text, members, parse_call, parse_off_thread, render_answer, render_fault, string_value,
+    texts,
 };
 use bytes::Bytes;
 use dxr::Value;
@@ -33,19 +34,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 /// Read buffer of one connection, and thus the longest head of a request.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-
-/// A call of the slave API that the actor answers from its state.
-#[derive(Debug, PartialEq)]
-pub(super) enum ApiCall {
-    RequestTopic { caller: String, topic: String, protocols: Vec<String> },
-    PublisherUpdate { topic: String, publishers: Vec<String> },
-    BusStats,
-    BusInfo,
-    MasterUri,
-    Subscriptions,
-    Publications,
-    Shutdown { caller: String, reason: String },
-}
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Request {
@@ -179,7 +167,7 @@ pub(super) fn interpret(method: &str, params: &[Value], node_name: &str) -> Requ
         "getSubscriptions" => Request::State(ApiCall::Subscriptions),
         "getPublications" => Request::State(ApiCall::Publications),
         "getPid" => Request::Fixed(success("pid", process_id())),
-        "getName" => Request::Fixed(success("node name", text(node_name))),
+        "getName" => Request::Fixed(success("node name", string_value(node_name))),
         "paramUpdate" => Request::Fixed(success("", Value::Integer(0))),
         "shutdown" => {
             Request::State(ApiCall::Shutdown { caller, reason: param(1).unwrap_or_default() })
@@ -199,17 +187,17 @@ fn process_id() -> Value {
 
 /// ROS's answer for success.
 pub(super) fn success(message: &str, value: Value) -> Value {
-    Value::Array(vec![Value::Integer(1), text(message), value])
+    Value::Array(vec![Value::Integer(1), string_value(message), value])
 }
 
 /// ROS's answer for a valid call that fails.
 pub(super) fn failure(message: &str) -> Value {
-    Value::Array(vec![Value::Integer(0), text(message), Value::Integer(0)])
+    Value::Array(vec![Value::Integer(0), string_value(message), Value::Integer(0)])
 }
 
 /// ROS's answer for an invalid call.
 pub(super) fn error(message: &str) -> Value {
-    Value::Array(vec![Value::Integer(-1), text(message), Value::Integer(0)])
+    Value::Array(vec![Value::Integer(-1), string_value(message), Value::Integer(0)])
 }
 
 #[cfg(test)]
@@ -218,8 +206,12 @@ mod tests {
 
     #[test]
     fn calls_are_interpreted() {
-        let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
-        let request = interpret("requestTopic", &[text("/a"), text("/scan"), protocols], "/us");
+        let protocols = Value::Array(vec![Value::Array(vec![string_value("TCPROS")])]);
+        let request = interpret(
+            "requestTopic",
+            &[string_value("/a"), string_value("/scan"), protocols],
+            "/us",
+        );
         let expected = ApiCall::RequestTopic {
             caller: "/a".into(),
             topic: "/scan".into(),
@@ -227,14 +219,14 @@ mod tests {
         };
         assert_eq!(request, Request::State(expected));
         let request = interpret("getName", &[], "/us");
-        assert_eq!(request, Request::Fixed(success("node name", text("/us"))));
+        assert_eq!(request, Request::Fixed(success("node name", string_value("/us"))));
     }
 
     #[test]
     fn a_list_of_a_thousand_publishers_is_accepted() {
-        let uri = |number: u16| text(&format!("http://a-robots-computer.local:{number}/"));
+        let uri = |number: u16| string_value(&format!("http://a-robots-computer.local:{number}/"));
         let uris = Value::Array((50_000..51_000).map(uri).collect());
-        let params = vec![text("/master"), text("/topic"), uris];
+        let params = vec![string_value("/master"), string_value("/topic"), uris];
         let xml = dxr::MethodCall { name: "publisherUpdate".into(), params }.to_xml().unwrap();
         // Python writes a newline after each value.
         let bytes = xml.len() + xml.matches("</value>").count();
@@ -247,7 +239,7 @@ mod tests {
 
     #[test]
     fn wrong_parameters_and_unknown_methods_are_named() {
-        let request = interpret("publisherUpdate", &[text("/a"), Value::Integer(3)], "/us");
+        let request = interpret("publisherUpdate", &[string_value("/a"), Value::Integer(3)], "/us");
         assert_eq!(request, Request::WrongParams("(caller_id, topic, publishers)"));
         assert_eq!(interpret("launch", &[], "/us"), Request::Unknown("launch".into()));
     }

@@ -11,6 +11,7 @@
 //! stand-in that has nothing else.
 
 use super::master::{NodesByName, Role, Snapshot};
+use super::shown::shown;
 use crate::description::Nodes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +104,7 @@ impl StandIns {
     /// The stand-ins that cannot be shown, for a person; or empty.
     pub fn trouble(&self) -> String {
         let Some(first) = self.taken.first() else { return String::new() };
-        let (first, count) = (super::shown(first), self.taken.len());
+        let (first, count) = (shown(first), self.taken.len());
         format!(
             "local nodes have the names of {count} node(s) of peers, which are not shown: {first}"
         )
@@ -114,7 +115,7 @@ impl StandIns {
         self.held.insert(caller.to_owned());
     }
 
-    /// These names belong to other nodes now, or nothing is registered under them.
+    /// Gives up names that belong to other nodes now, or under which nothing is registered.
     pub fn release(&mut self, names: &[String]) {
         self.held.retain(|name| !names.contains(name));
     }

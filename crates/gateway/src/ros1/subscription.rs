@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Subscriptions: one reader per publisher, each in its own task.
 
-use super::Note;
 use super::byte_budget::{ByteBudget, Reservation};
 use super::connection::{ConnectError, Description, Identity, Opened, TypeVersion};
 use super::latched::PublisherHistory;
+use super::note::{Exclusion, Note, ReaderNote};
 use super::shared_connection::{NodePublishers, Place, SharedConnection};
-use super::shown;
+use super::shown::shown;
 use crate::lock::lock;
 use crate::rejections::Reason;
 use crate::shared::Shared;
@@ -68,22 +68,6 @@ impl Reader {
     pub fn set_listed(&self, listed: bool) {
         self.listed.store(listed, Ordering::Relaxed);
     }
-}
-
-#[derive(Debug)]
-pub(super) enum ReaderNote {
-    Connected(Description),
-    Lost,
-    /// The reader has ended, and must not be restarted if the publisher is excluded.
-    Ended(Option<Exclusion>),
-}
-
-/// Why a publisher must not be read.
-#[derive(Debug)]
-pub(super) enum Exclusion {
-    Tautline,
-    /// It has another type than the topic; the text is for a person.
-    OtherType(String),
 }
 
 #[derive(Clone)]

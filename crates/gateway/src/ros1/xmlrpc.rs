@@ -3,7 +3,7 @@
 //! cost.
 
 use super::resolver::Resolver;
-use super::shown;
+use super::shown::shown;
 use bytes::Bytes;
 use dxr::{FaultResponse, MethodCall, MethodResponse, Value};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -344,7 +344,7 @@ fn declared(xml: Result<String, dxr::Error>) -> String {
     format!("<?xml version=\"1.0\"?>\n{}", xml.unwrap_or_default())
 }
 
-pub(super) fn text(text: &str) -> Value {
+pub(super) fn string_value(text: &str) -> Value {
     Value::String(text.into())
 }
 
@@ -409,7 +409,8 @@ mod tests {
     fn faults_and_refusals_have_their_reasons() {
         let fault = parse_answer(render_fault(-1, "no <such> method").as_bytes()).unwrap_err();
         assert!(fault.contains("no <such> method"), "{fault}");
-        let refusal = Value::Array(vec![Value::Integer(0), text("not here"), Value::Integer(0)]);
+        let refusal =
+            Value::Array(vec![Value::Integer(0), string_value("not here"), Value::Integer(0)]);
         let answer = parse_answer(render_answer(refusal).as_bytes()).unwrap();
         assert!(matches!(unwrap_ros(answer), Err(RosError::Refused(why)) if why == "not here"));
     }
@@ -500,7 +501,7 @@ mod tests {
             let writable = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
             let words: Vec<String> =
                 words.iter().map(|word| word.chars().filter(writable).collect()).collect();
-            let list = Value::Array(words.iter().map(|word| text(word)).collect());
+            let list = Value::Array(words.iter().map(|word| string_value(word)).collect());
             let xml = MethodCall { name: "m".into(), params: vec![list] }.to_xml().unwrap();
             let (name, params) = parse_call(xml.as_bytes()).unwrap();
             prop_assert_eq!(name, "m");

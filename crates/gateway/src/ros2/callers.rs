@@ -139,7 +139,7 @@ impl state_file::State for Waiting {
     const SAVE_AFTER: Duration = Duration::ZERO;
 
     /// A line for each call, with the service, the caller, and the request in hexadecimal digits.
-    fn text(&self) -> String {
+    fn file_text(&self) -> String {
         let calls = self.services.iter().flat_map(|(service, calls)| {
             let kept =
                 calls.values().filter_map(|call| Some((call.caller, call.request.as_ref()?)));
@@ -149,7 +149,7 @@ impl state_file::State for Waiting {
         let interrupted = interrupted.map(|(service, caller, request)| (service, *caller, request));
         let mut text = String::new();
         for (service, caller, request) in calls.chain(interrupted) {
-            let _ = writeln!(text, "{service} {} {}", caller.text(), hex(request));
+            let _ = writeln!(text, "{service} {} {}", caller.file_text(), hex(request));
         }
         text
     }
@@ -220,11 +220,11 @@ mod tests {
         assert!(!first.take_unsaved(), "it was not kept");
 
         let mut second = Waiting::default();
-        second.read(&first.text());
+        second.read(&first.file_text());
         assert!(resume(&mut second, "/b").is_empty());
         // A service that does not return before the next restart.
         let mut third = Waiting::default();
-        third.read(&second.text());
+        third.read(&second.file_text());
         let mut resumed = resume(&mut third, "/a");
         resumed.sort_by_key(|(_, request)| request.clone());
         assert_eq!([&resumed[0].1, &resumed[1].1], [&request(1), &request(2)]);
@@ -233,12 +233,12 @@ mod tests {
             let found = third.answer("/a", *call).unwrap();
             assert!(third.answer("/a", *call).is_none(), "once");
             assert!(found.was_interrupted);
-            assert_eq!(found.caller.text(), caller.text());
+            assert_eq!(found.caller.file_text(), caller.file_text());
         }
-        assert_eq!(third.text().lines().count(), 2);
+        assert_eq!(third.file_text().lines().count(), 2);
         third.remove("/a", resumed[0].0);
         third.forget(two.writer);
-        assert_eq!((third.text().as_str(), third.kept), ("", 0));
+        assert_eq!((third.file_text().as_str(), third.kept), ("", 0));
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
                 .filter(|id| waiting.add(service, *id, caller, Some(request(1))));
             assert_eq!(added.count(), MAX_CALLERS);
         }
-        assert_eq!(waiting.text().lines().count(), MAX_KEPT);
+        assert_eq!(waiting.file_text().lines().count(), MAX_KEPT);
     }
 
     proptest::proptest! {
@@ -259,7 +259,7 @@ mod tests {
             let mut waiting = Waiting::default();
             waiting.read(&text);
             waiting.read(&digits);
-            waiting.text();
+            waiting.file_text();
         }
     }
 }

@@ -5,7 +5,7 @@
 //! client is lost. Then it is sent once. It ends with the reply, when its server leaves, or when
 //! its time is over: the code that removes it from the list reports its outcome.
 
-use super::Context;
+use super::endpoint_context::EndpointContext;
 use super::names::{self, DdsTopic};
 use super::pairing::{Client as Identity, is_cdr};
 use super::served::{EndpointGuids, qos};
@@ -120,7 +120,7 @@ impl Calls {
     }
 
     /// Sends waiting calls to a service's servers; `true` if endpoints of ours were created.
-    pub fn send(&mut self, service: &str, offer: &Offer, context: &Context) -> bool {
+    pub fn send(&mut self, service: &str, offer: &Offer, context: &EndpointContext) -> bool {
         let is_new = !self.clients.contains_key(service);
         if is_new {
             match Client::new(service, offer, context) {
@@ -158,7 +158,7 @@ impl Calls {
         is_new
     }
 
-    fn fail(&mut self, service: &str, error: &DdsError, context: &Context) {
+    fn fail(&mut self, service: &str, error: &DdsError, context: &EndpointContext) {
         for call in self.waiting.extract_if(.., |call| call.service == service) {
             context.shared.backlog.release(call.request.len());
             report(&*context.events, service, call.call, Err(error.to_string()));
@@ -166,7 +166,12 @@ impl Calls {
     }
 
     /// Ends the calls whose time is over. `is_served` says whether a service has a server.
-    pub fn expire(&mut self, now: Instant, is_served: impl Fn(&str) -> bool, context: &Context) {
+    pub fn expire(
+        &mut self,
+        now: Instant,
+        is_served: impl Fn(&str) -> bool,
+        context: &EndpointContext,
+    ) {
         for Call { service, call, request, patience, .. } in
             self.waiting.extract_if(.., |call| call.deadline <= now)
         {
@@ -193,7 +198,7 @@ fn report(events: &dyn Events, service: &str, call: CallId, outcome: Outcome) {
 }
 
 impl Client {
-    fn new(service: &str, offer: &Offer, context: &Context) -> Result<Self, DdsError> {
+    fn new(service: &str, offer: &Offer, context: &EndpointContext) -> Result<Self, DdsError> {
         // Offers have valid types alone.
         let types = names::dds_service_types(&offer.type_name).unwrap_or_default();
         let policies = qos(&offer.hash, &context.tautline_name);

@@ -14,7 +14,7 @@ const MAX_ENDPOINTS: usize = 16_384;
 /// The combined offer of a topic's publishers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
-    /// As ROS 2 has it (`sensor_msgs/msg/LaserScan`).
+    /// The ROS 2 type name (`sensor_msgs/msg/LaserScan`).
     pub type_name: String,
     /// `RIHS01_...`; empty if none of them announces it.
     pub hash: String,
@@ -25,12 +25,12 @@ pub struct Offer {
 }
 
 impl Endpoints {
-    pub fn of_topics() -> Self {
+    pub fn for_topics() -> Self {
         Self::new(false, MAX_ENDPOINTS)
     }
 
     fn each(&self, topic: &str, role: Role) -> impl Iterator<Item = &Known> {
-        self.of(topic, role).map(|(_, known)| known)
+        self.keyless(topic, role).map(|(_, known)| known)
     }
 
     /// The offer of a topic. Of several types it has the one with most publishers.
@@ -49,12 +49,12 @@ impl Endpoints {
         Some(Offer {
             type_name: names::ros_type(dds_type)?,
             hash: hashes.max().cloned().unwrap_or_default(),
-            united: Qos::of_all(&each)?,
+            united: Qos::combined(&each)?,
             other_types: other_types.map(|other| (*other).into()).collect(),
         })
     }
 
-    /// Whether a topic has a subscriber of this type (as DDS has it).
+    /// Whether a topic has a subscriber of this DDS type.
     pub fn is_wanted(&self, topic: &str, dds_type: &str) -> bool {
         self.each(topic, Role::Subscriber).any(|reader| reader.type_name == dds_type)
     }
@@ -82,7 +82,7 @@ impl Endpoints {
         of_publishers.into_iter().chain(of_subscribers).collect::<Vec<_>>().join("; ")
     }
 
-    /// The worst conflict of the topic's endpoints with a publisher of this type (as DDS has it)
+    /// The worst conflict of the topic's endpoints with a publisher of this DDS type
     /// and hash.
     pub fn topic_conflict(&self, topic: &str, dds_type: &str, hash: &str) -> Option<Conflict> {
         let all = self.each(topic, Role::Publisher).chain(self.each(topic, Role::Subscriber));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_topic_is_offered_from_its_first_publisher_to_its_last() {
-        let mut domain = Endpoints::of_topics();
+        let mut domain = Endpoints::for_topics();
         let (first, second) = (endpoint(1, "rt/scan", SCAN), endpoint(2, "rt/scan", SCAN));
         assert_eq!(domain.on_event(&Discovery::Writer(first.clone())), topic("/scan"));
         domain.on_event(&Discovery::Writer(second.clone()));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn publishers_of_tautline_and_of_other_kinds_of_program_are_ignored() {
-        let mut domain = Endpoints::of_topics();
+        let mut domain = Endpoints::for_topics();
         let mut tautline = endpoint(1, "rt/scan", SCAN);
         tautline.qos.user_data = names::endpoint_user_data("", "base").into_bytes();
         let keyed = Endpoint { keyless: false, ..endpoint(2, "rt/scan", SCAN) };
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_more_common_of_two_types_is_offered_and_the_other_named() {
-        let mut domain = Endpoints::of_topics();
+        let mut domain = Endpoints::for_topics();
         for (number, type_name) in [(1, TEXT), (2, SCAN), (3, SCAN)] {
             domain.on_event(&Discovery::Writer(endpoint(number, "rt/x", type_name)));
         }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn another_version_of_a_type_differs_from_a_type_with_a_longer_name() {
-        let mut domain = Endpoints::of_topics();
+        let mut domain = Endpoints::for_topics();
         let longer = "std_msgs::msg::dds_::StringX_";
         domain.on_event(&Discovery::Reader(endpoint(1, "rt/x", longer)));
         let other = Conflict::Type("std_msgs/msg/StringX".into());
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_topic_is_wanted_by_readers_of_its_type() {
-        let mut domain = Endpoints::of_topics();
+        let mut domain = Endpoints::for_topics();
         let reader = endpoint(1, "rt/scan", SCAN);
         domain.on_event(&Discovery::Reader(reader.clone()));
         assert!(domain.is_wanted("/scan", SCAN) && !domain.is_wanted("/scan", TEXT));
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_endpoints_are_tracked_within_a_limit() {
-        let mut domain = Endpoints::of_topics();
+        let mut domain = Endpoints::for_topics();
         for number in 0..MAX_ENDPOINTS as u32 + 10 {
             let name = format!("rt/t{}", number % 1000);
             domain.on_event(&Discovery::Writer(endpoint(number, &name, TEXT)));

@@ -29,7 +29,7 @@ pub struct Known {
     role: Role,
     /// Whether its type has a key (`@key`), with which DDS tells instances apart.
     keyed: bool,
-    /// As DDS has it.
+    /// The DDS type name.
     pub type_name: String,
     /// `RIHS01_...`; empty if it is not announced.
     pub hash: String,
@@ -39,7 +39,7 @@ pub struct Known {
 /// The endpoints of topics, or those of services.
 #[derive(Debug)]
 pub struct Endpoints {
-    of_services: bool,
+    for_services: bool,
     limit: usize,
     known: HashMap<Guid, Known>,
     by_name: BTreeMap<String, BTreeSet<Guid>>,
@@ -48,9 +48,9 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    pub fn new(of_services: bool, limit: usize) -> Self {
+    pub fn new(for_services: bool, limit: usize) -> Self {
         let (known, by_name) = (HashMap::new(), BTreeMap::new());
-        Self { of_services, limit, known, by_name, left_out: 0 }
+        Self { for_services, limit, known, by_name, left_out: 0 }
     }
 
     /// Processes one event; returns the topic or service that it changes.
@@ -62,7 +62,7 @@ impl Endpoints {
                 return self.remove(guid);
             }
         };
-        let (name, role) = match (Meaning::of(&endpoint.topic)?, is_writer) {
+        let (name, role) = match (Meaning::from_dds_name(&endpoint.topic)?, is_writer) {
             (Meaning::Topic(name), true) => (name, Role::Publisher),
             (Meaning::Topic(name), false) => (name, Role::Subscriber),
             (Meaning::Request(name), false) => (name, Role::RequestReader),
@@ -71,7 +71,7 @@ impl Endpoints {
             (Meaning::Reply(name), false) => (name, Role::ReplyReader),
         };
         let is_of_topic = matches!(role, Role::Publisher | Role::Subscriber);
-        if is_of_topic == self.of_services || names::is_of_tautline(&endpoint.qos.user_data) {
+        if is_of_topic == self.for_services || names::is_of_tautline(&endpoint.qos.user_data) {
             return None;
         }
         let keyed = !endpoint.keyless;
@@ -116,12 +116,13 @@ impl Endpoints {
         self.by_name.keys().map(String::as_str)
     }
 
-    pub fn of<'a>(
+    /// Endpoints of types without a key, which endpoints of ours can match.
+    pub fn keyless<'a>(
         &'a self,
         name: &str,
         role: Role,
     ) -> impl Iterator<Item = (&'a Guid, &'a Known)> + use<'a> {
-        self.all(name, role).filter(|(_, known)| !known.keyed)
+        self.in_role(name, role).filter(|(_, known)| !known.keyed)
     }
 
     /// Endpoints of types with a key, which no endpoint of ours matches.
@@ -130,10 +131,10 @@ impl Endpoints {
         name: &str,
         role: Role,
     ) -> impl Iterator<Item = &'a Known> + use<'a> {
-        self.all(name, role).map(|(_, known)| known).filter(|known| known.keyed)
+        self.in_role(name, role).map(|(_, known)| known).filter(|known| known.keyed)
     }
 
-    fn all<'a>(
+    fn in_role<'a>(
         &'a self,
         name: &str,
         role: Role,

@@ -126,7 +126,7 @@ pub fn write(
 pub struct Participant {
     /// GUID of the participant.
     pub guid: Gid,
-    /// Its nodes.
+    /// The nodes of the participant.
     pub nodes: Vec<Node>,
     /// The size of GUIDs in the message.
     pub gid_bytes: GidBytes,
@@ -155,7 +155,7 @@ impl Message<'_> {
     }
 
     fn node(&mut self) -> Option<Node> {
-        let (namespace, name) = (self.text()?, self.text()?);
+        let (namespace, name) = (self.read_text()?, self.read_text()?);
         Some(Node { namespace, name, readers: self.gids()?, writers: self.gids()? })
     }
 
@@ -170,7 +170,7 @@ impl Message<'_> {
     }
 
     /// Text with its NUL, which an empty text has as well.
-    fn text(&mut self) -> Option<String> {
+    fn read_text(&mut self) -> Option<String> {
         let length = self.cdr.length().ok()?;
         let text = self.cdr.numbers(1, length).ok()?;
         String::from_utf8(text.strip_suffix(&[0])?.to_vec()).ok()

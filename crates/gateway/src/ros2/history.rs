@@ -149,7 +149,7 @@ impl Count {
         // The mark hides this reader from the subscribers that other Tautline nodes see.
         let dds =
             Dds { user_data: names::endpoint_user_data("", "").into_bytes(), ..asked.clone() };
-        let topic = DdsTopic::of(topic, type_name);
+        let topic = DdsTopic::for_topic(topic, type_name);
         let reader = RawReader::new(participant, topic.with(&dds), count, |_, _| ())?;
         Ok(Self { kept, until: Instant::now() + ARRIVAL, _reader: reader })
     }

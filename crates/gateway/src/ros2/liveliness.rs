@@ -27,7 +27,7 @@ pub enum State {
     /// No publisher is read yet.
     Unknown,
     Alive,
-    /// It counts as lost from this time on.
+    /// The topic counts as lost from this time on.
     LostFrom(Instant),
 }
 

@@ -8,16 +8,15 @@
 //!
 //! | To change | open |
 //! |---|---|
-//! | the effect of a command or a discovery | `actor/mod.rs` |
-//! | endpoints of the domain | `endpoints.rs` |
+//! | the effect of a command or a discovery | `actor/mod.rs`, and the parts alongside it |
+//! | endpoints of the domain; what our own ones share | `endpoints.rs`; `endpoint_context.rs` |
 //! | which topics are offered and wanted, with which quality of service | `discovery.rs` |
-//! | how messages are read | `subscription.rs` |
+//! | how messages are read; from which publishers | `subscription.rs`; `writers.rs` |
 //! | how messages reach local subscribers | `publication.rs`, `readers.rs` |
 //! | which peer's message is written next | `outbox.rs` |
 //! | how many messages late joiners get | `history.rs` |
-//! | our node in the ROS graph | `graph.rs` |
-//! | nodes of peers there, and nodes here that peers are told of | `nodes.rs` |
-//! | the effect of a command or a discovery on services | `actor/services.rs` |
+//! | our node in the ROS graph: its messages; when they are sent | `graph.rs`; `actor/node_graph.rs` |
+//! | nodes of peers in the graph, and nodes here that are reported to peers | `nodes.rs` |
 //! | which services are offered | `servers.rs` |
 //! | conflicts between local nodes and peers | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
@@ -31,7 +30,9 @@ mod actor;
 mod callers;
 mod calls;
 mod conflict;
+mod definitions;
 mod discovery;
+mod endpoint_context;
 mod endpoints;
 pub mod graph;
 mod history;
@@ -39,6 +40,8 @@ mod liveliness;
 mod names;
 mod neighbours;
 mod nodes;
+mod options;
+mod order;
 mod outbox;
 mod pairing;
 mod publication;
@@ -49,72 +52,27 @@ mod servers;
 mod source_writers;
 mod subscription;
 pub mod survey;
+mod writers;
 
-use crate::deliveries::Deliveries;
 use crate::lock::lock;
 use crate::rejections::Reason;
 use crate::shared::Shared;
 use crate::threads;
-use crate::types::installed::Installed;
-use crate::{Command, Event, Events, Gateway, GatewayStatus, Origin, Selector, Source};
+use crate::{Command, Events, Gateway, GatewayStatus, Origin, Selector, Source};
 use actor::{Actor, Setup};
 use bytes::Bytes;
-use callers::Callers;
+use endpoint_context::EndpointContext;
+use order::Order;
 use outbox::Outbox;
-use publication::Publication;
-use readers::KnownReaders;
-use std::collections::HashMap;
-use std::io;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use publication::{Publication, SharedPublications};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
-use subscription::KnownWriters;
-use tautline_dds::{Discovery, Participant};
+use tautline_dds::Participant;
 
+pub use options::{Ros2Options, StartError};
 pub use tautline_dds::{MAX_DOMAIN, Range};
-
-/// How to take part in a ROS 2 system.
-#[derive(Debug, Clone)]
-pub struct Ros2Options {
-    /// As in `ROS_DOMAIN_ID`, 0 to [`MAX_DOMAIN`].
-    pub domain: u32,
-    /// As in `ROS_AUTOMATIC_DISCOVERY_RANGE`.
-    pub range: Range,
-    /// Our node name with its namespace (`/tautline`).
-    pub node_name: String,
-    /// Name of this Tautline node, which other nodes on this machine see.
-    pub tautline_name: String,
-    /// Largest message that is read, in bytes.
-    pub max_message: usize,
-    /// The source of type definitions.
-    pub installed: Installed,
-    /// The file that keeps over restarts which subscribers have which latched messages.
-    pub deliveries: Option<PathBuf>,
-    /// The file that keeps over restarts which clients wait for a response about a goal.
-    pub goals: Option<PathBuf>,
-}
-
-/// Why the gateway cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The node name is invalid.
-    #[error(transparent)]
-    Name(#[from] crate::mapping::NameError),
-    /// DDS refuses.
-    #[error("joining ROS 2's domain {domain}: {error}")]
-    Dds {
-        /// The domain.
-        domain: u32,
-        /// The refusal.
-        error: tautline_dds::DdsError,
-    },
-    /// No thread.
-    #[error("starting the ROS 2 threads: {0}")]
-    Thread(io::Error),
-}
 
 /// The gateway to one DDS domain.
 pub struct Ros2 {
@@ -123,27 +81,9 @@ pub struct Ros2 {
     /// Dropped to stop the thread that looks for hidden neighbours.
     watching: Sender<()>,
     shared: Arc<Shared>,
-    publications: Publications,
+    publications: SharedPublications,
     location: String,
     threads: Vec<JoinHandle<()>>,
-}
-
-enum Order {
-    Do(Command),
-    /// An event in place of a command that the backlog did not admit.
-    Emit(Event),
-    Discovered(Discovery),
-    /// The size of GUIDs in the ROS graph has changed; at most one such order is queued.
-    GidSizeChanged,
-    /// Nodes of the domain have changed.
-    NodesChanged,
-    /// The writers of our node have changed.
-    WritersChanged,
-    /// The messages that the publishers of a topic keep are to be counted at this time.
-    Count(String, Instant),
-    /// All publishers of a topic that is read have ceased to be alive, or one is again.
-    LivelinessChanged(String),
-    Stop,
 }
 
 struct Outbound {
@@ -159,26 +99,6 @@ impl Outbound {
     }
 }
 
-/// The publications by topic.
-type Publications = Arc<Mutex<HashMap<String, Arc<Publication>>>>;
-
-/// What readers and writers of the gateway need.
-#[derive(Clone)]
-struct Context {
-    participant: Arc<Participant>,
-    shared: Arc<Shared>,
-    events: Arc<dyn Events>,
-    writers: KnownWriters,
-    readers: KnownReaders,
-    started: Instant,
-    deliveries: Deliveries,
-    callers: Callers,
-    tautline_name: Arc<str>,
-    max_message: usize,
-    /// Calls by local clients so far.
-    calls: Arc<AtomicU64>,
-}
-
 /// Messages queued before the next one is written.
 const QUEUED_AT_ONCE: usize = 1024;
 
@@ -190,7 +110,7 @@ impl Ros2 {
         selector: Selector,
         events: Arc<dyn Events>,
     ) -> Result<Self, StartError> {
-        crate::mapping::check_name(&options.node_name)?;
+        crate::names::check_name(&options.node_name)?;
         let (domain, range) = (options.domain, options.range);
         let range_text = match options.range {
             Range::Loopback => "localhost",
@@ -203,25 +123,13 @@ impl Ros2 {
             Participant::new(domain, options.range, user_data.as_bytes()).map_err(refused)?;
         let shared = Arc::new(Shared { connected: AtomicBool::new(true), ..Shared::default() });
         neighbours::check_own_settings(options.range, &shared);
-        let publications = Publications::default();
+        let publications = SharedPublications::default();
         let (orders, received) = channel();
         let (outbound, to_write) = channel();
-        let context = Context {
-            participant,
-            shared: shared.clone(),
-            events: events.clone(),
-            writers: KnownWriters::default(),
-            readers: KnownReaders::default(),
-            started: Instant::now(),
-            deliveries: Deliveries::open(options.deliveries.clone()),
-            callers: Callers::open(options.goals.clone()),
-            tautline_name: options.tautline_name.as_str().into(),
-            max_message: options.max_message,
-            calls: Arc::default(),
-        };
+        let endpoints = EndpointContext::new(&options, participant, shared.clone(), events.clone());
         let setup = Setup {
             options,
-            context,
+            endpoints,
             selector,
             publications: publications.clone(),
             orders: orders.clone(),

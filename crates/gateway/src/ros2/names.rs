@@ -31,7 +31,7 @@ const MARK_KEY: &str = "tautline=";
 impl Meaning {
     /// The meaning of the DDS topic `dds_name`; `None` if it is not of ROS 2
     /// (`ros_discovery_info`), or invalid there.
-    pub fn of(dds_name: &str) -> Option<Self> {
+    pub fn from_dds_name(dds_name: &str) -> Option<Self> {
         let service = |(prefix, suffix): (&str, &str)| {
             Some(format!("/{}", dds_name.strip_prefix(prefix)?.strip_suffix(suffix)?))
         };
@@ -40,7 +40,7 @@ impl Meaning {
             .or_else(|| service(REQUEST).map(Self::Request))
             .or_else(|| service(REPLY).map(Self::Reply))?;
         let (Self::Topic(name) | Self::Request(name) | Self::Reply(name)) = &meaning;
-        crate::mapping::check_name(name).is_ok().then_some(meaning)
+        crate::names::check_name(name).is_ok().then_some(meaning)
     }
 
     /// The name of the DDS topic.
@@ -97,8 +97,8 @@ pub struct DdsTopic {
 }
 
 impl DdsTopic {
-    /// Of a topic and its type (as ROS 2 has them).
-    pub fn of(topic: &str, ros_type: &str) -> Self {
+    /// The DDS topic of a ROS 2 topic with a ROS 2 type name.
+    pub fn for_topic(topic: &str, ros_type: &str) -> Self {
         let name = Meaning::Topic(topic.into()).dds_name();
         Self { name, type_name: dds_type(ros_type).unwrap_or_default() }
     }
@@ -177,12 +177,12 @@ mod tests {
             (Meaning::Reply("/fib/_action/send_goal".into()), "rr/fib/_action/send_goalReply"),
         ] {
             assert_eq!(meaning.dds_name(), dds_name);
-            assert_eq!(Meaning::of(dds_name), Some(meaning));
+            assert_eq!(Meaning::from_dds_name(dds_name), Some(meaning));
         }
         let no_names = ["rt/", "rt/a b", "rt/a//b", "rt/\u{fffd}", "rq/a-bRequest", "rr/Reply"];
         let others = ["ros_discovery_info", "rq/add", "DCPSTopic", "rt", ""];
         for other in others.into_iter().chain(no_names) {
-            assert_eq!(Meaning::of(other), None, "{other}");
+            assert_eq!(Meaning::from_dds_name(other), None, "{other}");
         }
     }
 

@@ -248,7 +248,7 @@ mod tests {
 
     impl Domain {
         fn new() -> Self {
-            Self { announced: Announced::default(), topics: Endpoints::of_topics() }
+            Self { announced: Announced::default(), topics: Endpoints::for_topics() }
         }
 
         fn add(&mut self, participant: usize, names: &[String]) {
@@ -262,7 +262,7 @@ mod tests {
         }
 
         fn shown(&self) -> Nodes {
-            self.announced.nodes(&self.topics, &Endpoints::of_services())
+            self.announced.nodes(&self.topics, &Endpoints::for_services())
         }
     }
 

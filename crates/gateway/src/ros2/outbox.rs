@@ -12,7 +12,7 @@ pub const MAX_BYTES: usize = crate::backlog::MAX_BYTES / 4;
 pub struct Outbox<M> {
     /// The peers with queued messages; `None` is this node itself.
     peers: BTreeMap<Option<u32>, Queue<M>>,
-    /// The same peers in the order of service.
+    /// The peers with messages, in the order of service.
     order: VecDeque<Option<u32>>,
 }
 

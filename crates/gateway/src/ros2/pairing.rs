@@ -68,7 +68,7 @@ enum Request {
 
 impl Caller {
     /// The caller and the request in a sample; `None` if the sample is incomplete.
-    pub fn of(payload: &Bytes, writer: Guid, info: &SampleInfo) -> Option<(Self, Bytes)> {
+    pub fn from_request(payload: &Bytes, writer: Guid, info: &SampleInfo) -> Option<(Self, Bytes)> {
         if !is_cdr(payload) {
             return None;
         }
@@ -86,7 +86,7 @@ impl Caller {
     }
 
     /// The caller as one word of a file.
-    pub fn text(&self) -> String {
+    pub fn file_text(&self) -> String {
         let writer = hex(&self.writer);
         match self.request {
             Request::Identity(id) => format!("{writer}-{}-{}", hex(&id.writer), id.seq),
@@ -216,7 +216,8 @@ pub mod tests {
     /// A client of Fast DDS, and one of rmw_cyclonedds.
     pub fn callers_of_both_kinds() -> [Caller; 2] {
         let payload = Bytes::from((0..24).map(|it| u8::from(it == 1)).collect::<Vec<_>>());
-        [FAST, CYCLONE].map(|writer| Caller::of(&payload, writer, &info(7, None)).unwrap().0)
+        [FAST, CYCLONE]
+            .map(|writer| Caller::from_request(&payload, writer, &info(7, None)).unwrap().0)
     }
 
     fn info(seq: i64, related: Option<SampleId>) -> SampleInfo {
@@ -229,7 +230,8 @@ pub mod tests {
         for (related, expected) in
             [(None, FAST), (Some(SampleId { writer: [9; 16], seq: NO_NUMBER }), [9; 16])]
         {
-            let (caller, request) = Caller::of(&payload, FAST, &info(3, related)).unwrap();
+            let (caller, request) =
+                Caller::from_request(&payload, FAST, &info(3, related)).unwrap();
             assert_eq!(request, payload);
             let related = Some(SampleId { writer: expected, seq: 3 });
             let payload = payload.clone();
@@ -250,7 +252,8 @@ pub mod tests {
             let plain = |order: u8| Bytes::from(vec![0, order, 0, 0, 5, 6]);
             let request = US.request(&CYCLONE, 1 << 33, plain(client));
             assert!(request.related.is_none() && request.payload.len() == 22);
-            let (caller, bare) = Caller::of(&request.payload, CYCLONE, &info(0, None)).unwrap();
+            let (caller, bare) =
+                Caller::from_request(&request.payload, CYCLONE, &info(0, None)).unwrap();
             assert_eq!(bare, plain(client));
             let Sample { payload: reply, related } = caller.reply(plain(server));
             assert!(related.is_none());
@@ -266,7 +269,7 @@ pub mod tests {
         fn any_bytes_are_accepted_or_not(bytes: Vec<u8>, seq: i64) {
             let bytes = Bytes::from(bytes);
             for program in [FAST, CYCLONE] {
-                if let Some((caller, request)) = Caller::of(&bytes, program, &info(seq, None)) {
+                if let Some((caller, request)) = Caller::from_request(&bytes, program, &info(seq, None)) {
                     caller.reply(request);
                 }
                 US.request(&program, seq, bytes.clone());
@@ -281,11 +284,11 @@ pub mod tests {
             Bytes::from(vec![0, 1, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
         for length in 0..payload.len() {
             let cut = payload.slice(..length);
-            assert!(Caller::of(&cut, CYCLONE, &info(1, None)).is_none(), "{length}");
+            assert!(Caller::from_request(&cut, CYCLONE, &info(1, None)).is_none(), "{length}");
             assert_eq!(US.answered(&cut, &CYCLONE, None), None, "{length}");
         }
         let parameters = Bytes::from_static(&[0, 3, 0, 0]);
-        assert!(Caller::of(&parameters, FAST, &info(1, None)).is_none());
+        assert!(Caller::from_request(&parameters, FAST, &info(1, None)).is_none());
         let ours = Some(SampleId { writer: US.reader, seq: 1 });
         for payload in [Bytes::new(), parameters] {
             US.answered(&payload, &FAST, ours).unwrap().1.unwrap_err();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics published to local subscribers on behalf of peers.
 
-use super::Context;
+use super::endpoint_context::EndpointContext;
 use super::history::MAX_DEPTH;
 use super::names::{self, DdsTopic};
 use super::qos;
@@ -11,7 +11,7 @@ use crate::log_limit::log_limited;
 use crate::{Class, Classes, Kept, MAX_SOURCES, Origin, Qos, Source, Topic};
 use bytes::Bytes;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,6 +21,9 @@ use tautline_dds::{Audience, DdsError, Guid, Qos as Dds, RawWriter};
 /// not yet count as present: a writer for them keeps what they miss. Those that are not found by its
 /// end have left.
 pub(super) const REDISCOVERY: Duration = Duration::from_secs(10);
+
+/// The publications by topic.
+pub type SharedPublications = Arc<Mutex<HashMap<String, Arc<Publication>>>>;
 
 /// Writers of the transient local publishers of a topic.
 const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
@@ -33,7 +36,7 @@ const MAX_SOURCE_WRITERS: usize = 2 * MAX_SOURCES as usize;
 /// from a volatile writer, since they must not get what is kept.
 pub struct Publication {
     pub topic: Topic,
-    context: Context,
+    context: EndpointContext,
     drops: Arc<AtomicU64>,
     writers: Mutex<Writers>,
     /// Called after writers were created or deleted.
@@ -55,7 +58,7 @@ struct Writers {
     /// Writers for transient local publishers without a message so far: subscribers see them before
     /// the first message.
     waiting: Vec<(Class, Arc<RawWriter>)>,
-    /// Those of transient local publishers, oldest first.
+    /// The writers of transient local publishers, oldest first.
     of_source: BTreeMap<Source, SourceWriters<Arc<RawWriter>>>,
 }
 
@@ -67,10 +70,10 @@ impl Writers {
     }
 
     /// All writers with their classes.
-    fn all(&self) -> impl Iterator<Item = (Class, &Arc<RawWriter>)> {
+    fn with_classes(&self) -> impl Iterator<Item = (Class, &Arc<RawWriter>)> {
         let volatile = self.volatile.iter().map(|(class, writer)| (*class, writer));
         let waiting = self.waiting.iter().map(|(class, writer)| (*class, writer));
-        volatile.chain(waiting).chain(self.of_source.values().flat_map(SourceWriters::all))
+        volatile.chain(waiting).chain(self.of_source.values().flat_map(SourceWriters::with_classes))
     }
 
     /// The volatile classes that need a writer.
@@ -109,13 +112,15 @@ impl Writers {
 impl Publication {
     pub fn new(
         topic: Topic,
-        context: &Context,
+        context: &EndpointContext,
         on_change: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Self, DdsError> {
         let drops = context.shared.drops.count(&topic.name);
         let writers = Mutex::default();
         let new = Self { topic, context: context.clone(), drops, writers, on_change };
-        let readers = context.readers.of(&DdsTopic::of(&new.topic.name, &new.topic.type_name).name);
+        let readers = context
+            .readers
+            .on_topic(&DdsTopic::for_topic(&new.topic.name, &new.topic.type_name).name);
         let mut writers = lock(&new.writers);
         writers.has_volatile_reader = readers.values().any(|joins_late| !joins_late);
         writers.hidden = new.topic.qos.liveliness.lost && !new.topic.qos.liveliness.manual;
@@ -144,7 +149,7 @@ impl Publication {
         writers.classes = classes;
         writers.keeping = keeping;
         let of_gone = |_: &Source, it: &mut SourceWriters<_>| {
-            it.all().all(|(class, _)| !classes.contains(class))
+            it.with_classes().all(|(class, _)| !classes.contains(class))
         };
         let gone: Vec<_> = writers.of_source.extract_if(.., of_gone).collect();
         let changed = self.add_missing(&mut writers);
@@ -161,7 +166,8 @@ impl Publication {
         let by_topic = |class: &Class| {
             class.keeps_reliably() || (class.reliable && self.topic.qos.liveliness.manual)
         };
-        let asserted = writers.all().filter(|(class, _)| has_subscribers && by_topic(class));
+        let asserted =
+            writers.with_classes().filter(|(class, _)| has_subscribers && by_topic(class));
         let asserted: Vec<_> = asserted.map(|(_, writer)| writer.clone()).collect();
         drop(writers);
         asserted.iter().try_for_each(|writer| writer.assert_liveliness())
@@ -186,8 +192,9 @@ impl Publication {
             return Ok(());
         }
         // By best effort, late joiners get nothing of what is kept.
-        let of_best_effort =
-            |_: &Source, it: &mut SourceWriters<_>| it.all().all(|(class, _)| !class.reliable);
+        let of_best_effort = |_: &Source, it: &mut SourceWriters<_>| {
+            it.with_classes().all(|(class, _)| !class.reliable)
+        };
         let gone: Vec<_> = writers.of_source.extract_if(.., of_best_effort).collect();
         let changed = self.add_missing(&mut writers);
         drop(writers);
@@ -201,7 +208,7 @@ impl Publication {
     }
 
     pub fn guids(&self) -> Vec<Guid> {
-        lock(&self.writers).all().map(|(_, writer)| writer.guid).collect()
+        lock(&self.writers).with_classes().map(|(_, writer)| writer.guid).collect()
     }
 
     /// Writes a message; counts a drop if it does not fit.
@@ -298,7 +305,8 @@ impl Publication {
             let subscribers = deliveries.subscribers(topic, kept.identity);
             have_it.extend(subscribers.into_iter().map(u128::to_be_bytes));
         }
-        let readers = self.context.readers.of(&DdsTopic::of(topic, &self.topic.type_name).name);
+        let readers =
+            self.context.readers.on_topic(&DdsTopic::for_topic(topic, &self.topic.type_name).name);
         let present = readers.iter().filter(|(_, joins_late)| **joins_late);
         let mut present: BTreeSet<Guid> = present.map(|(reader, _)| *reader).collect();
         if self.context.started.elapsed() < REDISCOVERY {
@@ -433,7 +441,7 @@ impl Publication {
             shared.troubles.set(&name, "publishing", text);
         };
         let dds = self.policies(&self.topic, policies);
-        let topic = DdsTopic::of(&self.topic.name, &self.topic.type_name);
+        let topic = DdsTopic::for_topic(&self.topic.name, &self.topic.type_name);
         let specification = topic.with(&dds);
         RawWriter::with_audience(&self.context.participant, specification, audience, incompatible)
     }

@@ -51,7 +51,7 @@ impl KnownReaders {
     }
 
     /// The subscribers of a DDS topic, and whether each asks for kept messages.
-    pub fn of(&self, dds_topic: &str) -> BTreeMap<Guid, bool> {
+    pub fn on_topic(&self, dds_topic: &str) -> BTreeMap<Guid, bool> {
         lock(&self.0).by_topic.get(dds_topic).cloned().unwrap_or_default()
     }
 }
@@ -76,10 +76,10 @@ mod tests {
         readers.on_event(&reader(1, Vec::new()));
         readers.on_event(&reader(2, Vec::new()));
         readers.on_event(&reader(3, names::endpoint_user_data("", "base").into_bytes()));
-        assert_eq!(readers.of("rt/map"), [([1; 16], false), ([2; 16], false)].into());
+        assert_eq!(readers.on_topic("rt/map"), [([1; 16], false), ([2; 16], false)].into());
         readers.on_event(&Discovery::ReaderGone { guid: [1; 16] });
-        assert_eq!(readers.of("rt/map"), [([2; 16], false)].into());
+        assert_eq!(readers.on_topic("rt/map"), [([2; 16], false)].into());
         readers.on_event(&Discovery::ReaderGone { guid: [2; 16] });
-        assert!(readers.of("rt/map").is_empty() && lock(&readers.0).by_topic.is_empty());
+        assert!(readers.on_topic("rt/map").is_empty() && lock(&readers.0).by_topic.is_empty());
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Services served to local clients on behalf of peers.
 
-use super::Context;
+use super::endpoint_context::EndpointContext;
 use super::names::{self, DdsTopic, ServiceTypes};
 use super::pairing::Caller;
-use super::subscription::Writer;
+use super::writers::Writer;
 use crate::goals::kept_request;
 use crate::rejections::Reason;
 use crate::{Event, Service};
@@ -26,7 +26,7 @@ impl Served {
     pub fn new(
         service: &Service,
         types: &ServiceTypes,
-        context: &Context,
+        context: &EndpointContext,
     ) -> Result<Self, DdsError> {
         // The writer comes first: a client that has found the reader can be answered.
         let topic = DdsTopic::replies(&service.name, types);
@@ -72,7 +72,7 @@ pub fn qos(type_hash: &str, tautline_name: &str) -> Dds {
 /// Receives requests on Cyclone DDS's thread; does not block.
 struct Receiver {
     service: String,
-    context: Context,
+    context: EndpointContext,
 }
 
 impl Receiver {
@@ -87,13 +87,13 @@ impl Receiver {
         }
         let is_too_large = payload.len() > self.context.max_message;
         if is_too_large {
-            let Context { shared, max_message, events, .. } = &self.context;
+            let EndpointContext { shared, max_message, events, .. } = &self.context;
             let text = shared.rejections.add_too_large(&self.service, payload.len(), *max_message);
             if let Some(reason) = text {
                 events.emit(Event::Refused { topic: self.service.clone(), reason });
             }
         }
-        let Some((caller, request)) = Caller::of(payload, writer, info) else {
+        let Some((caller, request)) = Caller::from_request(payload, writer, info) else {
             return reject(Reason::NotCdr);
         };
         let call = self.context.calls.fetch_add(1, Ordering::Relaxed);

@@ -27,7 +27,7 @@ pub struct Server {
 /// The combined offer of a service's servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// As ROS 2 has it (`std_srvs/srv/SetBool`).
+    /// The ROS 2 type name (`std_srvs/srv/SetBool`).
     pub type_name: String,
     /// `RIHS01_...` of the request; empty if no server announces it.
     pub hash: String,
@@ -38,18 +38,18 @@ pub struct Offer {
 }
 
 impl Endpoints {
-    pub fn of_services() -> Self {
+    pub fn for_services() -> Self {
         Self::new(true, MAX_ENDPOINTS)
     }
 
     /// The offer of a service. Of several types it has the one with most servers.
     pub fn service_offer(&self, service: &str) -> Option<Offer> {
-        let repliers = self.of(service, Role::ReplyWriter);
+        let repliers = self.keyless(service, Role::ReplyWriter);
         let repliers: HashMap<(&[u8], &str), Guid> = repliers
             .map(|(guid, known)| ((participant(guid), known.type_name.as_str()), *guid))
             .collect();
         let mut types = BTreeMap::<String, Vec<(Server, &Known)>>::new();
-        for (reader, known) in self.of(service, Role::RequestReader) {
+        for (reader, known) in self.keyless(service, Role::RequestReader) {
             let Some(type_name) = names::ros_service_type(&known.type_name) else { continue };
             let Some(dds) = names::dds_service_types(&type_name) else { continue };
             if let Some(writer) = repliers.get(&(participant(reader), &dds.reply)) {
@@ -70,7 +70,7 @@ impl Endpoints {
 
     /// The worst conflict of the service's clients with a server of this type and hash.
     pub fn service_conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<Conflict> {
-        let clients = self.of(service, Role::RequestWriter);
+        let clients = self.keyless(service, Role::RequestWriter);
         let conflicts = clients.filter_map(|(_, client)| {
             let theirs = names::ros_service_type(&client.type_name);
             let theirs = theirs.unwrap_or_else(|| client.type_name.clone());
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_server_is_both_endpoints_of_one_participant() {
-        let mut servers = Endpoints::of_services();
+        let mut servers = Endpoints::for_services();
         let changed = Some("/x".to_owned());
         assert_eq!(servers.on_event(&Discovery::Reader(request(1, BOOL))), changed);
         assert_eq!(servers.on_event(&Discovery::Writer(reply(2, BOOL))), changed);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn clients_topics_tautline_and_other_kinds_of_program_are_no_servers() {
-        let mut servers = Endpoints::of_services();
+        let mut servers = Endpoints::for_services();
         servers.on_event(&Discovery::Writer(request(1, BOOL)));
         servers.on_event(&Discovery::Reader(reply(1, BOOL)));
         assert_eq!(servers.service_offer("/x"), None, "a client");
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_more_common_of_two_types_is_offered_and_a_client_of_another_named() {
-        let mut servers = Endpoints::of_services();
+        let mut servers = Endpoints::for_services();
         for (participant, type_name) in [(1, EMPTY), (2, BOOL), (3, BOOL)] {
             servers.on_event(&Discovery::Reader(request(participant, type_name)));
             servers.on_event(&Discovery::Writer(reply(participant, type_name)));
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn endpoints_are_bounded() {
-        let mut servers = Endpoints::of_services();
+        let mut servers = Endpoints::for_services();
         for number in 0..MAX_ENDPOINTS as u32 + 3 {
             let mut each = request(0, BOOL);
             each.guid[..4].copy_from_slice(&number.to_be_bytes());

@@ -40,9 +40,9 @@ pub struct Message<'a> {
     pub present: &'a BTreeSet<Guid>,
 }
 
-/// Its writers; `W` is the writer of DDS.
+/// The writers of one publisher; `W` is the writer of DDS.
 pub struct SourceWriters<W> {
-    /// Those that late joiners match, oldest first: nearly always one.
+    /// Writers that late joiners match, oldest first: nearly always one.
     late: Vec<LateWriter<W>>,
     present: Vec<PresentWriter<W>>,
 }
@@ -83,10 +83,10 @@ impl<W: Clone> SourceWriters<W> {
 
     /// Whether one of them is of this class.
     pub fn has(&self, class: Class) -> bool {
-        self.all().any(|(of, _)| of == class)
+        self.with_classes().any(|(of, _)| of == class)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (Class, &W)> {
+    pub fn with_classes(&self) -> impl Iterator<Item = (Class, &W)> {
         let late = self.late.iter().map(|it| (it.policies.class, &it.writer));
         late.chain(self.present.iter().map(|it| (it.class, &it.writer)))
     }
@@ -228,7 +228,7 @@ mod tests {
     const B: Guid = [2; 16];
     const LATER: Guid = [9; 16];
 
-    /// Writers as DDS has them, named by their places.
+    /// The writers of DDS, named by their places.
     struct World {
         writers: Vec<(Policies, Audience, Vec<u64>)>,
         of_source: SourceWriters<usize>,
@@ -266,7 +266,7 @@ mod tests {
 
         /// What a reader gets that matches only now.
         fn joins(&self, reader: Guid) -> Vec<u64> {
-            let there: Vec<usize> = self.of_source.all().map(|(_, at)| *at).collect();
+            let there: Vec<usize> = self.of_source.with_classes().map(|(_, at)| *at).collect();
             let all = self.writers.iter().enumerate();
             let matched = all.filter(|(at, it)| there.contains(at) && it.1.includes(&reader));
             let kept = |written: &[u64], depth: u32| {

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics read from local publishers.
 
+use super::endpoint_context::EndpointContext;
 use super::history::MAX_DEPTH;
 use super::liveliness::{Observed, State};
 use super::names::{self, DdsTopic};
+use super::order::Order;
 use super::pairing::is_cdr;
-use super::{Context, Order, qos};
+use super::qos;
+use super::writers::Writer;
 use crate::lock::lock;
-use crate::log_limit::log_limited;
 use crate::rejections::Reason;
 use crate::sources::SourceNumbers;
 use crate::{Class, Classes, Event, Kept, Origin, Source, identity};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
-use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, SampleInfo};
+use tautline_dds::{DdsError, Guid, Qos as Dds, RawReader, SampleInfo};
 
 /// Depths up to this one are counted exactly if the messages have at most [`MAX_EXACT_BYTES`].
 const MAX_EXACT_DEPTH: u32 = 16;
@@ -26,55 +28,10 @@ const BURST: Duration = Duration::from_millis(100);
 /// Time between counts of a publisher that keeps more with each message.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The publishers of this machine. The discovery thread adds one before its first message can be
-/// read.
-#[derive(Clone, Default)]
-pub struct KnownWriters(Arc<RwLock<HashMap<Guid, Writer>>>);
-
-/// A publisher of this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writer {
-    /// It belongs to a Tautline node. Its messages are not carried.
-    OfTautline,
-    /// Its class and the lifespan that it offers.
-    Local(Class, Option<Duration>),
-}
-
-/// Writers tracked; the messages of further ones are not read.
-pub const MAX_WRITERS: usize = 65_536;
-
-impl KnownWriters {
-    pub fn on_event(&self, event: &Discovery) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Discovery::Writer(writer) => {
-                if all.len() >= MAX_WRITERS && !all.contains_key(&writer.guid) {
-                    log_limited!(warn, {}, "more than {MAX_WRITERS} publishers on this machine");
-                    return;
-                }
-                let known = match names::is_of_tautline(&writer.qos.user_data) {
-                    true => Writer::OfTautline,
-                    false => {
-                        let offered = qos::offered(&writer.qos);
-                        Writer::Local(offered.class(), offered.lifespan)
-                    }
-                };
-                all.insert(writer.guid, known);
-            }
-            Discovery::WriterGone { guid } => drop(all.remove(guid)),
-            _ => {}
-        }
-    }
-
-    pub fn get(&self, writer: &Guid) -> Option<Writer> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(writer).copied()
-    }
-}
-
 /// A topic with one reader for each class of its publishers. A single reader with the least
 /// request would miss what publishers keep for late joiners.
 pub struct Subscription {
-    /// As ROS 2 has it.
+    /// The ROS 2 type name.
     pub type_name: String,
     type_hash: String,
     readers: BTreeMap<Class, RawReader>,
@@ -164,7 +121,7 @@ impl Subscription {
         &mut self,
         topic: &str,
         classes: Classes,
-        context: &Context,
+        context: &EndpointContext,
         orders: &Sender<Order>,
     ) -> Result<bool, DdsError> {
         let before = self.readers.len();
@@ -187,7 +144,7 @@ impl Subscription {
         &self,
         topic: &str,
         class: Class,
-        context: &Context,
+        context: &EndpointContext,
         orders: Sender<Order>,
     ) -> Result<RawReader, DdsError> {
         let (name, changes, observed) = (topic.to_owned(), orders.clone(), self.observed.clone());
@@ -217,7 +174,7 @@ impl Subscription {
             shared.troubles.set(&name, "reading", text);
         };
         let receive = move |bytes, info: &SampleInfo| receiver.receive(bytes, info);
-        let topic = DdsTopic::of(topic, &self.type_name);
+        let topic = DdsTopic::for_topic(topic, &self.type_name);
         let (participant, topic) = (&context.participant, topic.with(&dds));
         RawReader::watching(participant, topic, receive, incompatible, on_liveliness)
     }
@@ -272,7 +229,7 @@ struct Receiver {
     /// When the reader was created: older samples are repeated for it.
     created: SystemTime,
     publishers: Arc<Mutex<Publishers>>,
-    context: Context,
+    context: EndpointContext,
     orders: Sender<Order>,
 }
 
@@ -333,7 +290,7 @@ impl Receiver {
     }
 
     fn refuse_too_large(&self, bytes: usize) {
-        let Context { shared, max_message, events, .. } = &self.context;
+        let EndpointContext { shared, max_message, events, .. } = &self.context;
         if let Some(reason) = shared.rejections.add_too_large(&self.topic, bytes, *max_message) {
             events.emit(Event::Refused { topic: self.topic.clone(), reason });
         }
@@ -347,38 +304,11 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_dds::Endpoint;
 
     fn guid(number: usize) -> Guid {
         let mut guid = Guid::default();
         guid[..8].copy_from_slice(&number.to_be_bytes());
         guid
-    }
-
-    #[test]
-    fn writers_are_tracked_until_they_leave_within_a_limit() {
-        let writers = KnownWriters::default();
-        let writer = |number: usize, user_data: Vec<u8>| {
-            Discovery::Writer(Endpoint {
-                guid: guid(number),
-                topic: "rt/scan".into(),
-                type_name: String::new(),
-                keyless: true,
-                qos: Dds { user_data, ..Dds::default() },
-            })
-        };
-        let ours = || names::endpoint_user_data("", "base").into_bytes();
-        writers.on_event(&writer(0, Vec::new()));
-        let class = Class { transient_local: false, reliable: true };
-        assert_eq!(writers.get(&guid(0)), Some(Writer::Local(class, None)));
-        for number in 1..=MAX_WRITERS {
-            writers.on_event(&writer(number, ours()));
-        }
-        assert_eq!(writers.get(&guid(1)), Some(Writer::OfTautline));
-        assert_eq!(writers.get(&guid(MAX_WRITERS)), None);
-        writers.on_event(&Discovery::WriterGone { guid: guid(1) });
-        writers.on_event(&writer(MAX_WRITERS, ours()));
-        assert!(writers.get(&guid(1)).is_none() && writers.get(&guid(MAX_WRITERS)).is_some());
     }
 
     #[test]

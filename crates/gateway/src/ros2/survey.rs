@@ -76,7 +76,7 @@ fn graph(topics: &Endpoints, services: &Endpoints) -> Graph {
     let mut graph = Graph::default();
     for name in topics.names() {
         let types =
-            |role| topics.of(name, role).filter_map(|(_, it)| names::ros_type(&it.type_name));
+            |role| topics.keyless(name, role).filter_map(|(_, it)| names::ros_type(&it.type_name));
         let (publishers, subscribers): (Vec<_>, Vec<_>) =
             (types(Role::Publisher).collect(), types(Role::Subscriber).collect());
         let Some(type_name) = publishers.first().or(subscribers.first()).cloned() else { continue };
@@ -87,7 +87,7 @@ fn graph(topics: &Endpoints, services: &Endpoints) -> Graph {
         let last = name.rsplit('/').next().unwrap_or_default();
         OF_NODES.contains(&last)
     };
-    let served = |name: &&str| services.of(name, Role::RequestReader).next().is_some();
+    let served = |name: &&str| services.keyless(name, Role::RequestReader).next().is_some();
     let names = services.names().filter(|name| !is_of_node(name) && served(name));
     graph.services = names.map(str::to_owned).collect();
     graph

@@ -9,7 +9,7 @@ use super::definition::{BETWEEN, Base, separator};
 use super::derive;
 use super::hash::{service_type_hash, type_hash};
 use super::installed::{Installed, Missing};
-use super::translate::parts;
+use super::service_parts::request_and_response;
 use super::{Dialect, Schema, Transcoder};
 use crate::{Qos, Service, Topic};
 
@@ -139,7 +139,7 @@ impl Parts {
             (Dialect::Ros1, _) | (_, Part::Feedback) => {
                 Schema::parse(type_name, definition, dialect).ok()
             }
-            (Dialect::Ros2, _) => parts(type_name, definition, dialect)
+            (Dialect::Ros2, _) => request_and_response(type_name, definition, dialect)
                 .ok()
                 .map(|[request, response]| if part == Part::Goal { request } else { response }),
         };
@@ -149,7 +149,7 @@ impl Parts {
         }
     }
 
-    /// These parts, else those of `other`.
+    /// The parts of `self`; a missing one is taken from `other`.
     pub fn or(self, other: Self) -> Self {
         let [a, b, c] = self.0;
         let [x, y, z] = other.0;
@@ -282,7 +282,7 @@ impl ActionType {
     pub fn ros2_service(&self, part: Part, service: String) -> Service {
         let definition = &self.ros2[part as usize];
         let type_name = self.ros2_type(part);
-        let hash = parts(&type_name, definition, Dialect::Ros2)
+        let hash = request_and_response(&type_name, definition, Dialect::Ros2)
             .map(|[request, response]| service_type_hash(&request, &response));
         Service {
             name: service,
@@ -312,7 +312,7 @@ impl ActionType {
         Ok((uuid, rest))
     }
 
-    /// The same for a part of ROS 1, in the direction of ROS 2.
+    /// Converts a part of ROS 1 to ROS 2.
     pub fn to_ros2(&self, part: Part, uuid: Uuid, message: &[u8]) -> Result<Vec<u8>, String> {
         let whole = [&uuid[..], message].concat();
         self.transcoders[part as usize].to_ros2(&whole).map_err(|error| error.to_string())

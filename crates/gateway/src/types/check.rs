@@ -15,12 +15,12 @@
 pub(crate) mod spans;
 
 use super::action::{action_of_type, installed_part};
-use super::definition::{Arity, Base, Dialect, Schema};
+use super::definition::{Arity, Base, Dialect, Schema, dialect_of};
 use super::hash::{service_type_hash, type_hash};
 use super::installed::Installed;
+use super::service_parts::request_and_response;
 use super::transcode::cursor::{Layout, Reader};
 use super::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, each};
-use super::translate::{dialect_of, parts};
 use super::trust::leaves_layout_open;
 use crate::{Service, Topic};
 use spans::Span;
@@ -252,7 +252,7 @@ impl ServiceChecker {
     /// For a service of this robot, by its definition; `None` if that is unknown or invalid.
     pub fn of_own(service: &Service) -> Option<Self> {
         let (name, text) = (&service.type_name, &service.definition);
-        parts(name, text, dialect_of(name)).ok().map(|parts| Self::new(&parts))
+        request_and_response(name, text, dialect_of(name)).ok().map(|parts| Self::new(&parts))
     }
 }
 
@@ -321,7 +321,7 @@ pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
 pub fn check_of_service(service: &Service, installed: &Installed) -> Check<ServiceChecker> {
     let name = &service.type_name;
     let dialect = dialect_of(name);
-    let parse = |text: &str| parts(name, text, dialect).ok();
+    let parse = |text: &str| request_and_response(name, text, dialect).ok();
     let plain = || installed.service(name, dialect).ok();
     let own = part_of_action(name, installed).or_else(plain).and_then(|text| parse(&text));
     let is_offered = |[request, response]: &[Schema; 2]| {

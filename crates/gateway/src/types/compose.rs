@@ -111,7 +111,7 @@ impl Composer<'_> {
                 self.time(base, parts, to)
             }
             (Base::Primitive(primitive), _) => {
-                let kind = Number::of(primitive, self.schema.dialect);
+                let kind = Number::for_primitive(primitive, self.schema.dialect);
                 let read = match value {
                     Written::One(text) => kind.read(text),
                     _ => None,
@@ -180,7 +180,7 @@ enum Number {
 }
 
 impl Number {
-    fn of(primitive: Primitive, dialect: Dialect) -> Self {
+    fn for_primitive(primitive: Primitive, dialect: Dialect) -> Self {
         use Primitive::*;
         let bits = 8 * primitive.bytes();
         match primitive {
@@ -230,7 +230,7 @@ impl Number {
     }
 }
 
-/// Also YAML's `.inf` and `.nan`.
+/// Parses a number, YAML's `.inf` and `.nan` included.
 fn real(text: &str) -> Option<f64> {
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),

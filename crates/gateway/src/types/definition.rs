@@ -143,13 +143,13 @@ pub enum Arity {
 /// A named part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// As the text has it.
+    /// The name as written in the definition.
     pub name: String,
     /// The type of each value.
     pub base: Base,
     /// The number of values.
     pub arity: Arity,
-    /// Its type as the text has it (`float64[9]`, `Header`).
+    /// The type as written in the definition (`float64[9]`, `Header`).
     pub written: String,
 }
 
@@ -171,6 +171,11 @@ pub struct Schema {
     pub dialect: Dialect,
     /// The message itself comes first.
     pub structs: Vec<Struct>,
+}
+
+/// The ROS of a type: names of ROS 2 have a kind between package and type.
+pub fn dialect_of(type_name: &str) -> Dialect {
+    if type_name.matches('/').count() > 1 { Dialect::Ros2 } else { Dialect::Ros1 }
 }
 
 /// `package/Type` of `package/Type`, `package/msg/Type` and `package::msg::Type`.
@@ -349,7 +354,7 @@ pub fn is_between(line: &str) -> bool {
     line.starts_with(BETWEEN)
 }
 
-/// One type's text.
+/// The definition of one type.
 struct Text<'a> {
     name: String,
     lines: Vec<&'a str>,

@@ -20,6 +20,7 @@ pub mod derive;
 pub mod hash;
 pub mod installed;
 pub mod own;
+mod service_parts;
 pub mod transcode;
 pub mod translate;
 pub mod trust;

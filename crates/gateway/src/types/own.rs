@@ -4,8 +4,9 @@
 use super::definition::{Dialect, Schema, short_name};
 use super::hash::{service_md5, type_hash};
 use super::installed::Installed;
+use super::service_parts::request_and_response;
 use super::transcode::Transcoder;
-use super::translate::{parts, renamed};
+use super::translate::renamed;
 
 /// The hash of a message type, if it is installed and valid.
 pub fn message_hash(type_name: &str, dialect: Dialect, installed: &Installed) -> Option<String> {
@@ -21,7 +22,7 @@ pub fn service_hash(type_name: &str, dialect: Dialect, installed: &Installed) ->
     }
     let name = short_name(type_name);
     let text = installed.service(&name, dialect).ok()?;
-    let [request, response] = parts(&name, &text, dialect).ok()?;
+    let [request, response] = request_and_response(&name, &text, dialect).ok()?;
     Some(service_md5(&request, &response))
 }
 
@@ -35,7 +36,7 @@ pub fn one_sided_fields(type_name: &str, ros1: &Installed, ros2: &Installed) -> 
         Schema::parse(name, &text, dialect).ok()
     };
     let service = |dialect, installed: &Installed| {
-        parts(&name, &installed.service(&name, dialect).ok()?, dialect).ok()
+        request_and_response(&name, &installed.service(&name, dialect).ok()?, dialect).ok()
     };
     let fields = |ros1: &Schema, ros2: &Schema| {
         Transcoder::new(ros1, ros2).map(|it| it.one_sided().to_vec()).unwrap_or_default()

@@ -11,14 +11,16 @@
 //! differ in case, and newer definitions have fields that older ones lack.
 
 pub(crate) mod cursor;
+mod error;
 mod plan;
 mod time;
 
 use super::definition::{Arity, Schema};
 use cursor::{Layout, Reader, Writer};
-use plan::{Kind, Plan, Side, Step};
-use time::TIME_BYTES;
+use plan::{Kind, Plan, Step};
+use time::{Side, TIME_BYTES};
 
+pub use error::TranscodeError;
 pub use plan::Mismatch;
 
 /// Limit of a converted message: this multiple of its size, plus [`SMALL_BYTES`]. Alignment and
@@ -32,28 +34,6 @@ pub(crate) const CDR_LE: [u8; 2] = [0, 1];
 pub(crate) const ENCAPSULATION_BYTES: usize = 4;
 /// A payload may be padded to a multiple of four.
 pub(crate) const MAX_PADDING: usize = 3;
-
-/// Why a message cannot be converted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{problem}", if path.is_empty() { String::new() } else { format!("{path}: ") })]
-pub struct TranscodeError {
-    /// Where in the message (`poses[3].position`); empty for the whole.
-    pub path: String,
-    /// The value found, and the values allowed.
-    pub problem: String,
-}
-
-impl TranscodeError {
-    pub(crate) fn new(problem: impl Into<String>) -> Self {
-        Self { path: String::new(), problem: problem.into() }
-    }
-
-    pub(crate) fn within(mut self, outer: &str) -> Self {
-        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        self.path = format!("{outer}{dot}{}", self.path);
-        self
-    }
-}
 
 /// Converts messages of one type both ways.
 #[derive(Debug)]

@@ -2,26 +2,24 @@
 //! Topics and services of one ROS in the other: their types there, and the conversion of messages.
 
 use super::check::{Check, Checker, ServiceChecker, check_of_service, check_of_topic};
-use super::definition::{BETWEEN, check_size, is_between, separates, short_name};
+use super::definition::{BETWEEN, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
 use super::installed::{Installed, Missing};
+use super::service_parts::request_and_response;
 use super::transcode::{Mismatch, TranscodeError};
 use super::trust::{
     Untrusted, leaves_layout_open, peers_schema, trusted_definition, trusted_service,
 };
 use super::{Dialect, Schema, Transcoder, derive};
-use crate::mapping::action_of;
+use crate::action_names::action_of;
 use crate::tf::fields::ArrivalFields;
 use crate::{Service, Topic};
 use std::sync::Arc;
 
+pub use super::definition::dialect_of;
+
 /// Types with different names in ROS 1 and ROS 2 (both short).
 const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
-
-/// The ROS of a type: names of ROS 2 have a kind between package and type.
-pub fn dialect_of(type_name: &str) -> Dialect {
-    if type_name.matches('/').count() > 1 { Dialect::Ros2 } else { Dialect::Ros1 }
-}
 
 /// Whether messages of a peer's topic or service of this name and type are translated for the local
 /// ROS. An action keeps the form of ROS 2 on the whole way: the gateway to ROS 1 converts it.
@@ -204,9 +202,9 @@ pub fn translate_service(
     let theirs = dialect_of(&service.type_name);
     let name = short_name(&service.type_name);
     let own = installed.service(&name, to).map_err(|error| undefined(&service.type_name, &error));
-    let own = own.and_then(|text| parts(&name, &text, to));
+    let own = own.and_then(|text| request_and_response(&name, &text, to));
     let foreign = match (service.definition.is_empty(), &own) {
-        (false, _) => parts(&name, &service.definition, theirs)?,
+        (false, _) => request_and_response(&name, &service.definition, theirs)?,
         (true, Ok([request, response])) => {
             let foreign = [derived(request, theirs)?, derived(response, theirs)?];
             if theirs == Dialect::Ros1 {
@@ -234,31 +232,6 @@ pub fn translate_service(
     let definition = format!("{}{BETWEEN}\n{}", local[0].text(), local[1].text()).into();
     let service = Service { name: service.name.clone(), type_name, type_hash, definition };
     Ok(TranslatedService { service, translator })
-}
-
-/// The schemas of request and response. The types after the response are for both.
-pub(super) fn parts(
-    type_name: &str,
-    definition: &str,
-    dialect: Dialect,
-) -> Result<[Schema; 2], String> {
-    let name = short_name(type_name);
-    check_size(definition).map_err(|error| format!("{name}: {error}"))?;
-    let lines: Vec<&str> = definition.lines().collect();
-    let bar = lines.iter().position(|line| is_between(line));
-    let missing = || format!("{name}: no line '{BETWEEN}' between request and response");
-    let bar = bar.ok_or_else(missing)?;
-    let (request, rest) = (&lines[..bar], &lines[bar + 1..]);
-    let first = rest.iter().position(|line| separates(line));
-    let (response, shared) = rest.split_at(first.unwrap_or(rest.len()));
-    // genmsg ignores further such lines.
-    let response = response.iter().filter(|line| !is_between(line)).copied();
-    let response: Vec<&str> = response.chain(shared.iter().copied()).collect();
-    let request = [request, shared].concat().join("\n");
-    let parse = |part: &str, text: &str| {
-        Schema::parse(&format!("{name}_{part}"), text, dialect).map_err(|error| error.to_string())
-    };
-    Ok([parse("Request", &request)?, parse("Response", &response.join("\n"))?])
 }
 
 /// The topic in ROS `to`, and the conversion of its messages. A type that is not `installed` is

@@ -8,10 +8,10 @@
 //! layout and a valid md5. That is harmless where the text serves to read that peer's messages. Code
 //! that composes a message for other nodes needs [`certain_schema`].
 
-use super::definition::{Base, Dialect, Schema};
+use super::definition::{Base, Dialect, Schema, dialect_of};
 use super::hash::{service_type_hash, type_hash};
 use super::installed::Installed;
-use super::translate::{dialect_of, parts};
+use super::service_parts::request_and_response;
 use crate::{Service, Topic};
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub fn trusted_service(service: &Service, installed: &Installed) -> Result<Arc<s
 
 /// The hash of a service: md5 in ROS 1, RIHS01 of its request in ROS 2.
 pub fn service_hash(type_name: &str, text: &str, dialect: Dialect) -> Result<String, String> {
-    let [request, response] = parts(type_name, text, dialect)?;
+    let [request, response] = request_and_response(type_name, text, dialect)?;
     Ok(service_type_hash(&request, &response))
 }
 

@@ -4,12 +4,12 @@
 
 use super::kernel::interface;
 use super::station::Air;
-use crate::bench::node::Node;
-use crate::bench::traffic::Made;
 use crate::rig::node_file::NodeFile;
 use crate::rig::staging::{Link, links};
 use crate::rig::stats::{Arrival, Samples};
 use crate::scenario::{Flow, Over, Pace, Scenario};
+use crate::setup::node::Node;
+use crate::setup::traffic::Made;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -215,7 +215,7 @@ fn link_text(scenario: &Scenario, link: &Link) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_gateway::mapping::{LinkChoice, LinkRule};
+    use tautline_node::treatment::{LinkChoice, LinkRule};
 
     #[test]
     fn the_daemon_takes_the_links_of_flows() {

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// Name on the command line, of the data and of the table in its page.
 pub const NAME: &str = "bottleneck";
+/// Name of its data in the documentation.
+const DATA: &str = "bottleneck.json";
 /// Counted seconds of a run, unless the user states them.
 pub const SECONDS: u64 = 20;
 const PAGE: &str = "measurements";
@@ -416,16 +418,14 @@ fn columns() -> Vec<Column<Row>> {
 
 /// Adds what was measured to the data and the table of the documentation; other cells stay.
 fn keep(docs: &Path, report: &Path, measured: &Measured) -> Result<()> {
-    let file = docs.join("measured").join(format!("{NAME}.json"));
-    let kept = |file: &Path| -> Result<Value> {
-        Ok(serde_json::from_str(&std::fs::read_to_string(file)?)?)
-    };
+    let file = docs.join("measured").join(DATA);
+    let kept = |file: &Path| -> Result<Value> { Ok(serde_json::from_str(&read_packed(file)?)?) };
     let cells = |data: &Value| -> Vec<String> {
         data["measured"].as_object().into_iter().flat_map(|it| it.keys().cloned()).collect()
     };
     let old = if file.is_file() { cells(&kept(&file)?) } else { Vec::new() };
     let parts: Vec<&str> = old.iter().chain(measured.keys()).map(String::as_str).collect();
-    docs_page::keep(docs, NAME, report, &parts)?;
+    docs_page::keep(docs, DATA, report, &parts)?;
     let data = kept(&file)?;
     let mut all = Measured::new();
     for cell in cells(&data) {

@@ -19,14 +19,13 @@ mod reload;
 mod smoke;
 mod star;
 
-pub use crate::setup::{node, traffic};
-
 use crate::rig::enclosure;
 use crate::rig::output::{Output, stamp};
 use crate::rig::processes::make_folder;
 use crate::rig::verdict::Conclusion;
 use crate::setup::daemon::DaemonSetup;
 use crate::setup::ros::Ros;
+use crate::setup::{ends, traffic};
 use anyhow::{Context, Result, ensure};
 use comparison::case::Case;
 use comparison::report::Report;
@@ -58,7 +57,7 @@ pub enum Command {
     Traffic(traffic::Arguments),
     /// A publisher or subscriber of ROS 2, with or without the gateway; started by ros2-gateway.
     #[command(hide = true)]
-    DdsEnd(gateway::ends::Arguments),
+    DdsEnd(ends::Arguments),
 }
 
 /// Arguments of the demo.
@@ -175,7 +174,7 @@ pub fn run(command: &Command) -> Result<ExitCode> {
     }
     match command {
         Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
-        Command::DdsEnd(arguments) => gateway::ends::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::DdsEnd(arguments) => ends::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Demo(demo) => demo.run(),
         Command::Bench(bench) => bench.run(),
         Command::Smoke { output, choice } => smoke::run(output, &choice.daemons(Ros::One, None)?),

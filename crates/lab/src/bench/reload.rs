@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tautline_node::control::Client;
+use tautline_cli::control::Client;
 
 /// Name on the command line.
 pub const NAME: &str = "reload";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Agents: ROS nodes that obey orders (`ros/parity/`), two near and two far.
 
-use super::generate::NODES;
 use super::record::{Event, Run};
+use super::situation::NODES;
 use crate::rig::processes::Process;
 use crate::setup::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
 use crate::setup::world::Computer;

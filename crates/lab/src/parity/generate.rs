@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Draws a situation from a seed.
 
-use super::Team;
-use super::situation::{How, Publisher, Rule, Side, Situation, Step, Subscriber, Topic};
+use super::situation::{
+    ACTIONS, How, NODES, Publisher, Rule, Side, Situation, Step, Subscriber, TRANSFORMS, Team,
+    Topic,
+};
 use crate::setup::ros::Ros;
 use fastrand::Rng;
 
@@ -25,14 +27,6 @@ const KINDS: &[&str] = &[
     "std_msgs/UInt8MultiArray",
     "std_msgs/Header",
 ];
-/// Types of ROS 1 whose messages do not state when they were published.
-pub const KINDS_WITHOUT_HEADER: &[&str] = &[
-    "std_msgs/String",
-    "std_msgs/UInt8MultiArray",
-    "std_msgs/Header",
-    TRANSFORMS,
-    "parity_msgs/Own",
-];
 /// Types of ROS 1 alone, one of which no package has.
 const KINDS_OF_ROS_1: &[&str] = &[TRANSFORMS, "parity_msgs/Own"];
 /// Types of ROS 2 alone.
@@ -42,12 +36,9 @@ const KINDS_OF_ROS_2: &[&str] = &[
     "test_msgs/Arrays",
     "test_msgs/WStrings",
 ];
-const TRANSFORMS: &str = "tf2_msgs/TFMessage";
 /// Bytes of each text and list of a large message. All large messages of a situation fit into the
 /// queues.
 const LARGE: u32 = 300_000;
-/// Nodes on each computer.
-pub const NODES: usize = 2;
 /// Time between two messages of a burst.
 const GAP_MS: u32 = 30;
 /// Messages and gap of a stream on a topic with a rate, and of a volatile burst elsewhere.
@@ -221,7 +212,7 @@ impl Draw {
         let Team { near, far } = self.situation.team;
         if (near, far) == (Ros::Two, Ros::Two) && self.chance(50) {
             // Actions are named one by one in the file.
-            let action = format!("/parity_action_{}", seed % u64::from(super::ACTIONS));
+            let action = format!("/parity_action_{}", seed % u64::from(ACTIONS));
             let id = format!("A{}", self.number());
             let node = self.rng.usize(..NODES);
             self.push(Step::ServeAction { id, node, action: action.clone() });

@@ -2,9 +2,8 @@
 //! Compares what subscribers and clients saw across Tautline with what they saw within one ROS graph.
 //! `docs/reference/parity.md` lists the differences that are allowed.
 
-use super::generate::KINDS_WITHOUT_HEADER;
 use super::record::{Event, Message, Record, Run};
-use super::situation::{How, Publisher, Rule, Situation, Step, Subscriber};
+use super::situation::{How, KINDS_WITHOUT_HEADER, Publisher, Rule, Situation, Step, Subscriber};
 use crate::setup::ros::Ros;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,61 +15,19 @@ mod world;
 
 use crate::rig::enclosure;
 use crate::rig::processes::{empty_folder, make_folder};
-use crate::setup::ros::Ros;
 use anyhow::{Context, Result};
 use judge::Fault;
 use record::Record;
 use serde::Serialize;
+use situation::Team;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use world::World;
 
-/// Actions that the daemons' files name.
-const ACTIONS: u32 = 8;
 /// Exit code if a situation had a fault.
 const FAILED: u8 = 3;
-
-/// ROS of the publishers' computer and of the subscribers' computer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(into = "&'static str")]
-pub struct Team {
-    /// ROS of publishers and servers.
-    pub near: Ros,
-    /// ROS of subscribers and clients.
-    pub far: Ros,
-}
-
-impl Team {
-    /// All teams.
-    pub const ALL: [Self; 4] = [
-        Self { near: Ros::One, far: Ros::One },
-        Self { near: Ros::Two, far: Ros::Two },
-        Self { near: Ros::One, far: Ros::Two },
-        Self { near: Ros::Two, far: Ros::One },
-    ];
-
-    /// Returns the name on the command line.
-    pub fn name(self) -> &'static str {
-        match (self.near, self.far) {
-            (Ros::One, Ros::One) => "1",
-            (Ros::Two, Ros::Two) => "2",
-            (Ros::One, Ros::Two) => "1-2",
-            (Ros::Two, Ros::One) => "2-1",
-        }
-    }
-
-    fn is_ros2_to_ros1(self) -> bool {
-        (self.near, self.far) == (Ros::Two, Ros::One)
-    }
-}
-
-impl From<Team> for &'static str {
-    fn from(team: Team) -> Self {
-        team.name()
-    }
-}
 
 /// Teams on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -1,9 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Situations: what publishers, subscribers, clients and the link do, as a list of steps.
 
-use super::Team;
 use crate::setup::ros::Ros;
 use serde::Serialize;
+
+/// Actions that the daemons' files name.
+pub const ACTIONS: u32 = 8;
+/// Nodes on each computer.
+pub const NODES: usize = 2;
+/// Transforms.
+pub const TRANSFORMS: &str = "tf2_msgs/TFMessage";
+/// Types of ROS 1 whose messages do not state when they were published.
+pub const KINDS_WITHOUT_HEADER: &[&str] = &[
+    "std_msgs/String",
+    "std_msgs/UInt8MultiArray",
+    "std_msgs/Header",
+    TRANSFORMS,
+    "parity_msgs/Own",
+];
+
+/// ROS of the publishers' computer and of the subscribers' computer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(into = "&'static str")]
+pub struct Team {
+    /// ROS of publishers and servers.
+    pub near: Ros,
+    /// ROS of subscribers and clients.
+    pub far: Ros,
+}
+
+impl Team {
+    /// All teams.
+    pub const ALL: [Self; 4] = [
+        Self { near: Ros::One, far: Ros::One },
+        Self { near: Ros::Two, far: Ros::Two },
+        Self { near: Ros::One, far: Ros::Two },
+        Self { near: Ros::Two, far: Ros::One },
+    ];
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match (self.near, self.far) {
+            (Ros::One, Ros::One) => "1",
+            (Ros::Two, Ros::Two) => "2",
+            (Ros::One, Ros::Two) => "1-2",
+            (Ros::Two, Ros::One) => "2-1",
+        }
+    }
+
+    /// Whether it is ROS 2 to ROS 1.
+    pub fn is_ros2_to_ros1(self) -> bool {
+        (self.near, self.far) == (Ros::Two, Ros::One)
+    }
+}
+
+impl From<Team> for &'static str {
+    fn from(team: Team) -> Self {
+        team.name()
+    }
+}
 
 /// Rule of Tautline for a topic; the topic's name selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -2,8 +2,7 @@
 //! The computers of a team: one with everything in one ROS graph, and two with a daemon each.
 
 use super::agents::Agents;
-use super::situation::{How, Side};
-use super::{ACTIONS, Team};
+use super::situation::{ACTIONS, How, Side, Team};
 use crate::rig::node_file::NodeFile;
 use crate::rig::processes::{Process, make_folder};
 use crate::setup::daemon::{Daemon, DaemonSetup, ros_lines};

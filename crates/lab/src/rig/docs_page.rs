@@ -2,6 +2,7 @@
 //! Generated parts of the pages of docs/explanation, each between `<!-- begin NAME -->` and
 //! `<!-- end NAME -->`.
 
+use super::processes::{read_packed, write_packed};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -17,20 +18,34 @@ pub fn check(docs: &Path, page: &str) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the named parts of a page; all others stay as they are.
+/// Replaces the named parts of a page and of its page of tables, `PAGE-tables`, if it has one; all others
+/// stay as they are.
 pub fn fill<N: AsRef<str>>(docs: &Path, page: &str, parts: &[(N, String)]) -> Result<()> {
     check(docs, page)?;
-    let file = path(docs, page);
-    let text = std::fs::read_to_string(&file)?;
+    let tables = path(docs, &format!("{page}-tables"));
+    let on_tables =
+        if tables.is_file() { std::fs::read_to_string(&tables)? } else { String::new() };
+    let is_table = |part: &&(N, String)| on_tables.contains(&begin_mark(part.0.as_ref()));
+    let (on_tables, on_page): (Vec<_>, Vec<_>) = parts.iter().partition(is_table);
+    fill_file(&path(docs, page), &on_page)?;
+    if on_tables.is_empty() { Ok(()) } else { fill_file(&tables, &on_tables) }
+}
+
+fn fill_file<N: AsRef<str>>(file: &Path, parts: &[&(N, String)]) -> Result<()> {
+    let text = std::fs::read_to_string(file)?;
     let text =
         parts.iter().try_fold(text, |text, (name, part)| replace(&text, name.as_ref(), part));
     let text = text.with_context(|| format!("in {}", file.display()))?;
-    std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn begin_mark(name: &str) -> String {
+    format!("<!-- begin {name} -->\n")
 }
 
 /// Replaces one part of a page's text.
 pub fn replace(text: &str, name: &str, part: &str) -> Result<String> {
-    let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->"));
+    let (begin, end) = (begin_mark(name), format!("<!-- end {name} -->"));
     let around = text.split_once(&begin).and_then(|(before, rest)| {
         let (_, after) = rest.split_once(&end)?;
         Some((before, after))
@@ -41,18 +56,18 @@ pub fn replace(text: &str, name: &str, part: &str) -> Result<String> {
     Ok(format!("{before}{begin}\n{part}\n{end}{after}"))
 }
 
-/// Keeps a report as the page's data, `measured/NAME.json`, with a line per key. The data's parts that
+/// Keeps a report as the page's data, `measured/DATA`, with a line per key. The data's parts that
 /// the report does not have stay; `measured` says when each part was, and with which revision.
-pub fn keep(docs: &Path, page: &str, report: &Path, parts: &[&str]) -> Result<()> {
-    let data = docs.join("measured").join(format!("{page}.json"));
+pub fn keep(docs: &Path, data: &str, report: &Path, parts: &[&str]) -> Result<()> {
+    let data = docs.join("measured").join(data);
     let new = serde_json::from_str(&std::fs::read_to_string(report)?)?;
-    let merged = merge(std::fs::read_to_string(&data).ok().as_deref(), new, parts)?;
+    let old = if data.is_file() { Some(read_packed(&data)?) } else { None };
+    let merged = merge(old.as_deref(), new, parts)?;
     let lines: Vec<String> = merged
         .iter()
         .map(|(key, value)| format!("{}: {value}", Value::from(key.as_str())))
         .collect();
-    std::fs::write(&data, format!("{{\n{}\n}}\n", lines.join(",\n")))
-        .with_context(|| format!("cannot write {}", data.display()))
+    write_packed(&data, &format!("{{\n{}\n}}\n", lines.join(",\n")))
 }
 
 fn merge(
@@ -90,6 +105,23 @@ mod tests {
         assert_eq!((&merged["tasks"], &merged["loss"]), (&[2].into(), &[1].into()));
         let tasks = json!({"date": "b", "revision": "r"});
         assert_eq!(merged["measured"], json!({"tasks": tasks, "loss": "a"}));
+    }
+
+    #[test]
+    fn a_part_is_on_the_page_or_on_its_page_of_tables() {
+        let docs = tempfile::tempdir().unwrap();
+        std::fs::create_dir(docs.path().join("explanation")).unwrap();
+        let file = |name| docs.path().join("explanation").join(name);
+        let place = |name| format!("<!-- begin {name} -->\n<!-- end {name} -->\n");
+        std::fs::write(file("study.md"), place("machine")).unwrap();
+        std::fs::write(file("study-tables.md"), place("cost")).unwrap();
+        let parts = [("machine", "M\n".to_owned()), ("cost", "C\n".to_owned())];
+        fill(docs.path(), "study", &parts).unwrap();
+        let [page, tables] =
+            ["study.md", "study-tables.md"].map(|it| std::fs::read_to_string(file(it)).unwrap());
+        assert_eq!((page.contains("M\n"), page.contains("C\n")), (true, false));
+        assert_eq!((tables.contains("M\n"), tables.contains("C\n")), (false, true));
+        assert!(fill(docs.path(), "study", &[("nowhere", String::new())]).is_err());
     }
 
     #[test]

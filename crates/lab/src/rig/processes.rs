@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs in namespaces: communication by lines, measurement, and a certain end.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -270,6 +270,23 @@ pub fn read_packed(file: &Path) -> Result<String> {
     run(Command::new(program).arg(file))
 }
 
+/// Writes a text to a file, compressed if the name says so (.gz); the same text gives the same file.
+pub fn write_packed(file: &Path, text: &str) -> Result<()> {
+    let context = || format!("cannot write {}", file.display());
+    if file.extension().is_none_or(|it| it != "gz") {
+        return std::fs::write(file, text).with_context(context);
+    }
+    let mut gzip = Command::new("gzip");
+    gzip.args(["-9", "--no-name"]).stdin(Stdio::piped());
+    gzip.stdout(File::create(file).with_context(context)?);
+    let mut gzip = gzip.spawn().context("cannot start gzip")?;
+    let mut input = gzip.stdin.take().context("gzip has no input")?;
+    input.write_all(text.as_bytes()).with_context(context)?;
+    drop(input);
+    ensure!(gzip.wait()?.success(), "gzip failed: {}", file.display());
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,6 +297,16 @@ mod tests {
         let usage = parse_usage(stat, "Name:\tx\nVmRSS:\t    2048 kB\nThreads:\t3\n").unwrap();
         assert_eq!(usage.cpu, Duration::from_secs(2));
         assert_eq!(usage.resident_bytes, 2 << 20);
+    }
+
+    #[test]
+    fn a_packed_file_has_the_text_and_is_the_same_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = ["one.json.gz", "other.json.gz"].map(|name| folder.path().join(name));
+        [&one, &other].into_iter().for_each(|file| write_packed(file, "[1]\n").unwrap());
+        assert_eq!(read_packed(&one).unwrap(), "[1]\n");
+        assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&other).unwrap());
+        assert_ne!(std::fs::read(&one).unwrap(), b"[1]\n");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod check;
 mod file;
+mod forms;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -35,8 +36,6 @@ pub const MAX_EVENTS: usize = 1024;
 pub const MAX_WAYPOINTS: usize = 100_000;
 /// Maximum size of a trace file, bytes.
 pub const MAX_TRACE_BYTES: usize = 8 * 1024 * 1024;
-/// Maximum of every duration, as in the file.
-pub const LONGEST: &str = "24h";
 
 /// A scenario that can be run.
 #[derive(Debug, Clone, Default, PartialEq)]

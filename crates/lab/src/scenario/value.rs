@@ -12,6 +12,9 @@ use std::marker::PhantomData;
 use tautline_medium::Nanos;
 use tautline_node::config::kind::{Kind, Value};
 
+/// Maximum of every duration, as in the file.
+pub const LONGEST: &str = "24h";
+
 /// A single value that is parsed from text.
 pub trait FromText: Sized {
     /// Parses a value; the error describes the allowed values.
@@ -118,11 +121,11 @@ macro_rules! quantity {
 
 quantity! {
     /// A point in time or a duration, which may be 0.
-    Time: Nanos = Kind::Duration("0s", super::LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
+    Time: Nanos = Kind::Duration("0s", LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
 }
 quantity! {
     /// A duration greater than 0.
-    Span: Nanos = Kind::Duration("1us", super::LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
+    Span: Nanos = Kind::Duration("1us", LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
 }
 quantity! {
     /// Bits per second.

@@ -26,9 +26,11 @@ const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
 const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
 ";
 
-/// Indices and names of the daemons of a robot and a base station.
+/// Index of the robot's daemon.
 pub const ROBOT: usize = 0;
+/// Index of the base station's daemon.
 pub const BASE: usize = 1;
+/// Names of both daemons.
 pub const NAMES: [&str; 2] = ["robot", "base"];
 
 /// A running daemon.
@@ -113,7 +115,7 @@ impl DaemonSetup {
     ) -> Result<Daemon> {
         ensure!(
             self.program.is_file(),
-            "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
+            "no daemon at {}: build it with 'cargo build --release -p tautline-cli'",
             self.program.display()
         );
         let mut command = computer.command(&self.program);

@@ -3,6 +3,7 @@
 //! use.
 
 pub mod daemon;
+pub mod ends;
 pub mod flows;
 pub mod iperf;
 pub mod load;

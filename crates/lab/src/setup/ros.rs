@@ -229,8 +229,13 @@ impl<'a> RosProgram<'a> {
         Process::start(&name, command, self.folder)
     }
 
-    /// Starts one of the programs under `ros/`.
-    pub fn python(&self, name: &str, script: &str, arguments: &[String]) -> Result<Process> {
+    /// Starts one of the programs under `ros/`, or one at an absolute path.
+    pub fn python(
+        &self,
+        name: &str,
+        script: impl AsRef<Path>,
+        arguments: &[String],
+    ) -> Result<Process> {
         let mut command = self.command(self.middleware.interpreter()?, name);
         command.arg(script_folder().join(script)).args(arguments);
         Process::start_talking(name, command, self.folder)

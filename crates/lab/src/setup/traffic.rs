@@ -13,12 +13,13 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tautline_cli::Origin;
+use tautline_cli::control::ControlServer;
+use tautline_cli::reload::Reloader;
 use tautline_gateway::{
     Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,
 };
-use tautline_node::control::{ControlServer, Inspect};
-use tautline_node::reload::Reloader;
-use tautline_node::{Handle, Node, Origin, Settings, config};
+use tautline_node::{Handle, Node, Settings, config};
 
 /// Printed when the peers subscribe to all awaited channels.
 pub const READY: &str = "ready";

@@ -9,7 +9,7 @@ mod gate;
 mod net;
 mod plain_ros;
 pub mod swarm;
-pub mod team;
+mod tcp;
 mod world;
 
 pub use build::WARM_UP;
@@ -144,10 +144,11 @@ fn samples_by_flow(world: &World) -> Vec<(String, Samples)> {
     flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect()
 }
 
-/// Samples by flow, and the frames that were transmitted more than once, at times since the scenario's
-/// start.
+/// What a run leaves; times are since the scenario's start.
 pub struct Traced {
+    /// Samples by flow.
     pub samples: Vec<(String, Samples)>,
+    /// Frames that were transmitted more than once.
     pub repeated: Vec<Repeated>,
 }
 

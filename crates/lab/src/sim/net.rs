@@ -6,11 +6,15 @@
 //! includes neighbour resolution, because it uses the real kernel.
 
 mod judge;
+mod packet;
+
+pub use packet::{Body, Happened, Packet, Parcel, Piece, Repeated};
 
 use super::attacker::Attacker;
 use super::gate::{Departure, Gate, Passage};
-use super::team::tcp::{Part, Segment};
+use super::tcp::{Part, Segment};
 use crate::rig::staging::{DATAGRAM_BYTES, address};
+use packet::Charge;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -18,8 +22,8 @@ use std::rc::Rc;
 use tautline_medium::{Frame, Medium, Motion, Nanos, NetworkId, Output, StationId};
 use tautline_proto::wire::VERSION;
 use tautline_proto::{
-    Arrival, Class, Ecn, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig,
-    RadioId, Transmit,
+    Arrival, Class, Ecn, Endpoint, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId,
+    Transmit,
 };
 
 /// Bytes of the IPv4 and UDP headers.
@@ -34,72 +38,6 @@ const UNMARKED: (u8, Ecn) = (0, Ecn::NotCapable);
 const MAX_HOPS: u8 = 64;
 /// Maximum number of queued datagrams to the hostile station.
 const MAX_CAPTURED: usize = 64;
-
-/// An IP packet.
-#[derive(Debug, Clone)]
-pub struct Packet {
-    /// Station that sent the packet.
-    pub sender: StationId,
-    /// Restart counter of the sender's node, from 1.
-    pub life: u32,
-    /// Source address.
-    pub from: SocketAddrV4,
-    /// Destination address.
-    pub to: SocketAddrV4,
-    /// Length with headers.
-    pub ip_bytes: u32,
-    /// DSCP, which selects the access category on radios that have any.
-    pub dscp: u8,
-    /// ECN field with which its sender sent it.
-    pub ecn: Ecn,
-    /// Time at which the packet was passed to the first radio.
-    pub emitted: Nanos,
-    /// Content of the packet.
-    pub body: Body,
-}
-
-/// The content of a packet.
-#[derive(Debug, Clone)]
-pub enum Body {
-    /// A Tautline datagram.
-    Tautline(Vec<u8>),
-    /// A part of a plain UDP flow's message.
-    Piece(Piece),
-    /// A TCP packet.
-    Segment(Segment),
-}
-
-/// A part of a message over plain UDP.
-#[derive(Debug, Clone, Copy)]
-pub struct Piece {
-    /// Number of the flow.
-    pub flow: usize,
-    /// Number of the message.
-    pub sequence: u64,
-    /// Number of all parts.
-    pub parts: u32,
-    /// Time at which the message was first published.
-    pub published: Nanos,
-    /// Whether it is an echo on the path back to its publisher.
-    pub returning: bool,
-}
-
-/// A packet at one hop: the medium's payload.
-#[derive(Debug, Clone)]
-pub struct Parcel {
-    packet: Rc<Packet>,
-    hops: u8,
-    /// A queue on the path marked it.
-    marked: bool,
-    charged: Option<Charge>,
-}
-
-/// The socket to which a packet stays charged until it has been transmitted.
-#[derive(Debug, Clone, Copy)]
-enum Charge {
-    Link { host: StationId, link: LinkId, class: Class, life: u32 },
-    Flow(usize),
-}
 
 #[derive(Debug)]
 struct Interface {
@@ -123,36 +61,6 @@ struct Node {
     endpoint: Endpoint,
     in_flight: BTreeMap<(LinkId, Class), usize>,
     armed: Option<Nanos>,
-}
-
-/// An occurrence that the applications on the hosts see.
-#[derive(Debug)]
-pub enum Happened {
-    /// An event of a host's endpoint.
-    Event(StationId, Event),
-    /// A part of a plain UDP message reached its host.
-    Piece(StationId, Piece),
-    /// A TCP packet reached its host.
-    Segment(Segment),
-    /// A packet of this many IP bytes has left a flow's socket and was transmitted.
-    Left(usize, u32),
-    /// A packet of this many IP bytes was dropped behind a flow's socket: no route, or a full
-    /// queue.
-    Dropped(usize, u32),
-    /// A datagram reached a host's endpoint this long after it left its sender's. Its consequences
-    /// follow. Reported only with a [`Gate`].
-    Datagram(StationId, Nanos),
-}
-
-/// A frame that was transmitted more than once.
-#[derive(Debug, Clone, Copy)]
-pub struct Repeated {
-    /// End of the last attempt.
-    pub at: Nanos,
-    /// Its sender.
-    pub station: StationId,
-    /// Number of times that it was transmitted.
-    pub attempts: u32,
 }
 
 /// The simulated network, see the module.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flows as plain ROS 1 carries them: a TCP connection for each, by the model in [`super::team::tcp`].
+//! Flows as plain ROS 1 carries them: a TCP connection for each, by the model in [`super::tcp`].
 
 use super::flows::{Carriage, Flow, Flows};
 use super::net::Net;
-use super::team::tcp::{Connection, Part, Segment};
+use super::tcp::{Connection, Part, Segment};
 use crate::rig::stamp::Stamp;
 use tautline_medium::Nanos;
 

@@ -59,7 +59,7 @@ pub enum Subject {
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
-        /// Also write explanation/links.png and measured/links-series.json below this folder.
+        /// Also write explanation/links.png and measured/links-series.json.gz below this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
@@ -114,7 +114,7 @@ pub enum Subject {
         /// Print JSON instead of the table.
         #[arg(long)]
         json: bool,
-        /// Also write rates.md and steps.png (under explanation), rates.json and steps.csv (under measured)
+        /// Also write rates.md and steps.png (under explanation), rates.json.gz and steps.csv.gz (under measured)
         /// below this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
@@ -182,7 +182,7 @@ pub enum Subject {
         #[arg(long)]
         json: bool,
         /// Also write the summary into explanation/unknown-links.md, and explanation/unknown-links.png
-        /// and measured/unknown.json below this folder.
+        /// and measured/unknown.json.gz below this folder.
         #[arg(long, value_name = "FOLDER", conflicts_with_all = ["only", "family"])]
         docs: Option<PathBuf>,
     },

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tautline_medium::RateControl;
 use tautline_node::config::Problem;
-use tautline_node::plan::{Assessment, Channel, Fleet, Flow};
+use tautline_plan::{Assessment, Channel, Fleet, Flow};
 
 /// Fleets of the golden summary.
 pub const FLEETS: u64 = 200;

@@ -2,7 +2,8 @@
 //! Channel access: carrier sense, interframe spaces and backoff, per radio and queue (IEEE
 //! 802.11-2016, clauses 10.3 and 10.22.2).
 
-use crate::{Access, Nanos, Phy};
+use crate::config::{Access, Phy};
+use crate::ids::Nanos;
 use fastrand::Rng;
 use std::collections::VecDeque;
 

@@ -9,14 +9,13 @@
 mod access;
 mod signals;
 
+use crate::config::{Access, Interference, Loss, RateControl, Trial, WifiConfig};
+use crate::frame::{Frame, Outcome, Output, RadioStats};
+use crate::ids::{Nanos, NetworkId, RadioId, StationId};
 use crate::loss::Losses;
 use crate::phy::{ACK_BYTES, MAC_BYTES};
 use crate::rate::RateChoice;
 use crate::scene::Scene;
-use crate::{
-    Access, Frame, Interference, Loss, Nanos, NetworkId, Outcome, Output, RadioId, RadioStats,
-    RateControl, StationId, Trial, WifiConfig,
-};
 pub use access::Category;
 use access::{ChannelAccess, category_of};
 use fastrand::Rng;

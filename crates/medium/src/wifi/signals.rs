@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transmissions on the air, and their power and interference at each radio.
 
+use crate::config::WifiConfig;
+use crate::ids::{Nanos, NetworkId, StationId};
 use crate::motion::{decibels, milliwatts};
 use crate::scene::{PLACE_STEP, Scene};
-use crate::{Nanos, NetworkId, StationId, WifiConfig};
 
 /// The kind of a transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! Quotas on the events that the data plane records.
 
 use super::event::{Actor, Event, MAX_CHANGES, Text};
-use super::writer::Audit;
+use super::record::Audit;
 use crate::quota::{Allowance, Cause, Quota};
 use std::collections::BTreeMap;
 use tautline_proto::{Duration, Instant};
@@ -125,21 +125,18 @@ fn listed(changes: &[String]) -> Vec<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{AuditLog, Misfit, Parting};
-    use crate::config::AuditConfig;
+    use crate::audit::{Lines, Misfit, Parting};
     use std::net::SocketAddr;
+    use std::sync::Arc;
 
     /// Returns the log that `cause` writes.
     fn written(cause: impl FnOnce(&mut Recorder)) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("robot.audit");
-        let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
-        let log = AuditLog::start(&config).unwrap();
-        let mut recorder = Recorder::new(log.audit());
+        let lines = Arc::new(Lines::default());
+        let mut recorder = Recorder::new(lines.audit());
         recorder.sweep(Instant(0));
         cause(&mut recorder);
-        drop((recorder, log));
-        std::fs::read_to_string(&path).unwrap()
+        drop(recorder);
+        lines.text()
     }
 
     fn user(uid: u32) -> Actor {

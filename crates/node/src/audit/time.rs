@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 const SECONDS_PER_DAY: u64 = 86_400;
 
 /// Formats a time as `2026-11-23T15:04:05.678Z` (RFC 3339, UTC). A time before 1970 counts as 1970.
-pub(crate) fn rfc3339(time: SystemTime) -> String {
+pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / SECONDS_PER_DAY, since.as_secs() % SECONDS_PER_DAY);
     let (year, month, day) = date(days);

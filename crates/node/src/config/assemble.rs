@@ -4,6 +4,7 @@
 //! would detect.
 
 use super::Show;
+use super::channel::Channel;
 use super::kind::{ANY_TYPE, Kind, Value};
 use super::problem::Problem;
 use super::surroundings::{SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings};
@@ -13,12 +14,14 @@ use super::{
     AuditConfig, Beacons, Budget, Config, DEFAULT_PORT, Expected, Limits, LinkConfig, MAX_DOMAIN,
     PeerConfig, RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
-use crate::plan::Channel;
-use std::path::{Path, PathBuf};
-use tautline_gateway::mapping::{
-    ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, LinkChoice, LinkRule, NameMap,
-    OrderChoice, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
+use crate::treatment::peer_names::{Accept, NameMap};
+use crate::treatment::services::{ServiceRule, ServiceTreatment};
+use crate::treatment::{
+    Compression, LinkChoice, LinkRule, OrderChoice, TopicRule, Treatment, WhenSlow,
 };
+use std::path::{Path, PathBuf};
+use tautline_gateway::action_names::{ACTION_SERVICES, ACTION_TOPICS};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
 use tautline_gateway::types::definition::short_name;
 use tautline_gateway::types::installed::Installed;

@@ -11,9 +11,11 @@ use super::surroundings::Surroundings;
 use super::validate::{Named, Section};
 use super::yaml::quoted;
 use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES, assemble};
+use crate::treatment::peer_names::NameMap;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::Ipv6Addr;
-use tautline_gateway::mapping::{NameMap, Pattern, check_local_name};
+use tautline_gateway::names::check_local_name;
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::types::Dialect;
 use tautline_proto::{PublicKey, SecretKey};
 

@@ -3,13 +3,14 @@
 //! (for errors and the reference) and as a JSON Schema.
 
 use super::budget::{self, Budget};
+use super::channel::{self, Channel};
 use super::units;
-use crate::plan::{Channel, radio};
 use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use tautline_gateway::mapping::{NameError, Pattern, check_name};
+use tautline_gateway::names::{NameError, check_name};
 use tautline_gateway::networks::{self, Network};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::MAX_PREFIX;
 use tautline_proto::{PublicKey, Rate};
 
@@ -152,7 +153,7 @@ impl Kind {
             Kind::Pattern => Pattern::new(text).map(Value::Pattern).map_err(because),
             Kind::Frames => Pattern::of_frames(text).map(Value::Pattern).map_err(because),
             Kind::Network => text.parse().map(Value::Network),
-            Kind::Channel => radio::parse(text).map(Value::Channel),
+            Kind::Channel => channel::parse(text).map(Value::Channel),
             Kind::Pacing(..) if FORMER_PACINGS.contains(&text) => Err(format!(
                 "{} ('aid' and 'aimd' were baselines of the laboratory: use auto)",
                 self.allowed()
@@ -236,7 +237,7 @@ impl Kind {
                 format!("a size from {min} to {max} (kB, MB, GB, KiB, MiB, GiB; a number alone is bytes)")
             }
             Kind::Budget => budget::ALLOWED.into(),
-            Kind::Channel => radio::FORMS.into(),
+            Kind::Channel => channel::FORMS.into(),
             Kind::Share => "0% to 100%, or 0 to 1".into(),
             Kind::OneOf(words) => words.join(" or "),
         }
@@ -284,7 +285,7 @@ impl Kind {
             Kind::Frequency(..) => number_or(units::FREQUENCY_UNITS, None),
             Kind::Bytes(..) => number_or(units::BYTE_UNITS, None),
             Kind::Budget => text(budget::PATTERN),
-            Kind::Channel => text(radio::PATTERN),
+            Kind::Channel => text(channel::PATTERN),
             Kind::Share => number_or(units::SHARE_UNITS, Some(1)),
             Kind::OneOf(words) => json!({ "enum": words }),
         }

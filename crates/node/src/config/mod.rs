@@ -7,6 +7,7 @@
 
 mod assemble;
 mod budget;
+pub mod channel;
 mod cross;
 pub mod kind;
 mod launch;
@@ -20,6 +21,7 @@ mod validate;
 pub mod yaml;
 
 pub use budget::Budget;
+pub use channel::Channel;
 pub use launch::Launch;
 pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest};
 pub use relay::{MAX_MEMBERS, MAX_TEAMS, TeamConfig};
@@ -28,13 +30,15 @@ pub use surroundings::{
 };
 pub use yaml::{MAX_FILE_BYTES, MAX_NESTING};
 
-use crate::plan::{self, Channel};
+use crate::treatment::TopicRule;
+use crate::treatment::peer_names::NameMap;
+use crate::treatment::services::ServiceRule;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule};
 use tautline_gateway::networks::Network;
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
@@ -55,6 +59,16 @@ pub struct Checked {
     pub warnings: Vec<Warning>,
     /// SHA-256 of the text, in hexadecimal digits.
     pub sha256: String,
+    /// Where the file gives the channels of radios, by interface.
+    pub places_of_channels: Vec<(String, Position)>,
+}
+
+impl Checked {
+    /// Adds a warning at its place.
+    pub fn warn(&mut self, warning: Warning) {
+        self.warnings.push(warning);
+        self.warnings.sort_by_key(|it| (it.at.line, it.at.column));
+    }
 }
 
 /// Reads and checks `file` in the surroundings of this process.
@@ -169,7 +183,8 @@ fn check(
     warnings.sort_by_key(|warning| (warning.at.line, warning.at.column));
     match config {
         Some(config) if problems.is_empty() => {
-            Ok((Checked { config, warnings, sha256: sha256(text) }, file))
+            let places_of_channels = places_of_channels(&file);
+            Ok((Checked { config, warnings, sha256: sha256(text), places_of_channels }, file))
         }
         _ => Err(problems),
     }
@@ -181,25 +196,16 @@ fn robot(
     problems: &mut Vec<Problem>,
 ) -> (Option<Config>, Vec<Warning>, validate::Section) {
     let file = validate::section(table::FILE, root, problems);
-    let cross::Findings { problems: more, mut warnings } = cross::check(&file, surroundings);
+    let cross::Findings { problems: more, warnings } = cross::check(&file, surroundings);
     problems.extend(more);
     let config = assemble::config(&file, surroundings, problems);
-    warnings.extend(config.iter().flat_map(|it| does_not_fit(&file, it)));
     (config, warnings, file)
 }
 
-/// Warns of radios that do not carry what is expected of the topics.
-fn does_not_fit(file: &validate::Section, config: &Config) -> Vec<Warning> {
+/// Returns the radios whose channel the file gives, and where.
+fn places_of_channels(file: &validate::Section) -> Vec<(String, Position)> {
     let radios = file.named("radios").iter().filter(|it| it.section.is_given("channel"));
-    let warning = |radio: &validate::Named| {
-        let text = plan::inputs::warning(config, &radio.text)?;
-        Some(Warning {
-            at: radio.section.place("channel"),
-            key: format!("radios.{}.channel", radio.text),
-            text,
-        })
-    };
-    radios.filter_map(warning).collect()
+    radios.map(|it| (it.text.clone(), it.section.place("channel"))).collect()
 }
 
 fn sha256(text: &str) -> String {

@@ -12,9 +12,9 @@ use super::surroundings::Surroundings;
 use super::validate::{self, Named, Section};
 use super::yaml::{self, Node, Yaml, quoted};
 use super::{Config, PeerConfig, Security, Show, assemble, cross};
+use crate::treatment::peer_names::NameMap;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use tautline_gateway::mapping::NameMap;
 use tautline_proto::wire::packet::MAX_NAME;
 use tautline_proto::{PublicKey, limits};
 

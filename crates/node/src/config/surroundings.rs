@@ -52,7 +52,7 @@ pub const SYSTEM_LOGS_FOLDER: &str = "/var/log/tautline";
 pub const SYSTEM_STATE_FOLDER: &str = "/var/lib/tautline";
 
 /// Folder of control sockets without XDG_RUNTIME_DIR.
-pub const SYSTEM_CONTROL_FOLDER: &str = crate::unit::CONTROL_FOLDER;
+pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
 
 /// Folder of control sockets of relays without XDG_RUNTIME_DIR. A relay's unit has a folder of its own,
 /// which the end of a robot's unit does not remove.

@@ -5,7 +5,7 @@
 use super::MAX_DOMAIN;
 use super::kind::Kind;
 use crate::limits::MAX_RATE;
-use tautline_gateway::mapping::{LinkChoice, OrderChoice, WhenSlow};
+use crate::treatment::{LinkChoice, OrderChoice, WhenSlow};
 
 /// One key.
 #[derive(Debug)]

@@ -124,7 +124,7 @@ mod tests {
     use crate::status::Status;
 
     fn links() -> Vec<LinkReport> {
-        let status: Status = serde_json::from_str(include_str!("../cli/top/fixture.json")).unwrap();
+        let status: Status = serde_json::from_str(include_str!("../status/fixture.json")).unwrap();
         status.links
     }
 

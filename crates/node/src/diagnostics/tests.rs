@@ -15,7 +15,7 @@ const STAMP: Duration = Duration::new(1_700_000_000, 500_000_000);
 
 /// A robot without problems except for the peer 'robot2'.
 fn status(uptime_s: f64) -> Status {
-    let status: Status = serde_json::from_str(include_str!("../cli/top/fixture.json")).unwrap();
+    let status: Status = serde_json::from_str(include_str!("../status/fixture.json")).unwrap();
     Status { uptime_s, ..status }
 }
 

@@ -24,7 +24,7 @@ use crate::diagnostics::{Diagnostics, LinkTopic};
 use crate::keys;
 use crate::node::{Input, RunError, Selection, Waiting};
 use crate::paths::Paths;
-use crate::planned::Planned;
+use crate::planned::{Planned, Planner};
 use crate::quota::Cause;
 use crate::recent::Recent;
 use crate::report::{Refused, Reporter};
@@ -80,8 +80,19 @@ const DATAGRAM_UNKNOWN: usize = 1200;
 /// Settings of the data plane that are not in the robot's file.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Interval at which the loop reports to the service manager that it runs.
-    pub watchdog: Option<Duration>,
+    /// What the loop calls to show that it runs.
+    pub watchdog: Option<Watchdog>,
+    /// Models of the channels that the file plans.
+    pub planner: Option<Planner>,
+}
+
+/// A periodic call of the loop, by which a service manager sees that it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Watchdog {
+    /// Interval.
+    pub every: Duration,
+    /// The call; it must not block.
+    pub alive: fn(),
 }
 
 pub(crate) struct Driver {
@@ -112,6 +123,7 @@ pub(crate) struct Driver {
     silence: Silence,
     budgets: Budgets,
     planned: Planned,
+    planner: Option<Planner>,
     radios: BTreeMap<String, RadioId>,
     /// Teams of a relay, by name.
     teams: BTreeMap<String, TeamId>,
@@ -212,7 +224,8 @@ impl Driver {
             next_watch: 0,
             silence: Silence::default(),
             budgets: Budgets::default(),
-            planned: Planned::new(config),
+            planned: Planned::default(),
+            planner: None,
             radios: BTreeMap::new(),
             teams: BTreeMap::new(),
             unknown_radio: RadioId(0),
@@ -303,6 +316,8 @@ impl Driver {
         paths: Paths,
         settings: &Settings,
     ) -> Result<(), RunError> {
+        self.planner = settings.planner;
+        self.planned = Planned::new(&self.config, self.planner);
         self.paths = Some(paths);
         self.follow_paths();
         realtime::enter(&self.config.realtime);
@@ -352,11 +367,11 @@ impl Driver {
                 self.recent.sample(now, exchange);
             }
             self.report_changed_links(now);
-            if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
+            if let (Some(at), Some(watchdog)) = (next_alive, settings.watchdog)
                 && now >= at
             {
-                crate::service::alive();
-                next_alive = Some(now + every);
+                (watchdog.alive)();
+                next_alive = Some(now + watchdog.every);
             }
             self.drain(gateway, codec);
             if self.finished() {

@@ -36,7 +36,7 @@ impl Driver {
     pub(super) fn follow_plan(&mut self, old: &Config) {
         let plan = |it: &Config| (it.channels.clone(), it.expected.clone(), it.topics.clone());
         if plan(old) != plan(&self.config) {
-            self.planned = Planned::new(&self.config);
+            self.planned = Planned::new(&self.config, self.planner);
             self.shared.notices.retain(&Cause::Plan, |_| false);
             self.reporter.set_plan(Vec::new());
         }

@@ -9,11 +9,11 @@
 mod verdict;
 mod window;
 
-use crate::config::Config;
-use crate::plan::Channel;
+use crate::config::{Channel, Config};
 use crate::status::{Assumption, PlanReport};
 use std::collections::{BTreeMap, HashMap};
-use tautline_gateway::mapping::Pattern;
+use std::fmt;
+use tautline_gateway::pattern::Pattern;
 use tautline_proto::{Duration, Instant};
 use verdict::{Judgement, Turn, Verdict};
 use window::{Growth, Window};
@@ -45,6 +45,27 @@ const UNPLANNED_FAILS_ABOVE: f64 = 0.05;
 const UNPLANNED_HOLDS_TO: f64 = 0.04;
 /// IP bytes of the packets by which that is measured, and by which an idle radio's bit rate is shown.
 const FULL_PACKET: u32 = 1500;
+
+/// What a plan expects of a channel that one node can measure. The planner is not part of this crate:
+/// it needs a model of the radio.
+pub trait ChannelModel: fmt::Debug + Send + Sync {
+    /// Seconds of a round trip without queueing, and of two full packets; `None` if no delay is
+    /// planned.
+    fn round_trip(&self) -> Option<(f64, f64)>;
+
+    /// Bits per second of IP packets of this size that one station with full queues sends.
+    fn capacity_bps(&self, ip_bytes: u32) -> f64;
+}
+
+/// Makes the model of a channel of the file.
+pub type Planner = fn(&Channel) -> Box<dyn ChannelModel>;
+
+/// A channel of the file, and its model if there is a planner.
+#[derive(Debug)]
+struct PlannedChannel {
+    channel: Channel,
+    model: Option<Box<dyn ChannelModel>>,
+}
 
 /// Counters of the node at one time.
 #[derive(Debug, Clone, Default)]
@@ -187,7 +208,7 @@ impl Default for Radio {
 #[derive(Debug, Default)]
 pub(crate) struct Planned {
     topics: Vec<PlannedTopic>,
-    channels: BTreeMap<String, Channel>,
+    channels: BTreeMap<String, PlannedChannel>,
     /// The planned rule of each local topic seen.
     rules: HashMap<String, Option<usize>>,
     by_rule: BTreeMap<(usize, String), Window<2>>,
@@ -197,7 +218,9 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    pub(crate) fn new(config: &Config) -> Self {
+    /// Compares with what the file plans. Without a planner, nothing is expected of bit rates and round
+    /// trips.
+    pub(crate) fn new(config: &Config, planner: Option<Planner>) -> Self {
         // The rules of actions precede those of topics, and have no expectations.
         let actions = config.topics.len().saturating_sub(config.expected.len());
         let of_actions = config.topics[..actions].iter().map(|rule| PlannedTopic {
@@ -214,9 +237,13 @@ impl Planned {
                 bytes: expected.bytes,
             }
         });
+        let channels = config.channels.iter().map(|(name, channel)| {
+            let model = planner.map(|planner| planner(channel));
+            (name.clone(), PlannedChannel { channel: channel.clone(), model })
+        });
         Self {
             topics: of_actions.chain(of_topics).collect(),
-            channels: config.channels.iter().cloned().collect(),
+            channels: channels.collect(),
             ..Self::default()
         }
     }
@@ -306,12 +333,15 @@ impl Planned {
     fn of_links(&mut self, now: Instant, observed: &Observed) -> Vec<(Key, Reading)> {
         let mut readings = Vec::new();
         for (name, counts) in &observed.links {
-            let Some(channel) = self.channels.get(&name.radio) else { continue };
+            let Some(PlannedChannel { channel, model }) = self.channels.get(&name.radio) else {
+                continue;
+            };
             let window = self.by_link.entry(name.clone()).or_insert_with(|| Window::new(WINDOW));
             let grown = window.add(now, [counts.acked, counts.lost, counts.late]);
             let loss = grown.and_then(|it| loss(channel, it.counts));
             readings.extend(loss.map(|it| (Key::Link(name.clone(), Assumption::Loss), it)));
-            let round_trip = counts.round_trip_ms.and_then(|ms| round_trip(channel, ms));
+            let measured = counts.round_trip_ms.zip(model.as_deref());
+            let round_trip = measured.and_then(|(ms, model)| round_trip(model, ms));
             readings
                 .extend(round_trip.map(|it| (Key::Link(name.clone(), Assumption::RoundTrip), it)));
         }
@@ -322,7 +352,7 @@ impl Planned {
         let plans_topics = self.topics.iter().any(PlannedTopic::is_planned);
         let mut readings = Vec::new();
         for (name, counts) in &observed.radios {
-            let Some(channel) = self.channels.get(name) else { continue };
+            let Some(PlannedChannel { channel, model }) = self.channels.get(name) else { continue };
             let radio = self.by_radio.entry(name.clone()).or_default();
             if !counts.is_busy {
                 radio.busy_since = None;
@@ -344,11 +374,11 @@ impl Planned {
                     counts.unplanned_bytes,
                 ],
             );
-            let Some(grown) = grown else { continue };
+            let (Some(grown), Some(model)) = (grown, model.as_deref()) else { continue };
             let key = |assumption| Key::Radio(name.clone(), assumption);
-            readings.push((key(Assumption::BitRate), carried(channel, &grown, was_busy)));
+            readings.push((key(Assumption::BitRate), carried(model, &grown, was_busy)));
             if plans_topics {
-                readings.push((key(Assumption::Unplanned), unplanned(channel, &grown)));
+                readings.push((key(Assumption::Unplanned), unplanned(model, &grown)));
             }
         }
         readings
@@ -467,8 +497,8 @@ fn loss(channel: &Channel, [acked, lost, late]: [u64; 3]) -> Option<Reading> {
     Some(Reading::of(expected, lost as f64 / count, judgement, WINDOW))
 }
 
-fn round_trip(channel: &Channel, measured_ms: f64) -> Option<Reading> {
-    let (expected, packets) = channel.round_trip()?;
+fn round_trip(model: &dyn ChannelModel, measured_ms: f64) -> Option<Reading> {
+    let (expected, packets) = model.round_trip()?;
     let [expected_ms, packets_ms] = [expected, packets].map(|seconds| seconds * 1e3);
     let fails_above = expected_ms * FAILS_ABOVE + packets_ms + ROUND_TRIP_TOLERANCE_MS;
     let holds_to = expected_ms * HOLDS_TO + packets_ms + ROUND_TRIP_TOLERANCE_MS / 2.0;
@@ -477,22 +507,22 @@ fn round_trip(channel: &Channel, measured_ms: f64) -> Option<Reading> {
 }
 
 /// Of a radio: only one that is full shows what it carries.
-fn carried(channel: &Channel, grown: &Growth<6>, was_busy: bool) -> Reading {
+fn carried(model: &dyn ChannelModel, grown: &Growth<6>, was_busy: bool) -> Reading {
     let [sent_bytes, sent_packets, received_bytes, received_packets, too_slow, _] = grown.counts;
     let (bytes, packets) = (sent_bytes + received_bytes, sent_packets + received_packets);
     if !was_busy || too_slow == 0 || packets == 0 {
-        return Reading::nothing(channel.capacity_bps(FULL_PACKET), WINDOW);
+        return Reading::nothing(model.capacity_bps(FULL_PACKET), WINDOW);
     }
-    let expected = channel.capacity_bps((bytes / packets).max(1) as u32);
+    let expected = model.capacity_bps((bytes / packets).max(1) as u32);
     let bps = bytes as f64 * 8.0 / grown.seconds;
     let limit = |fraction: f64| -expected * fraction;
     let judgement = Judgement::of(-bps, limit(CARRIED_FAILS_BELOW), limit(CARRIED_HOLDS_FROM));
     Reading::of(expected, bps, judgement, WINDOW)
 }
 
-fn unplanned(channel: &Channel, grown: &Growth<6>) -> Reading {
+fn unplanned(model: &dyn ChannelModel, grown: &Growth<6>) -> Reading {
     let [.., bytes] = grown.counts;
-    let (bps, capacity) = (bytes as f64 * 8.0 / grown.seconds, channel.capacity_bps(FULL_PACKET));
+    let (bps, capacity) = (bytes as f64 * 8.0 / grown.seconds, model.capacity_bps(FULL_PACKET));
     let [fails_above, holds_to] =
         [UNPLANNED_FAILS_ABOVE, UNPLANNED_HOLDS_TO].map(|it| it * capacity);
     Reading::of(0.0, bps, Judgement::of(bps, fails_above, holds_to), WINDOW)

@@ -9,7 +9,44 @@ const FILE: &str =
 
 fn planned(lines: &str) -> Planned {
     let checked = config::parse(&format!("{FILE}{lines}"), &Surroundings::default()).unwrap();
-    Planned::new(&checked.config)
+    Planned::new(&checked.config, Some(model))
+}
+
+/// A channel as `tautline-plan` models it, roughly.
+#[derive(Debug)]
+struct Model(Channel);
+
+fn model(channel: &Channel) -> Box<dyn ChannelModel> {
+    Box::new(Model(channel.clone()))
+}
+
+impl ChannelModel for Model {
+    fn round_trip(&self) -> Option<(f64, f64)> {
+        let Channel::Line(line) = &self.0 else { return None };
+        let full_packet = 12_000.0 / line.bps as f64;
+        (!line.delay.is_zero()).then(|| (2.0 * line.delay.as_secs_f64(), 2.0 * full_packet))
+    }
+
+    fn capacity_bps(&self, _ip_bytes: u32) -> f64 {
+        match &self.0 {
+            Channel::Wifi(wifi) => 0.89 * wifi.bps as f64,
+            Channel::Line(line) => line.bps as f64,
+        }
+    }
+}
+
+#[test]
+fn without_a_planner_only_topics_and_losses_are_compared() {
+    let file = format!("{FILE}{CHANNEL}");
+    let checked = config::parse(&file, &Surroundings::default()).unwrap();
+    let mut planned = Planned::new(&checked.config, None);
+    let full = |second| Observed {
+        links: on_link(50 * second, 0, None).links,
+        ..on_radio(second, second, true)
+    };
+    assert_eq!(run(&mut planned, 0..60, full), []);
+    let compared: Vec<_> = planned.reports(at(60)).iter().map(|it| it.assumption).collect();
+    assert_eq!(compared, [Assumption::Loss]);
 }
 
 fn at(second: u64) -> Instant {

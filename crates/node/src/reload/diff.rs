@@ -2,17 +2,17 @@
 //! The difference between the running configuration and another one. Pure.
 
 use super::changes::{Change, Changes, Detail, Kind};
+use crate::config::channel::{Channel, words};
 use crate::config::{
     AuditConfig, Beacons, Config, Expected, Limits, LinkConfig, PeerConfig, RadioConfig, Security,
     TeamConfig, WatchdogConfig,
 };
-use crate::plan::Channel;
-use crate::plan::radio::words;
+use crate::treatment::peer_names::Accept;
+use crate::treatment::services::{ServiceRule, ServiceTreatment};
+use crate::treatment::{LinkChoice, TopicRule, Treatment, WhenSlow};
 use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
-use tautline_gateway::mapping::{
-    Accept, LinkChoice, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
-};
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
 use tautline_proto::{Marking, Rate};
 

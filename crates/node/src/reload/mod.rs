@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reload of a changed file into the running daemon, for SIGHUP and `tautline reload`.
+//! Reload of a changed file into the running node.
 //!
-//! The file is read and checked as at the start, and compared with the running configuration
-//! ([`difference`]). All steps that may fail are tried before the first change. Then the data plane
-//! applies all changes between two iterations of its loop.
+//! The new configuration is compared with the running one ([`difference`]). All steps that may fail
+//! are tried before the first change. Then the data plane applies all changes between two iterations
+//! of its loop ([`Handle::reconfigure`](crate::Handle::reconfigure)).
 
 mod changes;
 mod diff;
@@ -12,114 +12,3 @@ mod tests;
 
 pub use changes::{Change, Changes, Detail, Kind};
 pub use diff::difference;
-
-use crate::audit::Actor;
-use crate::config::{self, Config};
-use crate::control::Inspect;
-use crate::metrics::{MetricsError, MetricsServer};
-use crate::node::Handle;
-use crate::run::Origin;
-use crate::status::{Status, TopicChange};
-use std::sync::{Arc, Mutex, PoisonError};
-use tautline_gateway::threads::End;
-
-/// Reloads a node's file, one reload at a time. Results are also logged.
-pub struct Reloader {
-    origin: Origin,
-    handle: Arc<Handle>,
-    running: Mutex<Running>,
-}
-
-/// The running configuration and its metrics server.
-struct Running {
-    config: Config,
-    metrics: Option<MetricsServer>,
-}
-
-impl Reloader {
-    /// Starts with `config`, the content of the file of `origin`, with which the node of `handle`
-    /// runs. Serves its metrics.
-    pub fn start(
-        origin: Origin,
-        config: Config,
-        handle: Arc<Handle>,
-    ) -> Result<Self, MetricsError> {
-        let start = |address| MetricsServer::start(address, handle.clone());
-        let metrics = config.metrics.map(start).transpose()?;
-        Ok(Self { origin, handle, running: Mutex::new(Running { config, metrics }) })
-    }
-
-    /// Reads the file, returns its differences from the running configuration, and applies them
-    /// unless `dry_run`. After an error, which is for people, nothing has changed.
-    fn reload_file(&self, dry_run: bool) -> Result<Changes, String> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let checked = config::load_launched(&self.origin.file, &self.origin.launch)
-            .map_err(|error| error.to_string())?;
-        let file = self.origin.file.display();
-        let place = |reason: String| format!("{file}: {reason}");
-        let found = difference(&running.config, &checked.config);
-        let mut changes =
-            found.map_err(|all| all.into_iter().map(place).collect::<Vec<_>>().join("\n"))?;
-        changes.kept = self.handle.topic_changes()?;
-        if !dry_run {
-            for warning in &checked.warnings {
-                tracing::warn!("{file}:{warning}");
-            }
-            self.apply(&mut running, checked.config)?;
-        }
-        Ok(changes)
-    }
-
-    fn apply(&self, running: &mut Running, new: Config) -> Result<(), String> {
-        let moved = running.config.metrics != new.metrics;
-        let start = |address| MetricsServer::start(address, self.handle.clone());
-        let metrics = new.metrics.filter(|_| moved).map(start).transpose();
-        let metrics = metrics.map_err(|error| error.to_string())?;
-        self.handle.reconfigure(new.clone())?;
-        running.config = new;
-        if moved {
-            running.metrics = metrics;
-        }
-        Ok(())
-    }
-}
-
-impl Inspect for Reloader {
-    fn status(&self) -> Result<Status, String> {
-        self.handle.status()
-    }
-
-    fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
-        self.handle.change_topic(change, by)
-    }
-
-    fn thread_ended(&self, thread: &str, how: End) {
-        self.handle.thread_ended(thread, how);
-    }
-
-    fn reload(&self, dry_run: bool, by: Actor) -> Result<Changes, String> {
-        let done = self.reload_file(dry_run);
-        if dry_run {
-            return done;
-        }
-        match &done {
-            Ok(changes) => log(changes),
-            Err(error) => tracing::error!("reload: nothing was changed: {error}"),
-        }
-        let lines = done.as_ref().map(Changes::lines).map_err(Clone::clone);
-        self.handle.record_change(by, lines);
-        done
-    }
-}
-
-fn log(changes: &Changes) {
-    for line in changes.lines() {
-        tracing::info!("reload: {line}");
-    }
-    if changes.is_empty() {
-        tracing::info!("reload: no changes, the file matches the running configuration");
-    }
-    for change in &changes.kept {
-        tracing::info!("reload: kept, a change by 'tautline set': {change}");
-    }
-}

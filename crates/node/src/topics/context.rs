@@ -13,7 +13,7 @@ use crate::notices::Notices;
 use crate::quota::Cause;
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::Command;
-use tautline_gateway::mapping::{ActionCall, action_call};
+use tautline_gateway::action_names::{ActionCall, action_call};
 use tautline_proto::{ChannelConfig, ChannelId, Endpoint, Instant, OfferedTopic, PeerId, Role};
 
 /// Work for another part of the daemon.

@@ -3,8 +3,9 @@
 //! once each, so the fragment includes their present entries.
 
 use super::waiting::{Act, Waiting};
+use crate::treatment::peer_names::{Accept, NameMap};
 use std::fmt::Write;
-use tautline_gateway::mapping::{Accept, NameMap, Pattern};
+use tautline_gateway::pattern::Pattern;
 
 /// Indentation of a peer's keys, as in the files of the tutorial.
 const INDENT: &str = "    ";

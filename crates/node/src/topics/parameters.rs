@@ -2,7 +2,7 @@
 //! The services of a ROS 2 node that read and set its parameters.
 
 use crate::config::Show;
-use tautline_gateway::mapping::Pattern;
+use tautline_gateway::pattern::Pattern;
 
 /// Services of each node of ROS 2 that read its parameters, and those that set them
 /// (`rcl_interfaces/srv`).

@@ -9,7 +9,8 @@ use crate::audit::{self, Kind};
 use crate::limits::MAX_WAITING_PER_PEER;
 use crate::notices;
 use std::collections::BTreeSet;
-use tautline_gateway::mapping::{action_of, plain_name};
+use tautline_gateway::action_names::action_of;
+use tautline_gateway::names::plain_name;
 use tautline_proto::{OfferedTopic, PeerId, Role};
 
 /// The beginning of a notice that a name of a node cannot be used at another one.

@@ -5,10 +5,12 @@
 use super::parameters::may_use_parameters;
 use crate::config::{PeerConfig, Show};
 use crate::limits::MESSAGES;
+use crate::treatment::peer_names::{Accepted, NameMap, is_type};
 use std::collections::BTreeMap;
+use tautline_gateway::action_names::is_action_topic;
 use tautline_gateway::logs;
-use tautline_gateway::mapping::{Accepted, NameMap, Pattern, is_action_topic, is_type};
 use tautline_gateway::observations::is_observation;
+use tautline_gateway::pattern::Pattern;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::{message_hash, service_hash};

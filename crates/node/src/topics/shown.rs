@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::Command;
 use tautline_gateway::description::{MAX_BYTES, Nodes, Parameters, Shown as ShownNode};
 use tautline_gateway::description::{read_nodes, read_parameters, write_parameters};
-use tautline_gateway::mapping::{check_local_name, is_below};
+use tautline_gateway::names::{check_local_name, is_below};
 use tautline_gateway::types::Dialect;
 use tautline_proto::{
     ChannelConfig, ChannelId, DeliveryOrder, Duration, Instant, LinkPolicy, LinkUse, Message,

@@ -2,7 +2,8 @@
 //! Requests of peers that the file does not allow, each with the line that would allow it.
 
 use super::rights::Rights;
-use tautline_gateway::mapping::{Accepted, action_of, is_type};
+use crate::treatment::peer_names::{Accepted, is_type};
+use tautline_gateway::action_names::action_of;
 use tautline_proto::OfferedTopic;
 
 /// Maximum bytes of an accepted name of a topic or type; file names have the same limit.

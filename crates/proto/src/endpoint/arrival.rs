@@ -24,7 +24,8 @@ impl Arrival {
     pub(crate) fn origin(self, now: Instant, radio: RadioId, from: SocketAddr) -> Origin {
         let Self { waited, ecn, local } = self;
         let arrived = now.before(waited);
-        Origin { radio, from: from.into(), local, arrived, ecn, relayed_age: None }
+        let (from, relayed_age, is_metered) = (from.into(), None, false);
+        Origin { radio, from, local, arrived, ecn, relayed_age, is_metered }
     }
 }
 
@@ -40,11 +41,20 @@ pub(crate) struct Origin {
     pub(crate) ecn: Ecn,
     /// The age of a relayed packet, by its RELAY frame.
     pub(crate) relayed_age: Option<Duration>,
+    /// Other links of the radio cost money, as far as that matters for this packet.
+    pub(crate) is_metered: bool,
 }
 
 impl Origin {
+    /// The origin of a packet that came through relays, by this radio.
+    pub(crate) fn relayed(now: Instant, radio: RadioId, from: Place, age: Duration) -> Self {
+        let (local, ecn, relayed_age) = (None, Ecn::NotCapable, Some(age));
+        Self { radio, from, local, arrived: now, ecn, relayed_age, is_metered: false }
+    }
+
     pub(crate) fn return_path(&self) -> ReturnPath {
-        ReturnPath { radio: self.radio, remote: self.from, local: self.local }
+        let Self { radio, from: remote, local, is_metered, .. } = *self;
+        ReturnPath { radio, remote, local, is_metered }
     }
 }
 
@@ -55,4 +65,6 @@ pub(crate) struct ReturnPath {
     pub(crate) remote: Place,
     /// The local address at which the packet arrived, if known.
     pub(crate) local: Option<IpAddr>,
+    /// Other links of the radio cost money; see [`Origin`].
+    pub(crate) is_metered: bool,
 }

@@ -7,7 +7,8 @@ use crate::bucket::{Allowance, Bucket};
 use crate::crypto::cookies::mac;
 use crate::crypto::keys::KEY;
 use crate::crypto::tag::Shared;
-use crate::endpoint::Endpoint;
+use crate::endpoint::context::Context;
+use crate::endpoint::network::Network;
 use crate::ids::{PeerId, RadioId};
 use crate::stats::RefusedPacket;
 use crate::time::Instant;
@@ -66,81 +67,79 @@ impl Senders {
     }
 }
 
-impl Endpoint {
-    /// A beacon for the local network, to be sent from the address at which this node receives;
-    /// `None` without peers. With more peers than a beacon has tags, peers are announced to in turn.
-    pub fn beacon(&mut self) -> Option<Vec<u8>> {
-        self.share_secrets();
-        let (salt, own) = (self.draw_token(), self.key());
-        let here = self.peers.iter().zip(&self.beacons.shared).filter(|(peer, _)| !peer.removed);
+impl Beacons {
+    /// A beacon for the local network; `None` without peers. With more peers than a beacon has tags, peers
+    /// are announced to in turn.
+    pub(crate) fn make(&mut self, net: &mut Network) -> Option<Vec<u8>> {
+        self.share_secrets(net);
+        let (salt, own) = (net.cx.draw_token(), net.cx.public);
+        let here = net.peers.iter().zip(&self.shared).filter(|(peer, _)| !peer.removed);
         let here: Vec<&Shared> = here.map(|(_, shared)| shared).collect();
         let count = here.len().min(MAX_TAGS);
-        let first = self.beacons.next.checked_rem(here.len())?;
-        self.beacons.next = first + count;
+        let first = self.next.checked_rem(here.len())?;
+        self.next = first + count;
         let in_turn = here.into_iter().cycle().skip(first).take(count);
         Some(emit_beacon(salt, in_turn.map(|shared| shared.tag(salt, &own))))
     }
 
     /// Derives the secret shared with each peer that was added since the last call.
-    fn share_secrets(&mut self) {
-        let new = self.peers.iter().skip(self.beacons.shared.len());
-        let made = new.map(|peer| Shared::new(&self.config.key, &peer.session.key));
-        self.beacons.shared.extend(made);
+    fn share_secrets(&mut self, net: &Network) {
+        let new = net.peers.iter().skip(self.shared.len());
+        let made = new.map(|peer| Shared::new(&net.cx.config.key, &peer.session.key));
+        self.shared.extend(made);
     }
 
     /// Replaces the secret shared with the former peer of this id.
-    pub(crate) fn renew_shared_secret(&mut self, peer: PeerId) {
-        let state = &self.peers[peer];
-        if let Some(shared) = self.beacons.shared.get_mut(peer.0 as usize) {
-            *shared = Shared::new(&self.config.key, &state.session.key);
+    pub(crate) fn renew(&mut self, net: &Network, peer: PeerId) {
+        if let Some(shared) = self.shared.get_mut(peer.0 as usize) {
+            *shared = Shared::new(&net.cx.config.key, &net.peers[peer].session.key);
         }
     }
 
-    pub(crate) fn handle_beacon(
+    pub(crate) fn handle(
         &mut self,
+        net: &mut Network,
         now: Instant,
         radio: RadioId,
         from: Place,
         beacon: &Beacon<'_>,
     ) -> Result<(), RefusedPacket> {
-        if self.peers.iter().all(|peer| peer.up || peer.removed) {
+        if net.peers.iter().all(|peer| peer.up || peer.removed) {
             return Ok(());
         }
-        if !self.may_examine(now, from) {
+        if !self.may_examine(&mut net.cx, now, from) {
             return Err(RefusedPacket::Flood);
         }
-        self.share_secrets();
+        self.share_secrets(net);
         // A beacon without a known tag is normal: other teams have beacons too.
-        let Some(peer) = self.sender_of(beacon) else { return Ok(()) };
-        let link = self.link_towards(peer, radio, from).ok_or(RefusedPacket::UnknownSession)?;
+        let Some(peer) = self.sender(net, beacon) else { return Ok(()) };
+        let peer = &net.peers[peer];
+        let link = peer.links.towards(radio, from).ok_or(RefusedPacket::UnknownSession)?;
         // Radios of two peers with a relay may reach each other now and then.
-        if self.awaits_translator(link) {
+        if peer.rendezvous.awaits_translator(link) {
             return Ok(());
         }
-        self.set_link_radio(link, radio);
-        let link = &mut self.links[link];
+        net.set_link_radio(link, radio);
+        let link = &mut net.peers[link];
         link.try_beacon_address(from);
-        link.initiate_now |= self.beacons.initiations.take(now);
+        link.initiate_now |= self.initiations.take(now);
         Ok(())
     }
 
     /// Whether a beacon may cost the computation of tags.
-    fn may_examine(&mut self, now: Instant, from: Place) -> bool {
-        let senders = match self.beacons.senders.take() {
-            Some(senders) => senders,
-            None => Senders::new(self.draw_key()),
-        };
+    fn may_examine(&mut self, cx: &mut Context, now: Instant, from: Place) -> bool {
+        let senders = self.senders.get_or_insert_with(|| Senders::new(cx.draw_key()));
         // A sender beyond its own limit does not use up the limit of all.
-        self.beacons.senders.insert(senders).take(now, from) && self.beacons.received.take(now)
+        senders.take(now, from) && self.received.take(now)
     }
 
     /// The peer that sent the beacon, if it is not up.
-    fn sender_of(&self, beacon: &Beacon<'_>) -> Option<PeerId> {
+    fn sender(&self, net: &Network, beacon: &Beacon<'_>) -> Option<PeerId> {
         let tags: Vec<[u8; TAG]> = beacon.tags().collect();
-        let mut peers = self.peers.iter().zip(&self.beacons.shared);
-        let sent = peers.position(|(peer, shared)| {
+        let mut peers = net.peers.iter().zip(&self.shared);
+        let sent = peers.find(|(peer, shared)| {
             !peer.up && !peer.removed && tags.contains(&shared.tag(beacon.salt, &peer.session.key))
         });
-        sent.map(|index| PeerId(index as u32))
+        sent.map(|(peer, _)| peer.id)
     }
 }

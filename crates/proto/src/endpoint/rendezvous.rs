@@ -7,14 +7,16 @@
 //! through the relay. These are the ideas of RFC 8445 (ICE) in small; the simultaneous start is that
 //! of RFC 5128, section 3.3.
 
-use crate::address::Place;
 use crate::bucket::Bucket;
 use crate::ecn::Ecn;
+use crate::endpoint::context::Context;
 use crate::endpoint::events::{Event, NoPath, Notice};
-use crate::endpoint::{Endpoint, Timer, Transmit};
-use crate::ids::{LinkId, PeerId, RadioId};
+use crate::endpoint::network::{Network, Sent};
+use crate::endpoint::peer::Peer;
+use crate::endpoint::timer::Timer;
+use crate::ids::{LinkId, PeerId};
 use crate::limits;
-use crate::path::link::{Candidate, Link};
+use crate::path::link::Link;
 use crate::path::trial::Trial;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
@@ -33,7 +35,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(600);
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Challenges to each address, 100 ms apart: the ends start with a difference of less than half a
 /// second also over a satellite.
-const CHALLENGES: u8 = 6;
+pub(crate) const CHALLENGES: u8 = 6;
 /// The attempt with which a notice is emitted, after 15 s.
 const NOTICED_ATTEMPTS: u32 = 5;
 /// Time until the conditions of an attempt are examined again.
@@ -105,6 +107,36 @@ impl Rendezvous {
         self.link = self.link.filter(|(link, _)| *link != id);
     }
 
+    /// Whether a direct path is sought at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Whether a direct path that is found belongs to this link.
+    pub(crate) fn is_for(&self, id: LinkId) -> bool {
+        self.link.is_some_and(|(link, _)| link == id)
+    }
+
+    /// Whether only the other end seeks a direct path by this link, unless an address translator shows.
+    pub(crate) fn awaits_translator(&self, id: LinkId) -> bool {
+        self.link == Some((id, DirectPath::IfTranslated))
+    }
+
+    /// When challenges to an address of the peer begin.
+    pub(crate) fn begin(&self, now: Instant) -> Instant {
+        self.begin.max(now)
+    }
+
+    pub(crate) fn has_frame(&self) -> bool {
+        self.frame.is_some()
+    }
+
+    /// Takes the CANDIDATES frame that is to be sent, with these addresses.
+    pub(crate) fn take_frame(&mut self, addresses: Vec<SocketAddr>) -> Option<Candidates> {
+        let kind = self.frame.take()?;
+        Some(Candidates { is_answer: kind == FrameKind::Answer, addresses })
+    }
+
     /// Time from now until the next attempt.
     fn wait(&self) -> Duration {
         match self.attempts.checked_sub(1) {
@@ -112,79 +144,77 @@ impl Rendezvous {
             Some(doublings) => (MIN_INTERVAL * (1 << doublings.min(16))).min(MAX_INTERVAL),
         }
     }
-}
 
-/// Setup, and inputs of the caller.
-impl Endpoint {
-    /// Sets when to seek a direct path to the peer of `link`, which has no relay and no configured
-    /// address: the direct path belongs to this link. `None`: never.
-    pub fn set_direct_path(&mut self, now: Instant, link: LinkId, when: Option<DirectPath>) {
-        let peer = self.links[link].peer;
-        let path = when.map(|when| (link, when));
-        if std::mem::replace(&mut self.peers[peer].rendezvous.link, path) == path {
-            return;
-        }
-        self.links[link].trial = when.map(|_| Trial::new());
-        self.peers[peer].rendezvous.attempts = 0;
-        self.seek_direct_path(now, peer);
-        self.follow_relays(peer);
+    /// Begins an attempt. Returns the cause that is worth a notice, if the earlier attempts found no path.
+    fn begin_attempt(&mut self, now: Instant) -> Option<NoPath> {
+        self.frame = Some(FrameKind::Question);
+        self.awaited_until = Some(now + ANSWER_WAIT);
+        self.attempts = self.attempts.saturating_add(1);
+        let is_noticed = self.attempts == NOTICED_ATTEMPTS && self.is_answered;
+        let cause = match (self.had_path, self.is_same_address) {
+            (true, _) => NoPath::Ended,
+            (false, true) => NoPath::SameAddress,
+            (false, false) => NoPath::Closed,
+        };
+        is_noticed.then_some(cause)
     }
 
-    /// Sets the local address from which packets of a link leave. The peer tells at which address it
-    /// sees them.
-    pub fn set_own_address(&mut self, link: LinkId, own: SocketAddr) {
-        let state = &mut self.links[link];
-        state.ping_now |= state.ends.set_own(own) && state.up;
-    }
-
-    /// Tries to reach the peer of `link` at an address of [`Event::Candidates`], to which packets leave
-    /// by `radio`.
-    pub fn try_address(&mut self, now: Instant, link: LinkId, radio: RadioId, remote: SocketAddr) {
-        let peer = self.links[link].peer;
-        // The link may be another one by now.
-        if !self.is_direct_path(link) || self.shuns(link, radio) {
-            return;
+    /// Takes addresses of the peer; returns whether they count. `one_way`: the delay of the path to the peer;
+    /// `has_room`: the application can learn them.
+    fn accept(
+        &mut self,
+        now: Instant,
+        frame: &Candidates,
+        own: &[SocketAddr],
+        (one_way, has_room): (Duration, bool),
+    ) -> bool {
+        let admits = match frame.is_answer {
+            true => self.awaited_until.take().is_some_and(|until| now <= until),
+            false => self.received.take(now),
+        };
+        if !admits || !has_room {
+            return false;
         }
-        let due = self.peers[peer].rendezvous.begin.max(now);
-        self.add_candidate(now, link, Candidate::new((radio, remote, None), CHALLENGES, due));
+        self.is_answered = true;
+        // Private addresses may be equal in two homes: the first one is that which a relay sees.
+        let first = own.first().zip(frame.addresses.first());
+        self.is_same_address = first.is_some_and(|(own, it)| own.ip() == it.ip());
+        if frame.is_answer {
+            self.begin = now;
+        } else {
+            self.frame = Some(FrameKind::Answer);
+            // The peer begins when it has the answer.
+            self.begin = now + one_way;
+        }
+        true
     }
 }
 
 /// The link that a direct path belongs to.
-impl Endpoint {
-    /// Whether a direct path that is found belongs to this link.
-    pub fn is_direct_path(&self, id: LinkId) -> bool {
-        let path = self.peers[self.links[id].peer].rendezvous.link;
-        path.is_some_and(|(link, _)| link == id)
-    }
-
-    /// Whether only the other end seeks a direct path by this link, unless an address translator shows.
-    pub(crate) fn awaits_translator(&self, id: LinkId) -> bool {
-        let path = self.peers[self.links[id].peer].rendezvous.link;
-        path == Some((id, DirectPath::IfTranslated))
-    }
-
-    /// Whether packets of a direct path must not leave by this radio: links of the radio cost money, and the
-    /// direct path would not have their limits.
-    pub fn shuns(&self, id: LinkId, radio: RadioId) -> bool {
-        let mut links = self.links.iter().filter(|it| it.radio == radio && !it.removed);
-        self.is_direct_path(id) && links.any(|it| it.config.metered && it.config.remote.is_some())
-    }
-
-    /// Whether a link carries no messages because another link of the peer is better.
-    pub(crate) fn is_on_standby(&self, id: LinkId) -> bool {
-        let link = &self.links[id];
-        let is_replaced =
-            link.via.is_some() && self.direct_links(link.peer).any(Link::carries_data);
-        link.is_heard() && (is_replaced || link.trial.is_some_and(|it| it.defers()))
+impl Peer {
+    /// Sets when to seek a direct path by a link. `None`: never.
+    pub(crate) fn set_direct_path(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        id: LinkId,
+        when: Option<DirectPath>,
+    ) {
+        let path = when.map(|when| (id, when));
+        if std::mem::replace(&mut self.rendezvous.link, path) == path {
+            return;
+        }
+        self.links[id].trial = when.map(|_| Trial::new());
+        self.seek_again(cx, now);
+        self.follow_relays();
     }
 
     /// Gives up a direct path, until another is found.
-    pub fn forget_direct_path(&mut self, now: Instant, id: LinkId) {
-        if self.is_direct_path(id) {
-            self.mark_down(now, id);
+    pub(crate) fn forget_direct_path(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
+        if self.rendezvous.is_for(id) {
+            self.mark_down(cx, now, id);
             self.links[id].remote = None;
-            self.forget_learned_address(id);
+            self.forget_learned_address(cx, id);
         }
     }
 
@@ -194,7 +224,7 @@ impl Endpoint {
         let link = &self.links[id];
         let is_old = link.last_received.is_none_or(|at| now.since(at) > GIVE_UP);
         let is_lost = link.remote.is_some() && !link.up && is_old;
-        self.is_direct_path(id) && is_lost && self.relayed_link(link.peer).is_some()
+        self.rendezvous.is_for(id) && is_lost && self.links.relayed().is_some()
     }
 
     /// A link is no longer silent.
@@ -205,102 +235,88 @@ impl Endpoint {
             // Losses of the interruption are none of the path that works now.
             link.loss = 0.0;
         }
-        let peer = link.peer;
-        self.follow_relays(peer);
+        self.follow_relays();
     }
 
     /// A link came up.
-    pub(crate) fn on_link_up(&mut self, now: Instant, id: LinkId) {
-        let peer = self.links[id].peer;
-        if self.is_direct_path(id) {
-            let rendezvous = &mut self.peers[peer].rendezvous;
-            (rendezvous.up_since, rendezvous.had_path) = (Some(now), true);
+    pub(crate) fn on_link_up(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
+        if self.rendezvous.is_for(id) {
+            (self.rendezvous.up_since, self.rendezvous.had_path) = (Some(now), true);
         } else if self.links[id].via.is_some() {
-            self.seek_direct_path(now, peer);
+            self.seek_direct_path(cx, now);
         }
         self.on_link_heard(now, id);
     }
 
     /// A link went down or fell silent.
-    pub(crate) fn on_link_lost(&mut self, now: Instant, id: LinkId) {
-        let peer = self.links[id].peer;
+    pub(crate) fn on_link_lost(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         if let Some(trial) = &mut self.links[id].trial {
             trial.restart();
         }
-        self.follow_relays(peer);
-        if !self.is_direct_path(id) || self.links[id].up {
+        self.follow_relays();
+        if !self.rendezvous.is_for(id) || self.links[id].up {
             return;
         }
         // A path that does not last is sought less and less often.
-        let rendezvous = &mut self.peers[peer].rendezvous;
-        if rendezvous.up_since.take().is_some_and(|since| now.since(since) > LASTING) {
-            rendezvous.attempts = 0;
+        let up_since = self.rendezvous.up_since.take();
+        if up_since.is_some_and(|since| now.since(since) > LASTING) {
+            self.rendezvous.attempts = 0;
         }
-        self.seek_direct_path(now, peer);
+        self.seek_direct_path(cx, now);
     }
 
     /// Whether relays carry messages to the peer may have changed.
-    pub(crate) fn follow_relays(&mut self, peer: PeerId) {
-        let has_relay = self.relayed_link(peer).is_some();
-        if let Some((id, _)) = self.peers[peer].rendezvous.link
+    fn follow_relays(&mut self) {
+        let has_relay = self.links.relayed().is_some();
+        if let Some((id, _)) = self.rendezvous.link
             && let Some(trial) = &mut self.links[id].trial
         {
             trial.has_relay = has_relay;
         }
     }
+
+    /// Begins the search for a direct path.
+    pub(crate) fn seek_again(&mut self, cx: &mut Context, now: Instant) {
+        self.rendezvous.attempts = 0;
+        self.seek_direct_path(cx, now);
+    }
+
+    /// Continues to seek a direct path, soon if that is due.
+    fn seek_direct_path(&self, cx: &mut Context, now: Instant) {
+        if self.rendezvous.link.is_some() {
+            let at = now + self.rendezvous.wait();
+            cx.timers.bring_forward(Timer::Rendezvous(self.id), at);
+        }
+    }
 }
 
 /// Attempts.
-impl Endpoint {
-    /// Continues to seek a direct path to a peer, soon if that is due.
-    fn seek_direct_path(&mut self, now: Instant, peer: PeerId) {
-        let rendezvous = &self.peers[peer].rendezvous;
-        if rendezvous.link.is_some() {
-            let at = now + rendezvous.wait();
-            self.timers.bring_forward(Timer::Rendezvous(peer), at);
-        }
-    }
-
-    pub(crate) fn on_rendezvous_timer(&mut self, now: Instant, peer: PeerId) {
-        let Some((_, when)) = self.peers[peer].rendezvous.link else { return };
-        if self.is_heard(peer) {
+impl Network {
+    pub(crate) fn on_rendezvous_timer(&mut self, now: Instant, id: PeerId) {
+        let peer = &self.peers[id];
+        let Some((_, when)) = peer.rendezvous.link else { return };
+        if peer.links.is_heard() {
             return;
         }
-        let is_translated =
-            self.hop_links(peer).any(|link| link.ends.is_translated() == Some(true));
+        let is_translated = self.hop_links(id).any(|link| link.ends.is_translated() == Some(true));
         let is_due = is_translated || when == DirectPath::Always;
-        let is_possible = self.relayed_link(peer).is_some() && !self.own_addresses(peer).is_empty();
+        let is_possible = peer.links.relayed().is_some() && !self.own_addresses(id).is_empty();
         if !is_due || !is_possible {
             // The relay may be silent for a moment, or has not told yet where it sees this node.
-            return self.timers.set(Timer::Rendezvous(peer), Some(now + CHECK_INTERVAL));
+            return self.cx.timers.set(Timer::Rendezvous(id), Some(now + CHECK_INTERVAL));
         }
-        let rendezvous = &mut self.peers[peer].rendezvous;
-        rendezvous.frame = Some(FrameKind::Question);
-        rendezvous.awaited_until = Some(now + ANSWER_WAIT);
-        rendezvous.attempts = rendezvous.attempts.saturating_add(1);
-        let is_noticed = rendezvous.attempts == NOTICED_ATTEMPTS && rendezvous.is_answered;
-        let next = now + rendezvous.wait();
-        self.timers.set(Timer::Rendezvous(peer), Some(next));
-        let cause = match (rendezvous.had_path, rendezvous.is_same_address) {
-            (true, _) => NoPath::Ended,
-            (false, true) => NoPath::SameAddress,
-            (false, false) => NoPath::Closed,
-        };
-        if is_noticed {
-            self.notice(Notice::NoDirectPath { name: self.peers[peer].name.clone(), cause });
+        let peer = &mut self.peers[id];
+        let cause = peer.rendezvous.begin_attempt(now);
+        self.cx.timers.set(Timer::Rendezvous(id), Some(now + peer.rendezvous.wait()));
+        if let Some(cause) = cause {
+            self.cx.notice(Notice::NoDirectPath { name: peer.name.clone(), cause });
         }
-    }
-
-    /// A link through a relay by which packets arrive.
-    fn relayed_link(&self, peer: PeerId) -> Option<LinkId> {
-        let mut links = self.peers[peer].links.iter().copied();
-        links.find(|id| self.links[*id].via.is_some() && self.links[*id].is_heard())
     }
 
     /// The links to the relays of a peer. A direct path would not have the limits of a metered one.
     fn hop_links(&self, peer: PeerId) -> impl Iterator<Item = &Link> {
-        let hops = self.peers[peer].links.iter().filter_map(|id| self.links[*id].via);
-        let links = hops.flat_map(|hop| self.direct_links(hop));
+        let hops = self.peers[peer].links.iter().filter_map(|link| link.via);
+        let links = hops.flat_map(|hop| self.peers[hop].links.direct());
         links.filter(|link| link.is_heard() && !link.config.metered)
     }
 
@@ -316,18 +332,20 @@ impl Endpoint {
         addresses
     }
 
-    /// CANDIDATES frames, which are handed to relays.
-    pub(crate) fn poll_candidates(&mut self, now: Instant) -> Option<Transmit> {
-        while let Some(peer) = self.peers.position(|peer| peer.rendezvous.frame.is_some()) {
-            let kind = self.peers[peer].rendezvous.frame.take()?;
-            let addresses = self.own_addresses(peer);
-            let Some(link) = self.relayed_link(peer).filter(|_| !addresses.is_empty()) else {
-                continue;
-            };
-            let candidates = Candidates { is_answer: kind == FrameKind::Answer, addresses };
+    /// The next CANDIDATES frame, which is handed to a relay.
+    pub(crate) fn poll_candidates(&mut self, now: Instant) -> Option<Sent> {
+        while let Some(id) = self.peers.position(|peer| peer.rendezvous.has_frame()) {
+            let addresses = self.own_addresses(id);
+            let peer = &mut self.peers[id];
+            let is_empty = addresses.is_empty();
+            let candidates = peer.rendezvous.take_frame(addresses)?;
+            let Some(link) = peer.links.relayed().filter(|_| !is_empty) else { continue };
+            let capacity = self.datagram_bytes(link);
             let put = |out: &mut Vec<u8>| put_candidates(&candidates, out);
-            if let Some(datagram) = self.single_frame_packet(now, link, put) {
-                let _ = self.sent(now, link, datagram, None, Ecn::NotCapable);
+            let peer = &mut self.peers[id];
+            let packet = peer.single_frame_packet(&mut self.cx, now, link, capacity, put);
+            if let Some(datagram) = packet {
+                return self.sent(now, link, datagram, None, Ecn::NotCapable);
             }
         }
         None
@@ -335,64 +353,29 @@ impl Endpoint {
 
     /// Handles addresses at which a peer may be reached. Of a lying peer, they may be anybody's: the
     /// limits of frames, addresses and challenges bound what a stranger gets.
-    pub(crate) fn handle_candidates(&mut self, now: Instant, peer: PeerId, frame: &Candidates) {
-        let Some((link, _)) = self.peers[peer].rendezvous.link else { return };
-        let one_way = self.relayed_link(peer).map_or(Duration::ZERO, |id| {
-            self.links[id].sent_packets.rtt().smoothed().unwrap_or_default() / 2
+    pub(crate) fn handle_candidates(&mut self, now: Instant, id: PeerId, frame: &Candidates) {
+        let own = self.own_addresses(id);
+        let peer = &mut self.peers[id];
+        let Some((link, _)) = peer.rendezvous.link else { return };
+        let one_way = peer.links.relayed().map_or(Duration::ZERO, |id| {
+            peer.links[id].sent_packets.rtt().smoothed().unwrap_or_default() / 2
         });
-        let has_room = self.events.has_room(Some(peer));
-        let own: Vec<IpAddr> = self.own_addresses(peer).iter().map(SocketAddr::ip).collect();
-        let rendezvous = &mut self.peers[peer].rendezvous;
-        let admits = match frame.is_answer {
-            true => rendezvous.awaited_until.take().is_some_and(|until| now <= until),
-            false => rendezvous.received.take(now),
-        };
-        if !has_room || !admits {
-            return self.refused.add(RefusedPacket::Bound);
-        }
-        rendezvous.is_answered = true;
-        // Private addresses may be equal in two homes: the first one is that which a relay sees.
-        rendezvous.is_same_address =
-            own.first().zip(frame.addresses.first()).is_some_and(|(own, it)| *own == it.ip());
-        if frame.is_answer {
-            rendezvous.begin = now;
-        } else {
-            rendezvous.frame = Some(FrameKind::Answer);
-            // The peer begins when it has the answer.
-            rendezvous.begin = now + one_way;
+        let has_room = self.cx.events.has_room(Some(id));
+        if !peer.rendezvous.accept(now, frame, &own, (one_way, has_room)) {
+            return self.cx.refused.add(RefusedPacket::Bound);
         }
         let usable = frame.addresses.iter().copied().filter(|it| is_usable(*it));
         let addresses: Vec<SocketAddr> = usable.take(MAX_CANDIDATES).collect();
-        self.emit(Event::Candidates { peer, link, addresses });
-    }
-}
-
-/// What lies between the ends of a link.
-impl Endpoint {
-    /// The peer asks at which address this node sees it. A packet from elsewhere shows nothing: the peer may
-    /// be about to move.
-    pub(crate) fn handle_observe(&mut self, link: LinkId, from: Place, own: SocketAddr) {
-        let state = &mut self.links[link];
-        if let Place::Udp(address) = from
-            && state.remote == Some(from)
-        {
-            state.ends.on_question(address, own);
-        }
+        self.cx.emit(id, Event::Candidates { peer: id, link, addresses });
     }
 
-    /// The peer tells at which address it sees this node.
-    pub(crate) fn handle_observed(&mut self, now: Instant, link: LinkId, observed: SocketAddr) {
-        if !self.links[link].ends.on_answer(observed) {
-            return;
-        }
-        let hop = self.links[link].peer;
-        let reached = |peer: &PeerId| {
-            let mut links = self.peers[*peer].links.iter();
-            !self.is_heard(*peer) && links.any(|id| self.links[*id].via == Some(hop))
-        };
-        for peer in self.peers.ids().filter(reached).collect::<Vec<_>>() {
-            self.peers[peer].rendezvous.attempts = 0;
-            self.seek_direct_path(now, peer);
+    /// The peer told at which address it sees this node: it may help to reach those that are behind it.
+    pub(crate) fn seek_behind(&mut self, now: Instant, hop: PeerId) {
+        for peer in self.peers.iter_mut() {
+            let is_behind = peer.links.iter().any(|link| link.via == Some(hop));
+            if is_behind && !peer.links.is_heard() {
+                peer.seek_again(&mut self.cx, now);
+            }
         }
     }
 }
@@ -421,6 +404,7 @@ fn is_usable(address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Endpoint;
     use crate::config::{Config, LinkConfig, RadioConfig};
     use crate::crypto::keys::SecretKey;
 
@@ -458,19 +442,19 @@ mod tests {
         let addresses: Vec<SocketAddr> =
             (0..8).map(|n| SocketAddr::from(([198, 51, 100, n], 53))).collect();
         let frame = |is_answer| Candidates { is_answer, addresses: addresses.clone() };
-        endpoint.handle_candidates(start, peer, &frame(false));
+        endpoint.net.handle_candidates(start, peer, &frame(false));
         assert_eq!(endpoint.poll_event(), None, "no direct path is sought");
         endpoint.set_direct_path(start, link, Some(DirectPath::Always));
         let mut count = 0;
         for round in 0..1000 {
             let now = start + Duration::from_millis(10) * round;
-            endpoint.handle_candidates(now, peer, &frame(round % 2 == 0));
+            endpoint.net.handle_candidates(now, peer, &frame(round % 2 == 0));
             while let Some(event) = endpoint.poll_event() {
                 assert!(matches!(event, Event::Candidates { .. }), "{event:?}");
                 addresses.iter().for_each(|it| endpoint.try_address(now, link, radio, *it));
                 count += 1;
             }
-            assert!(endpoint.links[link].candidates.len() <= MAX_CANDIDATES);
+            assert!(endpoint.net.peers[link].candidates.len() <= MAX_CANDIDATES);
         }
         assert!(
             (4..=14).contains(&count),

@@ -5,21 +5,16 @@
 //! before priorities count. A team can therefore neither reach nor delay another, whatever its members
 //! send. A peer without a team and the peers without a team count as one more team without limits.
 
-use crate::arena::id;
+use crate::arena::Arena;
 use crate::bucket::ByteBucket;
-use crate::crypto::keys::PublicKey;
-use crate::endpoint::{Endpoint, Timer};
-use crate::error::SetupError;
-use crate::ids::PeerId;
+use crate::endpoint::context::Context;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::peers::Peers;
+use crate::endpoint::timer::Timer;
+use crate::ids::{PeerId, TeamId};
 use crate::limits;
 use crate::stats::{Drops, RefusedPacket, RefusedPackets};
 use crate::time::Instant;
-
-/// A team of this relay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TeamId(pub u32);
-
-id!(TeamId);
 
 /// The limits of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,106 +65,112 @@ impl Team {
     }
 }
 
+/// All teams of this relay.
+#[derive(Debug)]
+pub(crate) struct Teams(Arena<TeamId, Team>);
+
 /// Setup and views.
-impl Endpoint {
+impl Teams {
+    pub(crate) fn new() -> Self {
+        Self(Arena::new())
+    }
+
     /// Adds a team without members.
-    pub fn add_team(&mut self, limits: TeamLimits) -> TeamId {
-        match self.teams.position(|team| team.removed) {
+    pub(crate) fn add(&mut self, limits: TeamLimits) -> TeamId {
+        match self.0.position(|team| team.removed) {
             Some(id) => {
-                self.teams[id] = Team::new(limits);
+                self.0[id] = Team::new(limits);
                 id
             }
-            None => self.teams.push(Team::new(limits)),
+            None => self.0.push(Team::new(limits)),
         }
     }
 
     /// Changes the limits of a team. What is queued beyond a smaller limit stays.
-    pub fn set_team_limits(&mut self, now: Instant, id: TeamId, limits: TeamLimits) {
-        let team = &mut self.teams[id];
+    pub(crate) fn set_limits(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        id: TeamId,
+        limits: TeamLimits,
+    ) {
+        let team = &mut self.0[id];
         if team.limits.rate_bps != limits.rate_bps {
             team.rate = ByteBucket::new(limits.rate_bps);
-            self.timers.set(Timer::Team(id), Some(now));
+            cx.timers.set(Timer::Team(id), Some(now));
         }
-        self.teams[id].limits = limits;
+        team.limits = limits;
     }
 
-    /// Removes a team. Its members have to be removed before.
-    pub fn remove_team(&mut self, id: TeamId) {
-        debug_assert!(self.peers.iter().all(|peer| peer.removed || peer.team != Some(id)));
-        self.teams[id].removed = true;
-        self.timers.set(Timer::Team(id), None);
-        self.radios.iter_mut().for_each(|radio| radio.forget_team(id));
-    }
-
-    /// Adds a member of a team, whose packets to other members are forwarded. Its key identifies it; it
-    /// may have another name for itself.
-    pub fn add_member(
-        &mut self,
-        team: TeamId,
-        name: &str,
-        key: PublicKey,
-    ) -> Result<PeerId, SetupError> {
-        self.add_peer_to(Some(team), name, key)
+    /// Removes a team without members.
+    pub(crate) fn remove(&mut self, cx: &mut Context, id: TeamId) {
+        self.0[id].removed = true;
+        cx.timers.set(Timer::Team(id), None);
     }
 
     /// Counters of a team.
-    pub fn team_stats(&self, id: TeamId) -> TeamStats {
-        let mut stats = self.teams[id].stats;
-        for peer in self.peers.iter().filter(|peer| !peer.removed && peer.team == Some(id)) {
-            let forwarded = peer.outbox.forwarded();
+    pub(crate) fn stats(&self, peers: &Peers, id: TeamId) -> TeamStats {
+        let mut stats = self.0[id].stats;
+        for peer in peers.iter().filter(|peer| !peer.removed && peer.team == Some(id)) {
+            let forwarded = peer.channels.outbox.forwarded();
             stats.packets += forwarded.packets;
             stats.dropped.add_all(&forwarded.dropped);
         }
-        TeamStats { queued_bytes: self.team_queue_bytes(id), ..stats }
+        TeamStats { queued_bytes: queue_bytes(peers, id), ..stats }
     }
 
-    fn team_queue_bytes(&self, id: TeamId) -> u64 {
-        let members = self.peers.iter().filter(|peer| peer.team == Some(id));
-        members.map(|peer| peer.outbox.taken_bytes()).fold(0, u64::saturating_add)
+    /// Keeps the counters of a member that is removed.
+    pub(crate) fn keep_counters(&mut self, member: &Peer) {
+        let Some(id) = member.team else { return };
+        let forwarded = member.channels.outbox.forwarded();
+        let stats = &mut self.0[id].stats;
+        stats.packets += forwarded.packets;
+        stats.dropped.add_all(&forwarded.dropped);
     }
 }
 
 /// Forwarding.
-impl Endpoint {
+impl Teams {
     /// Whether the queue of a peer's team has room for a packet of this many bytes.
-    pub(crate) fn team_has_room(&self, peer: PeerId, bytes: usize) -> bool {
-        let Some(id) = self.peers[peer].team else { return true };
+    pub(crate) fn has_room(&self, peers: &Peers, peer: PeerId, bytes: usize) -> bool {
+        let Some(id) = peers[peer].team else { return true };
         let wanted = bytes as u64 + limits::RELAYED_OVERHEAD_BYTES;
-        self.team_queue_bytes(id).saturating_add(wanted) <= self.teams[id].limits.queue_bytes
+        queue_bytes(peers, id).saturating_add(wanted) <= self.0[id].limits.queue_bytes
     }
 
     /// Counts a packet of a member that is not forwarded.
-    pub(crate) fn count_team_refusal(&mut self, hop: PeerId, reason: RefusedPacket) {
-        if let Some(id) = self.peers[hop].team {
-            self.teams[id].stats.refused.add(reason);
+    pub(crate) fn count_refusal(&mut self, team: Option<TeamId>, reason: RefusedPacket) {
+        if let Some(id) = team {
+            self.0[id].stats.refused.add(reason);
         }
     }
 
-    /// Whether the rate of its team holds back the next packet to a peer. Control messages, which precede
+    /// Whether the rate of a team holds back the next packet to a member. Control messages, which precede
     /// relayed packets, are not held back.
-    pub(crate) fn team_holds_back(&mut self, now: Instant, peer: PeerId, is_control: bool) -> bool {
-        let Some(id) = self.peers[peer].team.filter(|_| !is_control) else { return false };
-        let Some(at) = self.teams[id].rate.next(now) else { return false };
-        self.timers.set(Timer::Team(id), Some(at));
+    pub(crate) fn holds_back(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        team: Option<TeamId>,
+        is_control: bool,
+    ) -> bool {
+        let Some(id) = team.filter(|_| !is_control) else { return false };
+        let Some(at) = self.0[id].rate.next(now) else { return false };
+        cx.timers.set(Timer::Team(id), Some(at));
         true
     }
 
-    /// A packet with forwarded packets was sent to a peer.
-    pub(crate) fn on_forwarded(&mut self, now: Instant, peer: PeerId, ip_bytes: usize) {
-        if let Some(id) = self.peers[peer].team {
-            let team = &mut self.teams[id];
+    /// A packet with forwarded packets was sent to a member.
+    pub(crate) fn on_forwarded(&mut self, now: Instant, team: Option<TeamId>, ip_bytes: usize) {
+        if let Some(id) = team {
+            let team = &mut self.0[id];
             team.rate.charge(now, ip_bytes);
             team.stats.sent_bytes += ip_bytes as u64;
         }
     }
+}
 
-    /// Keeps the counters of a member that is removed.
-    pub(crate) fn keep_team_counters(&mut self, peer: PeerId) {
-        let state = &self.peers[peer];
-        let Some(id) = state.team else { return };
-        let forwarded = state.outbox.forwarded();
-        let stats = &mut self.teams[id].stats;
-        stats.packets += forwarded.packets;
-        stats.dropped.add_all(&forwarded.dropped);
-    }
+fn queue_bytes(peers: &Peers, id: TeamId) -> u64 {
+    let members = peers.iter().filter(|peer| peer.team == Some(id));
+    members.map(|peer| peer.channels.outbox.taken_bytes()).fold(0, u64::saturating_add)
 }

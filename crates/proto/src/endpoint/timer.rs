@@ -1,8 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of all timers.
 
+use crate::ids::{LinkId, PeerId, RadioId, TeamId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Timer {
+    Reconnect(LinkId),
+    Path(LinkId),
+    Held(PeerId),
+    Rendezvous(PeerId),
+    Rekey(PeerId),
+    Ping(LinkId),
+    Silent(LinkId),
+    Loss(LinkId),
+    Probe(LinkId),
+    Stall(LinkId),
+    Ack(PeerId, u8),
+    Expiry(PeerId),
+    Partials(PeerId),
+    Order(PeerId),
+    Pace(RadioId),
+    Team(TeamId),
+}
 
 /// At most one time for each key. The earliest is found and moved in O(log n). Every packet sets several
 /// times of its link, of which most stay: a search among few keys costs less than their hashes.

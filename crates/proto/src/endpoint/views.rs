@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots of an endpoint's state, for statistics.
+//! The state of an endpoint, its peers, links, radios and teams, and the ways to them.
 
 use crate::address::Place;
 use crate::clock::ClockView;
+use crate::config::ChannelConfig;
 use crate::crypto::keys::PublicKey;
 use crate::ecn::EcnUse;
-use crate::endpoint::teams::TeamId;
-use crate::ids::{PeerId, RadioId};
+use crate::endpoint::handles::{LinkMut, PeerMut};
+use crate::endpoint::peer::Peer;
+use crate::endpoint::state::Endpoint;
+use crate::endpoint::teams::{TeamLimits, TeamStats};
+use crate::error::SetupError;
+use crate::ids::{ChannelId, LinkId, PeerId, RadioId, TeamId};
+use crate::path::link::Link;
 use crate::path::mtu::MtuState;
-use crate::stats::LinkStats;
-use crate::time::Duration;
+use crate::stats::{Forwarded, InStats, LinkStats, OutStats, RefusedPackets};
+use crate::time::{Duration, Instant};
+use crate::wire::control::OfferedTopic;
+use std::net::IpAddr;
 
 /// State of a peer.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +38,49 @@ pub struct PeerView<'a> {
     pub queued_messages: usize,
     /// Bytes queued for it.
     pub queued_bytes: u64,
+    peer: &'a Peer,
+}
+
+impl<'a> PeerView<'a> {
+    /// A channel to the peer: its configuration, whether the peer is subscribed, its counters.
+    pub fn channel_out(
+        &self,
+        channel: ChannelId,
+    ) -> Option<(&'a ChannelConfig, bool, &'a OutStats)> {
+        let outbox = &self.peer.channels.outbox;
+        let config = outbox.config(channel.0)?;
+        Some((config, outbox.is_wanted(channel.0), outbox.stats(channel.0)?))
+    }
+
+    /// Source and payload of the messages on a channel that are queued, or sent with unknown outcome. In a
+    /// session that an outage interrupts, they arrive after it.
+    pub fn pending(
+        &self,
+        channel: ChannelId,
+    ) -> impl Iterator<Item = (u32, &'a bytes::Bytes)> + use<'a> {
+        self.peer.channels.outbox.pending(channel.0)
+    }
+
+    /// A channel from the peer: its topic, whether this node is subscribed, its counters.
+    pub fn channel_in(&self, channel: ChannelId) -> Option<(&'a OfferedTopic, bool, &'a InStats)> {
+        let open = self.peer.channels.inbox.channel(channel.0)?;
+        Some((&open.topic, open.wanted, &open.stats))
+    }
+
+    /// Channels from the peer.
+    pub fn channels_in(&self) -> impl Iterator<Item = ChannelId> + use<'a> {
+        self.peer.channels.inbox.topics().map(|(channel, _)| ChannelId(channel))
+    }
+
+    /// Counters of relayed packets to the neighbour, of others and of this node.
+    pub fn relayed(&self) -> OutStats {
+        self.peer.channels.outbox.relayed_stats()
+    }
+
+    /// Counters of relayed packets of others to the neighbour.
+    pub fn forwarded(&self) -> Forwarded {
+        self.peer.channels.outbox.forwarded()
+    }
 }
 
 /// State of a link.
@@ -83,6 +134,20 @@ pub struct LinkView<'a> {
     pub ecn: EcnUse,
     /// Counters.
     pub stats: &'a LinkStats,
+    link: &'a Link,
+}
+
+impl LinkView<'_> {
+    /// Whether the packets of the link leave at once now, after an idle time, instead of at its pacing rate.
+    pub fn is_in_burst(&self) -> bool {
+        self.link.controller.as_ref().is_some_and(|it| it.is_in_burst())
+    }
+
+    /// The local address at which packets arrive from the address to which the link leads, if they have
+    /// shown it.
+    pub fn local_address(&self) -> Option<IpAddr> {
+        self.link.source.address(self.link.remote)
+    }
 }
 
 /// State of a radio.
@@ -102,4 +167,166 @@ pub struct RadioView {
     pub sent_packets: u64,
     /// Bytes of IP packets sent.
     pub sent_bytes: u64,
+}
+
+/// The node.
+impl Endpoint {
+    /// This node's name.
+    pub fn name(&self) -> &str {
+        &self.net.cx.config.name
+    }
+
+    /// This node's public key.
+    pub fn key(&self) -> PublicKey {
+        self.net.cx.public
+    }
+
+    /// Packets refused, by reason.
+    pub fn refused_packets(&self) -> &RefusedPackets {
+        &self.net.cx.refused
+    }
+
+    /// Whether the queues for all peers that are up are empty.
+    pub fn is_drained(&self) -> bool {
+        let mut peers = self.net.peers.iter();
+        peers.all(|peer| !peer.up || peer.channels.outbox.waiting_messages() == 0)
+    }
+
+    /// A beacon for the local network, to be sent from the address at which this node receives;
+    /// `None` without peers. With more peers than a beacon has tags, peers are announced to in turn.
+    pub fn beacon(&mut self) -> Option<Vec<u8>> {
+        self.beacons.make(&mut self.net)
+    }
+}
+
+/// Peers, links and radios.
+impl Endpoint {
+    /// State of a peer.
+    pub fn peer(&self, id: PeerId) -> PeerView<'_> {
+        let peer = &self.net.peers[id];
+        PeerView {
+            name: &peer.name,
+            team: peer.team,
+            up: peer.up,
+            clock: peer.clock.view(self.net.cx.clock_now),
+            met: peer.session.was_established(),
+            key: peer.session.key,
+            queued_messages: peer.channels.outbox.waiting_messages(),
+            queued_bytes: peer.channels.outbox.waiting_bytes(),
+            peer,
+        }
+    }
+
+    /// A peer, to act on it.
+    pub fn peer_mut(&mut self, id: PeerId) -> PeerMut<'_> {
+        PeerMut { endpoint: self, id }
+    }
+
+    /// All peers.
+    pub fn peers(&self) -> impl Iterator<Item = PeerId> + use<> {
+        let present = self.net.peers.iter().filter(|peer| !peer.removed);
+        present.map(|peer| peer.id).collect::<Vec<_>>().into_iter()
+    }
+
+    /// State of a link.
+    pub fn link(&self, id: LinkId) -> LinkView<'_> {
+        let (available_bps, signal) = self.net.available_rate(self.net.cx.clock_now, id);
+        let link = &self.net.peers[id];
+        LinkView {
+            peer: link.peer,
+            number: link.number,
+            radio: link.radio,
+            remote: link.remote,
+            up: link.up,
+            silent: link.silent,
+            stalled: link.stalled,
+            standby: self.net.peers[link.peer].links.is_on_standby(id),
+            metered: link.config.metered,
+            spent: link.is_spent(),
+            mtu: self.net.datagram_bytes(id) + link.config.header_bytes,
+            mtu_state: link.sent_packets.mtu.state(),
+            is_translated: link.ends.is_translated(),
+            is_peer_translated: link.ends.is_peer_translated(),
+            loss: link.loss,
+            rtt: link.sent_packets.rtt().smoothed(),
+            rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),
+            available_bps,
+            signal,
+            ecn: link.sent_packets.ecn.state(),
+            stats: &link.stats,
+            link,
+        }
+    }
+
+    /// A link, to act on it.
+    pub fn link_mut(&mut self, id: LinkId) -> LinkMut<'_> {
+        LinkMut { endpoint: self, id }
+    }
+
+    /// All links.
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        let present = self.net.peers.links().filter(|link| !link.removed);
+        present.map(|link| link.id).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Whether packets of a direct path must not leave by this radio: links of the radio cost money, and the
+    /// direct path would not have their limits.
+    pub fn shuns(&self, id: LinkId, radio: RadioId) -> bool {
+        self.is_direct_path(id) && self.net.is_metered(radio)
+    }
+
+    /// State of a radio.
+    pub fn radio(&self, id: RadioId) -> RadioView {
+        let radio = &self.net.radios[id];
+        RadioView {
+            signal: radio.pacer.signal(),
+            configured_bps: radio.config.rate.fixed_bps(),
+            measured_bps: radio.measured_bps(),
+            in_flight_bytes: self.net.in_flight(id).total(),
+            in_flight_limit_bytes: radio.pacer.limit_bytes(),
+            sent_packets: radio.sent_packets,
+            sent_bytes: radio.sent_bytes,
+        }
+    }
+
+    /// All radios.
+    pub fn radios(&self) -> impl Iterator<Item = RadioId> + use<> {
+        self.net.radios.ids()
+    }
+}
+
+/// Teams.
+impl Endpoint {
+    /// Adds a team without members.
+    pub fn add_team(&mut self, limits: TeamLimits) -> TeamId {
+        self.teams.add(limits)
+    }
+
+    /// Changes the limits of a team. What is queued beyond a smaller limit stays.
+    pub fn set_team_limits(&mut self, now: Instant, id: TeamId, limits: TeamLimits) {
+        self.teams.set_limits(&mut self.net.cx, now, id, limits);
+    }
+
+    /// Removes a team. Its members have to be removed before.
+    pub fn remove_team(&mut self, id: TeamId) {
+        debug_assert!(self.net.peers.iter().all(|peer| peer.removed || peer.team != Some(id)));
+        self.teams.remove(&mut self.net.cx, id);
+        self.net.radios.iter_mut().for_each(|radio| radio.forget_team(id));
+    }
+
+    /// Adds a member of a team, whose packets to other members are forwarded. Its key identifies it; it
+    /// may have another name for itself.
+    pub fn add_member(
+        &mut self,
+        team: TeamId,
+        name: &str,
+        key: PublicKey,
+    ) -> Result<PeerId, SetupError> {
+        self.add_peer_to(Some(team), name, key)
+    }
+
+    /// Counters of a team.
+    pub fn team_stats(&self, id: TeamId) -> TeamStats {
+        self.teams.stats(&self.net.peers, id)
+    }
 }

@@ -4,7 +4,7 @@
 use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
-use crate::ids::{PeerId, RadioId};
+use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::ends::Ends;
 use crate::path::headroom::Headroom;
 use crate::path::interleaving::Interleaving;
@@ -79,6 +79,11 @@ impl Candidate {
         (self.radio, self.remote) == (radio, remote)
     }
 
+    /// Whether a challenge is due.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.left > 0 && self.due <= now
+    }
+
     /// When the next challenge is due; after the last one, when no echo is expected any more.
     pub(crate) fn timer(&self) -> Instant {
         if self.left > 0 { self.due } else { self.due + ECHO_WAIT }
@@ -87,6 +92,7 @@ impl Candidate {
 
 #[derive(Debug)]
 pub(crate) struct Link {
+    pub(crate) id: LinkId,
     pub(crate) peer: PeerId,
     /// The link was removed; another may take its place.
     pub(crate) removed: bool,
@@ -187,10 +193,16 @@ struct RecentPriority {
 }
 
 impl Link {
-    pub(crate) fn new(peer: PeerId, radio: RadioId, number: u8, config: LinkConfig) -> Self {
+    pub(crate) fn new(
+        (id, peer): (LinkId, PeerId),
+        radio: RadioId,
+        number: u8,
+        config: LinkConfig,
+    ) -> Self {
         let mut sent_packets = SentPackets::new();
         sent_packets.mtu = PathMtu::new(config.ip_bytes(), config.header_bytes);
         Self {
+            id,
             peer,
             removed: false,
             radio,
@@ -236,7 +248,7 @@ impl Link {
 
     /// A link that takes the number of a removed link and continues its packet numbers.
     pub(crate) fn successor(before: &Self, radio: RadioId, config: LinkConfig) -> Self {
-        let link = Self::new(before.peer, radio, before.number, config);
+        let link = Self::new((before.id, before.peer), radio, before.number, config);
         let mut sent_packets = before.sent_packets.successor(false);
         sent_packets.mtu = link.sent_packets.mtu;
         Self { sent_packets, ..link }
@@ -272,6 +284,22 @@ impl Link {
             self.candidates.remove(0);
         }
         self.candidates.push(candidate);
+    }
+
+    /// The peer asks at which address this node sees it. A packet from elsewhere shows nothing: the peer may
+    /// be about to move.
+    pub(crate) fn on_observe(&mut self, from: Place, own: SocketAddr) {
+        if let Place::Udp(address) = from
+            && self.remote == Some(from)
+        {
+            self.ends.on_question(address, own);
+        }
+    }
+
+    /// A probe of the MTU is not acknowledged: the acknowledgement of a PING shows whether it was lost. Or a
+    /// search is to begin again, which polling for packets does.
+    pub(crate) fn on_probe_timer(&mut self) {
+        self.ping_now |= self.up && self.sent_packets.mtu.probe().is_some();
     }
 
     pub(crate) fn carries_data(&self) -> bool {

@@ -6,6 +6,7 @@ pub(crate) mod ends;
 pub(crate) mod headroom;
 pub(crate) mod interleaving;
 pub(crate) mod link;
+pub(crate) mod links;
 pub(crate) mod mtu;
 pub(crate) mod policy;
 pub(crate) mod radio;

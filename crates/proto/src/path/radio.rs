@@ -3,11 +3,10 @@
 //! queuing.
 
 use crate::class::Class;
-use crate::config::RadioConfig;
-use crate::endpoint::teams::TeamId;
-use crate::ids::PeerId;
+use crate::config::{RadioConfig, Rate};
+use crate::ids::{PeerId, TeamId};
 use crate::path::headroom::aged_limit;
-use crate::rate::{Controller, Window, of_radio};
+use crate::rate::{Auto, BackPressure, Controller, Fixed, Window};
 use crate::time::{Duration, Instant};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -29,7 +28,7 @@ pub(crate) struct Radio {
 
 impl Radio {
     pub(crate) fn new(config: RadioConfig) -> Self {
-        let pacer = of_radio(&config);
+        let pacer = controller(&config);
         Self {
             config,
             pacer,
@@ -46,6 +45,15 @@ impl Radio {
         self.pacer = Box::new(Window(window_bytes));
     }
 
+    /// The controller of a link of this radio, in addition to the radio's own.
+    pub(crate) fn link_controller(&self) -> Option<Box<dyn Controller>> {
+        match self.config.rate {
+            Rate::Auto => Some(Box::new(Auto::new(self.config.tuning))),
+            Rate::Custom(custom) => Some((custom.make)()),
+            Rate::Fixed(_) | Rate::BackPressure => None,
+        }
+    }
+
     /// The class of a packet whose messages have at most this priority; `None` without messages.
     pub(crate) fn class(&self, priority: Option<u8>) -> Class {
         let marking = self.config.marking.as_ref();
@@ -57,7 +65,7 @@ impl Radio {
     }
 
     pub(crate) fn set_config(&mut self, config: RadioConfig) {
-        self.pacer = of_radio(&config);
+        self.pacer = controller(&config);
         self.config = config;
     }
 
@@ -123,6 +131,15 @@ impl Radio {
         other: Option<TeamId>,
     ) -> bool {
         self.fair_teams.is_before(team, other)
+    }
+}
+
+/// The controller of a radio itself.
+fn controller(config: &RadioConfig) -> Box<dyn Controller> {
+    let local = BackPressure::new(config.in_flight_bytes);
+    match config.rate {
+        Rate::Fixed(rate_bps) => Box::new(Fixed::new(rate_bps, local)),
+        Rate::Auto | Rate::BackPressure | Rate::Custom(_) => Box::new(local),
     }
 }
 

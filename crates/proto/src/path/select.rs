@@ -7,31 +7,8 @@
 //! earliest-completion-first scheduling (Lim and others, *ECF*, CoNEXT 2017) from connections to
 //! messages with priorities.
 
-use crate::arena::Arena;
-use crate::class::Class;
-use crate::ids::{LinkId, PeerId, RadioId};
-use crate::path::link::Link;
+use crate::ids::{LinkId, RadioId};
 use crate::path::policy::{LinkPolicy, LinkUse, SWITCH_MARGIN};
-
-/// The first link, in the order of the configuration, that is up and not stalled; otherwise the
-/// first on which no packet of the class or a higher one is stuck. A link through a relay counts
-/// only while that relay is `heard`. `None` for `link_use`: no link of the peer is spent.
-pub(crate) fn link_for(
-    peer_links: &[LinkId],
-    links: &Arena<LinkId, Link>,
-    (radio, class): (RadioId, Class),
-    link_use: Option<&LinkUse>,
-    heard: impl Fn(PeerId) -> bool,
-) -> Option<LinkId> {
-    let usable = peer_links.iter().filter(|id| {
-        let link = &links[**id];
-        link.carries_class(class)
-            && link.via.is_none_or(&heard)
-            && link_use.is_none_or(|it| it.allows_spent(link.is_spent()))
-    });
-    let first = usable.min_by_key(|id| links[**id].stalled);
-    first.copied().filter(|id| links[*id].radio == radio)
-}
 
 /// The forecast of one link. Times are in seconds from now; those of one peer's links are relative
 /// to the same unknown delay.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A configured rate, as in Pound: a gap after each packet.
 
-use super::{BackPressure, Controller, PendingPacket, Release, next_send_time};
+use super::controller::{Controller, PendingPacket, Release, next_send_time};
+use super::local::BackPressure;
 use crate::time::{Instant, serialization_time};
 
 /// Bytes of the link-layer header (Ethernet, 802.11 after conversion) that a configured rate includes.

@@ -4,7 +4,7 @@
 //! A packet in the kernel's queue can no longer be overtaken. The controller therefore releases as
 //! few packets as possible: just enough that the radio never becomes idle.
 
-use super::{Controller, FULL_PACKET, PendingPacket, Release};
+use super::controller::{Controller, FULL_PACKET, PendingPacket, Release};
 use crate::path::headroom::aged_limit;
 use crate::time::{Duration, Instant};
 

@@ -5,4 +5,9 @@
 pub(crate) mod ecn;
 pub(crate) mod received;
 mod reorder;
+mod rtt;
 pub(crate) mod sent;
+
+/// Maximum number of packets of one link in the sent-packet table, and of packets that a receiver remembers: of
+/// those that it forgets before it acknowledges them, the sender would repair all.
+pub(crate) const MAX_SENT_PACKETS: usize = 8192;

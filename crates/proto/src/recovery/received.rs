@@ -4,7 +4,8 @@
 use crate::clock::LeastDifference;
 use crate::ecn::{Ecn, EcnCounts};
 use crate::ids::LinkId;
-use crate::recovery::sent::{ACK_DELAY, ACK_SOON_DELAY, MAX_SENT_PACKETS};
+use crate::recovery::MAX_SENT_PACKETS;
+use crate::recovery::sent::{ACK_DELAY, ACK_SOON_DELAY};
 use crate::replay_window::ReplayWindow;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{Ack, MAX_ACK_RANGES};

@@ -15,120 +15,34 @@
 mod messages;
 mod names;
 mod offered;
+mod outputs;
 mod peers;
 mod served;
 #[cfg(test)]
 mod tests;
 
-use super::Order;
+use super::order::Order;
 use crate::lock::lock;
-use crate::mapping::is_action_status;
 use crate::shared::Shared;
 use crate::threads::End;
 use crate::types::Dialect;
 use crate::types::action::{ActionType, Part, Parts, STATUS_ARRAY};
 use crate::types::installed::Installed;
-use crate::{
-    CallId, Command, Event, Events, Kept, Named, Origin, Selector, Service, Source, Topic, identity,
-};
-use bytes::Bytes;
-use messages::Stamp;
+use crate::{Command, Event, Events, Named, Selector, Service, Source, Topic};
 use names::Names;
 use offered::{Call, Offered};
+use outputs::{FIRST_CALL, Moment, Output, Outputs};
 use served::Served;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
-/// Actions offered, and served, at most.
+/// Maximum number of actions offered, and of actions served.
 const MAX_ACTIONS: usize = 256;
-/// Numbers of calls that this module makes; those of the gateway are lower.
-const FIRST_CALL: CallId = 1 << 62;
 /// Why a peer's action is refused.
 const LOCAL_SERVER: &str = "a server of this robot has this name";
-
-/// Now, by both clocks.
-#[derive(Debug, Clone, Copy)]
-struct Moment {
-    pub now: Instant,
-    /// For the headers of messages.
-    pub stamp: Stamp,
-}
-
-impl Moment {
-    fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let secs = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
-        Self { now: Instant::now(), stamp: Stamp { secs, nanos: since.subsec_nanos() } }
-    }
-}
-
-/// What a state machine wants done.
-#[derive(Debug)]
-enum Output {
-    /// By the gateway.
-    Command(Command),
-    /// By the node.
-    Event(Event),
-}
-
-#[derive(Debug, Default)]
-struct Outputs {
-    all: Vec<Output>,
-    calls: CallId,
-}
-
-impl Outputs {
-    fn command(&mut self, command: Command) {
-        self.all.push(Output::Command(command));
-    }
-
-    fn event(&mut self, event: Event) {
-        self.all.push(Output::Event(event));
-    }
-
-    fn advertise(&mut self, topic: Topic) {
-        self.command(Command::Advertise { topic });
-    }
-
-    fn unadvertise(&mut self, topic: String) {
-        self.command(Command::Unadvertise { topic });
-    }
-
-    fn subscribe(&mut self, topic: String) {
-        self.command(Command::Subscribe { topic });
-    }
-
-    fn unsubscribe(&mut self, topic: String) {
-        self.command(Command::Unsubscribe { topic });
-    }
-
-    fn publish(&mut self, topic: String, payload: Bytes) {
-        let (source, origin) = (Source::here(0), Origin::default());
-        self.command(Command::Publish { topic, source, payload, origin });
-    }
-
-    /// A message of a topic of ROS 2.
-    fn message(&mut self, topic: String, payload: Bytes) {
-        let (source, received) = (Source::here(0), Instant::now());
-        // The last status is for late joiners; the same status again is no news.
-        let kept = is_action_status(&topic).then(|| Kept {
-            identity: identity(&payload),
-            depth: 1,
-            is_repeatable: true,
-            ..Kept::default()
-        });
-        let origin = Origin { kept, ..Origin::default() };
-        self.event(Event::Message { topic, source, payload, origin, received });
-    }
-
-    fn next_call(&mut self) -> CallId {
-        self.calls += 1;
-        FIRST_CALL + self.calls
-    }
-}
 
 /// What a peer offers of an action.
 #[derive(Debug, Default)]
@@ -206,7 +120,7 @@ impl Actions {
                 return true;
             }
             let Named::Topic(topic) = named else { return false };
-            Names::of_ros1(topic).is_some_and(|(names, _)| {
+            Names::from_ros1_topic(topic).is_some_and(|(names, _)| {
                 selector(Named::Service(&names.send_goal()))
                     || lock(&served).contains(&names.action)
             })
@@ -256,10 +170,10 @@ impl Actions {
 
     /// Hands the outputs over, in order.
     fn flush(&self, state: &mut State) {
-        if state.out.all.is_empty() {
+        if state.out.pending.is_empty() {
             return;
         }
-        for output in std::mem::take(&mut state.out.all) {
+        for output in std::mem::take(&mut state.out.pending) {
             match output {
                 Output::Event(event) => self.events.emit(event),
                 Output::Command(command) => {
@@ -308,21 +222,21 @@ impl Actions {
 
     fn take_command(&self, state: &mut State, at: Moment, command: Command) -> Option<Command> {
         match command {
-            Command::Serve { service } if Names::of_service(&service.name).is_some() => {
+            Command::Serve { service } if Names::from_service(&service.name).is_some() => {
                 self.found_service(state, at, service);
             }
-            Command::Unserve { service } if Names::of_service(&service).is_some() => {
+            Command::Unserve { service } if Names::from_service(&service).is_some() => {
                 self.lost_part(state, at, &service);
             }
-            Command::Advertise { topic } if Names::of_ros2_topic(&topic).is_some() => {
+            Command::Advertise { topic } if Names::from_ros2_topic(&topic).is_some() => {
                 self.found_topic(state, at, topic);
             }
-            Command::Unadvertise { topic } if Names::of_ros2(&topic).is_some() => {
+            Command::Unadvertise { topic } if Names::from_ros2_name(&topic).is_some() => {
                 self.lost_part(state, at, &topic);
             }
-            Command::Publish { topic, payload, .. } if Names::of_ros2(&topic).is_some() => {
+            Command::Publish { topic, payload, .. } if Names::from_ros2_name(&topic).is_some() => {
                 self.shared.backlog.release(payload.len());
-                let names = Names::of_ros2(&topic)?;
+                let names = Names::from_ros2_name(&topic)?;
                 let action = state.served.get_mut(&names.action)?;
                 match topic == names.ros2_status() {
                     true => action.on_status(at, &payload, &mut state.out),
@@ -333,15 +247,15 @@ impl Actions {
                 if let Ok(response) = &outcome {
                     self.shared.backlog.release(response.len());
                 }
-                let (names, _) = Names::of_service(&service)?;
+                let (names, _) = Names::from_service(&service)?;
                 let action = state.served.get_mut(&names.action)?;
                 action.on_answer(at, call, &outcome, &mut state.out);
             }
             Command::Call { service, call, request, patience, peer }
-                if Names::of_service(&service).is_some() =>
+                if Names::from_service(&service).is_some() =>
             {
                 self.shared.backlog.release(request.len());
-                let (names, part) = Names::of_service(&service)?;
+                let (names, part) = Names::from_service(&service)?;
                 match state.offered.get_mut(&names.action) {
                     Some(action) => {
                         let call = Call { peer, part, call, request, patience };
@@ -353,10 +267,10 @@ impl Actions {
                     }
                 }
             }
-            Command::Subscribe { topic } if Names::of_ros2(&topic).is_some() => {
+            Command::Subscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
                 self.node_wants(state, &topic, true);
             }
-            Command::Unsubscribe { topic } if Names::of_ros2(&topic).is_some() => {
+            Command::Unsubscribe { topic } if Names::from_ros2_name(&topic).is_some() => {
                 self.node_wants(state, &topic, false);
             }
             Command::Subscribe { topic } => {
@@ -378,7 +292,7 @@ impl Actions {
     }
 
     fn node_wants(&self, state: &mut State, topic: &str, wanted: bool) {
-        let Some(names) = Names::of_ros2(topic) else { return };
+        let Some(names) = Names::from_ros2_name(topic) else { return };
         if let Some(action) = state.offered.get_mut(&names.action) {
             action.on_wanted(topic, wanted, &mut state.out);
         }
@@ -401,7 +315,7 @@ impl Actions {
                 state.node_reads.contains(topic) || !state.own_reads.contains(topic)
             }
             Event::SourceGone { topic, source } => {
-                if let Some((names, _)) = Names::of_ros1(topic)
+                if let Some((names, _)) = Names::from_ros1_topic(topic)
                     && *topic == names.status()
                     && let Some(action) = state.offered.get_mut(&names.action)
                 {
@@ -411,7 +325,7 @@ impl Actions {
                 state.node_reads.contains(topic) || !state.own_reads.contains(topic)
             }
             Event::Wanted { topic, wanted } => {
-                let Some((names, _)) = Names::of_ros1(topic) else { return true };
+                let Some((names, _)) = Names::from_ros1_topic(topic) else { return true };
                 if let Some(action) = state.offered.get_mut(&names.action) {
                     if *topic == names.goal() {
                         action.on_connected(at, *wanted, &mut state.out);
@@ -436,7 +350,7 @@ impl Actions {
         if !state.own_reads.contains(topic) {
             return;
         }
-        let Some((names, _)) = Names::of_ros1(topic) else { return };
+        let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
         let out = &mut state.out;
         if let Some(action) = state.offered.get_mut(&names.action) {
             match topic {
@@ -458,7 +372,7 @@ impl Actions {
 
     /// A local node publishes a topic that may be one of an action.
     fn seen(&self, state: &mut State, at: Moment, topic: &Topic) {
-        let Some((names, end)) = Names::of_ros1(&topic.name) else { return };
+        let Some((names, end)) = Names::from_ros1_topic(&topic.name) else { return };
         let is_new = !state.seen.contains_key(&names.action);
         if end == "cancel" || is_new && state.seen.len() >= MAX_ACTIONS {
             return;
@@ -551,7 +465,7 @@ impl Actions {
     }
 
     fn unseen(&self, state: &mut State, at: Moment, topic: &str) {
-        let Some((names, _)) = Names::of_ros1(topic) else { return };
+        let Some((names, _)) = Names::from_ros1_topic(topic) else { return };
         let Some(Seen(topics)) = state.seen.get_mut(&names.action) else { return };
         topics.remove(topic);
         let has_server = state.seen.get(&names.action).is_some_and(|it| it.has_server(&names));

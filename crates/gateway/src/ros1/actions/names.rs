@@ -2,7 +2,7 @@
 //! The names of an action's topics and services in both kinds of ROS.
 
 use crate::Topic;
-use crate::mapping::{action_of, is_action_topic};
+use crate::action_names::{action_of, is_action_topic};
 
 /// A service of an action of ROS 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,14 +27,14 @@ impl Names {
     }
 
     /// The action that may have this topic of ROS 1, and the end of the topic's name.
-    pub fn of_ros1(topic: &str) -> Option<(Self, &str)> {
+    pub fn from_ros1_topic(topic: &str) -> Option<(Self, &str)> {
         let (action, end) = topic.rsplit_once('/')?;
         let is_one = !action.is_empty() && ROS1.contains(&end) && !action.ends_with("/_action");
         is_one.then(|| (Self::new(action), end))
     }
 
     /// The action that has this service of ROS 2.
-    pub fn of_service(service: &str) -> Option<(Self, ServicePart)> {
+    pub fn from_service(service: &str) -> Option<(Self, ServicePart)> {
         let action = action_of(service)?;
         let part = match service.rsplit('/').next()? {
             "send_goal" => ServicePart::SendGoal,
@@ -46,15 +46,15 @@ impl Names {
     }
 
     /// The action that has this topic of ROS 2.
-    pub fn of_ros2(topic: &str) -> Option<Self> {
+    pub fn from_ros2_name(topic: &str) -> Option<Self> {
         let action = action_of(topic)?;
         let names = Self::new(action);
         names.ros2_topics().iter().any(|own| own == topic).then_some(names)
     }
 
-    /// The same, if the topic has a type of ROS 2's actions.
-    pub fn of_ros2_topic(topic: &Topic) -> Option<Self> {
-        Self::of_ros2(&topic.name).filter(|_| is_action_topic(&topic.name, &topic.type_name))
+    /// The action of a topic with a type of ROS 2's actions.
+    pub fn from_ros2_topic(topic: &Topic) -> Option<Self> {
+        Self::from_ros2_name(&topic.name).filter(|_| is_action_topic(&topic.name, &topic.type_name))
     }
 
     pub fn goal(&self) -> String {

@@ -7,8 +7,9 @@
 //! aborted, since ROS 2 has no state for lost goals.
 
 use super::messages::{self, GoalId, GoalState, GoalStatus, Stamp, cancel, id_of, ros1, ros2};
+use super::names::Names;
 use super::names::ServicePart;
-use super::{Moment, Names, Outputs};
+use super::outputs::{Moment, Outputs};
 use crate::types::action::{self, ActionType, Part, Uuid};
 use crate::{CallId, Event, Outcome, Source};
 use bytes::Bytes;

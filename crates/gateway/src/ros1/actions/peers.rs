@@ -13,7 +13,7 @@ use crate::{Event, Service, Topic};
 impl Actions {
     /// A peer's service of an action.
     pub(super) fn found_service(&self, state: &mut State, at: Moment, mut service: Service) {
-        let Some((names, _)) = Names::of_service(&service.name) else { return };
+        let Some((names, _)) = Names::from_service(&service.name) else { return };
         // The peer's text counts only with the offered hash, and installed types precede it.
         service.definition = trusted_service(&service, &self.installed).unwrap_or_else(|reason| {
             tracing::warn!(service = service.name, %reason, "a peer's definition is not used");
@@ -31,7 +31,7 @@ impl Actions {
     }
 
     pub(super) fn found_topic(&self, state: &mut State, at: Moment, topic: Topic) {
-        let Some(names) = Names::of_ros2(&topic.name) else { return };
+        let Some(names) = Names::from_ros2_name(&topic.name) else { return };
         let is_new = !state.found.contains_key(&names.action);
         if is_new && state.found.len() >= MAX_ACTIONS {
             return;
@@ -108,7 +108,8 @@ impl Actions {
 
     /// A peer has withdrawn a service or topic of an action.
     pub(super) fn lost_part(&self, state: &mut State, at: Moment, name: &str) {
-        let names = Names::of_service(name).map(|(names, _)| names).or(Names::of_ros2(name));
+        let names =
+            Names::from_service(name).map(|(names, _)| names).or(Names::from_ros2_name(name));
         let Some(names) = names else { return };
         if let Some(found) = state.found.get_mut(&names.action) {
             found.services.remove(name);

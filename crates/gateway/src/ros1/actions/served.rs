@@ -6,10 +6,11 @@
 //! clients declare it LOST: no server may send that state (actionlib_msgs/GoalStatus).
 
 use super::messages::{self, GoalId, GoalStatus, Stamp, ros1, ros2};
+use super::names::Names;
 use super::names::ServicePart;
 use super::offered::FAREWELL;
-use super::{Moment, Names, Outputs};
-use crate::ros1::shown;
+use super::outputs::{Moment, Outputs};
+use crate::ros1::shown::shown;
 use crate::types::action::{self, ActionType, Part, Uuid};
 use crate::{CallId, Event, Outcome};
 use bytes::Bytes;

@@ -2,14 +2,17 @@
 //! Goals from one kind of ROS at servers of the other: every end that a goal can have, and what a
 //! client learns when the other side is gone.
 
-use super::messages::{self, GoalId, GoalState, GoalStatus, cancel, id_of, ros1, ros2, uuid_of};
+use super::messages::{
+    self, GoalId, GoalState, GoalStatus, Stamp, cancel, id_of, ros1, ros2, uuid_of,
+};
 use super::names::ServicePart;
 use super::offered::{self, Call, Offered};
 use super::served::{self, Served};
 use super::*;
-use crate::Outcome;
 use crate::types::Schema;
 use crate::types::action::Uuid;
+use crate::{CallId, Outcome};
+use bytes::Bytes;
 use std::time::Duration;
 
 const ROBOT: &str = "robot";
@@ -19,7 +22,7 @@ const SERVER: Source = Source::here(3);
 const STAMP: Stamp = Stamp { secs: 100, nanos: 5 };
 
 fn names() -> Names {
-    Names::of_ros2("/fib/_action/status").unwrap()
+    Names::from_ros2_name("/fib/_action/status").unwrap()
 }
 
 fn types() -> ActionType {
@@ -40,7 +43,7 @@ impl Clock {
 
 /// What the outputs since the last call did, in words.
 fn took(out: &mut Outputs) -> Vec<String> {
-    std::mem::take(&mut out.all).into_iter().filter_map(line).collect()
+    std::mem::take(&mut out.pending).into_iter().filter_map(line).collect()
 }
 
 fn line(output: Output) -> Option<String> {
@@ -106,7 +109,7 @@ impl Server {
         let mut action = Offered::new(names(), ROBOT, types());
         action.start(&mut out);
         action.on_connected(clock.at(0.0), true, &mut out);
-        out.all.clear();
+        out.pending.clear();
         Self { clock, action, out }
     }
 
@@ -342,7 +345,7 @@ impl Client {
         let (clock, mut out) = (Clock(Instant::now()), Outputs::default());
         let action = Served::new(clock.at(0.0), names(), ROBOT, types());
         action.start(&mut out);
-        out.all.clear();
+        out.pending.clear();
         Self { clock, action, out }
     }
 

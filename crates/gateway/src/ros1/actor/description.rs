@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What peers are told of the nodes and parameters at this master, and what of theirs is shown here.
+//! Nodes and parameters at this master, reported to peers; and copies of the parameters of peers.
 
-use super::{Actor, Note};
+use super::context::Context;
 use crate::Event;
 use crate::description::{MAX_PARAMETERS, Nodes, Parameters};
-use crate::ros1::master::{NodesByName, Snapshot};
-use crate::ros1::mirror::{self, Mirrored};
+use crate::ros1::master::{Master, NodesByName, Snapshot};
+use crate::ros1::mirror::{self, Mirrored, Mirrors};
+use crate::ros1::note::Note;
 use crate::ros1::stand_ins::is_stand_in;
 use crate::ros1::xmlrpc::CallError;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// Least time between two requests of all parameters, and between two comparisons of those of a peer,
 /// whatever the peer sends. Half a megabyte costs the master some 50 ms.
 const PARAMETER_PERIOD: Duration = Duration::from_secs(2);
+/// Time limit of the calls that remove copies of parameters when the gateway stops. A unit of systemd
+/// has ten seconds for its end.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is reported of this robot, as last reported.
+/// What is reported of this robot, and what is shown of others.
 #[derive(Debug, Default)]
-pub(super) struct Described {
+pub(super) struct RobotDescription {
+    /// The nodes as last reported.
     nodes: Option<Nodes>,
+    /// The parameters as last reported.
     parameters: Option<Parameters>,
     wants_nodes: bool,
     wants_parameters: bool,
@@ -25,106 +33,118 @@ pub(super) struct Described {
     /// Values of peers that wait until those before them are set, at most [`MAX_PARAMETERS`].
     to_set: Parameters,
     is_setting: bool,
+    pub mirrors: Mirrors,
 }
 
-impl Actor {
-    /// From the next poll on, or a later one: a peer that wants the lists again and again must not keep
-    /// the master busy.
-    pub(super) fn set_described(&mut self, nodes: bool, parameters: bool) {
-        let described = &mut self.described;
-        if !(nodes && described.wants_nodes) {
-            described.nodes = None;
+impl RobotDescription {
+    /// Sets what is reported from the next poll on, or a later one: a peer that wants the lists again and
+    /// again must not keep the master busy.
+    pub fn want(&mut self, nodes: bool, parameters: bool) {
+        if !(nodes && self.wants_nodes) {
+            self.nodes = None;
         }
-        if !(parameters && described.wants_parameters) {
-            described.parameters = None;
+        if !(parameters && self.wants_parameters) {
+            self.parameters = None;
         }
-        (described.wants_nodes, described.wants_parameters) = (nodes, parameters);
+        (self.wants_nodes, self.wants_parameters) = (nodes, parameters);
     }
 
     /// Reports nodes if they have changed, and requests parameters if it is time.
-    pub(super) fn describe(&mut self, snapshot: &Snapshot) {
-        if self.described.wants_nodes {
-            let nodes = nodes_of(snapshot, &self.setup.own.name);
-            if self.described.nodes.as_ref() != Some(&nodes) {
-                self.described.nodes = Some(nodes.clone());
-                self.emit(Event::Nodes(nodes));
+    pub fn on_snapshot(&mut self, context: &Context, snapshot: &Snapshot) {
+        if self.wants_nodes {
+            let nodes = nodes_of(snapshot, context.own_name());
+            if self.nodes.as_ref() != Some(&nodes) {
+                self.nodes = Some(nodes.clone());
+                context.emit(Event::Nodes(nodes));
             }
         }
         let is_due = |at: Instant| at.elapsed() >= PARAMETER_PERIOD;
-        if self.described.wants_parameters && self.described.requested.is_none_or(is_due) {
-            self.described.requested = Some(Instant::now());
-            let master = self.prober.master.clone();
-            self.spawn(async move {
+        if self.wants_parameters && self.requested.is_none_or(is_due) {
+            self.requested = Some(Instant::now());
+            let master = context.prober.master.clone();
+            context.spawn(async move {
                 let found = master.parameters("/").await;
                 Note::Parameters(found.map(|found| mirror::own_parameters(found.as_ref())))
             });
         }
-        self.setup.shared.troubles.report("", "copies", self.mirrors.trouble());
+        context.setup.shared.troubles.report("", "copies", self.mirrors.trouble());
         for (peer, job) in self.mirrors.due(Instant::now()) {
-            let master = self.prober.master.clone();
-            self.spawn(async move { Note::Mirrored { peer, mirrored: job.run(&master).await } });
+            let master = context.prober.master.clone();
+            context.spawn(async move { Note::Mirrored { peer, mirrored: job.run(&master).await } });
         }
     }
 
-    pub(super) fn parameters_found(&mut self, found: Result<Parameters, CallError>) {
+    /// The parameters of this robot have been requested.
+    pub fn on_parameters(&mut self, context: &Context, found: Result<Parameters, CallError>) {
         match found {
             Ok(found) => {
-                let is_news = self.described.parameters.as_ref() != Some(&found);
-                if self.described.wants_parameters && is_news {
-                    self.described.parameters = Some(found.clone());
-                    self.emit(Event::Parameters(found));
+                let is_news = self.parameters.as_ref() != Some(&found);
+                if self.wants_parameters && is_news {
+                    self.parameters = Some(found.clone());
+                    context.emit(Event::Parameters(found));
                 }
             }
             Err(error) => tracing::debug!(%error, "the parameters of this robot"),
         }
     }
 
-    /// Shows the nodes of a peer at this master, from the next poll.
-    pub(super) fn stand_in(&mut self, peer: u32, nodes: Nodes) {
-        self.stand_ins.set(peer, nodes);
-    }
-
-    pub(super) fn mirrored(&mut self, peer: u32, mut mirrored: Mirrored) {
+    /// The copies of a peer's parameters have been compared with its own.
+    pub fn on_mirrored(&mut self, context: &Context, peer: u32, mut mirrored: Mirrored) {
         if let Some(error) = &mirrored.error {
             tracing::debug!(%error, "parameters of a peer");
         }
         let parameters = std::mem::take(&mut mirrored.changed);
         self.mirrors.finish(peer, mirrored, PARAMETER_PERIOD, Instant::now());
         if !parameters.is_empty() {
-            self.emit(Event::Changed { peer, parameters });
+            context.emit(Event::Changed { peer, parameters });
         }
     }
 
     /// Sets parameters on behalf of a peer, which gets the new values with the next report.
-    pub(super) fn set_parameters(&mut self, parameters: Parameters) {
-        let waiting = &mut self.described.to_set;
+    pub fn set(&mut self, context: &Context, parameters: Parameters) {
+        let waiting = &mut self.to_set;
         for (name, value) in parameters {
             if waiting.len() < MAX_PARAMETERS || waiting.contains_key(&name) {
                 waiting.insert(name, value);
             }
         }
-        if !self.described.is_setting {
-            self.set_waiting();
+        if !self.is_setting {
+            self.set_waiting(context);
         }
     }
 
     /// One job at a time: a peer that sends values without end must not keep the master from others.
-    fn set_waiting(&mut self) {
-        let parameters = std::mem::take(&mut self.described.to_set);
-        self.described.is_setting = !parameters.is_empty();
-        if self.described.is_setting {
-            let master = self.prober.master.clone();
-            self.spawn(async move {
+    fn set_waiting(&mut self, context: &Context) {
+        let parameters = std::mem::take(&mut self.to_set);
+        self.is_setting = !parameters.is_empty();
+        if self.is_setting {
+            let master = context.prober.master.clone();
+            context.spawn(async move {
                 Note::ParametersSet(mirror::set_existing(&master, parameters).await)
             });
         }
     }
 
-    pub(super) fn parameters_set(&mut self, done: Result<(), CallError>) {
+    /// Parameters have been set on behalf of a peer.
+    pub fn on_set(&mut self, context: &Context, done: Result<(), CallError>) {
         if let Err(error) = done {
             tracing::debug!(%error, "parameters on behalf of a peer");
         }
-        self.set_waiting();
+        self.set_waiting(context);
+    }
+
+    /// Removes all copies of parameters, within a time limit.
+    pub async fn remove_copies(&mut self, context: &Context) {
+        let setup = &context.setup;
+        // A connection of its own: that of the context is closed to all further calls.
+        let master = Arc::new(Master::new(setup.master.clone(), setup.own.clone()));
+        if timeout(REMOVE_TIMEOUT, self.mirrors.remove_all(&master)).await.is_err() {
+            let seconds = REMOVE_TIMEOUT.as_secs();
+            tracing::warn!(
+                "copies of parameters of peers are still at the ROS master: their removal took \
+                 more than {seconds} s"
+            );
+        }
     }
 }
 

@@ -1,188 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of the gateway, and the effect of each command and each note.
+//! The actor: takes each command and each note to the parts that it concerns. Each part has its own
+//! state; an effect on another part is a returned value, or an argument.
+//!
+//! | part | state |
+//! |---|---|
+//! | [`Polling`] | when the master is polled, and whether it answers |
+//! | [`Registrar`] | our registrations at the master, and the stand-ins for nodes of peers |
+//! | [`Subscriptions`] | local topics: which are offered, and the readers of their publishers |
+//! | [`Publications`] | topics of peers: local subscribers and their latched messages |
+//! | [`Services`] | local services and calls of them; services of peers and their local clients |
+//! | [`RobotDescription`] | nodes and parameters: those here for peers, and copies of peers' |
 
+mod context;
 mod description;
-mod publishing;
-mod registrations;
+mod polling;
+mod publications;
+mod registrar;
 mod services;
 mod slave_api;
-mod subscribing;
+mod subscriptions;
 
-use super::actions::Actions;
-use super::admission::Admitted;
-use super::byte_budget::ByteBudget;
-use super::connection::Identity;
-use super::discovery::{Checked, Discovery, Located};
-use super::header::Header;
-use super::master::{Master, NodesByName, OwnNode, Role, Snapshot};
-use super::mirror::{Mirrored, Mirrors};
-use super::polls::{Polls, TOPIC_OF_ALL_NODES};
-use super::probes::{Probed, Prober};
-use super::publication::Publication;
-use super::registration::{NotRegistered, Registrations};
-use super::slave::ApiCall;
-use super::stand_ins::StandIns;
-use super::subscription::{INCOMPLETE_BYTES, MAX_READERS, ReaderNote, Subscription};
-use super::xmlrpc::{CallError, Endpoint};
-use super::{Order, Ros1Options};
-use crate::deliveries::{Deliveries, Subscriber};
-use crate::description::Parameters;
-use crate::shared::Shared;
-use crate::{Command, Event, Events, Selector};
-use description::Described;
-use dxr::Value;
-use services::{ServiceNote, ServiceState};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use super::master::Role;
+use super::note::{Note, Poll};
+use super::order::Order;
+use super::polls::TOPIC_OF_ALL_NODES;
+use super::registration::NotRegistered;
+use super::xmlrpc::CallError;
+use crate::{Command, Service, Topic};
+use context::Context;
+pub(super) use context::Setup;
+use description::RobotDescription;
+use polling::Polling;
+use publications::Publications;
+use registrar::{Attempt, Needed, Registrar};
+use services::Services;
+use slave_api::SlaveApi;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use subscriptions::Subscriptions;
+use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
 /// Notes queued for the actor; beyond them the sending tasks wait.
 const NOTE_QUEUE: usize = 1024;
 
-/// The constant part of the state.
-pub(super) struct Setup {
-    pub options: Ros1Options,
-    pub master: Endpoint,
-    pub own: OwnNode,
-    pub tcpros_port: u16,
-    pub identity: Identity,
-    pub selector: Selector,
-    pub events: Arc<dyn Events>,
-    pub actions: Arc<Actions>,
-    pub shared: Arc<Shared>,
-}
-
-/// The report of a task to the actor.
-pub(super) enum Note {
-    Polled(Result<Poll, CallError>),
-    Probed {
-        topic: String,
-        node: String,
-        result: Probed<Located>,
-    },
-    Checked {
-        node: String,
-        result: Checked,
-    },
-    Registered {
-        role: Role,
-        name: String,
-        /// The name under which it is registered.
-        caller: String,
-        serial: u64,
-        /// The publishers, for a subscriber.
-        outcome: Result<Vec<String>, NotRegistered>,
-    },
-    Reader {
-        topic: String,
-        uri: String,
-        serial: u64,
-        note: ReaderNote,
-    },
-    /// A subscriber or service client has sent its header.
-    Connected(Admitted, Header),
-    SubscriberLeft {
-        topic: String,
-        id: u64,
-    },
-    /// The process of a subscriber is known.
-    Identified {
-        topic: String,
-        id: u64,
-        identity: Subscriber,
-    },
-    Service(ServiceNote),
-    /// The parameters of this robot.
-    Parameters(Result<Parameters, CallError>),
-    /// Those that a peer has sent are set.
-    ParametersSet(Result<(), CallError>),
-    /// The parameters of a peer have been written.
-    Mirrored {
-        peer: u32,
-        mirrored: Mirrored,
-    },
-    Api(ApiCall, oneshot::Sender<Value>),
-}
-
-/// The result of one poll of the master.
-pub(super) struct Poll {
-    snapshot: Snapshot,
-    /// The URI of a live node with our name, if that was queried.
-    namesake: Option<Option<String>>,
-    /// Stand-ins whose names other nodes have now.
-    lost: Vec<String>,
-}
-
 pub(super) struct Actor {
-    setup: Setup,
-    prober: Prober,
-    discovery: Discovery,
-    subscriptions: BTreeMap<String, Subscription>,
-    /// Limits the readers of all subscriptions.
-    readers: Arc<Semaphore>,
-    incomplete: Arc<ByteBudget>,
-    publications: BTreeMap<String, Publication>,
-    /// Publications that have ended, with subscribers. rospy does not close a connection whose publisher
-    /// left the master, and waits ever longer before it makes a new one.
-    ended_publications: BTreeMap<String, Publication>,
-    deliveries: Deliveries,
-    /// The subscribers when the master first answered, of topics with messages delivered before. Others
-    /// have left since, or are new.
-    subscribed_at_start: Option<NodesByName>,
-    services: ServiceState,
-    registrations: Registrations,
-    notes: mpsc::Sender<Note>,
+    context: Context,
+    polling: Polling,
+    registrar: Registrar,
+    subscriptions: Subscriptions,
+    publications: Publications,
+    services: Services,
+    description: RobotDescription,
     received: mpsc::Receiver<Note>,
-    next_serial: u64,
-    polls: Polls,
-    described: Described,
-    stand_ins: StandIns,
-    mirrors: Mirrors,
-    /// Whether the master answers, as last logged; `None` before the first poll.
-    logged_connected: Option<bool>,
-    /// Whether another node may have our name: nothing is registered until that is known.
-    name_is_doubtful: bool,
 }
 
 impl Actor {
     pub fn new(setup: Setup) -> Self {
         let (notes, received) = mpsc::channel(NOTE_QUEUE);
-        let master = Arc::new(Master::new(setup.master.clone(), setup.own.clone()));
         Self {
-            prober: Prober::new(master, setup.identity.clone(), setup.own.uri.clone()),
-            discovery: Discovery::new(&setup.own.name, setup.selector.clone()),
-            subscriptions: BTreeMap::new(),
-            readers: Arc::new(Semaphore::new(MAX_READERS)),
-            incomplete: ByteBudget::new(INCOMPLETE_BYTES, setup.options.max_message),
-            publications: BTreeMap::new(),
-            ended_publications: BTreeMap::new(),
-            deliveries: Deliveries::open(setup.options.deliveries.clone()),
-            subscribed_at_start: None,
-            services: ServiceState::new(&setup.options, setup.selector.clone()),
-            registrations: Registrations::default(),
-            notes,
+            polling: Polling::new(Instant::now()),
+            registrar: Registrar::default(),
+            subscriptions: Subscriptions::new(&setup),
+            publications: Publications::new(&setup),
+            services: Services::new(&setup),
+            description: RobotDescription::default(),
             received,
-            next_serial: 0,
-            polls: Polls::new(Instant::now()),
-            described: Described::default(),
-            stand_ins: StandIns::default(),
-            mirrors: Mirrors::default(),
-            logged_connected: None,
-            name_is_doubtful: false,
-            setup,
+            context: Context::new(setup, notes),
         }
     }
 
     pub fn notes(&self) -> mpsc::Sender<Note> {
-        self.notes.clone()
+        self.context.notes.clone()
     }
 
     /// Runs until stopped, or until all senders of orders are dropped.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        self.add_registration(Role::Subscriber, TOPIC_OF_ALL_NODES);
-        let actions = self.setup.actions.clone();
+        self.registrar.add(&mut self.context, Role::Subscriber, TOPIC_OF_ALL_NODES);
+        let actions = self.context.setup.actions.clone();
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
@@ -192,103 +87,193 @@ impl Actor {
                         }
                     }
                     Some(Order::Own(command)) => self.command(command),
-                    Some(Order::Emit(event)) => self.emit(event),
+                    Some(Order::Emit(event)) => self.context.emit(event),
                     Some(Order::Stop) | None => break,
                 },
                 Some(note) = self.received.recv() => self.note(note),
-                () = reached(self.polls.next()) => self.poll(),
+                () = reached(self.polling.next()) => self.context.want_poll(),
                 () = reached(actions.next_timeout()) => actions.handle_timeout(),
                 () = actions.changed() => {}
             }
+            if self.context.take_wanted_poll() {
+                self.polling.start(&self.context, self.registrar.names_to_check());
+            }
         }
-        self.unregister_all().await;
-    }
-
-    fn serial(&mut self) -> u64 {
-        self.next_serial += 1;
-        self.next_serial
-    }
-
-    fn emit(&self, event: Event) {
-        self.setup.events.emit(event);
+        self.leave_master().await;
     }
 
     fn command(&mut self, command: Command) {
+        let context = &mut self.context;
         match command {
-            Command::Subscribe { topic } => self.subscribe(topic),
-            Command::Unsubscribe { topic } => self.unsubscribe(&topic),
+            Command::Subscribe { topic } => {
+                if self.subscriptions.add(context, &topic) {
+                    self.registrar.add(context, Role::Subscriber, &topic);
+                    context.want_poll();
+                }
+            }
+            Command::Unsubscribe { topic } => {
+                if self.subscriptions.remove(&topic) && topic != TOPIC_OF_ALL_NODES {
+                    self.registrar.remove(context, Role::Subscriber, &topic);
+                }
+            }
             Command::Advertise { topic } => self.advertise(topic),
             Command::Unadvertise { topic } => self.unadvertise(&topic),
             Command::Publish { topic, source, payload, origin } => {
-                self.publish(&topic, source, payload, &origin);
+                self.publications.publish(context, &topic, source, payload, &origin);
             }
-            Command::Forget { topic, source } => self.forget(&topic, source),
+            Command::Forget { topic, source } => self.publications.forget(&topic, source),
             Command::Serve { service } => self.serve(service),
             Command::Unserve { service } => self.unserve(&service),
-            Command::Answer { call, outcome, .. } => self.answer(call, outcome),
+            Command::Answer { call, outcome, .. } => self.services.answer(context, call, outcome),
             Command::Call { service, call, request, patience, .. } => {
-                self.call(service, call, request, patience);
+                self.services.call(context, service, call, request, patience);
             }
-            Command::Describe { nodes, parameters } => self.set_described(nodes, parameters),
-            Command::StandIn { peer, nodes } => self.stand_in(peer, nodes),
+            Command::Describe { nodes, parameters } => self.description.want(nodes, parameters),
+            Command::StandIn { peer, nodes } => self.registrar.set_stand_ins(peer, nodes),
             Command::Mirror { peer, prefix, parameters } => {
-                self.mirrors.set(peer, prefix, parameters);
+                self.description.mirrors.set(peer, prefix, parameters);
             }
-            Command::SetParameters { parameters } => self.set_parameters(parameters),
-            Command::Reselect => self.reselect(),
+            Command::SetParameters { parameters } => self.description.set(context, parameters),
+            Command::Reselect => {
+                // Withdraws what may no longer leave the robot; the next poll adds what now may.
+                self.subscriptions.reselect(context);
+                self.services.reselect(context);
+                context.want_poll();
+            }
         }
     }
 
-    /// Withdraws what may no longer leave the robot; the next poll adds what now may.
-    fn reselect(&mut self) {
-        self.discovery.reselect();
-        self.services.discovery.reselect();
-        self.after_discovery();
-        self.after_service_discovery();
-        self.poll();
+    fn advertise(&mut self, topic: Topic) {
+        if self.publications.update(&topic) {
+            return;
+        }
+        self.unadvertise(&topic.name);
+        self.registrar.add(&mut self.context, Role::Publisher, &topic.name);
+        self.publications.add(&self.context, topic);
+        self.context.want_poll();
+    }
+
+    fn unadvertise(&mut self, topic: &str) {
+        if self.publications.remove(&self.context, topic) {
+            self.registrar.remove(&self.context, Role::Publisher, topic);
+        }
+    }
+
+    fn serve(&mut self, service: Service) {
+        if self.services.serves(&service) {
+            return;
+        }
+        self.unserve(&service.name);
+        self.registrar.add(&mut self.context, Role::Service, &service.name);
+        self.services.serve(&mut self.context, service);
+        self.context.want_poll();
+    }
+
+    fn unserve(&mut self, service: &str) {
+        let has_ended = self.services.unserve(&self.context, service);
+        if has_ended && !self.registrar.is_mark(service) {
+            self.registrar.remove(&self.context, Role::Service, service);
+        }
     }
 
     fn note(&mut self, note: Note) {
+        let context = &mut self.context;
         match note {
             Note::Polled(result) => self.polled(result),
             Note::Probed { topic, node, result } => {
-                self.discovery.on_probed(&topic, &node, result, Instant::now());
-                self.after_discovery();
+                self.subscriptions.on_probed(context, &topic, &node, result);
             }
             Note::Checked { node, result } => {
-                self.discovery.on_checked(&node, result, Instant::now());
-                self.after_discovery();
+                self.subscriptions.on_checked(context, &node, result);
             }
             Note::Registered { role, name, caller, serial, outcome } => {
-                self.registered(role, &name, caller, serial, outcome);
+                self.registered(Attempt { role, name, caller, serial }, outcome);
             }
-            Note::Parameters(found) => self.parameters_found(found),
-            Note::ParametersSet(done) => self.parameters_set(done),
-            Note::Mirrored { peer, mirrored } => self.mirrored(peer, mirrored),
+            Note::Parameters(found) => self.description.on_parameters(context, found),
+            Note::ParametersSet(done) => self.description.on_set(context, done),
+            Note::Mirrored { peer, mirrored } => {
+                self.description.on_mirrored(context, peer, mirrored);
+            }
             Note::Reader { topic, uri, serial, note } => {
-                self.reader_note(&topic, &uri, serial, note);
+                self.subscriptions.on_reader(context, &topic, (&uri, serial), note);
             }
-            Note::Service(note) => self.service_note(note),
+            Note::Service(note) => self.services.on_note(context, note),
             Note::Connected(connection, header) if header.get("service").is_some() => {
-                self.add_client(connection, &header);
+                self.services.add_client(context, connection, &header);
             }
-            Note::Connected(connection, header) => self.add_subscriber(connection, &header),
-            Note::SubscriberLeft { topic, id } => self.subscriber_left(&topic, id),
-            Note::Identified { topic, id, identity } => self.identified(&topic, id, identity),
+            Note::Connected(connection, header) => {
+                self.publications.add_subscriber(context, connection, &header);
+            }
+            Note::SubscriberLeft { topic, id } => {
+                self.publications.on_subscriber_left(context, &topic, id);
+            }
+            Note::Identified { topic, id, identity } => {
+                self.publications.on_identified(&topic, id, identity);
+            }
             Note::Api(call, reply) => {
+                let mut api = SlaveApi {
+                    context,
+                    polling: &mut self.polling,
+                    registrar: &mut self.registrar,
+                    subscriptions: &mut self.subscriptions,
+                    publications: &self.publications,
+                };
                 // The caller may have left.
-                let _ = reply.send(self.api(call));
+                let _ = reply.send(api.respond(call));
             }
         }
     }
 
-    /// Spawns a task whose result is a note.
-    fn spawn(&self, task: impl Future<Output = Note> + Send + 'static) {
-        let notes = self.notes.clone();
-        tokio::spawn(async move {
-            // Fails only while the gateway stops.
-            let _ = notes.send(task.await).await;
-        });
+    /// Compares what the master lists with what each part needs there.
+    fn polled(&mut self, result: Result<Poll, CallError>) {
+        let context = &mut self.context;
+        self.polling.end(context, result.as_ref().err());
+        if let Ok(Poll { mut snapshot, namesake, lost }) = result {
+            let listed = self.registrar.merge(context, &mut snapshot, &lost);
+            self.publications.on_snapshot(&snapshot);
+            self.registrar.check_name(context, namesake, &snapshot);
+            let needed = Needed {
+                subscriptions: &self.subscriptions,
+                publications: &self.publications,
+                services: &self.services,
+            };
+            self.registrar.update(context, &snapshot, &listed, needed);
+            self.description.on_snapshot(context, &snapshot);
+            self.services.on_snapshot(&snapshot);
+            self.subscriptions.on_snapshot(&snapshot);
+        }
+        self.subscriptions.after_discovery(context);
+        self.services.after_discovery(context);
+        self.subscriptions.refresh_all(context);
+    }
+
+    /// A call that registers has ended.
+    fn registered(&mut self, attempt: Attempt, outcome: Result<Vec<String>, NotRegistered>) {
+        let context = &mut self.context;
+        let (role, name) = (attempt.role, attempt.name.clone());
+        if !self.registrar.on_registered(context, attempt, &outcome) {
+            return;
+        }
+        match (role, outcome) {
+            (Role::Publisher, Ok(_)) => self.publications.set_publishable(context, &name),
+            (Role::Subscriber, Ok(publishers)) => {
+                self.subscriptions.set_publishers(context, &name, publishers);
+            }
+            (Role::Service, Ok(_)) => self.services.set_servable(context, &name),
+            (_, Err(NotRegistered::Conflict(reason))) => {
+                self.publications.refuse(context, &name, reason);
+            }
+            (_, Err(NotRegistered::Served(node))) => self.services.refuse(context, &name, &node),
+            (_, Err(NotRegistered::Taken | NotRegistered::Master(_))) => {}
+        }
+    }
+
+    async fn leave_master(&mut self) {
+        self.subscriptions.end_silently();
+        if self.context.setup.shared.connected.load(Ordering::Relaxed) {
+            self.registrar.leave(&self.context).await;
+            self.description.remove_copies(&self.context).await;
+        }
     }
 }
 

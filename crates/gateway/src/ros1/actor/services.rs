@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Services of local servers, and services served on behalf of peers.
 
-use super::{Actor, Admitted, Note};
+use super::context::{Context, Setup};
 use crate::log_limit::log_limited;
-use crate::ros1::Ros1Options;
-use crate::ros1::byte_budget::{ByteBudget, Reservation};
+use crate::ros1::admission::Admitted;
+use crate::ros1::byte_budget::ByteBudget;
 use crate::ros1::connection::TypeVersion;
+use crate::ros1::handshake::{Use, refusal, refuse};
 use crate::ros1::header::Header;
-use crate::ros1::master::{Role, Snapshot};
-use crate::ros1::probes::Probed;
-use crate::ros1::publication::{Use, refusal, refuse, typed};
+use crate::ros1::master::Snapshot;
+use crate::ros1::note::{Note, ServiceNote};
 use crate::ros1::rpc::{Client, ClientRequest, ServiceCall};
-use crate::ros1::services::{Change, Services};
-use crate::ros1::shown;
+use crate::ros1::service_discovery::{Change, ServiceDiscovery};
+use crate::ros1::shown::{shown, typed};
 use crate::ros1::slots::{Slot, SlotPool};
 use crate::types::Dialect;
 use crate::types::installed::{Cache, Installed};
-use crate::{CallId, Event, Outcome, Selector, Service};
+use crate::{CallId, Event, Outcome, Service};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -34,8 +34,9 @@ const REQUESTS_BYTES: usize = 64 << 20;
 /// Bytes of the responses of all local servers, besides a few free ones for each.
 const RESPONSES_BYTES: usize = 64 << 20;
 
-pub(in crate::ros1) struct ServiceState {
-    pub discovery: Services,
+/// Local services and services of peers.
+pub(super) struct Services {
+    discovery: ServiceDiscovery,
     serving: BTreeMap<String, Serving>,
     /// Pending calls by local clients.
     callers: HashMap<CallId, oneshot::Sender<Outcome>>,
@@ -49,23 +50,19 @@ pub(in crate::ros1) struct ServiceState {
 /// A service that peers offer.
 struct Serving {
     service: Service,
+    /// Distinguishes it from an earlier one of the same name.
+    serial: u64,
     refused: Option<String>,
     clients: Arc<SlotPool>,
-    /// Its clients' connections end with it.
+    /// The connections of its clients end when this sender is dropped.
     served: watch::Sender<()>,
 }
 
-/// The report of a task about a service.
-pub(in crate::ros1) enum ServiceNote {
-    Probed { service: String, result: Probed<TypeVersion> },
-    Requested { service: String, serial: u64, request: ClientRequest },
-    Done { service: String, call: CallId, bytes: usize, outcome: Outcome, reservation: Reservation },
-}
-
-impl ServiceState {
-    pub fn new(options: &Ros1Options, selector: Selector) -> Self {
+impl Services {
+    pub fn new(setup: &Setup) -> Self {
+        let options = &setup.options;
         Self {
-            discovery: Services::new(&options.node_name, selector),
+            discovery: ServiceDiscovery::new(&options.node_name, setup.selector.clone()),
             serving: BTreeMap::new(),
             callers: HashMap::new(),
             calls: HashSet::new(),
@@ -89,96 +86,96 @@ impl ServiceState {
         let read = |installed: &Installed| installed.service(type_name, Dialect::Ros1);
         self.definitions.get(type_name, read, report)
     }
-}
 
-impl Actor {
-    pub(super) fn service_note(&mut self, note: ServiceNote) {
+    /// Withdraws services that may no longer leave the robot.
+    pub fn reselect(&mut self, context: &Context) {
+        self.discovery.reselect();
+        self.after_discovery(context);
+    }
+
+    /// Compares the services with the master's list; [`Self::after_discovery`] emits the changes.
+    pub fn on_snapshot(&mut self, snapshot: &Snapshot) {
+        self.discovery.on_snapshot(&snapshot.services, Instant::now());
+    }
+
+    pub fn on_note(&mut self, context: &mut Context, note: ServiceNote) {
         match note {
             ServiceNote::Probed { service, result } => {
-                self.services.discovery.on_probed(&service, result, Instant::now());
-                self.after_service_discovery();
+                self.discovery.on_probed(&service, result, Instant::now());
+                self.after_discovery(context);
             }
             ServiceNote::Requested { service, serial, request } => {
-                self.requested(service, serial, request);
+                self.on_request(context, service, serial, request);
             }
             ServiceNote::Done { service, call, bytes, outcome, reservation } => {
-                self.setup.shared.backlog.release(bytes);
-                self.services.calls.remove(&call);
+                context.setup.shared.backlog.release(bytes);
+                self.calls.remove(&call);
                 if outcome.is_err() {
-                    self.services.discovery.suspect(&service, Instant::now());
-                    self.after_service_discovery();
+                    self.discovery.suspect(&service, Instant::now());
+                    self.after_discovery(context);
                 }
-                self.emit(Event::Answered { service, call, outcome });
+                context.emit(Event::Answered { service, call, outcome });
                 drop(reservation);
             }
         }
     }
 
     /// Emits the changes of discovery and starts its probes.
-    pub(super) fn after_service_discovery(&mut self) {
-        for change in self.services.discovery.take_changes() {
+    pub fn after_discovery(&mut self, context: &Context) {
+        for change in self.discovery.take_changes() {
             let event = match change {
                 Change::Offered(name, TypeVersion { name: type_name, md5: type_hash }) => {
-                    let definition = self.services.definition(&type_name);
+                    let definition = self.definition(&type_name);
                     Event::ServiceOffered(Service { name, type_name, type_hash, definition })
                 }
                 Change::Withdrawn(service) => Event::ServiceWithdrawn { service },
             };
-            self.emit(event);
+            context.emit(event);
         }
-        for service in self.services.discovery.take_probes(Instant::now()) {
-            let prober = self.prober.clone();
-            let is_retry = self.services.discovery.is_retry(&service);
-            self.spawn(async move {
+        for service in self.discovery.take_probes(Instant::now()) {
+            let prober = context.prober.clone();
+            let is_retry = self.discovery.is_retry(&service);
+            context.spawn(async move {
                 let result = prober.probe_service(&service, is_retry).await;
                 Note::Service(ServiceNote::Probed { service, result })
             });
         }
     }
 
-    pub(super) fn serve(&mut self, service: Service) {
+    /// Whether this service is served, with the same type.
+    pub fn serves(&self, service: &Service) -> bool {
+        self.serving.get(&service.name).is_some_and(|known| known.service == *service)
+    }
+
+    /// Serves a service of peers that is not served yet.
+    pub fn serve(&mut self, context: &mut Context, service: Service) {
         let name = service.name.clone();
-        if self.services.serving.get(&name).is_some_and(|known| known.service == service) {
-            return;
-        }
-        self.unserve(&name);
         let serving = Serving {
             service,
+            serial: context.serial(),
             refused: None,
             clients: SlotPool::new(MAX_CLIENTS, MAX_CLIENTS),
             served: watch::channel(()).0,
         };
-        self.add_registration(Role::Service, &name);
-        self.services.serving.insert(name, serving);
-        self.poll();
+        self.serving.insert(name, serving);
     }
 
-    pub(super) fn unserve(&mut self, name: &str) {
-        if self.services.serving.remove(name).is_none() {
-            return;
+    /// Stops serving a service of peers; `false` if it was not served.
+    pub fn unserve(&mut self, context: &Context, name: &str) -> bool {
+        if self.serving.remove(name).is_none() {
+            return false;
         }
-        self.setup.shared.troubles.clear(name, "service");
-        if !self.stand_ins.is_mark(name) {
-            self.remove_registration(Role::Service, name);
-        }
+        context.setup.shared.troubles.clear(name, "service");
+        true
     }
 
-    pub(super) fn is_served(&self, name: &str) -> bool {
-        self.services.serving.contains_key(name)
-    }
-
-    /// Notes the other nodes that the master lists for our services.
-    pub(super) fn note_rivals(&mut self, snapshot: &Snapshot) {
-        let own_name = &self.setup.own.name;
-        for (name, registration) in self.registrations.of(Role::Service) {
-            let mut nodes = snapshot.services.get(name).into_iter().flatten();
-            registration.set_rival(nodes.find(|node| *node != own_name));
-        }
+    pub fn is_served(&self, name: &str) -> bool {
+        self.serving.contains_key(name)
     }
 
     /// Does not serve what another local node serves.
-    pub(super) fn refuse_service(&mut self, name: &str, node: &str) {
-        let Some(serving) = self.services.serving.get_mut(name) else { return };
+    pub fn refuse(&mut self, context: &Context, name: &str, node: &str) {
+        let Some(serving) = self.serving.get_mut(name) else { return };
         let service = typed(name, &serving.service.type_name, &serving.service.type_hash);
         let node = shown(node);
         let reason = format!("{service} is not served at this master: {node} serves it itself");
@@ -188,24 +185,25 @@ impl Actor {
         serving.refused = Some(reason.clone());
         // Closes its clients' connections.
         serving.served = watch::channel(()).0;
-        self.setup.shared.troubles.set(name, "service", reason.clone());
-        self.emit(Event::Refused { topic: name.into(), reason });
+        context.setup.shared.troubles.set(name, "service", reason.clone());
+        context.emit(Event::Refused { topic: name.into(), reason });
     }
 
-    pub(super) fn set_servable(&mut self, name: &str) {
-        if let Some(serving) = self.services.serving.get_mut(name) {
+    /// The service is registered: no other node serves it.
+    pub fn set_servable(&mut self, context: &Context, name: &str) {
+        if let Some(serving) = self.serving.get_mut(name) {
             serving.refused = None;
         }
-        self.setup.shared.troubles.clear(name, "service");
+        context.setup.shared.troubles.clear(name, "service");
     }
 
     /// A connection whose header requests a service.
-    pub(super) fn add_client(&mut self, connection: Admitted, header: &Header) {
-        let identity = self.setup.identity.clone();
+    pub fn add_client(&mut self, context: &Context, connection: Admitted, header: &Header) {
+        let identity = context.setup.identity.clone();
         let name = header.get("service").unwrap_or_default().to_owned();
-        let max_request = self.setup.options.max_message;
-        let notes = self.notes.clone();
-        let serving = self.services.serving.get(&name).filter(|found| found.refused.is_none());
+        let max_request = context.setup.options.max_message;
+        let notes = context.notes.clone();
+        let serving = self.serving.get(&name).filter(|found| found.refused.is_none());
         let admitted = match serving {
             None => Err(format!("{} does not serve '{}'", identity.node_name, shown(&name))),
             Some(serving) => serving.admit(header).map(|slot| (serving, slot)),
@@ -229,12 +227,11 @@ impl Actor {
             reply: reply.encode(),
             persistent: header.is_set("persistent"),
             max_request,
-            budget: self.services.requests.clone(),
+            budget: self.requests.clone(),
             slots: [connection.slot, slot],
             served: serving.served.subscribe(),
         };
-        let registration = self.registrations.get(Role::Service, &name);
-        let serial = registration.map(|registration| registration.serial).unwrap_or_default();
+        let serial = serving.serial;
         let is_probe = header.is_set("probe");
         tokio::spawn(async move {
             match is_probe {
@@ -244,54 +241,63 @@ impl Actor {
         });
     }
 
-    fn requested(&mut self, service: String, serial: u64, request: ClientRequest) {
+    /// A local client calls a service of peers.
+    fn on_request(
+        &mut self,
+        context: &mut Context,
+        service: String,
+        serial: u64,
+        request: ClientRequest,
+    ) {
         let ClientRequest { request, outcome, reservation } = request;
         // If the service has ended, the dropped sender ends the client's call.
-        let registration = self.registrations.get(Role::Service, &service);
-        if registration.is_none_or(|found| found.serial != serial) {
+        if self.serving.get(&service).is_none_or(|found| found.serial != serial) {
             return;
         }
-        let call = self.serial();
-        let callers = &mut self.services.callers;
+        let call = context.serial();
+        let callers = &mut self.callers;
         // Callers that have left; the others are bounded by the connections.
         callers.retain(|_, caller| !caller.is_closed());
         callers.insert(call, outcome);
-        self.emit(Event::Called { service, call, request });
+        context.emit(Event::Called { service, call, request });
         drop(reservation);
     }
 
-    pub(super) fn answer(&mut self, call: CallId, outcome: Outcome) {
+    /// The outcome of a call by a local client.
+    pub fn answer(&mut self, context: &Context, call: CallId, outcome: Outcome) {
         if let Ok(response) = &outcome {
-            self.setup.shared.backlog.release(response.len());
+            context.setup.shared.backlog.release(response.len());
         }
-        if let Some(caller) = self.services.callers.remove(&call) {
+        if let Some(caller) = self.callers.remove(&call) {
             // The caller may have left.
             let _ = caller.send(outcome);
         }
     }
 
-    pub(super) fn call(
+    /// Calls the local server of a service on behalf of a peer.
+    pub fn call(
         &mut self,
+        context: &Context,
         service: String,
         call: CallId,
         request: Bytes,
         patience: Duration,
     ) {
         let bytes = request.len();
-        if self.services.calls.contains(&call) {
-            return self.setup.shared.backlog.release(bytes);
+        if self.calls.contains(&call) {
+            return context.setup.shared.backlog.release(bytes);
         }
-        if self.services.calls.len() >= MAX_CALLS {
-            self.setup.shared.backlog.release(bytes);
+        if self.calls.len() >= MAX_CALLS {
+            context.setup.shared.backlog.release(bytes);
             let text = format!("more than {MAX_CALLS} calls of local servers are pending");
-            return self.emit(Event::Answered { service, call, outcome: Err(text) });
+            return context.emit(Event::Answered { service, call, outcome: Err(text) });
         }
-        self.services.calls.insert(call);
+        self.calls.insert(call);
         // The request has the type that was offered.
-        let md5 = self.services.discovery.md5(&service).unwrap_or("*").to_owned();
-        let (prober, max_response) = (self.prober.clone(), self.setup.options.max_message);
-        let mut reservation = self.services.responses.reservation();
-        self.spawn(async move {
+        let md5 = self.discovery.md5(&service).unwrap_or("*").to_owned();
+        let (prober, max_response) = (context.prober.clone(), context.setup.options.max_message);
+        let mut reservation = self.responses.reservation();
+        context.spawn(async move {
             let request =
                 ServiceCall { service: &service, md5: &md5, request, max_response, patience };
             let outcome = prober.call_service(request, &mut reservation).await;

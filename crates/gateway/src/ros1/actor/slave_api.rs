@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Responses to calls of the slave API.
 
-use super::Actor;
+use super::context::Context;
+use super::polling::Polling;
+use super::publications::Publications;
+use super::registrar::Registrar;
+use super::subscriptions::Subscriptions;
 use crate::log_limit::log_limited;
 use crate::ros1::master::Role;
+use crate::ros1::note::ApiCall;
 use crate::ros1::polls::TOPIC_OF_ALL_NODES;
-use crate::ros1::shown;
-use crate::ros1::slave::{ApiCall, failure, success};
+use crate::ros1::shown::shown;
+use crate::ros1::slave::{failure, success};
 use crate::ros1::subscription::Subscription;
-use crate::ros1::xmlrpc::text;
+use crate::ros1::xmlrpc::string_value;
 use dxr::Value;
-use std::time::Instant;
 
-impl Actor {
-    pub(super) fn api(&mut self, call: ApiCall) -> Value {
+/// The parts that calls of the slave API concern.
+pub(super) struct SlaveApi<'a> {
+    pub context: &'a mut Context,
+    pub polling: &'a mut Polling,
+    pub registrar: &'a mut Registrar,
+    pub subscriptions: &'a mut Subscriptions,
+    pub publications: &'a Publications,
+}
+
+impl SlaveApi<'_> {
+    pub fn respond(&mut self, call: ApiCall) -> Value {
         match call {
             ApiCall::RequestTopic { caller, topic, protocols } => {
                 tracing::debug!(caller, topic, "requestTopic");
@@ -21,12 +34,10 @@ impl Actor {
             }
             ApiCall::PublisherUpdate { topic, publishers } => {
                 if topic == TOPIC_OF_ALL_NODES {
-                    self.polls.on_nodes_changed(Instant::now());
+                    self.polling.on_nodes_changed();
                 }
-                if let Some(subscription) = self.subscriptions.get_mut(&topic) {
-                    subscription.set_listed(publishers);
-                    self.refresh(&topic);
-                    self.poll();
+                if self.subscriptions.set_publishers(self.context, &topic, publishers) {
+                    self.context.want_poll();
                 }
                 success("publisher update", Value::Integer(0))
             }
@@ -35,7 +46,9 @@ impl Actor {
                 success("bus stats", Value::Array(vec![none(), none(), none()]))
             }
             ApiCall::BusInfo => success("bus info", self.bus_info()),
-            ApiCall::MasterUri => success("master URI", text(&self.setup.options.master_uri)),
+            ApiCall::MasterUri => {
+                success("master URI", string_value(&self.context.setup.options.master_uri))
+            }
             ApiCall::Subscriptions => {
                 let pair = |(topic, found): (&String, &Subscription)| {
                     let name = &found.version.name;
@@ -45,10 +58,9 @@ impl Actor {
                 success("subscriptions", Value::Array(pairs))
             }
             ApiCall::Publications => {
-                let all = self.publications.values();
+                let all = self.publications.iter().map(|(_, found)| found);
                 let registered = all.filter(|found| {
-                    let registration = self.registrations.get(Role::Publisher, &found.topic.name);
-                    registration.is_some_and(|registration| registration.registered)
+                    self.registrar.is_registered(Role::Publisher, &found.topic.name)
                 });
                 let pairs = registered.map(|found| pair(&found.topic.name, &found.topic.type_name));
                 success("publications", Value::Array(pairs.collect()))
@@ -60,38 +72,38 @@ impl Actor {
                     "ignored a call to shut down over ROS"
                 );
                 // The master calls it at the older of two nodes with one name.
-                self.doubt_name();
+                self.registrar.doubt_name(self.context);
                 failure("a Tautline gateway stops with its node only")
             }
         }
     }
 
     fn request_topic(&mut self, topic: &str, protocols: &[String]) -> Value {
-        if self.published(topic).is_none() {
-            let node = &self.setup.options.node_name;
+        if self.publications.published(topic).is_none() {
+            let node = &self.context.setup.options.node_name;
             return failure(&format!("{node} does not publish {}", shown(topic)));
         }
         if !protocols.iter().any(|protocol| protocol == "TCPROS") {
             return failure("only TCPROS is supported");
         }
-        let host = text(&self.setup.options.host);
-        let port = Value::Integer(i32::from(self.setup.tcpros_port));
-        success("ready", Value::Array(vec![text("TCPROS"), host, port]))
+        let host = string_value(&self.context.setup.options.host);
+        let port = Value::Integer(i32::from(self.context.setup.tcpros_port));
+        success("ready", Value::Array(vec![string_value("TCPROS"), host, port]))
     }
 
     fn bus_info(&self) -> Value {
         let line = |id: u64, other: &str, direction: &str, topic: &str| {
             let id = Value::Integer(i32::try_from(id).unwrap_or(i32::MAX));
             let connected = Value::Boolean(true);
-            let [other, direction, topic] = [other, direction, topic].map(text);
-            Value::Array(vec![id, other, direction, text("TCPROS"), topic, connected])
+            let [other, direction, topic] = [other, direction, topic].map(string_value);
+            Value::Array(vec![id, other, direction, string_value("TCPROS"), topic, connected])
         };
         let mut lines = Vec::new();
-        for (topic, subscription) in &self.subscriptions {
+        for (topic, subscription) in self.subscriptions.iter() {
             let connected = subscription.readers.iter().filter(|(_, reader)| reader.connected);
             lines.extend(connected.map(|(uri, reader)| line(reader.serial, uri, "i", topic)));
         }
-        for (topic, publication) in &self.publications {
+        for (topic, publication) in self.publications.iter() {
             let all = publication.subscribers.iter();
             lines.extend(all.map(|(id, found)| line(*id, &found.caller, "o", topic)));
         }
@@ -100,5 +112,5 @@ impl Actor {
 }
 
 fn pair(topic: &str, type_name: &str) -> Value {
-    Value::Array(vec![text(topic), text(type_name)])
+    Value::Array(vec![string_value(topic), string_value(type_name)])
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The effect of each command and each discovery on services.
 
-use super::Actor;
+use super::context::{Context, Setup};
 use crate::goals;
 use crate::log_limit::log_limited;
 use crate::rejections::Reason;
-use crate::ros2::Context;
 use crate::ros2::callers::Answered;
 use crate::ros2::calls::{Call, Calls};
+use crate::ros2::definitions::Definitions;
+use crate::ros2::endpoint_context::EndpointContext;
+use crate::ros2::endpoints::Endpoints;
 use crate::ros2::names::dds_service_types;
 use crate::ros2::pairing::{Caller, is_cdr, participant};
 use crate::ros2::served::{EndpointGuids, Served};
@@ -26,13 +28,14 @@ use tautline_dds::Guid;
 const MATCH_PERIOD: Duration = Duration::from_millis(10);
 /// Time in which a reply waits to match its client's reader.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
-/// The same for a client that first has to find the endpoints of a restarted node.
+/// Time in which a reply waits for a client that first has to find the endpoints of a restarted node.
 const REPLY_PATIENCE_AFTER_RESTART: Duration = Duration::from_secs(30);
 
-#[derive(Default)]
+/// Local services and services of peers.
 pub struct Services {
     /// Offers of local services, as last reported to the node.
     offered: BTreeMap<String, Service>,
+    definitions: Definitions,
     calls: Calls,
     /// Services that peers offer.
     serving: BTreeMap<String, Serving>,
@@ -59,6 +62,17 @@ struct Reply {
 }
 
 impl Services {
+    pub fn new(setup: &Setup) -> Self {
+        Self {
+            offered: BTreeMap::new(),
+            definitions: Definitions::new(setup.options.installed.clone()),
+            calls: Calls::default(),
+            serving: BTreeMap::new(),
+            replies: Vec::new(),
+            retry: None,
+        }
+    }
+
     /// The time of the next action.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         let wanted = self.calls.wanted();
@@ -77,30 +91,22 @@ impl Services {
     pub fn clients(&self) -> impl Iterator<Item = EndpointGuids> {
         self.calls.guids()
     }
-}
-
-impl Actor {
-    fn offer_of(&self, service: &str) -> Option<Offer> {
-        let is_selected = (self.setup.selector)(Named::Service(service));
-        self.service_endpoints.service_offer(service).filter(|_| is_selected)
-    }
 
     /// Offers or withdraws a local service, and updates the one of peers.
-    pub fn update_service(&mut self, name: &str) {
-        let offer = self.offer_of(name);
-        let events = &*self.setup.context.events;
-        self.graph_pace.changed |=
-            self.services.calls.servers_changed(name, offer.as_ref(), events);
-        self.update_serving(name);
+    pub fn update(&mut self, context: &mut Context, endpoints: &Endpoints, name: &str) {
+        let offer = offer_of(context, endpoints, name);
+        let events = &*context.setup.endpoints.events;
+        context.endpoints_changed |= self.calls.servers_changed(name, offer.as_ref(), events);
+        self.update_serving(context, endpoints, name);
         let Some(offer) = offer else {
-            self.clear_trouble(name, "servers");
-            if self.services.offered.remove(name).is_some() {
-                self.emit(Event::ServiceWithdrawn { service: name.into() });
+            context.clear_trouble(name, "servers");
+            if self.offered.remove(name).is_some() {
+                context.emit(Event::ServiceWithdrawn { service: name.into() });
             }
             return;
         };
-        self.set_trouble(name, "servers", server_trouble(name, &offer));
-        let definition = self.definition(&offer.type_name);
+        context.set_trouble(name, "servers", server_trouble(name, &offer));
+        let definition = self.definitions.get(&offer.type_name);
         let computed = || service_hash(&offer.type_name, &definition, Dialect::Ros2);
         let type_hash = match offer.hash.is_empty() && !definition.is_empty() {
             // ROS 2 before Iron announces no hashes.
@@ -109,15 +115,15 @@ impl Actor {
         };
         let type_name = offer.type_name;
         let service = Service { name: name.into(), type_name, type_hash, definition };
-        if self.services.offered.get(name) != Some(&service) {
-            self.services.offered.insert(name.into(), service.clone());
-            self.emit(Event::ServiceOffered(service));
+        if self.offered.get(name) != Some(&service) {
+            self.offered.insert(name.into(), service.clone());
+            context.emit(Event::ServiceOffered(service));
         }
     }
 
-    pub fn serve(&mut self, service: Service) {
+    pub fn serve(&mut self, context: &mut Context, endpoints: &Endpoints, service: Service) {
         let name = service.name.clone();
-        match self.services.serving.get_mut(&name) {
+        match self.serving.get_mut(&name) {
             Some(known) if known.service == service => {}
             Some(known) => {
                 known.served = None;
@@ -125,109 +131,100 @@ impl Actor {
             }
             None => {
                 let new = Serving { service, served: None, refused: None };
-                self.services.serving.insert(name.clone(), new);
+                self.serving.insert(name.clone(), new);
             }
         }
-        self.graph_pace.changed = true;
-        self.update_serving(&name);
+        context.endpoints_changed = true;
+        self.update_serving(context, endpoints, &name);
     }
 
-    pub fn unserve(&mut self, name: &str) {
-        self.graph_pace.changed |= self.services.serving.remove(name).is_some();
+    pub fn unserve(&mut self, context: &mut Context, name: &str) {
+        context.endpoints_changed |= self.serving.remove(name).is_some();
         for kind in ["serving", "calling", "clients"] {
-            self.clear_trouble(name, kind);
+            context.clear_trouble(name, kind);
         }
     }
 
     /// Serves a service of peers, unless a local node serves it: both would get every call.
-    fn update_serving(&mut self, name: &str) {
-        let Some(serving) = self.services.serving.get(name) else { return };
+    fn update_serving(&mut self, context: &mut Context, endpoints: &Endpoints, name: &str) {
+        let Some(serving) = self.serving.get(name) else { return };
         let Service { type_name, type_hash, .. } = &serving.service;
-        let domain = self.setup.options.domain;
-        if let Some(local) = self.service_endpoints.service_offer(name) {
+        let domain = context.setup.options.domain;
+        if let Some(local) = endpoints.service_offer(name) {
             let local = local.type_name;
             let reason = format!(
                 "nodes in domain {domain} serve it themselves ({local}), so that what peers serve \
                  ({type_name}) is not served here"
             );
-            return self.refuse_service(name, reason);
+            return self.refuse(context, name, reason);
         }
         let mut clients = String::new();
-        if let Some(other) = self.service_endpoints.service_conflict(name, type_name, type_hash) {
+        if let Some(other) = endpoints.service_conflict(name, type_name, type_hash) {
             let reason = format!(
                 "clients in domain {domain} have it as {other}, but peers serve {type_name} \
                  ({type_hash})"
             );
             if other.is_misread() {
-                return self.refuse_service(name, reason);
+                return self.refuse(context, name, reason);
             }
             clients = format!("{name}: {reason}");
         }
-        self.set_trouble(name, "clients", clients);
+        context.set_trouble(name, "clients", clients);
         if serving.served.is_some() {
             return;
         }
         let Some(types) = dds_service_types(type_name) else {
             let reason =
                 format!("'{type_name}' is no type of a service of ROS 2 (package/srv/Type)");
-            return self.refuse_service(name, reason);
+            return self.refuse(context, name, reason);
         };
-        let served = match Served::new(&serving.service, &types, &self.setup.context) {
+        let served = match Served::new(&serving.service, &types, &context.setup.endpoints) {
             Ok(served) => served,
-            Err(error) => return self.refuse_service(name, error.to_string()),
+            Err(error) => return self.refuse(context, name, error.to_string()),
         };
-        if let Some(serving) = self.services.serving.get_mut(name) {
+        if let Some(serving) = self.serving.get_mut(name) {
             serving.served = Some(served);
             serving.refused = None;
         }
-        self.graph_pace.changed = true;
-        self.clear_trouble(name, "serving");
-        self.resume_calls(name);
-    }
-
-    /// Takes up calls that were pending when this node last ended.
-    fn resume_calls(&self, service: &str) {
-        let Context { callers, calls, .. } = &self.setup.context;
-        let number = || calls.fetch_add(1, Ordering::Relaxed);
-        for (call, request) in callers.with(|it| it.resume(service, number)) {
-            self.emit(Event::Interrupted { service: service.into(), call, request });
-        }
+        context.endpoints_changed = true;
+        context.clear_trouble(name, "serving");
+        resume_calls(context, name);
     }
 
     /// Reports each reason once.
-    fn refuse_service(&mut self, name: &str, reason: String) {
-        let Some(serving) = self.services.serving.get_mut(name) else { return };
-        self.graph_pace.changed |= serving.served.take().is_some();
+    fn refuse(&mut self, context: &mut Context, name: &str, reason: String) {
+        let Some(serving) = self.serving.get_mut(name) else { return };
+        context.endpoints_changed |= serving.served.take().is_some();
         if serving.refused.as_ref() == Some(&reason) {
             return;
         }
         serving.refused = Some(reason.clone());
-        self.set_trouble(name, "serving", format!("{name}: {reason}"));
-        self.emit(Event::Refused { topic: name.into(), reason });
+        context.set_trouble(name, "serving", format!("{name}: {reason}"));
+        context.emit(Event::Refused { topic: name.into(), reason });
     }
 
-    pub fn call(&mut self, call: Call) {
+    pub fn call(&mut self, context: &Context, call: Call) {
         let (service, id, bytes) = (call.service.clone(), call.call, call.request.len());
-        match self.services.calls.add(call) {
+        match self.calls.add(call) {
             Ok(true) => return,
             Ok(false) => {}
-            Err(text) => self.emit(Event::Answered { service, call: id, outcome: Err(text) }),
+            Err(text) => context.emit(Event::Answered { service, call: id, outcome: Err(text) }),
         }
-        self.setup.context.shared.backlog.release(bytes);
+        context.setup.endpoints.shared.backlog.release(bytes);
     }
 
     /// A failed call leaves its client waiting, since ROS 2 has no error reply; status and log have the
     /// reason. Responses about goals can express a refusal, though.
-    pub fn answer(&mut self, service: String, call: CallId, outcome: Outcome) {
-        let serving = self.services.serving.get(&service);
-        let Context { callers, shared, .. } = &self.setup.context;
+    pub fn answer(&mut self, context: &Context, service: String, call: CallId, outcome: Outcome) {
+        let serving = self.serving.get(&service);
+        let EndpointContext { callers, shared, .. } = &context.setup.endpoints;
         let found = callers.with(|it| it.answer(&service, call));
         let failed = outcome.as_ref().err();
         let text = failed.map(|reason| format!("the last call of {service} failed: {reason}"));
         if let Some(text) = &text {
             log_limited!(warn, {}, "{text}");
         }
-        self.set_trouble(&service, "calling", text.unwrap_or_default());
+        context.set_trouble(&service, "calling", text.unwrap_or_default());
         let backlog = &shared.backlog;
         let refusal = || {
             let type_name = &serving?.service.type_name;
@@ -245,25 +242,25 @@ impl Actor {
         let patience = if was_interrupted { REPLY_PATIENCE_AFTER_RESTART } else { REPLY_PATIENCE };
         let deadline = Instant::now() + patience;
         let reply = Reply { service, call, caller, response, deadline, tried: false };
-        self.services.replies.push(reply);
+        self.replies.push(reply);
     }
 
     /// Sends calls and replies whose endpoints have matched, and ends those whose time is over.
-    pub fn advance_services(&mut self, now: Instant) {
-        for service in self.services.calls.wanted() {
-            let Some(offer) = self.offer_of(&service) else { continue };
-            self.graph_pace.changed |=
-                self.services.calls.send(&service, &offer, &self.setup.context);
+    pub fn advance(&mut self, context: &mut Context, endpoints: &Endpoints, now: Instant) {
+        for service in self.calls.wanted() {
+            let Some(offer) = offer_of(context, endpoints, &service) else { continue };
+            context.endpoints_changed |=
+                self.calls.send(&service, &offer, &context.setup.endpoints);
         }
-        let offered = &self.services.offered;
+        let offered = &self.offered;
         let is_served = |service: &str| offered.contains_key(service);
-        self.services.calls.expire(now, is_served, &self.setup.context);
-        self.send_replies(now);
+        self.calls.expire(now, is_served, &context.setup.endpoints);
+        self.send_replies(context, now);
     }
 
-    fn send_replies(&mut self, now: Instant) {
-        let Services { replies, serving, retry, .. } = &mut self.services;
-        let Context { shared, callers, .. } = &self.setup.context;
+    fn send_replies(&mut self, context: &Context, now: Instant) {
+        let Self { replies, serving, retry, .. } = self;
+        let EndpointContext { shared, callers, .. } = &context.setup.endpoints;
         let is_retry = retry.take_if(|at| *at <= now).is_some();
         // Looked up once for each service.
         let mut matched = BTreeMap::<String, Vec<Guid>>::new();
@@ -289,6 +286,20 @@ impl Actor {
         } else {
             retry.get_or_insert(now + MATCH_PERIOD);
         }
+    }
+}
+
+/// What local servers offer of a service, if it may leave this robot.
+fn offer_of(context: &Context, endpoints: &Endpoints, service: &str) -> Option<Offer> {
+    endpoints.service_offer(service).filter(|_| context.selects(Named::Service(service)))
+}
+
+/// Takes up calls that were pending when this node last ended.
+fn resume_calls(context: &Context, service: &str) {
+    let EndpointContext { callers, calls, .. } = &context.setup.endpoints;
+    let number = || calls.fetch_add(1, Ordering::Relaxed);
+    for (call, request) in callers.with(|it| it.resume(service, number)) {
+        context.emit(Event::Interrupted { service: service.into(), call, request });
     }
 }
 

@@ -7,7 +7,7 @@ pub struct Announced {
     /// The prefix of its GUIDs.
     pub prefix: [u8; 12],
     pub transport: Transport,
-    /// Its process, if it says so, as Fast DDS does.
+    /// The process, if the participant announces it, as Fast DDS does.
     pub process: Option<u32>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// A text without its final zero.
-    fn text(&mut self) -> Option<&'a [u8]> {
+    fn read_text(&mut self) -> Option<&'a [u8]> {
         let length = self.u32()? as usize;
         let text = self.take(length)?;
         // The next value is aligned.
@@ -125,7 +125,7 @@ fn parameters(prefix: [u8; 12], mut body: Bytes<'_>) -> Option<Announced> {
 fn process_in(mut properties: Bytes<'_>) -> Option<u32> {
     let count = properties.u32()?;
     for _ in 0..count {
-        let (name, value) = (properties.text()?, properties.text()?);
+        let (name, value) = (properties.read_text()?, properties.read_text()?);
         if name == PROCESS {
             return std::str::from_utf8(value).ok()?.parse().ok();
         }

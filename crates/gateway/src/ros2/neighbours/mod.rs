@@ -63,7 +63,7 @@ pub fn watch(domain: u32, range: Range, shared: &Arc<Shared>, stop: &Receiver<()
             Range::Machine => system::in_shared_memory(port),
             Range::Loopback => Vec::new(),
         };
-        let text = found.text(Instant::now(), &in_memory, system::has_discovery_server());
+        let text = found.trouble(Instant::now(), &in_memory, system::has_discovery_server());
         if text.is_empty() {
             shared.troubles.clear("", "neighbours");
         } else if shared.troubles.set("", "neighbours", text.clone()) {
@@ -123,7 +123,7 @@ impl Found {
     }
 
     /// What is hidden, why, and what to set; empty if nothing is.
-    fn text(&mut self, now: Instant, in_memory: &[u32], has_server: bool) -> String {
+    fn trouble(&mut self, now: Instant, in_memory: &[u32], has_server: bool) -> String {
         self.0.retain(|_, (_, last)| now.saturating_duration_since(*last) < LEASE);
         let of = |transport| {
             let all = self.0.values().map(|(it, _)| it);
@@ -182,24 +182,24 @@ mod tests {
         found.add(announced(1, Transport::Tcp), now);
         found.add(announced(2, Transport::Seen), now);
         found.add(announced(3, Transport::Ipv6), now);
-        let text = found.text(now, &[], false);
+        let text = found.trouble(now, &[], false);
         for words in
             ["DDS over TCP alone: process 4294967294", "LARGE_DATA", "over IPv6", "DEFAULTv6"]
         {
             assert!(text.contains(words), "{text}");
         }
         assert!(!text.contains("shared memory") && !text.contains("4294967293"), "{text}");
-        assert_eq!(found.text(now + LEASE, &[], false), "");
+        assert_eq!(found.trouble(now + LEASE, &[], false), "");
         assert!(
             found
-                .text(now, &[u32::MAX], false)
+                .trouble(now, &[u32::MAX], false)
                 .contains("DDS in shared memory alone: process 4294967295")
         );
-        assert!(found.text(now, &[], true).contains("11811"));
+        assert!(found.trouble(now, &[], true).contains("11811"));
         for number in 0..=u8::MAX {
             found.add(announced(number, Transport::Tcp), now);
         }
         assert_eq!(found.0.len(), MAX_FOUND);
-        assert!(found.text(now, &[], false).contains("60 more"));
+        assert!(found.trouble(now, &[], false).contains("60 more"));
     }
 }

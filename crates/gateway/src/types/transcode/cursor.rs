@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of both serializations, which differ in their [`Layout`].
 
-use super::TranscodeError;
+use super::error::TranscodeError;
 use std::borrow::Cow;
 
 /// The arrangement of values in a message.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pairs the fields of two definitions of a type.
 
-use super::time::TimeKind;
+use super::time::{Side, TimeKind};
 use crate::types::definition::{Arity, Base, DUMMY_FIELD, Field, Primitive, Schema, Struct};
 use std::collections::{HashMap, HashSet};
 
@@ -16,13 +16,6 @@ pub struct Mismatch {
     pub field: String,
     /// The difference.
     pub problem: String,
-}
-
-/// One of the two definitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Ros1,
-    Ros2,
 }
 
 /// The type of a value on both sides.

@@ -10,11 +10,18 @@
 //! Programs of both ROS write nanoseconds outside of 0 to 999 999 999. The result is the same
 //! instant, with nanoseconds in that range, as roscpp, rospy and rclcpp normalise it.
 
-use super::{Side, TranscodeError};
+use super::error::TranscodeError;
 
 /// Bytes of a time in either ROS.
 pub const TIME_BYTES: usize = 8;
 const BILLION: i64 = 1_000_000_000;
+
+/// One of the two ROS, and its definition of a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Ros1,
+    Ros2,
+}
 
 /// The two types of ROS 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,10 @@
 //! device would take the frame off its socket immediately. A bridge device would not, but few
 //! kernels can queue frames of the bridge family: CONFIG_NFT_QUEUE.)
 
-use super::RadioNumber;
 use std::net::Ipv4Addr;
+
+/// Index of a radio among all radios, counted station by station in the scenario's order.
+pub type RadioNumber = usize;
 
 /// Bytes of the VXLAN header, which precedes the frame in the UDP payload.
 pub const HEADER_BYTES: usize = 8;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Injection of frames into radios.
 
-use super::RadioNumber;
-use super::encapsulation::{HERE, UDP_PORT, header};
+use super::encapsulation::{HERE, RadioNumber, UDP_PORT, header};
 use crate::rig::namespace::enter;
 use anyhow::{Context, Result};
 use std::io::ErrorKind;

@@ -19,6 +19,7 @@ mod layout;
 mod netlink;
 mod queue;
 
+pub use encapsulation::RadioNumber;
 pub use layout::{MTU, interface, mac};
 pub use queue::Troubles;
 
@@ -32,9 +33,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes of destination, source and type.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
-
-/// Index of a radio among all radios, counted station by station in the scenario's order.
-pub type RadioNumber = usize;
 
 /// A frame that the kernel holds until it is discarded.
 #[derive(Debug)]

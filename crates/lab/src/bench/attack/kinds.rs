@@ -2,7 +2,6 @@
 //! Packets of a peer that has turned against a node. Each kind fills its packets so that they are
 //! as expensive to process as possible.
 
-use super::peer::{FRAMES, Peer, ack, data, drawn, fill, topic};
 use crate::rig::processes::word;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -16,6 +15,7 @@ use tautline_proto::wire::frame::{
 use tautline_proto::wire::parity::Parity;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{OfferedTopic, PublicKey, Role};
+use tautline_testkit::peer::{FRAMES, Peer, ack, data, drawn, fill, topic};
 
 /// Topic of the attacker to which a ROS node on the victim's robot subscribes.
 const HEARD_TOPIC: &str = "/attacked/text";

@@ -8,7 +8,6 @@
 
 mod judge;
 mod kinds;
-mod peer;
 mod probe;
 mod scene;
 mod toll;

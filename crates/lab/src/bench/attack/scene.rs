@@ -2,7 +2,6 @@
 //! Robot, base, and a peer of the base that has turned against it; one phase of the load.
 
 use super::kinds::{Barrage, CALLED_SERVICE, Kind};
-use super::peer::{Identity, Peer};
 use super::probe::{LATE_OVER_MS, Probe};
 use super::toll::{Meter, Toll};
 use super::{RATE_PER_S, Rights};
@@ -28,6 +27,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tautline_node::keys;
 use tautline_proto::PublicKey;
+use tautline_testkit::peer::{Identity, Peer};
 
 /// Name of the attacker in the base's file.
 const MALLORY: &str = "mallory";

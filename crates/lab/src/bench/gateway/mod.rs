@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost of the ROS 2 gateway: the same stream without it and through it, alternately.
 
-pub mod ends;
 mod idle;
 mod stream;
 
@@ -11,12 +10,12 @@ use crate::rig::stats::{Delay, Samples, median, middle, spread};
 use crate::rig::table::{self, bar, left, right};
 use crate::rig::verdict::{Bound, Conclusion, Verdict, verdict_lines};
 use crate::setup::daemon::{Daemon, DaemonSetup};
+use crate::setup::ends::By;
 use crate::setup::flows::Flow;
 use crate::setup::load::Load as RosLoad;
 use crate::setup::ros::{self, Middleware, Range, ros2_packages};
 use crate::setup::world::{Link, Pair};
 use anyhow::{Context, Result};
-use ends::By;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One publisher and one subscriber, and the delay of each message between them.
 
-use super::ends::{By, Role};
 use crate::rig::clock::monotonic_ns;
 use crate::rig::processes::{Process, make_folder, word};
 use crate::rig::stats::Samples;
+use crate::setup::ends::{By, Role};
 use crate::setup::load::{DRAIN_PATIENCE, FIRST_PATIENCE};
 use crate::setup::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
 use crate::setup::world::Computer;

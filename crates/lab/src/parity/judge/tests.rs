@@ -2,7 +2,7 @@
 //! Each kind of difference, and what is none.
 
 use super::*;
-use crate::parity::Team;
+use crate::parity::situation::Team;
 use crate::parity::situation::{Side, Topic};
 
 /// A record of one topic with publisher `P1`, and what its subscribers got.

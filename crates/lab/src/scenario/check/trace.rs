@@ -6,8 +6,9 @@ use super::super::{MAX_TRACE_BYTES, MAX_WAYPOINTS};
 use std::io::Read;
 use std::path::Path;
 use tautline_medium::Nanos;
+use tautline_node::config::yaml::quoted;
 
-/// Seconds, up to one day as in [`LONGEST`](super::super::LONGEST).
+/// Seconds, up to one day as in [`LONGEST`](crate::scenario::value::LONGEST).
 type Seconds = Real<0, 86_400>;
 type Metres = Real<-100_000, 100_000>;
 type Waypoint = (Nanos, [f64; 3]);
@@ -58,7 +59,7 @@ fn waypoints(text: &str) -> Result<Vec<Waypoint>, Wrong> {
         }
         let next =
             waypoint(line).filter(|next| waypoints.last().is_none_or(|last| last.0 < next.0));
-        let found = || format!("line {}: {}", number + 1, super::quoted(line));
+        let found = || format!("line {}: {}", number + 1, quoted(line));
         waypoints.push(next.ok_or_else(|| Wrong { found: found(), allowed: COLUMNS.into() })?);
         if waypoints.len() > MAX_WAYPOINTS {
             let found = format!("more than {MAX_WAYPOINTS} waypoints");

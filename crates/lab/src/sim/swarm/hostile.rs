@@ -7,7 +7,6 @@ use super::super::flows;
 use super::super::net::instant;
 use super::plan::{MS, Plan, chance, pick};
 use super::world::World;
-use crate::liar::{Cast, Liar};
 use anyhow::{Result, bail};
 use fastrand::Rng;
 use std::collections::BTreeMap;
@@ -16,6 +15,7 @@ use tautline_proto::{
     ChannelConfig, ChannelId, Event, LinkId, MAX_CHANNELS, Message, OfferedTopic, PeerId, Rights,
     SecretKey,
 };
+use tautline_testkit::attacker::liar::{Cast, Liar};
 
 /// Share of the runs with a hostile station.
 const SHARE: f64 = 1.0 / 3.0;

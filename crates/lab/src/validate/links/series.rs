@@ -3,7 +3,7 @@
 
 use super::{OFFERED_HZ, System, rcom};
 use crate::rig::plot;
-use crate::rig::processes::make_folder;
+use crate::rig::processes::{make_folder, write_packed};
 use crate::sim;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -98,16 +98,15 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Writes the series to measured/links-series.json and draws explanation/links.png, both below
+/// Writes the series to measured/links-series.json.gz and draws explanation/links.png, both below
 /// `folder`.
 pub fn write_docs(all: &[Series], folder: &Path) -> Result<()> {
     let (raw, pages) = (folder.join("measured"), folder.join("explanation"));
     make_folder(&raw)?;
     ensure!(pages.is_dir(), "{} is not a folder", pages.display());
     let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
-    let samples = raw.join("links-series.json");
-    std::fs::write(&samples, format!("[\n{}\n]\n", lines?.join(",\n")))
-        .with_context(|| format!("cannot write {}", samples.display()))?;
+    let samples = raw.join("links-series.json.gz");
+    write_packed(&samples, &format!("[\n{}\n]\n", lines?.join(",\n")))?;
     plot::draw("links.py", &[samples, pages.join("links.png")])
 }
 

@@ -10,7 +10,7 @@ mod steps;
 mod table;
 
 use crate::rig::parallel;
-use crate::rig::processes::make_folder;
+use crate::rig::processes::{make_folder, write_packed};
 use crate::rig::progress::Progress;
 use crate::scenario::{self, Scenario};
 use crate::validate::{self, relays};
@@ -98,8 +98,8 @@ fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
     ensure!(pages.is_dir(), "{} is not a folder", pages.display());
     std::fs::write(pages.join("rates.md"), measured.page())?;
     let json = serde_json::to_string_pretty(measured)?;
-    std::fs::write(raw.join("rates.json"), json + "\n")?;
-    steps::draw(&measured.steps, &raw.join("steps.csv"), &pages.join("steps.png"))
+    write_packed(&raw.join("rates.json.gz"), &(json + "\n"))?;
+    steps::draw(&measured.steps, &raw.join("steps.csv.gz"), &pages.join("steps.png"))
 }
 
 /// Parses a scenario made here.

@@ -2,13 +2,14 @@
 //! Steps: the rate of a link falls to an eighth and returns.
 
 use super::parse;
+use crate::rig::processes::write_packed;
 use crate::rig::progress::Progress;
 use crate::rig::stats::{self, Samples};
 use crate::rig::table::{self, column};
 use crate::rig::{parallel, plot};
 use crate::sim;
 use crate::validate::far::{self, LASER_MBPS, PAYLOAD_SHARE};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -232,6 +233,6 @@ pub fn draw(steps: &[Step], samples: &Path, picture: &Path) -> Result<()> {
             );
         }
     }
-    std::fs::write(samples, rows).with_context(|| format!("cannot write {}", samples.display()))?;
+    write_packed(samples, &rows)?;
     plot::draw("steps.py", &[samples, picture])
 }

@@ -6,6 +6,7 @@ mod link;
 mod rivals;
 
 use crate::rig::parallel;
+use crate::rig::processes::write_packed;
 use crate::rig::progress::Progress;
 use crate::rig::stats;
 use crate::rig::table::{self, Column, left, right};
@@ -209,10 +210,9 @@ fn columns() -> [Column<Row>; 8] {
 fn write_docs(docs: &Path, cells: &[Cell], summary: &Summary) -> Result<()> {
     let page = table::markdown(&rows(cells), &columns()) + "\n" + &summary.markdown();
     docs_page::fill(docs, "unknown-links", &[("unknown", page)])?;
-    let data = docs.join("measured/unknown.json");
+    let data = docs.join("measured/unknown.json.gz");
     let lines: Vec<String> = cells.iter().map(|cell| cell.line().to_string()).collect();
-    std::fs::write(&data, format!("[\n{}\n]\n", lines.join(",\n")))
-        .with_context(|| format!("cannot write {}", data.display()))?;
+    write_packed(&data, &format!("[\n{}\n]\n", lines.join(",\n")))?;
     plot::draw("unknown.py", &[data, docs.join("explanation/unknown-links.png")])
 }
 
@@ -235,13 +235,14 @@ fn text(cells: &[Cell]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig::processes::read_packed;
 
     /// Repeats a few links: the data must match the code.
     #[test]
     fn the_data_in_docs_is_of_this_code() {
-        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured/unknown.json");
-        let data: Vec<Value> =
-            serde_json::from_str(&std::fs::read_to_string(data).unwrap()).unwrap();
+        let data =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured/unknown.json.gz");
+        let data: Vec<Value> = serde_json::from_str(&read_packed(&data).unwrap()).unwrap();
         for kept in data.iter().take(3) {
             let link = Link::draw(Family::Links, kept["seed"].as_u64().unwrap());
             let auto = play(&link, "auto", Tuning::default()).unwrap();

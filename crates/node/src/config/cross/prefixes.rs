@@ -3,7 +3,7 @@
 
 use super::Findings;
 use crate::config::validate::{Named, Section};
-use tautline_gateway::mapping::is_below;
+use tautline_gateway::names::is_below;
 
 impl Findings {
     pub(super) fn prefixes_that_meet(&mut self, file: &Section) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The channel of a topic by its treatment.
 
+use crate::treatment::{LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::Topic;
-use tautline_gateway::mapping::{LinkChoice, OrderChoice, Treatment, WhenSlow};
 use tautline_gateway::tf::Encoding;
 use tautline_proto::wire::control::MAX_ORDER_WAIT;
 use tautline_proto::{
@@ -65,7 +65,7 @@ fn order(treatment: &Treatment, is_kept: bool, all_count: bool) -> DeliveryOrder
 }
 
 /// Returns how a topic uses several links.
-pub(crate) fn link_policy(treatment: &Treatment) -> LinkPolicy {
+pub fn link_policy(treatment: &Treatment) -> LinkPolicy {
     match treatment.links.choice {
         None => LinkPolicy::of_priority(treatment.priority),
         Some(LinkChoice::Best) => LinkPolicy::Best,

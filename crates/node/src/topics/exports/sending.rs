@@ -17,7 +17,7 @@ use crate::topics::limits::MAX_BYTES_HERE;
 use crate::topics::message::Outgoing;
 use crate::topics::origin::{self, PRESENCE_SOURCE, Presence};
 use std::sync::Arc;
-use tautline_gateway::mapping::action_of;
+use tautline_gateway::action_names::action_of;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::{Kept, Source, Topic};
 use tautline_proto::{Message, PeerId, SendError};

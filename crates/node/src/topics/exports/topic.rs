@@ -5,8 +5,8 @@ use super::frames::Frames;
 use super::transforms::Transforms;
 use crate::topics::key::ChannelKey;
 use crate::topics::message::Outgoing;
+use crate::treatment::{Compression, Treatment};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tautline_gateway::mapping::{Compression, Treatment};
 use tautline_gateway::{Source, Topic};
 use tautline_proto::{ChannelId, Duration, Instant, PeerId};
 

@@ -3,8 +3,9 @@
 
 use crate::status::TopicChange;
 use crate::topics::context::Context;
+use crate::treatment::{TopicRule, Treatment, treatment};
 use tautline_gateway::logs;
-use tautline_gateway::mapping::{Pattern, TopicRule, Treatment, treatment};
+use tautline_gateway::pattern::Pattern;
 use tautline_proto::{Duration, PeerId};
 
 /// Maximum changes kept on the running node. A change that a later one of the same pattern replaces

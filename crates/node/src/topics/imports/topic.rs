@@ -10,7 +10,7 @@ use crate::topics::rights::{OverRate, Right, Rights, TypeOf};
 use crate::topics::translation::Translation;
 use std::sync::Arc;
 use tautline_gateway::Topic;
-use tautline_gateway::mapping::action_of;
+use tautline_gateway::action_names::action_of;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::tf::fields::{FrameFields, Places, StampFields};
 use tautline_gateway::types::translate::Translator;

@@ -8,10 +8,11 @@ use crate::codec::job::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE};
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
+use crate::treatment::services::RESULT_TIMEOUT;
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use tautline_gateway::action_names::{action_of, cancel_service};
 use tautline_gateway::goals::{About, about};
-use tautline_gateway::mapping::{RESULT_TIMEOUT, action_of, cancel_service};
 use tautline_gateway::{CallId, Command, Outcome};
 use tautline_proto::{Instant, PeerId, SendError};
 

@@ -10,11 +10,11 @@ use crate::topics::parameters;
 use crate::topics::told::Told;
 use crate::topics::unchecked::Unchecked;
 use crate::topics::waiting::Waiting;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use tautline_gateway::mapping::{
+use crate::treatment::services::{
     SERVICE_TIMEOUT, ServiceRule, ServiceTreatment, service_treatment,
 };
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use tautline_gateway::types::check::ServiceChecker;
 use tautline_gateway::{CallId, Command, Outcome, Service};
 use tautline_proto::{ChannelId, Instant, PeerId, Role, SendError};

@@ -18,8 +18,8 @@ use crate::topics::key::ChannelKey;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tautline_gateway::CallId;
+use tautline_gateway::action_names::{ActionCall, action_call};
 use tautline_gateway::goals::About;
-use tautline_gateway::mapping::{ActionCall, action_call};
 use tautline_proto::{Instant, PeerId};
 
 /// Number from which calls are numbered that no client made; gateways count theirs from 0.

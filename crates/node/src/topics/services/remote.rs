@@ -14,11 +14,10 @@ use crate::topics::told::Told;
 use crate::topics::translation::Translation;
 use crate::topics::unchecked::{Unchecked, doubt};
 use crate::topics::waiting::Act;
+use crate::treatment::services::{RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceRule, service_treatment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tautline_gateway::mapping::{
-    ActionCall, RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceRule, action_call, service_treatment,
-};
+use tautline_gateway::action_names::{ActionCall, action_call};
 use tautline_gateway::types::check::{Check, ServiceChecker};
 use tautline_gateway::types::translate::{LocalService as LocalForm, ServiceTranslator};
 use tautline_gateway::{Command, Outcome, Service};

@@ -3,7 +3,7 @@
 
 use crate::notices::plain;
 use bytes::Bytes;
-use tautline_gateway::mapping::{ActionCall, action_call};
+use tautline_gateway::action_names::{ActionCall, action_call};
 use tautline_gateway::{CallId, Outcome};
 use tautline_proto::wire::cursor::{Reader, put_varint};
 use tautline_proto::{Instant, Message};

@@ -2,33 +2,22 @@
 //! Audit log records of the exchange.
 
 use super::*;
-use crate::audit::{Actor, AuditLog, Recorder};
-use crate::config::AuditConfig;
+use crate::audit::{Actor, Lines, Recorder};
 use crate::status::TopicChange;
 use serde_json::Value;
-use std::path::PathBuf;
-
-/// The audit log of one node.
-struct Recorded {
-    log: AuditLog,
-    path: PathBuf,
-    _folder: tempfile::TempDir,
-}
+use std::sync::Arc;
 
 /// Starts to record.
-fn record(world: &mut World, side: usize) -> Recorded {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit");
-    let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
-    let log = AuditLog::start(&config).unwrap();
-    world.sides[side].shared.recorder = Recorder::new(log.audit());
-    Recorded { log, path, _folder: folder }
+fn record(world: &mut World, side: usize) -> Arc<Lines> {
+    let lines = Arc::new(Lines::default());
+    world.sides[side].shared.recorder = Recorder::new(lines.audit());
+    lines
 }
 
 /// Returns the records.
-fn records(world: World, recorded: Recorded) -> Vec<Value> {
-    drop((world, recorded.log));
-    let text = std::fs::read_to_string(&recorded.path).unwrap();
+fn records(world: World, recorded: Arc<Lines>) -> Vec<Value> {
+    drop(world);
+    let text = recorded.text();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -5,8 +5,8 @@
 //! sends little is far below the capacity. The burst therefore grows while bursts cause no queue.
 
 use super::tuning::Tuning;
-use crate::rate::{FULL_PACKET, Report};
-use crate::recovery::sent::MAX_SENT_PACKETS;
+use crate::rate::controller::{FULL_PACKET, Report};
+use crate::recovery::MAX_SENT_PACKETS;
 use crate::time::Duration;
 
 /// Most clear bursts before the next growth. On a path that is too slow for two packets, less than one

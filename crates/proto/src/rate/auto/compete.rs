@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rate alongside senders that fill the queue however we behave: that of a TCP with CUBIC (RFC 9438).
 
-use super::FULL_PACKET;
 use super::tuning::Tuning;
+use crate::rate::controller::FULL_PACKET;
 use crate::time::{Duration, Instant};
 
 /// RFC 9438, section 4.1, in packets per cubed second.

@@ -6,7 +6,7 @@
 use super::backoff::Backoff;
 use super::compete::Compete;
 use super::tuning::Tuning;
-use crate::rate::FULL_PACKET;
+use crate::rate::controller::FULL_PACKET;
 use crate::time::{Duration, Instant, serialization_time};
 
 /// The rate counts as reduced below this part of its recent peak.

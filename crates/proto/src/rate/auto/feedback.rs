@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The time until the outcome of a packet is known, and the jitter of the queueing delay.
 
-use crate::rate::Report;
+use crate::rate::controller::Report;
 use crate::time::{Duration, Instant, smooth};
 
 /// Report intervals of which the longest counts. Where every fifth report is lost, they include

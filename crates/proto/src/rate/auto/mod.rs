@@ -29,6 +29,7 @@
 //! A local bottleneck shows in the time for which our own kernel holds packets. Reports exclude
 //! that time; local back-pressure then holds packets back first, and this controller never does.
 
+mod apply;
 mod backoff;
 mod burst;
 mod ceiling;
@@ -46,19 +47,17 @@ mod tuning;
 
 pub use tuning::{Constant, Tuning};
 
-use super::{Controller, FULL_PACKET, PendingPacket, Release, Report, next_send_time};
+use super::controller::{Controller, FULL_PACKET, PendingPacket, Release, Report, next_send_time};
 use crate::time::{Duration, Instant, serialization_time};
 use backoff::Backoff;
 use burst::Bursts;
-use ceiling::{Ceiling, Growth};
-use compete::Compete;
-use dip::Dip;
+use ceiling::Ceiling;
 use external::{Drain, Drained, External};
 use feedback::{Feedback, Jitter};
 use limit::Limit;
 use losses::Losses;
 use marks::Marks;
-use probe::{Found, Probe, RateNoise};
+use probe::{Found, RateNoise};
 use sample::{Measurement, Sample};
 use state::{Ended, State, Verdict, View};
 
@@ -118,14 +117,10 @@ struct Times {
 }
 
 const MAX_RATE: f64 = 1e10;
-/// A queue grows where packets arrive at less than this part of the rate at which they were sent.
-const GROWING: f64 = 0.9;
 /// A report that the sender asks for arrives after a round trip and this time: that of the next packets, and
 /// of a late timer.
 const ASKED_REPORT: Duration = Duration::from_millis(20);
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
-/// After losses of a full queue, or marks, the rate goes this much below the one at which packets arrived.
-const BELOW_LOSS: f64 = 0.97;
 /// Target queue in bytes while packets are cut: none, since an urgent packet waits for it.
 const INTERLEAVED_TARGET: f64 = 1.0;
 /// The longest time without an empty queue.
@@ -141,11 +136,6 @@ const PAUSED_DIVISOR: u32 = 2;
 const BEYOND_WINDOW_DIVISOR: u32 = 4;
 /// The growth of the estimate doubles this many times.
 const MAX_SPARE_ROUNDS: u32 = 8;
-/// An external delay beyond this part of a packet's serialization time is more than channel
-/// contention.
-const CONTENTION_PART: f64 = 0.5;
-/// Growth near the ceiling, with each round.
-const GENTLE_GROWTH: f64 = 0.001;
 /// After this time without congestion, former limits are no longer valid.
 const CONGESTION_MEMORY: Duration = Duration::from_secs(1);
 
@@ -342,94 +332,6 @@ impl Auto {
             }
             _ => None,
         }
-    }
-
-    /// Changes the estimate and the state; nothing else does, but for the tests' own progress.
-    fn apply(&mut self, now: Instant, verdict: Verdict) {
-        match verdict {
-            Verdict::Hold => {}
-            Verdict::Double { rate } => {
-                self.estimate = self.estimate.max(rate);
-                if let State::Startup { window, .. } = &mut self.state {
-                    *window = window.saturating_mul(2);
-                }
-            }
-            Verdict::Track { estimate } => {
-                if self.is_starting() {
-                    self.probes.postpone(now, &self.tuning);
-                }
-                (self.state, self.estimate, self.spare_rounds) = (State::Track, estimate, 0);
-                self.times.last_congested = now;
-            }
-            Verdict::Follow { rate, gain, is_unusual } => {
-                self.estimate += gain * (rate - self.estimate);
-                self.spare_rounds = 0;
-                if gain == 1.0 {
-                    self.ceiling.forget();
-                } else {
-                    self.ceiling.follow(rate, gain, self.estimate, is_unusual);
-                }
-            }
-            Verdict::Grow { capacity, is_empty, is_clear } => {
-                self.times.last_growth = now;
-                // Where losses, others or turns make arrivals a poor measure, so is the ceiling.
-                let others = self.packet_time().mul_f64(CONTENTION_PART);
-                let is_shared = self.external.delay() > others;
-                if self.losses.is_lossy() || is_shared || self.capacity_varies() {
-                    self.ceiling.forget();
-                }
-                match self.ceiling.growth(self.estimate, is_clear) {
-                    Growth::UpTo(max) => self.grow(now, max.min(2.0 * capacity), is_empty),
-                    Growth::Gently => {
-                        self.estimate *= 1.0 + GENTLE_GROWTH;
-                        (self.spare_rounds, self.times.last_congested) = (0, now);
-                    }
-                }
-            }
-            Verdict::Cut { rate } => {
-                self.limit.on_congestion(now, rate, &self.tuning);
-                (self.state, self.estimate, self.spare_rounds) = (State::Track, rate, 0);
-                self.times.last_congested = now;
-            }
-            Verdict::BackOff { delivered } => {
-                self.external.on_overflow(delivered);
-                self.estimate *= self.tuning.backoff;
-                self.losses.forget_excess();
-                self.times.last_backoff = now;
-                if let State::Compete(compete) = &mut self.state {
-                    compete.reduce(now, &self.tuning);
-                }
-            }
-            Verdict::Dip { estimate, before } => {
-                let deep = matches!(self.state, State::Dip(_));
-                let (time, losses, tuning) = (self.feedback_time(), &self.losses, &self.tuning);
-                let dip = Dip::begin(now, time, estimate, before, losses, deep, tuning);
-                (self.state, self.estimate) = (State::Dip(dip), estimate);
-            }
-            Verdict::Probe => {
-                let delay = self.jitter.mean() + self.external.delay();
-                let deviation = self.jitter.long_term_deviation();
-                let time = self.feedback_time();
-                let (rooms, tuning) = (self.rooms, &self.tuning);
-                let probe = Probe::begin(now, self.estimate, time, delay, deviation, rooms, tuning);
-                self.state = State::Probe(probe);
-            }
-            Verdict::Drain { time } => {
-                let (competes, marked) = (self.state.competes(), self.marks.are_recent(now));
-                let drain = Drain::begin(now, time, self.feedback_time(), competes, marked);
-                self.state = State::Drain(drain);
-                self.pause_until(drain.until);
-            }
-            Verdict::Compete { arrived, rtt } => {
-                let least = self.feedback.min_rtt();
-                let begin = || Compete::begin(now, arrived, rtt, least, &self.tuning);
-                let mut compete = self.state.competes().unwrap_or_else(begin);
-                self.estimate = compete.grow(now, arrived, rtt, &self.tuning);
-                self.state = State::Compete(compete);
-            }
-        }
-        let floor = self.external.floor(&self.tuning).max(self.tuning.min_rate);
-        self.estimate = self.estimate.max(floor).min(MAX_RATE);
     }
 
     /// The path has spare capacity: grow a little at first, since a single sample may be chance,

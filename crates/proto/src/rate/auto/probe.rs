@@ -3,9 +3,9 @@
 //! the rate is too high. A probe sends more for a moment: where as much more arrives, the delay is not
 //! a queue of ours.
 
-use super::sample::Sample;
+use super::sample::{GROWING, Sample};
 use super::tuning::Tuning;
-use super::{FULL_PACKET, GROWING};
+use crate::rate::controller::FULL_PACKET;
 use crate::time::{Duration, Instant, serialization_time};
 
 /// A probe lasts this many times the deviation of the delay, which blurs the rate, over the part that is

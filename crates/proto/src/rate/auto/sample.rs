@@ -2,8 +2,11 @@
 //! Combines the reports of a span of time into one sample.
 
 use super::losses::Ratio;
-use crate::rate::Report;
+use crate::rate::controller::Report;
 use crate::time::{Duration, Instant};
+
+/// A queue grows where packets arrive at less than this part of the rate at which they were sent.
+pub(super) const GROWING: f64 = 0.9;
 
 /// Fewest packets of a sample. On a full-duplex path their spacing is exact to one packet.
 const MIN_PACKETS: u64 = 4;

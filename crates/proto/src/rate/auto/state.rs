@@ -2,14 +2,17 @@
 //! What the controller does, and the rules by which it decides. The first rule of its state that applies
 //! to a sample gives the verdict.
 
+use super::Auto;
 use super::compete::Compete;
 use super::dip::{Dip, Shown};
 use super::external::Drain;
 use super::losses::Ratio;
 use super::probe::{Found, Probe};
-use super::sample::Sample;
-use super::{Auto, BELOW_LOSS, GROWING};
+use super::sample::{GROWING, Sample};
 use crate::time::{Duration, Instant, serialization_time};
+
+/// After losses of a full queue, or marks, the rate goes this much below the one at which packets arrived.
+const BELOW_LOSS: f64 = 0.97;
 
 /// A queueing delay of this many times the mean shows a queue.
 const QUEUE_FACTOR: u32 = 2;

@@ -1,0 +1,1 @@
+../dds/build.rs

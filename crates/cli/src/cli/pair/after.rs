@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! After the files are in place: the daemon is started or reads its file again, and the peer comes up.
+
+use super::agree::{Agreed, Next};
+use super::local::{Local, is_of_unit, surroundings};
+use super::voice::Voice;
+use super::write::merge_file;
+use crate::cli::Failure;
+use serde_json::json;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tautline_cli::control::Client;
+use tautline_node::config::{self, Config};
+use tautline_node::status::Status;
+
+/// Wait for the peer.
+const PATIENCE: Duration = Duration::from_secs(20);
+const TICK: Duration = Duration::from_millis(250);
+const UNIT: &str = "tautline.service";
+
+/// Reports what was written, and brings the peer up.
+pub fn finish(
+    local: &Local,
+    agreed: &Agreed,
+    voice: Voice,
+    may_start: bool,
+) -> Result<(), Failure> {
+    let Some(placed) = &agreed.placed else {
+        return voice
+            .event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": [] }));
+    };
+    let written: Vec<String> = placed.paths().map(|it| it.display().to_string()).collect();
+    voice.event(&json!({ "event": "paired", "peer": agreed.facts.name, "written": written, "notes": agreed.warnings }))?;
+    let mut text = format!("\npaired with {}\n", agreed.facts.name);
+    written.iter().for_each(|path| text.push_str(&format!("  wrote {path}\n")));
+    placed
+        .copies()
+        .for_each(|it| text.push_str(&format!("  the file of before is {}\n", it.display())));
+    voice.say(&text)?;
+    if agreed.needs_merge {
+        let (new, file) = (merge_file(local), local.file.display());
+        return voice
+            .say(&format!("Merge {} into {file}, then run: tautline check {file}", new.display()));
+    }
+    let config = check(local, voice)?;
+    if may_start && start(local, &config, voice)? {
+        return wait(local, &config, agreed, voice);
+    }
+    voice.say(&format!("Start it: tautline run {}", local.file.display()))?;
+    match then(local, agreed) {
+        Some(text) => voice.say(&format!("Then, {text}")),
+        None => Ok(()),
+    }
+}
+
+/// The next command of a person, as a part of a sentence.
+fn then(local: &Local, agreed: &Agreed) -> Option<String> {
+    let Next { command, is_here, .. } = agreed.next.as_ref()?;
+    Some(match (is_here, local.ros.is_silent) {
+        (true, true) => format!("see the first topic (start roscore before): {command}"),
+        (true, false) => format!("see the first topic: {command}"),
+        (false, _) => format!("see the first topic at {}: {command}", agreed.facts.name),
+    })
+}
+
+/// The equivalent of `tautline check`.
+fn check(local: &Local, voice: Voice) -> Result<Config, Failure> {
+    let text = config::read(&local.file).map_err(Failure::new)?;
+    let parsed = config::parse(&text, &surroundings(&local.file));
+    let checked = parsed.map(tautline_plan::with_warnings).map_err(|problems| {
+        Failure::new(config::ConfigError::Invalid { file: local.file.clone(), problems })
+    })?;
+    let file = local.file.display();
+    for warning in &checked.warnings {
+        voice.say(&format!("warning: {file}:{warning}"))?;
+    }
+    voice.say(&format!("{file} is valid; 'sudo tautline check {file}' explains it"))?;
+    Ok(checked.config)
+}
+
+/// Makes the daemon use the file; `false`: a person must start it.
+fn start(local: &Local, config: &Config, voice: Voice) -> Result<bool, Failure> {
+    if let Ok(mut client) = Client::connect(&config.control) {
+        let done = client.reload(false, || voice.progress("waiting for the daemon ..."));
+        match done {
+            Ok(_) => return voice.say("the running daemon has read the file again").map(|()| true),
+            // Some changes need a restart.
+            Err(error) => {
+                voice.say(&format!("the running daemon did not take the file: {error}"))?
+            }
+        }
+    }
+    let has_systemd = Path::new("/run/systemd/system").exists();
+    if !is_of_unit(&local.file) || !has_systemd || !systemctl(&["cat", UNIT]) {
+        return Ok(false);
+    }
+    voice.progress("starting tautline.service ...");
+    // Without the first, it would not start at boot.
+    let started = systemctl(&["enable", UNIT]) && systemctl(&["restart", UNIT]);
+    let text = match started {
+        true => "tautline.service runs, also after a restart of the machine",
+        false => "tautline.service did not start: systemctl status tautline",
+    };
+    voice.say(text).map(|()| started)
+}
+
+fn systemctl(arguments: &[&str]) -> bool {
+    let mut command = Command::new("systemctl");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Waits until the peer is up and has a topic.
+fn wait(local: &Local, config: &Config, agreed: &Agreed, voice: Voice) -> Result<(), Failure> {
+    let (start, name) = (Instant::now(), &agreed.facts.name);
+    let status = || Client::connect(&config.control).and_then(|mut it| it.status()).ok();
+    let mut last = None;
+    while start.elapsed() < PATIENCE {
+        voice.progress(&format!("waiting for {name} ..."));
+        last = status().or(last);
+        if let Some(status) = last.as_ref().filter(|it| is_up(it, name)) {
+            let topic = topic(status, name, agreed);
+            if topic.is_some() || !agreed.has_topics {
+                break;
+            }
+        }
+        std::thread::sleep(TICK);
+    }
+    match last {
+        Some(status) if is_up(&status, name) => {
+            let topic = topic(&status, name, agreed);
+            let next = agreed.next.as_ref().map(|it| &it.command);
+            voice.event(&json!({ "event": "up", "peer": name, "topic": topic, "next": next }))?;
+            voice.say(&format!("{name} is up; 'sudo tautline top' watches it"))?;
+            match then(local, agreed) {
+                Some(text) => voice.say(&format!("Now, {text}")),
+                None => voice.say("Topics appear as soon as nodes publish them"),
+            }
+        }
+        Some(status) => {
+            voice.event(&json!({ "event": "not_up", "peer": name, "notices": status.notices }))?;
+            let notices = status.notices.join("\n  ");
+            voice.say(&format!(
+                "{name} is not up yet. Does its daemon run? 'sudo tautline doctor' says what to \
+                 change:\n  {notices}"
+            ))
+        }
+        None => voice.say("the daemon does not answer yet: sudo tautline doctor"),
+    }
+}
+
+fn is_up(status: &Status, peer: &str) -> bool {
+    status.peers.iter().any(|it| it.name == peer && it.state == "up")
+}
+
+/// The topic that a person is shown, or else any of the peer.
+fn topic(status: &Status, peer: &str, agreed: &Agreed) -> Option<String> {
+    let wanted = agreed.next.as_ref().map(|it| &it.topic);
+    let all = || status.topics.iter().filter(|it| it.peer == peer).map(|it| &it.topic);
+    all().find(|it| Some(*it) == wanted).or_else(|| all().next()).cloned()
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The base: it shows a code and waits. Strangers may connect as often as they like: each has little
+//! time and memory, and none holds up another.
+
+use super::channel::{self, Channel};
+use super::voice::Voice;
+use crate::cli::Failure;
+use rand_core::OsRng;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel as queue};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tautline_cli::pairing::exchange::{Exchange, Keys, Role};
+use tautline_cli::pairing::wire::{Frame, Refusal};
+use tautline_cli::pairing::{Code, MAX_STRANGERS, PAUSE, STRANGER_TIME, TRIES};
+
+/// Events that wait for a slow terminal: each try, and what was told.
+const MAX_EVENTS: usize = 32;
+/// HELLO frames that cannot be read and are told; a stranger may send them without end.
+const MAX_TOLD: u32 = 8;
+/// Interval of the progress line.
+const TICK: Duration = Duration::from_millis(500);
+/// Pause after a failed `accept`.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A robot that has proved the code.
+pub struct Proved {
+    pub channel: Channel,
+    pub name: String,
+    pub address: SocketAddr,
+}
+
+/// What the threads report.
+enum Event {
+    Proved(Box<Proved>),
+    Wrong {
+        from: IpAddr,
+        left: u8,
+    },
+    OtherVersion {
+        from: IpAddr,
+        error: String,
+    },
+    /// A robot proved the code and vanished: the code is used up.
+    Lost {
+        from: IpAddr,
+        error: String,
+    },
+}
+
+/// What the connections share.
+struct Room {
+    name: String,
+    code: Code,
+    tries: Mutex<Tries>,
+    strangers: Mutex<Strangers>,
+    events: SyncSender<Event>,
+}
+
+/// The tries that are left, and the time of the next one.
+struct Tries {
+    left: u8,
+    next: Instant,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Strangers {
+    next: u64,
+    told: u32,
+    known: BTreeMap<u64, (IpAddr, TcpStream)>,
+}
+
+impl Strangers {
+    fn may_tell(&mut self) -> bool {
+        self.told = self.told.saturating_add(1);
+        self.told <= MAX_TOLD
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits at `port` for one robot.
+pub struct Waiting {
+    events: Receiver<Event>,
+    pub code: Code,
+}
+
+impl Waiting {
+    /// Listens; `name` is that of the base.
+    pub fn start(port: u16, code: Code, name: &str) -> Result<Self, Failure> {
+        let listener = listen(port).map_err(|error| {
+            Failure::new(format!(
+                "TCP port {port}: {error}. Does another 'tautline pair' wait on this machine? \
+                 --port NUMBER takes another port"
+            ))
+        })?;
+        let (sender, events) = queue(MAX_EVENTS);
+        let tries = Tries { left: TRIES, next: Instant::now(), is_over: false };
+        let room = Arc::new(Room {
+            name: name.into(),
+            code,
+            tries: Mutex::new(tries),
+            strangers: Mutex::default(),
+            events: sender,
+        });
+        let work = move || accept(&listener, &room);
+        std::thread::Builder::new().name("accept".into()).spawn(work).map_err(Failure::new)?;
+        Ok(Self { events, code })
+    }
+
+    /// Waits for the robot; `check` may end the wait.
+    pub fn wait(
+        &self,
+        patience: Duration,
+        voice: Voice,
+        mut check: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Proved, Failure> {
+        let start = Instant::now();
+        loop {
+            check()?;
+            let left = patience.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(Failure::new(format!(
+                    "nobody entered the code within {} min. Nothing was written",
+                    patience.as_secs().div_ceil(60)
+                )));
+            }
+            let (minutes, seconds) = (left.as_secs() / 60, left.as_secs() % 60);
+            voice.progress(&format!("waiting for the robot, {minutes}:{seconds:02} left ..."));
+            match self.events.recv_timeout(TICK.min(left)) {
+                Ok(Event::Proved(proved)) => return Ok(*proved),
+                Ok(Event::OtherVersion { from, error }) => {
+                    voice.say(&format!("{from} sent {error}"))?;
+                }
+                Ok(Event::Lost { from, error }) => {
+                    return Err(Failure::new(format!(
+                        "{from} proved the code, and then the connection ended: {error}. Nothing was \
+                         written. Run 'tautline pair' again for a new code"
+                    )));
+                }
+                Ok(Event::Wrong { from, left: 0 }) => {
+                    voice.event(
+                        &serde_json::json!({ "event": "wrong_code", "from": from, "left": 0 }),
+                    )?;
+                    return Err(Failure::new(format!(
+                        "{TRIES} wrong codes were entered, the last one at {from}. The pairing has \
+                         ended, and nothing was written. If that was not you, somebody on this \
+                         network tries to take part. Run 'tautline pair' again for a new code, and \
+                         prefer a cable or a network of your own"
+                    )));
+                }
+                Ok(Event::Wrong { from, left }) => {
+                    voice.event(
+                        &serde_json::json!({ "event": "wrong_code", "from": from, "left": left }),
+                    )?;
+                    let more = match left {
+                        1 => "one more ends".to_owned(),
+                        left => format!("{left} more end"),
+                    };
+                    voice.say(&format!(
+                        "warning: {from} entered a wrong code; {more} the pairing"
+                    ))?;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::new("the listening socket has ended"));
+                }
+            }
+        }
+    }
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+        }
+        bound => bound,
+    }
+}
+
+fn accept(listener: &TcpListener, room: &Arc<Room>) {
+    loop {
+        if lock(&room.tries).is_over {
+            return;
+        }
+        let Ok((stream, from)) = listener.accept() else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        let Some(id) = admit(room, &stream, from.ip().to_canonical()) else { continue };
+        let here = room.clone();
+        let work = move || {
+            // Whatever a stranger does wrong, only its connection ends.
+            let _ = meet(&here, stream, from);
+            lock(&here.strangers).known.remove(&id);
+        };
+        if std::thread::Builder::new().name("stranger".into()).spawn(work).is_err() {
+            lock(&room.strangers).known.remove(&id);
+        }
+    }
+}
+
+/// Makes room for a connection: beyond the limit, the oldest of the address with most of them ends.
+fn admit(room: &Room, stream: &TcpStream, from: IpAddr) -> Option<u64> {
+    let kept = stream.try_clone().ok()?;
+    let mut strangers = lock(&room.strangers);
+    if strangers.known.len() >= MAX_STRANGERS {
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        strangers.known.values().for_each(|(address, _)| *counts.entry(*address).or_default() += 1);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
+        let oldest = *strangers.known.iter().find(|(_, (address, _))| *address == most)?.0;
+        if let Some((_, stream)) = strangers.known.remove(&oldest) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+    let id = strangers.next;
+    strangers.next += 1;
+    strangers.known.insert(id, (from, kept));
+    Some(id)
+}
+
+/// The key agreement with one connection.
+fn meet(room: &Room, stream: TcpStream, from: SocketAddr) -> Result<(), channel::ChannelError> {
+    channel::tune(&stream)?;
+    let until = Instant::now() + STRANGER_TIME;
+    let hello = channel::read_open(&stream, until)?;
+    let (exchange, own) = Exchange::start(Role::Base, room.code, &room.name, &mut OsRng);
+    let address = from.ip().to_canonical();
+    let (keys, other) = match exchange.finish(&hello) {
+        Ok(done) => done,
+        Err(error) => {
+            let error = error.to_string();
+            if lock(&room.strangers).may_tell() {
+                let _ = room.events.try_send(Event::OtherVersion { from: address, error });
+            }
+            return Ok(());
+        }
+    };
+    if other.name == room.name {
+        return Ok(channel::write_frame(&stream, &Frame::Refuse(Refusal::SameName).emit())?);
+    }
+    channel::write_frame(&stream, &own)?;
+    let proof = channel::read_open(&stream, until)?;
+    let Ok(Frame::Confirm(proof)) = Frame::parse(&proof) else { return Ok(()) };
+    match room.judge(&keys, &proof) {
+        Some(refusal) => {
+            let sent = channel::write_frame(&stream, &Frame::Refuse(refusal).emit());
+            // Afterwards, because the last wrong code ends this program.
+            if let Refusal::WrongCode { left } = refusal {
+                let _ = room.events.send(Event::Wrong { from: address, left });
+            }
+            sent?;
+        }
+        None => {
+            if let Err(error) = channel::write_frame(&stream, &keys.proof()) {
+                let _ = room.events.send(Event::Lost { from: address, error: error.to_string() });
+                return Err(error.into());
+            }
+            let channel = Channel::new(stream, keys);
+            let proved = Proved { channel, name: other.name, address: canonical(from) };
+            let _ = room.events.send(Event::Proved(Box::new(proved)));
+        }
+    }
+    Ok(())
+}
+
+fn canonical(from: SocketAddr) -> SocketAddr {
+    match from.ip().to_canonical() {
+        IpAddr::V4(v4) => (v4, from.port()).into(),
+        IpAddr::V6(_) => from,
+    }
+}
+
+impl Room {
+    /// Checks a proof; one at a time, with a pause after a wrong one.
+    fn judge(&self, keys: &Keys, proof: &[u8; 32]) -> Option<Refusal> {
+        let mut tries = lock(&self.tries);
+        if tries.is_over {
+            return Some(Refusal::Ended);
+        }
+        std::thread::sleep(tries.next.saturating_duration_since(Instant::now()));
+        if keys.is_proved_by(proof) {
+            tries.is_over = true;
+            return None;
+        }
+        tries.left -= 1;
+        tries.next = Instant::now() + PAUSE;
+        tries.is_over = tries.left == 0;
+        Some(Refusal::WrongCode { left: tries.left })
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline pair`: two machines exchange names, keys and topics under a short code
+//! ([the protocol](../../../../../spec/pairing.md)).
+//!
+//! | module | contents |
+//! |---|---|
+//! | `local`, `ros` | this machine: file, key, addresses; its ROS |
+//! | `base`, `robot`, `search`, `channel` | how the two meet and prove the code |
+//! | `agree`, `show` | what they agree on, in two phases; what a person sees |
+//! | `write`, `store`, `folder` | the change of the file; files on the disk; their locked folder |
+//! | `after` | the daemon, and the peer that comes up |
+//! | `ssh` | the robot's side, started from the base |
+
+mod after;
+mod agree;
+mod base;
+mod channel;
+mod folder;
+mod local;
+mod robot;
+mod ros;
+mod search;
+mod show;
+mod ssh;
+mod store;
+mod voice;
+mod write;
+
+use super::Failure;
+use agree::{Other, Part};
+use local::Local;
+use rand_core::{OsRng, RngCore};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+use tautline_cli::pairing::exchange::Role;
+use tautline_cli::pairing::plan::prefix;
+use tautline_cli::pairing::{Code, PORT, SEARCH_PORT, code};
+use voice::Voice;
+
+/// Arguments of `tautline pair`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  sudo tautline pair --name base     at the base: shows a code and waits\n  \
+                  sudo tautline pair 4821-7390 --name robot1\n                                     \
+                  on the robot: finds the base, which shows its topics as /robot1/scan\n  \
+                  sudo tautline pair pi@robot1       at the base: both in one command, over ssh\n  \
+                  sudo tautline pair pi@robot1 -- --name robot1 --ros2=7\n  \
+                  sudo tautline pair 4821-7390 --at 10.0.0.2 --name robot1\n\n\
+                  The base listens on TCP 18470 and UDP 18471 until the pairing ends. Both machines show what \
+                  they would write and ask; Ctrl-C before that leaves nothing.\n\
+                  /usr/share/doc/tautline/how-to/pair.md has more."
+)]
+pub struct Arguments {
+    /// On the robot: the code that the base shows. At the base: nothing, or the robot for ssh
+    #[arg(value_name = "CODE|USER@ROBOT")]
+    target: Option<String>,
+    /// Address or host name of the base, with :PORT if the port is not 18470
+    #[arg(long, value_name = "HOST")]
+    at: Option<String>,
+    /// Name of this machine's node [default: the name in the file, else that of the machine]
+    #[arg(long)]
+    name: Option<String>,
+    /// The file to write or extend
+    #[arg(long, value_name = "PATH", default_value = tautline_cli::unit::FILE)]
+    file: PathBuf,
+    #[command(flatten)]
+    ros: ros::Flags,
+    /// Answer the question with yes
+    #[arg(long, short)]
+    yes: bool,
+    /// Write the lines of a peer with the same name again, even if it has another key
+    #[arg(long)]
+    replace: bool,
+    /// Pair and show the result, and write nothing at either end
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not start the daemon, and do not make it read the file again
+    #[arg(long)]
+    no_start: bool,
+    /// Read the code from standard input
+    #[arg(long, conflicts_with = "target")]
+    code_from_stdin: bool,
+    /// TCP port of the base
+    #[arg(long, value_name = "PORT", default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Seconds for which the base waits
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait: u64,
+    /// Print JSON, one event on each line; needs --yes
+    #[arg(long, requires = "yes")]
+    json: bool,
+    /// With USER@ROBOT: arguments of 'tautline pair' on the robot, such as --name or --ros2
+    #[arg(last = true, value_name = "ARGUMENTS OF THE ROBOT")]
+    of_robot: Vec<String>,
+}
+
+/// What the target asks for.
+enum Task {
+    Base,
+    BaseWithSsh(String),
+    Robot(Code),
+}
+
+pub fn pair(arguments: &Arguments) -> Result<(), Failure> {
+    let voice = Voice { json: arguments.json, yes: arguments.yes };
+    let task = task(arguments)?;
+    store::end_on_signals().map_err(Failure::new)?;
+    voice.progress("looking at this machine's ROS ...");
+    let local = Local::find(arguments)?;
+    voice.say(&format!(
+        "this machine: {}, {} {}\nROS: {}",
+        local.name,
+        if local.old.is_some() { "extends" } else { "will write" },
+        local.file.display(),
+        local.ros.words
+    ))?;
+    let (role, other, remote) = match task {
+        Task::Robot(code) => (Role::Robot, meet_base(code, &local, arguments, voice)?, None),
+        Task::Base => {
+            let (other, remote) = meet_robot(None, &local, arguments, voice)?;
+            (Role::Base, other, remote)
+        }
+        Task::BaseWithSsh(target) => {
+            let (other, remote) = meet_robot(Some(&target), &local, arguments, voice)?;
+            (Role::Base, other, remote)
+        }
+    };
+    let part = Part { role, local: &local, voice, replace: arguments.replace };
+    let agreed = part.agree(other)?;
+    let done = after::finish(&local, &agreed, voice, !arguments.no_start);
+    // Its last lines are shown before this program ends.
+    drop(remote);
+    done
+}
+
+fn task(arguments: &Arguments) -> Result<Task, Failure> {
+    let is_ssh = arguments.target.as_deref().is_some_and(ssh::is_target);
+    if !arguments.of_robot.is_empty() && !is_ssh {
+        return Err(Failure::new(
+            "arguments after -- are for the robot: tautline pair USER@ROBOT -- ARGUMENTS",
+        ));
+    }
+    if arguments.code_from_stdin {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map_err(Failure::new)?;
+        return Ok(Task::Robot(line.parse().map_err(Failure::new)?));
+    }
+    match &arguments.target {
+        None if arguments.at.is_some() => Err(Failure::new(
+            "--at is for the robot, which enters the code: tautline pair CODE --at HOST",
+        )),
+        None => Ok(Task::Base),
+        Some(text) => match text.parse() {
+            Ok(code) => Ok(Task::Robot(code)),
+            Err(error) if code::is_like_code(text) => Err(Failure::new(error)),
+            Err(_) if ssh::is_target(text) => Ok(Task::BaseWithSsh(text.clone())),
+            Err(error) => Err(Failure::new(format!("{error}, or at the base USER@ROBOT for ssh"))),
+        },
+    }
+}
+
+fn meet_base(
+    code: Code,
+    local: &Local,
+    arguments: &Arguments,
+    voice: Voice,
+) -> Result<Other, Failure> {
+    let met = robot::meet(code, &local.name, arguments.at.as_deref(), arguments.port, voice)?;
+    Ok(Other { channel: met.channel, name: met.name, host: met.host, address: met.address })
+}
+
+fn meet_robot(
+    target: Option<&str>,
+    local: &Local,
+    arguments: &Arguments,
+    voice: Voice,
+) -> Result<(Other, Option<ssh::Remote>), Failure> {
+    let waiting = base::Waiting::start(arguments.port, Code::draw(&mut OsRng), &local.name)?;
+    let code = waiting.code;
+    let mut instance = [0; 8];
+    OsRng.fill_bytes(&mut instance);
+    let (selector, port) = (code.selector(), arguments.port);
+    let responder = search::Responder { selector, instance, port, name: local.name.clone() };
+    if let Err(error) = responder.start() {
+        voice.say(&format!(
+            "warning: UDP port {SEARCH_PORT}: {error}. The robot needs --at with this machine's address"
+        ))?;
+    }
+    let mut remote = match target {
+        Some(target) => Some(ssh::Remote::start(target, code, arguments, voice)?),
+        None => {
+            show_code(code, local, arguments, voice)?;
+            None
+        }
+    };
+    let patience = Duration::from_secs(arguments.wait);
+    let met = waiting.wait(patience, voice, || match &mut remote {
+        Some(remote) => remote.check(),
+        None => Ok(()),
+    })?;
+    if let Some(remote) = &mut remote {
+        remote.met();
+    }
+    let other = Other { channel: met.channel, name: met.name, host: None, address: met.address };
+    Ok((other, remote))
+}
+
+fn show_code(
+    code: Code,
+    local: &Local,
+    arguments: &Arguments,
+    voice: Voice,
+) -> Result<(), Failure> {
+    let addresses = local::outside_addresses();
+    let port =
+        if arguments.port == PORT { String::new() } else { format!(" --port {}", arguments.port) };
+    let name = local.free_name();
+    let command = format!("sudo tautline pair {code} --name {name}");
+    voice.event(&json!({
+        "event": "waiting", "code": code.to_string(), "command": command,
+        "addresses": addresses, "port": arguments.port,
+    }))?;
+    let at = addresses.first().map_or(String::new(), |address| {
+        format!("If the robot does not find this machine, add: --at {address}{port}\n")
+    });
+    let prefix = prefix(&name);
+    voice.say(&format!(
+        "\n  code: {code}\n\nOn the robot:\n  {command}\n\
+         Then both machines show what they would write, and ask.\n\n\
+         --name: the robot's topics appear here under this name, as {prefix}/scan. Choose it freely; \
+         leave it out on a robot that was paired before.\n{at}"
+    ))
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The robot: it finds the base, and proves the code.
+
+use super::channel::{self, Channel};
+use super::search;
+use super::voice::Voice;
+use crate::cli::Failure;
+use rand_core::OsRng;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+use tautline_cli::pairing::exchange::{Exchange, Role};
+use tautline_cli::pairing::wire::{Frame, Refusal, WireError};
+use tautline_cli::pairing::{Code, MAX_ADDRESSES, STRANGER_TIME, VERSION};
+use tautline_node::config::kind::{Kind, Value};
+
+/// Time limit of a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// A base that has proved the code.
+pub struct Proved {
+    pub channel: Channel,
+    pub name: String,
+    /// The base's host as it was given on the command line; `None`: it was found.
+    pub host: Option<String>,
+    pub address: SocketAddr,
+}
+
+/// A base to try.
+struct Candidate {
+    name: Option<String>,
+    host: Option<String>,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Meets the base that waits for this code.
+pub fn meet(
+    code: Code,
+    own_name: &str,
+    at: Option<&str>,
+    port: u16,
+    voice: Voice,
+) -> Result<Proved, Failure> {
+    let candidates = match at {
+        Some(at) => vec![named(at, port)?],
+        None => {
+            let bases = search::find(code, voice)?.into_iter();
+            let candidate = |it: search::Base| Candidate {
+                name: Some(it.name),
+                host: None,
+                addresses: it.addresses,
+            };
+            bases.map(candidate).collect()
+        }
+    };
+    let mut failures = Vec::new();
+    for candidate in candidates {
+        match try_base(code, own_name, &candidate, voice) {
+            Ok(proved) => return Ok(proved),
+            Err(text) => failures.push(text),
+        }
+    }
+    Err(Failure::new(format!("{}\nNothing was written.", failures.join("\n"))))
+}
+
+/// The base at `HOST[:PORT]`.
+fn named(at: &str, port: u16) -> Result<Candidate, Failure> {
+    let Ok(Value::Endpoint(host, own_port)) = Kind::Endpoint.parse(at) else {
+        let found = tautline_gateway::plain::plain(at, 80);
+        let allowed = Kind::Endpoint.allowed();
+        return Err(Failure::new(format!("--at: found '{found}'; allowed: {allowed}")));
+    };
+    let port = own_port.unwrap_or(port);
+    let resolved = (host.as_str(), port).to_socket_addrs();
+    let addresses = resolved.map_err(|error| Failure::new(format!("--at {host}: {error}")))?;
+    let addresses = addresses.take(MAX_ADDRESSES).collect();
+    Ok(Candidate { name: None, host: Some(host), addresses })
+}
+
+fn try_base(code: Code, own_name: &str, base: &Candidate, voice: Voice) -> Result<Proved, String> {
+    let mut trouble = format!("{}: no address", base.host.as_deref().unwrap_or("the base"));
+    for &address in &base.addresses {
+        voice.progress(&format!("connecting to {address} ..."));
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => {
+                let (channel, name) = prove(stream, code, own_name, base, address)?;
+                return Ok(Proved { channel, name, host: base.host.clone(), address });
+            }
+            Err(error) => {
+                trouble = format!(
+                    "{address}: {error}. Is 'tautline pair' still running at the base, and does no \
+                     firewall drop TCP {}?",
+                    address.port()
+                );
+            }
+        }
+    }
+    Err(trouble)
+}
+
+/// The key agreement: this end proves first.
+fn prove(
+    stream: TcpStream,
+    code: Code,
+    own_name: &str,
+    base: &Candidate,
+    address: SocketAddr,
+) -> Result<(Channel, String), String> {
+    let shown = base.name.as_deref().map_or(String::new(), |name| format!("'{name}' at "));
+    let failed = |error: &dyn ToString| {
+        format!("the base {shown}{address} ended the pairing: {}", error.to_string())
+    };
+    channel::tune(&stream).map_err(|error| failed(&error))?;
+    let (exchange, hello) = Exchange::start(Role::Robot, code, own_name, &mut OsRng);
+    let read = || channel::read_open(&stream, Instant::now() + STRANGER_TIME + CONNECT);
+    channel::write_frame(&stream, &hello).map_err(|error| failed(&error))?;
+    let answer = read().map_err(|error| failed(&error))?;
+    let refused = |refusal| format!("the base {shown}{address} {}", refused(refusal));
+    if let Ok(Frame::Refuse(refusal)) = Frame::parse(&answer) {
+        return Err(refused(refusal));
+    }
+    let (keys, other) = exchange.finish(&answer).map_err(|error| failed(&error))?;
+    channel::write_frame(&stream, &keys.proof()).map_err(|error| failed(&error))?;
+    let answer = read().map_err(|error| failed(&error))?;
+    match Frame::parse(&answer) {
+        Ok(Frame::Confirm(proof)) if keys.is_proved_by(&proof) => {
+            Ok((Channel::new(stream, keys), other.name))
+        }
+        Ok(Frame::Confirm(_)) => Err(format!(
+            "{address} answered and does not know the code: it is another base, or somebody between \
+             the two machines"
+        )),
+        Ok(Frame::Refuse(refusal)) => Err(refused(refusal)),
+        Err(error @ WireError::Version(_)) => Err(failed(&error)),
+        _ => Err(failed(&format!("a frame that version {VERSION} does not expect"))),
+    }
+}
+
+/// What a base says, behind its name.
+fn refused(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::WrongCode { left: 0 } => {
+            "refused a wrong code, the last one that it allows, and has ended the pairing: it needs a \
+             new code"
+                .into()
+        }
+        Refusal::WrongCode { left } => {
+            let tries = if left == 1 { "one more try" } else { &format!("{left} more tries") };
+            format!(
+                "refused a wrong code, and still waits for the right one: it allows {tries}. Is the \
+                 code typed as the base shows it? If it is, somebody is between the two machines"
+            )
+        }
+        Refusal::Ended => {
+            "has ended the pairing, with another robot or after too many wrong codes; run 'tautline \
+             pair' there again for a new code"
+                .into()
+        }
+        Refusal::SameName => {
+            "has the same name as this machine; give one of them another one with --name".into()
+        }
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the firewall of this machine drops packets of peers.
+
+use super::firewall_rules::{Fate, IP6TABLES, IPTABLES, Packet, Place, Ruleset};
+use super::machine::{Machine, Said};
+use super::robot::Robot;
+use super::{Answer, Found, Harm};
+use std::net::IpAddr;
+use tautline_node::GROUP_V4 as BEACONS;
+use tautline_node::config::Beacons;
+
+/// The firewall of the kernel.
+enum Rules {
+    Nft(String),
+    /// Of IPv4.
+    Iptables(String),
+    /// Of IPv6.
+    Ip6tables(String),
+}
+
+impl Rules {
+    /// Returns the rules that concern a packet; `None` if they are not understood.
+    fn of(&self, packet: &Packet) -> Option<Ruleset> {
+        let is_v4 = packet.from.is_none_or(|it| it.is_ipv4());
+        match self {
+            Self::Nft(text) => Ruleset::of_nft(text, packet),
+            Self::Iptables(text) if is_v4 => Some(Ruleset::of_iptables(text, packet)),
+            Self::Ip6tables(text) if !is_v4 => Some(Ruleset::of_iptables(text, packet)),
+            Self::Iptables(_) | Self::Ip6tables(_) => Some(Ruleset::default()),
+        }
+    }
+}
+
+/// What may arrive: packets of which one suffices.
+struct Arrival {
+    packets: Vec<Packet>,
+    /// The harm if all of them are dropped.
+    harm: Harm,
+    why: &'static str,
+}
+
+const ANSWERS_ARRIVE: &str = "This robot begins the connections, so that answers of its peers arrive. A \
+                              peer that begins one is not heard, for example after it was restarted.";
+const NO_ANSWERS: &str = "Not even answers of the peers arrive.";
+const CALLERS: &str =
+    "Peers without an address here begin the connection; their packets are dropped.";
+const OTHER_INTERFACES: &str = "Peers reach this machine by other interfaces alone.";
+const NO_BEACONS: &str = "This robot does not hear the beacons of its peers.";
+
+/// What the rules do with an arrival.
+enum Verdict {
+    Passes,
+    Unknown,
+    Dropped(Place, Ruleset),
+}
+
+fn verdict(rules: &[Rules], arrival: &Arrival) -> Verdict {
+    let mut worst = Verdict::Unknown;
+    let mut is_unknown = false;
+    for packet in &arrival.packets {
+        match fate(rules, packet) {
+            Verdict::Passes => return Verdict::Passes,
+            Verdict::Unknown => is_unknown = true,
+            dropped => worst = dropped,
+        }
+    }
+    if is_unknown { Verdict::Unknown } else { worst }
+}
+
+/// The packet has to pass all rule sets.
+fn fate(rules: &[Rules], packet: &Packet) -> Verdict {
+    let mut is_unknown = false;
+    for text in rules {
+        let rules = text.of(packet);
+        match rules.as_ref().map(Ruleset::fate) {
+            Some(Fate::Dropped(place)) => {
+                return rules.map_or(Verdict::Unknown, |it| Verdict::Dropped(place, it));
+            }
+            Some(Fate::Accepted) => {}
+            Some(Fate::Unknown) | None => is_unknown = true,
+        }
+    }
+    if is_unknown { Verdict::Unknown } else { Verdict::Passes }
+}
+
+pub(super) fn examine(machine: &Machine, robot: &Robot) -> Answer {
+    let rules = match rules(machine) {
+        Ok(rules) => rules,
+        Err(why) => return Answer::NotMade(why),
+    };
+    let mut all = Vec::<(Place, Found)>::new();
+    let mut is_unknown = false;
+    for group in
+        [answers(robot), first_packets(robot), calls(machine, robot), beacons(machine, robot)]
+    {
+        let verdicts: Vec<Verdict> = group.iter().map(|it| verdict(&rules, it)).collect();
+        let one_passes = verdicts.iter().any(|it| matches!(it, Verdict::Passes));
+        for (arrival, verdict) in group.iter().zip(verdicts) {
+            // A caller needs one interface.
+            let (harm, why) = match arrival.why == CALLERS && one_passes {
+                true => (Harm::Note, OTHER_INTERFACES),
+                false => (arrival.harm, arrival.why),
+            };
+            match verdict {
+                Verdict::Passes => {}
+                Verdict::Unknown => is_unknown = true,
+                Verdict::Dropped(place, rules) => {
+                    let found = found(robot.port(), &place, &arrival.packets, &rules, harm, why);
+                    match all.iter_mut().find(|(it, _)| *it == place) {
+                        Some((_, known)) if known.harm <= harm => {}
+                        Some((_, known)) => *known = found,
+                        None => all.push((place, found)),
+                    }
+                }
+            }
+        }
+    }
+    if all.is_empty() && is_unknown {
+        return Answer::NotMade(
+            "a rule is not understood: read them with 'nft list ruleset' (page \"Firewall\")"
+                .into(),
+        );
+    }
+    Answer::Made(all.into_iter().map(|(_, found)| found).collect())
+}
+
+fn found(
+    port: u16,
+    place: &Place,
+    packets: &[Packet],
+    rules: &Ruleset,
+    harm: Harm,
+    why: &str,
+) -> Found {
+    let Place { table, chain, rule } = place;
+    let source = packets.first().map_or(String::new(), |it| match it.group {
+        Some(group) => format!("{}, sent to {group} (beacons),", it.interface),
+        None => it.interface.clone(),
+    });
+    let found = Found::new(
+        harm,
+        format!(
+            "the firewall drops UDP {port} from {source}: table {table}, chain {chain}: {rule}"
+        ),
+        why,
+    );
+    found.fix(if rules.has_chain("ufw") {
+        format!("sudo ufw allow {port}/udp")
+    } else if rules.has_table("firewalld") {
+        format!("sudo firewall-cmd --permanent --add-port={port}/udp && sudo firewall-cmd --reload")
+    } else if [IPTABLES, IP6TABLES].contains(&table.as_str()) {
+        format!("sudo {table} -I INPUT -p udp --dport {port} -j ACCEPT  # and save it: sudo netfilter-persistent save")
+    } else {
+        format!(
+            "sudo nft insert rule {table} {chain} udp dport {port} accept  # and in /etc/nftables.conf"
+        )
+    })
+}
+
+/// The packets of peers to which this robot has a route; each with the peer.
+fn routed(robot: &Robot) -> impl Iterator<Item = (&str, Packet)> {
+    robot.routes().iter().filter_map(|route| {
+        let path = route.path.as_ref()?.as_ref().ok()?;
+        let from = route.address.as_ref().ok().copied().filter(|it| !it.is_loopback())?;
+        Some((route.peer.as_str(), packet(robot, &path.interface, Some(from))))
+    })
+}
+
+fn packet(robot: &Robot, interface: &str, from: Option<IpAddr>) -> Packet {
+    let port = robot.port();
+    Packet { interface: interface.into(), from, port, group: None, is_answer: false }
+}
+
+/// Answers of peers that this robot calls; those of a peer that is up arrive.
+fn answers(robot: &Robot) -> Vec<Arrival> {
+    let arrival = |(_, packet): (&str, Packet)| Arrival {
+        packets: vec![Packet { is_answer: true, ..packet }],
+        harm: Harm::Stops,
+        why: NO_ANSWERS,
+    };
+    routed(robot).filter(|(peer, _)| !robot.is_up(peer)).map(arrival).collect()
+}
+
+/// First packets of the same peers.
+fn first_packets(robot: &Robot) -> Vec<Arrival> {
+    let arrival =
+        |(_, packet)| Arrival { packets: vec![packet], harm: Harm::Note, why: ANSWERS_ARRIVE };
+    routed(robot).map(arrival).collect()
+}
+
+/// Whether a peer that has to call this robot does not exchange packets with it.
+fn lacks_caller(robot: &Robot) -> bool {
+    let peers = robot.config().map(|it| &it.peers[..]).unwrap_or_default();
+    peers.iter().any(|it| it.is_caller() && !robot.is_up(&it.name))
+}
+
+/// First packets of peers whose addresses are not known, by each interface: from anywhere, from its own
+/// networks, and from one address that a rule may name.
+fn calls(machine: &Machine, robot: &Robot) -> Vec<Arrival> {
+    let has_callers = robot
+        .config()
+        .is_none_or(|it| it.peers.is_empty() || it.peers.iter().any(|it| it.is_caller()));
+    let interfaces = robot.interfaces(machine).into_iter().filter(|_| has_callers);
+    let own = machine.addresses();
+    let arrival = |interface: String| {
+        let own = own.iter().filter(|(name, _)| *name == interface);
+        let near = own.map(|(_, address)| Some(neighbour(*address)));
+        let sources = [Some(IpAddr::from([192, 0, 2, 1]))].into_iter().chain(near).chain([None]);
+        Arrival {
+            packets: sources.map(|from| packet(robot, &interface, from)).collect(),
+            harm: if lacks_caller(robot) { Harm::Stops } else { Harm::Note },
+            why: CALLERS,
+        }
+    };
+    interfaces.map(arrival).collect()
+}
+
+/// Another address in the same network.
+fn neighbour(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(it) => IpAddr::from((u32::from(it) ^ 1).to_be_bytes()),
+        IpAddr::V6(it) => IpAddr::from((u128::from(it) ^ 1).to_be_bytes()),
+    }
+}
+
+/// Beacons of peers, which have IPv4.
+fn beacons(machine: &Machine, robot: &Robot) -> Vec<Arrival> {
+    if robot.config().is_none_or(|it| it.beacons == Beacons::Off) {
+        return Vec::new();
+    }
+    let mut all = first_packets(robot);
+    if all.is_empty() {
+        all = calls(machine, robot);
+    }
+    for arrival in &mut all {
+        arrival.packets.retain(|it| it.from.is_none_or(|from| from.is_ipv4()));
+        arrival.packets.iter_mut().for_each(|it| it.group = Some(BEACONS.into()));
+        arrival.why = NO_BEACONS;
+    }
+    all.retain(|it| !it.packets.is_empty());
+    all
+}
+
+/// Reads the rules; an error says why that is not possible.
+fn rules(machine: &Machine) -> Result<Vec<Rules>, String> {
+    if !machine.is_root() {
+        return Err("needs root: sudo tautline doctor".into());
+    }
+    let modules = machine.read("/proc/modules").unwrap_or_default();
+    let tables = machine.read("/proc/self/net/ip_tables_names").unwrap_or_default();
+    let has_iptables = tables.lines().any(|it| it == "filter");
+    let mut all = Vec::new();
+    match machine.run("nft", &["-j", "list", "ruleset"]) {
+        Said::Output(text) => {
+            let (of_iptables, rest) = without_iptables(&text);
+            all.push(Rules::Nft(rest));
+            if of_iptables || has_iptables {
+                all.extend(iptables(machine)?);
+            }
+        }
+        Said::Missing if has_iptables => all.extend(iptables(machine)?),
+        Said::Missing if modules.contains("nf_tables ") => {
+            return Err("nft is not installed: apt install nftables".into());
+        }
+        // Without a module of the kernel there are no rules.
+        Said::Missing if !modules.is_empty() => {}
+        Said::Missing => return Err("nft is not installed: apt install nftables".into()),
+        Said::Failed(text) => return Err(format!("nft: {}", text.trim())),
+    }
+    Ok(all)
+}
+
+fn iptables(machine: &Machine) -> Result<Vec<Rules>, String> {
+    let ask = |program: &str| match machine.run(program, &["-S"]) {
+        Said::Output(text) => Ok(text),
+        Said::Missing => Err(format!("{program} is not installed: apt install iptables")),
+        Said::Failed(text) => Err(format!("{program}: {}", text.trim())),
+    };
+    // A machine without IPv6 has no ip6tables.
+    let v6 = ask("ip6tables").unwrap_or_default();
+    Ok(vec![Rules::Iptables(ask("iptables")?), Rules::Ip6tables(v6)])
+}
+
+/// Separates rules that iptables made, in the table `filter` of IPv4: nft cannot show all of their
+/// conditions. Returns whether there were any, and the rest.
+fn without_iptables(text: &str) -> (bool, String) {
+    let Ok(mut json) = serde_json::from_str::<serde_json::Value>(text) else {
+        return (false, text.into());
+    };
+    let Some(items) = json["nftables"].as_array_mut() else { return (false, text.into()) };
+    let is_of_it = |item: &serde_json::Value| {
+        let part = item.get("rule").or_else(|| item.get("chain"));
+        part.is_some_and(|it| {
+            let family = it["family"].as_str();
+            family.is_some_and(|it| ["ip", "ip6"].contains(&it)) && it["table"] == "filter"
+        })
+    };
+    let found = items.iter().any(|it| is_of_it(it) && it.to_string().contains("\"xt\""))
+        || items.iter().any(|it| is_of_it(it) && it["chain"]["name"] == "INPUT");
+    if found {
+        items.retain(|it| !is_of_it(it));
+    }
+    (found, json.to_string())
+}

@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `GET /metrics` for Prometheus, in OpenMetrics text.
+//!
+//! `prometheus-client` writes the text and `httparse` reads the request. The rest of HTTP is one
+//! answer per connection, so no server library is used.
+
+mod connections;
+mod teams;
+
+pub use connections::{MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS};
+
+use crate::control::Inspect;
+use connections::{Connections, Served};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tautline_gateway::threads;
+use tautline_node::status::{
+    DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, PlanReport,
+    RadioReport, RejectedReport, Status, TopicReport,
+};
+
+/// Maximum bytes of the head of a request.
+pub const MAX_HEAD_BYTES: usize = 8 * 1024;
+/// Maximum header lines in a request.
+pub const MAX_HEADERS: usize = 64;
+/// Maximum duration of a connection.
+pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// The reason why metrics cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "metrics address {address}: {source}; allowed under 'metrics:': a free address of this machine"
+)]
+pub struct MetricsError {
+    /// The address from the file.
+    pub address: SocketAddr,
+    /// The error of the system.
+    pub source: io::Error,
+}
+
+/// A server that answers requests until dropped.
+#[derive(Debug)]
+pub struct MetricsServer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Listens on `address` and answers with `inspect` on threads of its own.
+    pub fn start(address: SocketAddr, inspect: Arc<dyn Inspect>) -> Result<Self, MetricsError> {
+        let failed = |source| MetricsError { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let reporter = inspect.clone();
+        let stopped = stop.clone();
+        let ended = move |name: &str, how| {
+            if !stopped.load(Ordering::Relaxed) {
+                reporter.thread_ended(name, how);
+            }
+        };
+        let accept = {
+            let stop = stop.clone();
+            move || accept_connections(&listener, &inspect, &stop)
+        };
+        let thread = threads::spawn("metrics", ended, accept).map_err(failed)?;
+        Ok(Self { address: bound, stop, thread: Some(thread) })
+    }
+
+    /// Returns the address on which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A connection from this process wakes `accept`; 0.0.0.0 and :: are reached as localhost.
+        let woken = TcpStream::connect_timeout(&self.address, CONNECTION_TIMEOUT).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept_connections(listener: &TcpListener, inspect: &Arc<dyn Inspect>, stop: &AtomicBool) {
+    let connections = Arc::<Connections>::default();
+    loop {
+        let accepted = listener.accept();
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok((stream, from)) = accepted else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        let Some(served) = connections.admit(stream, from) else { continue };
+        let inspect = inspect.clone();
+        let serve = move || drop(serve_connection(&served, inspect.as_ref()));
+        let _ = std::thread::Builder::new().name("metrics-client".into()).spawn(serve);
+    }
+}
+
+fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
+    let deadline = Instant::now() + CONNECTION_TIMEOUT;
+    let mut connection = Timed { stream: served.stream(), deadline };
+    let (status, kind, body) = match read_target(&mut connection)? {
+        Ok(target) if target == "/metrics" => match served.work(|| inspect.status()) {
+            Some(Ok(status)) => ("200 OK", OPENMETRICS, openmetrics(&status)),
+            Some(Err(reason)) => ("503 Service Unavailable", PLAIN, reason),
+            None => return Ok(()),
+        },
+        Ok(_) => ("404 Not Found", PLAIN, "only /metrics is here\n".into()),
+        Err(refusal) => (refusal, PLAIN, format!("{refusal}\n")),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    connection.write_all(head.as_bytes())?;
+    connection.write_all(body.as_bytes())
+}
+
+/// A connection that is read and written until a deadline, however slow its client is.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Timed<'_> {
+    /// Returns the time left, which is never zero: no socket timeout may be zero.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).read(buffer)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the path requested with GET, without its query, or the status line of the refusal.
+fn read_target(connection: &mut impl Read) -> io::Result<Result<String, &'static str>> {
+    let mut head = Vec::new();
+    loop {
+        let mut piece = [0; 1024];
+        let length = connection.read(&mut piece)?;
+        head.extend_from_slice(&piece[..length]);
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&head) {
+            Ok(httparse::Status::Complete(_)) => return Ok(target(&request)),
+            Ok(httparse::Status::Partial) if length == 0 => {
+                return Ok(Err("408 Request Timeout"));
+            }
+            Ok(httparse::Status::Partial) if head.len() > MAX_HEAD_BYTES => {
+                return Ok(Err("431 Request Header Fields Too Large"));
+            }
+            Ok(httparse::Status::Partial) => {}
+            Err(_) => return Ok(Err("400 Bad Request")),
+        }
+    }
+}
+
+fn target(request: &httparse::Request) -> Result<String, &'static str> {
+    let path = request.path.unwrap_or_default();
+    match request.method {
+        Some("GET") => Ok(path.split('?').next().unwrap_or_default().into()),
+        _ => Err("405 Method Not Allowed"),
+    }
+}
+
+/// Returns `status` as OpenMetrics text.
+pub fn openmetrics(status: &Status) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(status.clone())));
+    let mut page = String::new();
+    match text::encode(&mut page, &registry) {
+        Ok(()) => page,
+        // Writing to a String does not fail.
+        Err(fmt::Error) => String::new(),
+    }
+}
+
+#[derive(Debug)]
+struct Snapshot(Status);
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+impl Collector for Snapshot {
+    fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let status = &self.0;
+        let mut page = Page { encoder };
+        page.node(status)?;
+        page.table(TOPICS, &status.topics, topic_labels)?;
+        page.drops(&status.topics)?;
+        page.link_use(&status.topics)?;
+        page.delays(&status.topics)?;
+        page.table(PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
+        page.table(teams::TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
+        page.team_drops(&status.teams)?;
+        page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
+        page.table(LINKS, &status.links, link_labels)?;
+        page.table(PLAN, &status.plan, |it| {
+            vec![("subject", &*it.subject), ("assumption", it.assumption.as_str())]
+        })
+    }
+}
+
+/// One metric of every `T`: its name, help and value.
+struct Metric<T>(&'static str, &'static str, Value<T>);
+
+enum Value<T> {
+    Counter(fn(&T) -> u64),
+    /// A gauge of whole numbers that is always known.
+    Level(fn(&T) -> u64),
+    /// `None` while the value is unknown.
+    Gauge(fn(&T) -> Option<f64>),
+}
+
+use Value::{Counter, Gauge, Level};
+
+struct Page<'e> {
+    encoder: DescriptorEncoder<'e>,
+}
+
+impl Page<'_> {
+    fn counters<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (Labels<'a>, u64)>,
+    ) -> Result<(), fmt::Error> {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            metric.encode_family(&labels)?.encode_counter::<Labels, _, f64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (Labels<'a>, f64)>,
+    ) -> Result<(), fmt::Error> {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            metric.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn table<'a, T>(
+        &mut self,
+        metrics: &[Metric<T>],
+        rows: &'a [T],
+        labels: fn(&'a T) -> Labels<'a>,
+    ) -> Result<(), fmt::Error> {
+        for Metric(name, help, value) in metrics {
+            match value {
+                Counter(count) => {
+                    self.counters(name, help, rows.iter().map(|row| (labels(row), count(row))))?;
+                }
+                Level(level) => {
+                    let levels = rows.iter().map(|row| (labels(row), level(row) as f64));
+                    self.gauges(name, help, levels)?;
+                }
+                Gauge(value) => {
+                    let known = rows.iter().filter_map(|row| Some((labels(row), value(row)?)));
+                    self.gauges(name, help, known)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, status: &Status) -> Result<(), fmt::Error> {
+        let labels = vec![
+            ("node", &*status.node),
+            ("version", &*status.version),
+            ("security", &*status.security),
+        ];
+        let help = "Always 1; the labels describe the node";
+        self.gauges("tautline_node", help, [(labels, 1.0)].into_iter())?;
+        let uptime = [(vec![], status.uptime_s)].into_iter();
+        self.gauges("tautline_uptime_seconds", "Seconds since the node started", uptime)?;
+        let gateways = status.gateways.iter();
+        let connected = gateways.map(|it| (vec![("kind", &*it.kind)], f64::from(it.connected)));
+        let help = "1 if the local middleware responds";
+        self.gauges("tautline_gateway_connected", help, connected)?;
+        let rejected = status.gateways.iter().flat_map(|gateway| {
+            gateway.rejected.iter().map(move |it| (rejected_labels(gateway, it), it.count))
+        });
+        let help = "Messages that the gateway rejected, by topic and reason";
+        self.counters("tautline_gateway_rejected", help, rejected)?;
+        let watchdogs = status.watchdogs.iter();
+        let watchdogs = watchdogs.map(|it| (vec![("topic", &*it.topic)], it.published));
+        let help = "Safe messages published after timeouts of topics from peers";
+        self.counters("tautline_watchdog_published", help, watchdogs)?;
+        let refused = status.packets_refused.iter();
+        let refused = refused.map(|(reason, count)| (vec![("reason", &**reason)], *count));
+        self.counters("tautline_packets_refused", "Packets refused, by reason", refused)
+    }
+
+    fn drops(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
+        let dropped = topics.iter().flat_map(|topic| {
+            topic.dropped.iter().map(|(reason, count)| {
+                let mut labels = topic_labels(topic);
+                labels.push(("reason", reason));
+                (labels, *count)
+            })
+        });
+        self.counters("tautline_topic_dropped", "Messages dropped, by reason", dropped)
+    }
+
+    fn link_use(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
+        let carried = topics.iter().flat_map(|topic| {
+            topic.links.iter().flat_map(move |it| {
+                let labels = |link| {
+                    let more = [("link", link), ("policy", &*it.policy)];
+                    topic_labels(topic).into_iter().chain(more).collect()
+                };
+                it.bytes.iter().map(move |(link, bytes)| (labels(&**link), *bytes))
+            })
+        });
+        let help =
+            "Payload bytes sent on a link to a peer with several, repairs and copies included";
+        self.counters("tautline_topic_link_bytes", help, carried)
+    }
+
+    fn delays(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
+        let (name, help) = ("tautline_topic_delay_seconds", "One-way delay of received messages");
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for topic in topics {
+            let Some(delay) = &topic.delay else { continue };
+            let (count, buckets) = histogram_in_seconds(delay);
+            let sum = delay.mean_ms / 1e3 * count as f64;
+            let labels = topic_labels(topic);
+            let mut family = metric.encode_family(&labels)?;
+            family.encode_histogram::<Labels>(sum, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+}
+
+const TOPICS: &[Metric<TopicReport>] = &[
+    Metric(
+        "tautline_topic_messages",
+        "Messages accepted for sending (out) or passed to the gateway (in)",
+        Counter(|t| t.messages),
+    ),
+    Metric(
+        "tautline_topic_bytes",
+        "Uncompressed payload bytes of these messages",
+        Counter(|t| t.bytes),
+    ),
+    Metric(
+        "tautline_topic_delivered",
+        "Messages known to be complete at the peer",
+        Counter(|t| t.delivered),
+    ),
+    Metric(
+        "tautline_topic_rate_limited",
+        "Messages dropped at the source by the rate limit",
+        Counter(|t| t.rate_limited),
+    ),
+    Metric(
+        "tautline_topic_recovered_packets",
+        "Lost packets recovered from parity",
+        Counter(|t| t.recovered_packets),
+    ),
+    Metric("tautline_topic_queued", "Queued messages", Level(|t| t.queued)),
+    Metric("tautline_topic_unconfirmed", "Messages sent, outcome unknown", Level(|t| t.sent)),
+    Metric(
+        "tautline_topic_given_up_ratio",
+        "Fraction of messages dropped in the last 10 s, 0 to 1",
+        Gauge(|t| Some(t.given_up.as_ref().map_or(0.0, GivenUpReport::share))),
+    ),
+    Metric(
+        "tautline_topic_priority",
+        "Priority, 0-255, higher first",
+        Level(|t| t.priority.into()),
+    ),
+];
+
+const PLAN: &[Metric<PlanReport>] = &[
+    Metric(
+        "tautline_plan_failed",
+        "1 while an assumption of the file fails",
+        Level(|it| u64::from(it.failed_for_s.is_some())),
+    ),
+    Metric(
+        "tautline_plan_expected",
+        "The value that the file expects",
+        Gauge(|it| Some(it.expected)),
+    ),
+    Metric("tautline_plan_measured", "The value measured", Gauge(|it| it.measured)),
+];
+
+const PEERS: &[Metric<PeerReport>] = &[
+    Metric("tautline_peer_up", "1 if the peer is up", Level(|p| u64::from(p.state == "up"))),
+    Metric("tautline_peer_queued_bytes", "Bytes queued for the peer", Level(|p| p.queued_bytes)),
+    Metric(
+        "tautline_peer_queued_messages",
+        "Messages queued for the peer",
+        Level(|p| p.queued_messages),
+    ),
+    Metric(
+        "tautline_peer_clock_offset_seconds",
+        "Time of day at the peer minus the time of day here",
+        Gauge(|p| Some(p.clock.as_ref()?.offset_ms? / 1e3)),
+    ),
+    Metric(
+        "tautline_peer_clock_bound_seconds",
+        "Maximum error of the clock offset and of one-way delays",
+        Gauge(|p| Some(p.clock.as_ref()?.bound_ms / 1e3)),
+    ),
+    Metric(
+        "tautline_peer_clock_drift_ppm",
+        "Drift of the peer's clock, positive if it runs faster",
+        Gauge(|p| p.clock.as_ref()?.drift_ppm),
+    ),
+    Metric(
+        "tautline_peer_relayed_packets",
+        "Packets of other nodes that were forwarded to the peer",
+        Counter(|p| p.relayed_packets),
+    ),
+];
+
+const RADIOS: &[Metric<RadioReport>] = &[
+    Metric("tautline_radio_sent_bytes", "IP bytes sent", Counter(|r| r.sent_bytes)),
+    Metric("tautline_radio_sent_packets", "Packets sent", Counter(|r| r.sent_packets)),
+    Metric(
+        "tautline_radio_configured_bps",
+        "Configured rate, bits per second",
+        Gauge(|r| Some(r.configured_bps? as f64)),
+    ),
+    Metric(
+        "tautline_radio_measured_bps",
+        "Measured rate, bits per second",
+        Gauge(|r| Some(r.measured_bps? as f64)),
+    ),
+    Metric("tautline_radio_in_flight_bytes", "Bytes in the kernel", Level(|r| r.in_flight_bytes)),
+    Metric(
+        "tautline_radio_in_flight_limit_bytes",
+        "Maximum bytes in the kernel",
+        Level(|r| r.in_flight_limit_bytes),
+    ),
+];
+
+const LINKS: &[Metric<LinkReport>] = &[
+    Metric("tautline_link_sent_packets", "Packets sent", Counter(|l| l.sent_packets)),
+    Metric(
+        "tautline_link_acked_packets",
+        "Packets acknowledged by the peer",
+        Counter(|l| l.acked_packets),
+    ),
+    Metric(
+        "tautline_link_lost_packets",
+        "Packets that were declared lost",
+        Counter(|l| l.lost_packets),
+    ),
+    Metric(
+        "tautline_link_late_packets",
+        "Packets that were declared lost and arrived after all",
+        Counter(|l| l.late_packets),
+    ),
+    Metric(
+        "tautline_link_marked_packets",
+        "Packets that the path marked for congestion (ECN)",
+        Counter(|l| l.marked_packets),
+    ),
+    Metric("tautline_link_sent_bytes", "IP bytes sent", Counter(|l| l.sent_bytes)),
+    Metric(
+        "tautline_link_repair_bytes",
+        "Bytes of repairs among the bytes sent",
+        Counter(|l| l.repair_bytes),
+    ),
+    Metric(
+        "tautline_link_redundant_bytes",
+        "Bytes among the bytes sent that were sent again before a loss was known",
+        Counter(|l| l.redundant_bytes),
+    ),
+    Metric("tautline_link_received_packets", "Packets received", Counter(|l| l.received_packets)),
+    Metric("tautline_link_received_bytes", "IP bytes received", Counter(|l| l.received_bytes)),
+    Metric(
+        "tautline_link_duplicate_packets",
+        "Packets received twice",
+        Counter(|l| l.duplicate_packets),
+    ),
+    Metric("tautline_link_up", "1 if packets arrive", Level(|l| u64::from(l.up))),
+    Metric(
+        "tautline_link_stalled",
+        "1 if packets are stuck in the driver, so that other links carry the messages",
+        Level(|l| u64::from(l.stalled)),
+    ),
+    Metric(
+        "tautline_link_standby",
+        "1 if another link of the peer carries the messages: a direct path instead of a relay, or a relay \
+         during the trial of a direct path",
+        Level(|l| u64::from(l.state == "standby")),
+    ),
+    Metric(
+        "tautline_link_silent",
+        "1 if the peer acknowledges nothing",
+        Level(|l| u64::from(l.silent)),
+    ),
+    Metric(
+        "tautline_link_loss_ratio",
+        "Fraction of packets lost, smoothed over 64 packets, 0 to 1",
+        Gauge(|l| Some(l.loss)),
+    ),
+    Metric(
+        "tautline_link_rtt_seconds",
+        "Smoothed round-trip time",
+        Gauge(|l| Some(l.rtt_ms? / 1e3)),
+    ),
+    Metric(
+        "tautline_link_available_bps",
+        "Available rate, bits per second of IP packets",
+        Gauge(|l| Some(l.available_bps? as f64)),
+    ),
+    Metric(
+        "tautline_link_budget_bytes",
+        "IP bytes that the link's budget allows in a period",
+        Gauge(|l| Some(l.budget.as_ref()?.total_bytes as f64)),
+    ),
+    Metric(
+        "tautline_link_budget_used_bytes",
+        "IP bytes of the budget that are used in the current period",
+        Gauge(|l| Some(l.budget.as_ref()?.used_bytes as f64)),
+    ),
+    Metric("tautline_link_mtu_bytes", "Largest IP packet that the path carries", Level(|l| l.mtu)),
+    Metric(
+        "tautline_link_black_hole",
+        "1 if larger packets used to arrive and do not any more",
+        Level(|l| u64::from(l.mtu_known_by == "black hole")),
+    ),
+    Metric(
+        "tautline_link_mtu_searching",
+        "1 while probes look for a larger MTU",
+        Level(|l| u64::from(l.mtu_known_by == "searching")),
+    ),
+];
+
+fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Out => "out",
+        Direction::In => "in",
+    }
+}
+
+fn topic_labels(topic: &TopicReport) -> Labels<'_> {
+    vec![("topic", &topic.topic), ("direction", direction(topic.direction)), ("peer", &topic.peer)]
+}
+
+fn rejected_labels<'a>(gateway: &'a GatewayReport, rejected: &'a RejectedReport) -> Labels<'a> {
+    vec![
+        ("kind", &gateway.kind),
+        ("topic", &rejected.topic),
+        ("direction", direction(rejected.direction)),
+        ("reason", &rejected.reason),
+    ]
+}
+
+fn link_labels(link: &LinkReport) -> Labels<'_> {
+    vec![
+        ("peer", &link.peer),
+        ("link", &link.name),
+        ("radio", &link.radio),
+        ("remote", &link.remote),
+    ]
+}
+
+/// Bounds of the delay histogram in milliseconds, the same for every topic and scrape: octaves of
+/// 0.1 ms, as the node counts them, so that none is rounded.
+const DELAY_BOUNDS_MS: [f64; 14] =
+    [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2, 1638.4];
+
+/// Returns the number of delays and the buckets, the last one without a bound as the format
+/// requires.
+fn histogram_in_seconds(delay: &DelayReport) -> (u64, Vec<(f64, u64)>) {
+    let mut buckets: Vec<(f64, u64)> = DELAY_BOUNDS_MS.map(|bound| (bound / 1e3, 0)).to_vec();
+    buckets.push((f64::INFINITY, 0));
+    for (bound_ms, count) in &delay.buckets {
+        // Slightly below the bound, so that its own rounding does not move it up.
+        let place = DELAY_BOUNDS_MS.partition_point(|known| *known < bound_ms * (1.0 - 1e-6));
+        buckets[place].1 += count;
+    }
+    let count = delay.buckets.iter().map(|(_, count)| count).sum();
+    (count, buckets)
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a message comes from: its publisher, and the policies under which it was published.
+
+use crate::qos::Class;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+/// The publication of which a message is a copy: the policies of its publisher, and its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// How its publisher keeps it for late joiners; `None`: not at all.
+    pub kept: Option<Kept>,
+    /// Whether its publisher offers best-effort delivery.
+    pub best_effort: bool,
+    /// The lifespan that its publisher offers. At a peer, known only of a message that is kept: its
+    /// sender drops others in time.
+    pub lifespan: Option<Duration>,
+    /// Time since its publication.
+    pub age: Duration,
+}
+
+impl Origin {
+    /// The shorter lifespan of its publisher and of its topic.
+    pub fn lifespan_within(&self, topic: Option<Duration>) -> Option<Duration> {
+        self.lifespan.into_iter().chain(topic).min()
+    }
+
+    /// The class of its publisher.
+    pub const fn class(&self) -> Class {
+        Class { transient_local: self.kept.is_some(), reliable: !self.best_effort }
+    }
+}
+
+/// A message that its publisher keeps for late joiners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Identifies the publication among those of its topic, also after a restart of this node.
+    pub identity: u64,
+    /// The number of messages that its publisher keeps, at least 1.
+    pub depth: u32,
+    /// Whether an earlier message with this identity was a copy of the same publication. In ROS 1
+    /// this holds for a message that was kept already when the publisher was connected: later ones
+    /// may repeat a content.
+    pub is_repeatable: bool,
+    /// Whether the publisher, or the node that read it, repeats the message for a late joiner. A
+    /// volatile subscriber does not get it.
+    pub is_history: bool,
+    /// Whether subscribers that are present do not get it: they have it, or may have later messages
+    /// of its publisher.
+    pub is_for_later_ones: bool,
+}
+
+/// A number that identifies a publication by its properties, the same after a restart.
+pub fn identity(properties: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    properties.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A publisher of one topic: distinguishes publishers, so that the latched messages of each are
+/// kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Source {
+    /// Number of the peer at which it publishes; `None` means this robot.
+    pub peer: Option<u32>,
+    /// The number of the publisher on that robot. Numbers of ROS publishers are below [`MAX_SOURCES`], and are reused when a
+    /// publisher leaves.
+    pub number: u32,
+}
+
+impl Source {
+    /// Returns a publisher on this robot.
+    pub const fn here(number: u32) -> Self {
+        Self { peer: None, number }
+    }
+
+    /// Returns a publisher at a peer.
+    pub const fn at_peer(peer: u32, number: u32) -> Self {
+        Self { peer: Some(peer), number }
+    }
+}
+
+/// Publishers of one topic distinguished on one robot; further ones share the last number.
+pub const MAX_SOURCES: u32 = 64;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the state machines of actions get and return.
+
+use super::messages::Stamp;
+use crate::action_names::is_action_status;
+use crate::{CallId, Command, Event, Kept, Origin, Source, Topic, identity};
+use bytes::Bytes;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Numbers of calls that this module makes; those of the gateway are lower.
+pub const FIRST_CALL: CallId = 1 << 62;
+
+/// Now, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    pub now: Instant,
+    /// For the headers of messages.
+    pub stamp: Stamp,
+}
+
+impl Moment {
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let secs = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+        Self { now: Instant::now(), stamp: Stamp { secs, nanos: since.subsec_nanos() } }
+    }
+}
+
+/// What a state machine wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// By the gateway.
+    Command(Command),
+    /// By the node.
+    Event(Event),
+}
+
+#[derive(Debug, Default)]
+pub struct Outputs {
+    pub pending: Vec<Output>,
+    calls: CallId,
+}
+
+impl Outputs {
+    pub fn command(&mut self, command: Command) {
+        self.pending.push(Output::Command(command));
+    }
+
+    pub fn event(&mut self, event: Event) {
+        self.pending.push(Output::Event(event));
+    }
+
+    pub fn advertise(&mut self, topic: Topic) {
+        self.command(Command::Advertise { topic });
+    }
+
+    pub fn unadvertise(&mut self, topic: String) {
+        self.command(Command::Unadvertise { topic });
+    }
+
+    pub fn subscribe(&mut self, topic: String) {
+        self.command(Command::Subscribe { topic });
+    }
+
+    pub fn unsubscribe(&mut self, topic: String) {
+        self.command(Command::Unsubscribe { topic });
+    }
+
+    pub fn publish(&mut self, topic: String, payload: Bytes) {
+        let (source, origin) = (Source::here(0), Origin::default());
+        self.command(Command::Publish { topic, source, payload, origin });
+    }
+
+    /// A message of a topic of ROS 2.
+    pub fn message(&mut self, topic: String, payload: Bytes) {
+        let (source, received) = (Source::here(0), Instant::now());
+        // The last status is for late joiners; the same status again is no news.
+        let kept = is_action_status(&topic).then(|| Kept {
+            identity: identity(&payload),
+            depth: 1,
+            is_repeatable: true,
+            ..Kept::default()
+        });
+        let origin = Origin { kept, ..Origin::default() };
+        self.event(Event::Message { topic, source, payload, origin, received });
+    }
+
+    pub fn next_call(&mut self) -> CallId {
+        self.calls += 1;
+        FIRST_CALL + self.calls
+    }
+}

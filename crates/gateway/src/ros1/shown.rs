@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Text of other programs in the gateway's logs and status.
+
+use crate::plain::plain;
+
+/// Bytes kept of a text of another program.
+const MAX_SHOWN: usize = 240;
+
+/// `text` in a form for logs and status: bounded, without control characters.
+pub(super) fn shown(text: &str) -> String {
+    plain(text, MAX_SHOWN)
+}
+
+/// A topic or service with its type, for a person. The names may come from a peer.
+pub(super) fn typed(name: &str, type_name: &str, md5: &str) -> String {
+    format!("{} of type {} (md5 {})", shown(name), shown(type_name), shown(md5))
+}

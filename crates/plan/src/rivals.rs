@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What contends with a station for the channel, and the delays that follow.
+
+use super::contention::{CLASSES, Contention, Stations, Timing};
+use super::delays::{Delays, LogMeans, log_number, log_sum};
+use super::queue::{self, Queued};
+use super::traffic::Stream;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Packets from which on a message counts as a large one. All of the packets of a small one are assumed to
+/// precede; the packets of a large one precede as often as the rules of backoff allow. Both are bounds. With
+/// 5 instead of 8, worst cases are 4 % longer; with 9, the collisions of the packets that contend are too many to
+/// neglect.
+const LARGE: u64 = 8;
+
+/// Mean time of a packet, in seconds, if the channel is full.
+const MAX_SERVICE: f64 = 1.0;
+
+/// The streams that contend with a station's packets of one class.
+#[derive(Debug)]
+pub(super) struct Rivals<'a> {
+    timing: &'a Timing,
+    class: usize,
+    small: Vec<&'a Stream>,
+    /// The large ones, by their queue at their station: each queue contends once.
+    large: Vec<Vec<&'a Stream>>,
+    /// Fraction of the time in which the channel is free for this station.
+    free: f64,
+    /// Queues of small messages that contend at any time.
+    usual: Stations,
+}
+
+/// Queues of large messages that contend at the same time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Present {
+    stations: Stations,
+    bytes: [u32; CLASSES],
+}
+
+/// What the rivals have within a time.
+struct Within {
+    /// Number of messages and airtime of each small stream.
+    small: Vec<(f64, f64)>,
+    /// Airtime of none of the large queues, of one, of two, ..., at most, and the probability of that
+    /// number.
+    large: Vec<(f64, f64)>,
+}
+
+impl<'a> Rivals<'a> {
+    /// Of packets of `class`: other stations' streams, and own ones that queue separately.
+    pub(super) fn new(timing: &'a Timing, class: usize, streams: Vec<&'a Stream>) -> Self {
+        let airtime: f64 = streams.iter().map(|it| it.airtime(timing) / it.period).sum();
+        let (large, small): (Vec<_>, Vec<_>) =
+            streams.into_iter().partition(|it| it.packets.count() >= LARGE);
+        let mut queues: BTreeMap<(usize, usize), Vec<&Stream>> = BTreeMap::new();
+        for it in large {
+            let class = timing.queue(it.class());
+            queues.entry((it.station, class)).or_default().push(it);
+        }
+        let free = (1.0 - airtime).max(0.0);
+        let mut large: Vec<_> = queues.into_values().collect();
+        // Those of the highest class contend most.
+        large.sort_by_key(|queue| Reverse(queue.first().map(|it| it.class())));
+        let mut it = Self { timing, class, small, large, free, usual: Stations::default() };
+        for stream in &it.small {
+            it.usual[stream.class()] += it.presence(stream, 0.0);
+        }
+        it
+    }
+
+    /// Time for which a message of a stream keeps its station busy.
+    pub(super) fn busy(&self, stream: &Stream) -> f64 {
+        let airtime = stream.airtime(self.timing);
+        if self.free > 0.0 { (airtime / self.free).min(stream.period) } else { stream.period }
+    }
+
+    /// Mean time that a packet takes, if the rivals leave any.
+    pub(super) fn service(&self, airtime: f64) -> f64 {
+        if self.free > 0.0 { airtime / self.free } else { MAX_SERVICE }
+    }
+
+    /// Messages of a stream that are sent within a time, at most. Within a negative time: those that wait
+    /// although they were published before that time.
+    pub(super) fn messages(&self, stream: &Stream, within: f64) -> f64 {
+        ((within + self.busy(stream)) / stream.period).max(0.0)
+    }
+
+    /// Probability that a stream has packets within a time.
+    pub(super) fn presence(&self, stream: &Stream, within: f64) -> f64 {
+        self.messages(stream, within).min(1.0)
+    }
+
+    /// Probabilities that a packet needs more than 1, 2, ... attempts.
+    pub(super) fn more_attempts(&self) -> Vec<f64> {
+        let mut more = vec![0.0; self.timing.retries as usize + 1];
+        let mut present = Present::default();
+        let within = self.within(0.0);
+        for (number, (_, chance)) in within.large.iter().enumerate() {
+            if let Some(queue) = number.checked_sub(1).and_then(|last| self.large.get(last)) {
+                present.add(queue);
+            }
+            let failures = self.contention(present.stations).failures(self.timing, self.class);
+            let mut all = *chance;
+            for (more, failure) in more.iter_mut().zip(failures) {
+                all *= failure;
+                *more += all;
+            }
+        }
+        more
+    }
+
+    /// Contention with these queues of large messages, and the usual ones of small messages.
+    fn contention(&self, large: Stations) -> Contention {
+        let mut stations = self.usual;
+        stations.iter_mut().zip(large).for_each(|(it, more)| *it += more);
+        stations[self.class] += 1.0;
+        Contention::of(self.timing, stations)
+    }
+
+    /// Prepares the bounds of queues of packets of these sizes, if each packet needs no more than
+    /// `attempts`.
+    pub(super) fn bounds(&self, attempts: u32, sizes: &[u32]) -> Bounds<'_> {
+        let mut large = vec![Present::default()];
+        for queue in &self.large {
+            let mut more = large[large.len() - 1];
+            more.add(queue);
+            large.push(more);
+        }
+        let of_number = |present: &Present| {
+            let contention = self.contention(present.stations);
+            let failures = contention.failures(self.timing, self.class);
+            let failures = &failures[..attempts as usize];
+            let delays = |rivals: Stations| {
+                let (timing, class, rival_bytes) = (self.timing, self.class, present.bytes);
+                let attempts = contention.attempt;
+                let delays = Delays { timing, class, rivals, rival_bytes, attempts, failures };
+                thetas().map(|theta| LogMeans::of(&delays, theta, sizes)).collect()
+            };
+            let contending = if self.timing.contends() { delays(present.stations) } else { vec![] };
+            Number { alone: delays(Stations::default()), contending }
+        };
+        Bounds { rivals: self, numbers: large.iter().map(of_number).collect() }
+    }
+
+    /// Longest time that a packet of a large rival on the air takes. Those of small ones count as
+    /// messages.
+    fn on_air(&self) -> f64 {
+        let large = self.large.iter().flatten();
+        let longest = large.map(|it| self.timing.airtime(self.class, it.packets.largest()));
+        longest.fold(0.0, f64::max)
+    }
+
+    fn within(&self, until: f64) -> Within {
+        let small = self.small.iter();
+        let small = small.map(|it| (self.messages(it, until), it.airtime(self.timing))).collect();
+        let absent = |it: &&Stream| 1.0 - self.presence(it, until);
+        let chances: Vec<f64> = self
+            .large
+            .iter()
+            .map(|queue| 1.0 - queue.iter().map(absent).product::<f64>())
+            .collect();
+        let mut demands: Vec<f64> = self.large.iter().map(|it| self.demand(it, until)).collect();
+        demands.sort_by(|a, b| b.total_cmp(a));
+        let mut sum = 0.0;
+        let mut airtimes = vec![0.0];
+        airtimes.extend(demands.into_iter().map(|it| {
+            sum += it;
+            sum
+        }));
+        Within { small, large: airtimes.into_iter().zip(numbers(&chances)).collect() }
+    }
+
+    /// Airtime of what a queue that is present sends within a time, at most.
+    fn demand(&self, queue: &[&Stream], within: f64) -> f64 {
+        let airtime =
+            |it: &&Stream| self.messages(it, within).ceil().max(1.0) * it.airtime(self.timing);
+        queue.iter().map(airtime).sum()
+    }
+}
+
+impl Present {
+    fn add(&mut self, queue: &[&Stream]) {
+        let Some(first) = queue.first() else { return };
+        let class = first.class();
+        self.stations[class] += 1.0;
+        let largest = queue.iter().map(|it| it.packets.largest()).max();
+        self.bytes[class] = self.bytes[class].max(largest.unwrap_or(0));
+    }
+}
+
+/// Arguments of moment generating functions: 1/s. Each of them gives a bound, the best of them nearly the
+/// least.
+fn thetas() -> impl Iterator<Item = f64> {
+    (0..80).map(|step| 0.2 * 1.25_f64.powi(step))
+}
+
+/// The delays of packets while a number of large queues contend, at each of [`thetas`].
+struct Number {
+    /// If the rivals' packets are counted apart.
+    alone: Vec<LogMeans>,
+    /// If each rival sends as often as the rules allow; empty without contention.
+    contending: Vec<LogMeans>,
+}
+
+/// The time in which packets are delivered.
+pub(super) struct Bounds<'a> {
+    rivals: &'a Rivals<'a>,
+    /// With none of the large queues, one of them, ...
+    numbers: Vec<Number>,
+}
+
+impl Bounds<'_> {
+    /// The time in which the station's queue is delivered but for a probability. The rivals' messages
+    /// are those of a time `until`; their phases are independent.
+    pub(super) fn of(&self, queue: &[Queued], until: f64, probability: f64) -> f64 {
+        let within = self.rivals.within(until);
+        let bound = |(step, theta): (usize, f64)| {
+            (self.log_mean(step, theta, queue, &within) - probability.ln()) / theta
+        };
+        thetas().enumerate().map(bound).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The mean time in which the queue is delivered, if the rivals have what they had at its begin.
+    pub(super) fn mean(&self, queue: &[Queued]) -> f64 {
+        // At the smallest argument, the logarithm of the function is linear.
+        let theta = thetas().next().unwrap_or(1.0);
+        self.log_mean(0, theta, queue, &self.rivals.within(0.0)) / theta
+    }
+
+    fn log_mean(&self, step: usize, theta: f64, queue: &[Queued], within: &Within) -> f64 {
+        let small = within.small.iter().map(|(count, time)| log_number(*count, theta * time));
+        let mut mixed = f64::NEG_INFINITY;
+        let on_air = theta * self.rivals.on_air();
+        for (number, (airtime, chance)) in self.numbers.iter().zip(&within.large) {
+            // They send all that they have, or as often as the rules allow.
+            let limited = theta * airtime + number.alone[step].of_queue(queue);
+            let contending = number.contending.get(step);
+            let contending = contending.map_or(f64::INFINITY, |it| on_air + it.of_queue(queue));
+            mixed = log_sum(mixed, chance.ln() + limited.min(contending));
+        }
+        small.sum::<f64>() + mixed
+    }
+}
+
+/// Probabilities that 0, 1, 2, ... of independent events with these probabilities occur.
+fn numbers(events: &[f64]) -> Vec<f64> {
+    let mut chances = vec![1.0];
+    for probability in events {
+        queue::add(&mut chances, *probability, usize::MAX);
+    }
+    chances
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::{Channel, Packets};
+    use tautline_medium::{Access, PipeConfig, RateControl, WifiConfig};
+    use tautline_proto::Class;
+
+    const FULL: Packets = Packets { full: 0, last_bytes: 1500 };
+
+    fn wifi(access: Access) -> Timing {
+        let rate = RateControl::Fixed(6_000_000);
+        Timing::of(&Channel::Wifi(WifiConfig { rate, access, ..WifiConfig::default() }))
+    }
+
+    /// The time of `count` full packets among large messages of other stations, one each.
+    fn within(timing: &Timing, class: Class, rivals: usize, count: u32, probability: f64) -> f64 {
+        let packets = Packets { full: 100, last_bytes: 1500 };
+        let stream =
+            |station| Stream { station, to: 0, priority: 20, period: 1.0, due: 1.0, packets };
+        let streams: Vec<Stream> = (1..=rivals).map(stream).collect();
+        let rivals = Rivals::new(timing, class as usize, streams.iter().collect());
+        let queue = [Queued { number: queue::Number::Mean(f64::from(count)), packets: FULL }];
+        rivals.bounds(timing.retries + 1, &[0, 1500]).of(&queue, 0.5, probability)
+    }
+
+    #[test]
+    fn a_station_alone_takes_at_most_its_airtime_and_the_whole_backoff() {
+        let timing = wifi(Access::Dcf);
+        let class = Class::BestEffort;
+        let airtime = timing.airtime(class as usize, 1500);
+        let [least, most] = [0.0, 15.0].map(|slots| airtime + slots * timing.slot);
+        let one = within(&timing, class, 0, 1, 1e-9);
+        assert!((least..=most * 1.01).contains(&one), "{one} of {least} to {most}");
+        let hundred = within(&timing, class, 0, 100, 1e-6);
+        assert!(hundred < 100.0 * most * 0.99, "not all backoffs are the longest");
+        assert!(hundred > 100.0 * (airtime + 7.5 * timing.slot), "{hundred}");
+    }
+
+    #[test]
+    fn voice_waits_less_for_others_than_best_effort() {
+        let timing = wifi(Access::Edca);
+        let bound = |class| within(&timing, class, 3, 1, 1e-3);
+        assert!(bound(Class::Voice) * 2.0 < bound(Class::BestEffort));
+    }
+
+    #[test]
+    fn a_line_delivers_in_order_without_contention() {
+        let timing = Timing::of(&Channel::Pipe(PipeConfig::default()));
+        let three = within(&timing, Class::BestEffort, 0, 3, 1e-6);
+        assert!((three / 0.006 - 1.0).abs() < 0.01, "{three}");
+    }
+
+    #[test]
+    fn numbers_of_independent_events_have_probabilities_of_sum_one() {
+        let all = numbers(&[0.5, 0.1, 1.0]);
+        assert_eq!(all[0], 0.0, "the last one is certain");
+        assert!((all[1] - 0.45).abs() < 1e-12 && (all.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which of several radios carry a topic, and how much of it.
+//!
+//! The policies are those of the protocol (`proto/src/path/policy.rs`), as they work while all links
+//! are up. Topics of a higher priority choose first.
+
+use super::{Team, Traffic, least_of};
+use std::cmp::Reverse;
+use std::time::Duration;
+use tautline_proto::{LinkPolicy, SWITCH_MARGIN};
+
+/// A striped message has no smaller parts: a full packet.
+const LEAST_PART: f64 = 1428.0;
+/// Halvings of the interval in which the arrival of a striped message is searched.
+const HALVINGS: u32 = 40;
+/// Bytes of a message that shows the delay of a path without its rate.
+const SHORT: u64 = 1;
+
+/// The radios whose links may carry a topic, by their numbers in [`Team::radios`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Links {
+    /// Those that carry it.
+    pub radios: Vec<usize>,
+    /// Those that carry it only while none of the others can: of metered links, and of `avoid_links`.
+    pub otherwise: Vec<usize>,
+    /// How they share it.
+    pub policy: LinkPolicy,
+}
+
+impl Links {
+    /// The only radio of a team.
+    pub fn only() -> Self {
+        Self { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best }
+    }
+
+    /// Adds the radio of a link, which may be one that others precede.
+    pub(super) fn add(&mut self, radio: usize, is_avoided: bool) {
+        let list = if is_avoided { &mut self.otherwise } else { &mut self.radios };
+        if !list.contains(&radio) {
+            list.push(radio);
+        }
+    }
+
+    /// What is left of the links that were added; `None` if none was.
+    pub(super) fn some(mut self) -> Option<Self> {
+        if self.radios.is_empty() {
+            self.radios = std::mem::take(&mut self.otherwise);
+        }
+        self.otherwise.retain(|it| !self.radios.contains(it));
+        (!self.radios.is_empty()).then_some(self)
+    }
+
+    /// The same while a radio is down; `None` if no other one carries the topic.
+    fn without(&self, radio: usize) -> Option<Self> {
+        let rest = |all: &[usize]| -> Vec<usize> {
+            all.iter().copied().filter(|it| *it != radio).collect()
+        };
+        let (radios, otherwise) = (rest(&self.radios), rest(&self.otherwise));
+        Self { radios, otherwise, policy: self.policy }.some()
+    }
+}
+
+/// What one radio carries of a topic.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Part {
+    /// Number of the topic.
+    pub(super) topic: usize,
+    pub(super) radio: usize,
+    /// Messages per second, and bytes of each.
+    pub(super) rate_hz: f64,
+    pub(super) bytes: u64,
+}
+
+impl Part {
+    /// All of a topic.
+    fn whole(topic: usize, radio: usize, traffic: &Traffic) -> Self {
+        Self { topic, radio, rate_hz: traffic.rate_hz, bytes: traffic.bytes }
+    }
+
+    /// Fraction of the topic's bytes.
+    pub(super) fn of(&self, traffic: &Traffic) -> f64 {
+        self.rate_hz * self.bytes as f64 / (traffic.rate_hz * traffic.bytes as f64).max(1e-9)
+    }
+}
+
+impl Team {
+    /// The parts of each topic, in the order of the topics.
+    pub(super) fn spread(&self, traffic: &[Traffic]) -> Vec<Vec<Part>> {
+        let mut spread = Spread { team: self, traffic, placed: vec![vec![]; self.radios.len()] };
+        let mut parts = vec![vec![]; traffic.len()];
+        let mut order: Vec<usize> = (0..traffic.len()).collect();
+        order.sort_by_key(|it| Reverse(traffic[*it].priority));
+        for index in order {
+            parts[index] = spread.parts(index);
+            parts[index].iter().for_each(|it: &Part| spread.placed[it.radio].push(*it));
+        }
+        parts
+    }
+
+    /// The team while a radio is down, and the topics that no other radio carries.
+    pub(super) fn without(&self, radio: usize) -> (Team, Vec<Traffic>) {
+        let (mut traffic, mut waits) = (Vec::new(), Vec::new());
+        for it in &self.traffic {
+            match it.links.without(radio) {
+                Some(links) => traffic.push(Traffic { links, ..it.clone() }),
+                None => waits.push(it.clone()),
+            }
+        }
+        (Team { radios: self.radios.clone(), traffic }, waits)
+    }
+}
+
+/// What the radios carry so far.
+struct Spread<'a> {
+    team: &'a Team,
+    traffic: &'a [Traffic],
+    /// By radio.
+    placed: Vec<Vec<Part>>,
+}
+
+impl Spread<'_> {
+    fn parts(&self, topic: usize) -> Vec<Part> {
+        let traffic = &self.traffic[topic];
+        let whole = |radio| Part::whole(topic, radio, traffic);
+        if let [only] = traffic.links.radios[..] {
+            return vec![whole(only)];
+        }
+        let radios = self.fastest_first(topic);
+        match traffic.links.policy {
+            LinkPolicy::Duplicate(copies) => {
+                radios.into_iter().take(copies.into()).map(whole).collect()
+            }
+            LinkPolicy::Best => {
+                let fits = |it: &usize| self.room(topic, *it).fits >= 1.0;
+                let first = radios.iter().copied().find(fits).or(radios.first().copied());
+                first.map(whole).into_iter().collect()
+            }
+            LinkPolicy::Weighted => {
+                // The goodput of a link is that of the link alone.
+                let goodput = |it: &usize| 1.0 / self.load_alone(topic, *it);
+                let all: Vec<f64> = radios.iter().map(goodput).collect();
+                let part = |(radio, share): (usize, f64)| Part {
+                    rate_hz: traffic.rate_hz * share,
+                    ..whole(radio)
+                };
+                radios.into_iter().zip(in_proportion(&all)).map(part).collect()
+            }
+            LinkPolicy::Stripe => {
+                let part = |(radio, share): (usize, f64)| Part {
+                    bytes: (traffic.bytes as f64 * share).ceil() as u64,
+                    ..whole(radio)
+                };
+                self.stripe(topic, radios).into_iter().map(part).collect()
+            }
+        }
+    }
+
+    /// The radios of a topic. Those of nearly the same delay keep the order of the file, as the links of
+    /// the protocol keep their turn.
+    fn fastest_first(&self, topic: usize) -> Vec<usize> {
+        let mut radios: Vec<(Duration, usize)> = Vec::new();
+        for radio in self.traffic[topic].links.radios.iter().copied() {
+            let delay = self.least(topic, radio, self.traffic[topic].bytes);
+            let slower = radios.iter().position(|(it, _)| delay + SWITCH_MARGIN < *it);
+            radios.insert(slower.unwrap_or(radios.len()), (delay, radio));
+        }
+        radios.into_iter().map(|(_, radio)| radio).collect()
+    }
+
+    /// The fractions of a message with which all of its parts arrive at the same time, as far as they
+    /// fit.
+    fn stripe(&self, topic: usize, mut radios: Vec<usize>) -> Vec<(usize, f64)> {
+        let bytes = self.traffic[topic].bytes as f64;
+        loop {
+            let rooms: Vec<Room> = radios.iter().map(|it| self.room(topic, *it)).collect();
+            let shares = at_the_same_time(&rooms);
+            let too_small = (0..radios.len()).filter(|it| shares[*it] * bytes < LEAST_PART);
+            let least = too_small.min_by(|a, b| shares[*a].total_cmp(&shares[*b]));
+            match least {
+                Some(index) if radios.len() > 1 => drop(radios.remove(index)),
+                _ => return radios.into_iter().zip(shares).collect(),
+            }
+        }
+    }
+
+    /// Delay of a message of this size on an idle radio.
+    fn least(&self, topic: usize, radio: usize, bytes: u64) -> Duration {
+        let part = Part { bytes, ..Part::whole(topic, radio, &self.traffic[topic]) };
+        let fleet = self.team.fleet_of(self.traffic, &[part]);
+        fleet.as_ref().map_or(Duration::ZERO, least_of)
+    }
+
+    fn load_alone(&self, topic: usize, radio: usize) -> f64 {
+        let part = Part::whole(topic, radio, &self.traffic[topic]);
+        self.team.load_of(self.traffic, &[part]).max(1e-9)
+    }
+
+    fn room(&self, topic: usize, radio: usize) -> Room {
+        let traffic = &self.traffic[topic];
+        let beside = |it: &&Part| self.team.compete(radio, traffic, &self.traffic[it.topic]);
+        let mut all: Vec<Part> = self.placed[radio].iter().filter(beside).copied().collect();
+        let before = self.team.load_of(self.traffic, &all);
+        all.push(Part::whole(topic, radio, traffic));
+        let own = (self.team.load_of(self.traffic, &all) - before).max(1e-9);
+        let free = (1.0 - before).max(0.0);
+        Room {
+            fits: free / own,
+            delay: self.least(topic, radio, SHORT).as_secs_f64(),
+            // What precedes leaves only a part of the time.
+            seconds: own / traffic.rate_hz / free.max(1e-6),
+        }
+    }
+}
+
+/// What a radio can carry of a topic.
+struct Room {
+    /// Multiple of the topic's messages that fits.
+    fits: f64,
+    /// Delay of its path, in seconds.
+    delay: f64,
+    /// Time that a whole message takes in addition.
+    seconds: f64,
+}
+
+/// Fractions of sum one, in this proportion; equal ones if all are zero.
+fn in_proportion(values: &[f64]) -> Vec<f64> {
+    let sum: f64 = values.iter().sum();
+    let equal = 1.0 / values.len() as f64;
+    values.iter().map(|it| if sum > 0.0 { it / sum } else { equal }).collect()
+}
+
+fn at_the_same_time(rooms: &[Room]) -> Vec<f64> {
+    let fits: Vec<f64> = rooms.iter().map(|it| it.fits.min(1.0)).collect();
+    if fits.iter().sum::<f64>() <= 1.0 {
+        return in_proportion(&fits);
+    }
+    let until = |time: f64| -> Vec<f64> {
+        let share = |(it, fits): (&Room, &f64)| ((time - it.delay) / it.seconds).clamp(0.0, *fits);
+        rooms.iter().zip(&fits).map(share).collect()
+    };
+    let (mut early, mut late) =
+        (0.0, rooms.iter().map(|it| it.delay + it.seconds).fold(0.0, f64::max));
+    for _ in 0..HALVINGS {
+        let middle = (early + late) / 2.0;
+        if until(middle).iter().sum::<f64>() < 1.0 { early = middle } else { late = middle }
+    }
+    in_proportion(&until(late))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Radio;
+    use tautline_node::config::channel;
+
+    fn team(policy: LinkPolicy, bytes: u64, rate_hz: f64) -> Team {
+        let channels = [("wifi", "wifi:6Mbps"), ("lte", "line:2Mbps,delay=40ms")];
+        let radio = |(name, text): (&str, &str)| Radio {
+            name: name.into(),
+            channel: channel::parse(text).unwrap(),
+        };
+        let [from, to, topic] = ["robot", "base", "/topic"].map(str::to_owned);
+        let links = Links { radios: vec![0, 1], otherwise: vec![], policy };
+        let traffic = Traffic {
+            from,
+            to,
+            via: vec![],
+            topic,
+            rate_hz,
+            bytes,
+            priority: 100,
+            lifespan: None,
+            links,
+        };
+        Team { radios: channels.map(radio).into(), traffic: vec![traffic] }
+    }
+
+    /// Fraction of the topic that each radio carries.
+    fn parts(policy: LinkPolicy, bytes: u64, rate_hz: f64) -> Vec<(usize, f64)> {
+        let team = team(policy, bytes, rate_hz);
+        let parts = team.spread(&team.traffic).remove(0);
+        parts.iter().map(|it| (it.radio, it.of(&team.traffic[0]))).collect()
+    }
+
+    #[test]
+    fn the_best_link_carries_a_topic_as_long_as_it_has_room() {
+        assert_eq!(parts(LinkPolicy::Best, 1000, 10.0), [(0, 1.0)]);
+        assert_eq!(parts(LinkPolicy::Duplicate(2), 1000, 10.0), [(0, 1.0), (1, 1.0)]);
+        let mut team = team(LinkPolicy::Best, 10_000, 10.0);
+        let high = Traffic {
+            priority: 200,
+            bytes: 60_000,
+            topic: "/high".into(),
+            ..team.traffic[0].clone()
+        };
+        team.traffic.push(high);
+        let parts = team.spread(&team.traffic);
+        assert_eq!((parts[1][0].radio, parts[0][0].radio), (0, 1), "the lower one moves");
+    }
+
+    #[test]
+    fn the_parts_of_a_message_arrive_together() {
+        assert_eq!(
+            parts(LinkPolicy::Stripe, 10_000, 1.0),
+            [(0, 1.0)],
+            "it is there before LTE's delay"
+        );
+        let large = parts(LinkPolicy::Stripe, 500_000, 0.5);
+        let [(0, wifi), (1, lte)] = large[..] else { panic!("{large:?}") };
+        assert!((wifi + lte - 1.0).abs() < 1e-3 && (0.2..0.4).contains(&lte), "{large:?}");
+        let full = parts(LinkPolicy::Stripe, 10_000, 70.0);
+        assert!(full.len() == 2 && full[1].1 > 0.15, "what Wi-Fi does not carry: {full:?}");
+    }
+
+    #[test]
+    fn a_metered_link_carries_what_no_other_can() {
+        let mut team = team(LinkPolicy::Best, 1000, 10.0);
+        team.traffic[0].links =
+            Links { radios: vec![0], otherwise: vec![1], policy: LinkPolicy::Best };
+        let mut bound = team.traffic[0].clone();
+        bound.links = Links { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best };
+        bound.topic = "/bound".into();
+        team.traffic.push(bound);
+        assert_eq!(team.spread(&team.traffic)[0][0].radio, 0);
+        let (without, waits) = team.without(0);
+        assert_eq!(without.spread(&without.traffic)[0][0].radio, 1);
+        let waits: Vec<&str> = waits.iter().map(|it| &*it.topic).collect();
+        assert_eq!(waits, ["/bound"]);
+    }
+
+    #[test]
+    fn a_weighted_topic_uses_a_full_radio_by_its_goodput() {
+        let mut team = team(LinkPolicy::Weighted, 1000, 10.0);
+        let links = Links { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best };
+        let high = Traffic { priority: 200, rate_hz: 1000.0, links, ..team.traffic[0].clone() };
+        team.traffic.push(high);
+        let parts = team.spread(&team.traffic).remove(0);
+        let share = |number: usize| parts[number].of(&team.traffic[0]);
+        assert!(parts.len() == 2 && share(0) > share(1) && share(1) > 0.1, "{parts:?}");
+        assert!(!team.plan().fits);
+    }
+
+    #[test]
+    fn lines_of_different_robots_do_not_share_their_room() {
+        let mut team = team(LinkPolicy::Stripe, 20_000, 5.0);
+        team.radios[0].channel = channel::parse("line:2Mbps").unwrap();
+        let other = Traffic { from: "other".into(), rate_hz: 10.0, ..team.traffic[0].clone() };
+        team.traffic.insert(0, other);
+        let [both, alone] = [&team.traffic[..], &team.traffic[1..]]
+            .map(|it| team.spread(it).pop().unwrap().iter().map(|it| it.bytes).collect::<Vec<_>>());
+        assert_eq!(both, alone);
+    }
+}

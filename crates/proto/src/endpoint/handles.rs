@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One peer, link or team of an endpoint, to act on it.
+
+use crate::address::Place;
+use crate::class::Class;
+use crate::config::{ChannelConfig, LinkConfig, Rights};
+use crate::delivery::outbox::Message;
+use crate::endpoint::rendezvous::{CHALLENGES, DirectPath};
+use crate::endpoint::setup::{RemovedPeer, check_datagram};
+use crate::endpoint::state::Endpoint;
+use crate::endpoint::timer::Timer;
+use crate::error::{OfferError, SendError, SetupError};
+use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
+use crate::path::link::Candidate;
+use crate::stats::OutStats;
+use crate::time::Instant;
+use std::net::SocketAddr;
+
+/// A peer of an endpoint; see [`Endpoint::peer_mut`].
+#[derive(Debug)]
+pub struct PeerMut<'a> {
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) id: PeerId,
+}
+
+/// Topics.
+impl PeerMut<'_> {
+    /// Offers a topic to the peer, in this session and in later ones.
+    pub fn offer(&mut self, now: Instant, config: ChannelConfig) -> Result<ChannelId, OfferError> {
+        self.endpoint.with_peer(now, self.id, |peer, cx| peer.channels.offer(cx, now, config))
+    }
+
+    /// Changes the offer of a channel: its type, priority, lifespan and so on.
+    pub fn change_offer(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        config: ChannelConfig,
+    ) -> Result<(), OfferError> {
+        self.endpoint.with_peer(now, self.id, |peer, cx| {
+            peer.channels.change_offer(cx, now, channel, config)
+        })
+    }
+
+    /// Closes a channel to the peer and drops its queued messages. Returns its last counters.
+    pub fn withdraw(&mut self, now: Instant, channel: ChannelId) -> Option<OutStats> {
+        self.endpoint.net.peers[self.id].channels.withdraw(now, channel)
+    }
+
+    /// Subscribes to a channel that the peer offered, or ends the subscription.
+    pub fn want(&mut self, now: Instant, channel: ChannelId, wanted: bool) {
+        self.endpoint.net.peers[self.id].channels.want(now, channel, wanted);
+    }
+
+    /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages
+    /// is not told: each of its messages may be a reason to refuse.
+    pub fn refuse(&mut self, now: Instant, channel: ChannelId, reason: String) {
+        self.endpoint.net.peers[self.id].channels.refuse(now, channel, reason);
+    }
+
+    /// Queues a message on a channel to which the peer is subscribed.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        message: Message,
+    ) -> Result<(), SendError> {
+        let rate_bps = self.endpoint.net.fair_share_bps(self.id);
+        self.endpoint.with_peer(now, self.id, |peer, cx| {
+            peer.channels.send(cx, now, rate_bps, channel, message)
+        })
+    }
+
+    /// Emits the offer of a channel again, as if it had just arrived.
+    pub fn repeat_offer(&mut self, now: Instant, channel: ChannelId) {
+        self.endpoint.with_peer(now, self.id, |peer, cx| {
+            peer.channels.repeat_offer(cx, now, channel);
+        });
+    }
+}
+
+/// Setup.
+impl PeerMut<'_> {
+    /// Renames the peer, which then has to use the new name itself. Call [`Endpoint::check_peers`] first:
+    /// several peers may exchange names.
+    pub fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.endpoint.net.peers[self.id].name);
+    }
+
+    /// Sets the rights of the peer.
+    pub fn set_rights(&mut self, rights: Rights) {
+        self.endpoint.net.peers[self.id].rights = rights;
+    }
+
+    /// Adds a link, and seeks the peer there if its address is known.
+    pub fn add_link(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        config: LinkConfig,
+    ) -> Result<LinkId, SetupError> {
+        self.endpoint.add_link(now, self.id, radio, config)
+    }
+
+    /// Adds a link through another peer.
+    pub fn add_relayed_link(&mut self, now: Instant, via: PeerId) -> Result<LinkId, SetupError> {
+        self.endpoint.add_relayed_link(now, self.id, via)
+    }
+
+    /// Sets the order of preference of the links; links that are not listed come last.
+    pub fn order_links(&mut self, order: &[LinkId]) {
+        self.endpoint.net.peers[self.id].links.arrange(order);
+    }
+
+    /// Removes the peer; see [`Endpoint::remove_peer`].
+    pub fn remove(self, now: Instant) -> RemovedPeer {
+        self.endpoint.remove_peer(now, self.id)
+    }
+}
+
+/// A link of an endpoint; see [`Endpoint::link_mut`].
+#[derive(Debug)]
+pub struct LinkMut<'a> {
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) id: LinkId,
+}
+
+/// Its path.
+impl LinkMut<'_> {
+    /// Changes the path of the link, as when a host name was resolved or routes changed.
+    pub fn set_path(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        config: LinkConfig,
+    ) -> Result<(), SetupError> {
+        check_datagram(config.datagram_bytes)?;
+        let id = self.id;
+        self.endpoint.net.set_link_radio(id, radio);
+        self.endpoint.with_link(now, id, |peer, cx| {
+            // An unchanged configured address is older than one from which the peer sent.
+            let link = &mut peer.links[id];
+            if link.config.remote != config.remote {
+                link.remote = config.remote.map(Place::Udp);
+                link.forget_path();
+                peer.forget_learned_address(cx, id);
+            }
+            peer.links[id].set_config(config);
+        });
+        self.announce_move(now);
+        Ok(())
+    }
+
+    /// Changes the radio by which the link reaches an address that it learned from the peer, and the
+    /// largest size of its datagrams.
+    pub fn set_route(
+        &mut self,
+        radio: RadioId,
+        datagram_bytes: usize,
+        header_bytes: usize,
+    ) -> Result<(), SetupError> {
+        check_datagram(datagram_bytes)?;
+        self.endpoint.net.set_link_radio(self.id, radio);
+        let link = &mut self.endpoint.net.peers[self.id];
+        link.set_config(LinkConfig { datagram_bytes, header_bytes, ..link.config.clone() });
+        Ok(())
+    }
+
+    /// Handles a possible change of our own address on the link: the peer learns it from a packet.
+    pub fn announce_move(&mut self, now: Instant) {
+        let net = &mut self.endpoint.net;
+        let link = &mut net.peers[self.id];
+        if link.up {
+            link.ping_now = true;
+        } else {
+            net.cx.timers.set(Timer::Reconnect(self.id), Some(now));
+        }
+    }
+
+    /// Sets the local address from which packets of the link leave. The peer tells at which address it
+    /// sees them.
+    pub fn set_own_address(&mut self, own: SocketAddr) {
+        let link = &mut self.endpoint.net.peers[self.id];
+        link.ping_now |= link.ends.set_own(own) && link.up;
+    }
+
+    /// Sets the number of IP bytes, sent and received from now on, after which the link carries only
+    /// channels with [`LinkUse::over_budget`](crate::LinkUse::over_budget), control messages,
+    /// acknowledgements and heartbeats. Other messages wait for another link, as while a link is
+    /// down. `None`: no limit.
+    pub fn set_allowance(&mut self, bytes: Option<u64>) {
+        let link = &mut self.endpoint.net.peers[self.id];
+        link.allowed_bytes = bytes.map(|bytes| link.used_bytes().saturating_add(bytes));
+    }
+
+    /// Removes the link. The session continues on other links, which repair outstanding packets.
+    pub fn remove(self, now: Instant) {
+        self.endpoint.remove_link_of(now, self.id);
+    }
+}
+
+/// A direct path to a peer behind a relay.
+impl LinkMut<'_> {
+    /// Sets when to seek a direct path to the peer of this link, which has no relay and no configured
+    /// address: the direct path belongs to this link. `None`: never.
+    pub fn set_direct_path(&mut self, now: Instant, when: Option<DirectPath>) {
+        let id = self.id;
+        self.endpoint.with_link(now, id, |peer, cx| peer.set_direct_path(cx, now, id, when));
+    }
+
+    /// Tries to reach the peer at an address of [`Event::Candidates`](crate::Event::Candidates), to which
+    /// packets leave by `radio`.
+    pub fn try_address(&mut self, now: Instant, radio: RadioId, remote: SocketAddr) {
+        let id = self.id;
+        // The link may be another one by now.
+        if !self.endpoint.is_direct_path(id) || self.endpoint.shuns(id, radio) {
+            return;
+        }
+        self.endpoint.with_link(now, id, |peer, cx| {
+            let due = peer.rendezvous.begin(now);
+            let candidate = Candidate::new((radio, remote, None), CHALLENGES, due);
+            peer.links.add_candidate(cx, now, id, candidate);
+        });
+    }
+
+    /// Gives up the direct path, until another is found.
+    pub fn forget_direct_path(&mut self, now: Instant) {
+        let id = self.id;
+        self.endpoint.with_link(now, id, |peer, cx| peer.forget_direct_path(cx, now, id));
+    }
+}
+
+/// What the driver reports.
+impl LinkMut<'_> {
+    /// Reports the IP bytes of the link and `class` that are in the kernel.
+    pub fn handle_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
+        self.endpoint.net.handle_in_flight(now, self.id, class, bytes);
+    }
+
+    /// The kernel refused a datagram of [`Endpoint::poll_transmit`] on the link, because its interface
+    /// sends none of this size (EMSGSIZE). Its messages are sent again in smaller packets.
+    pub fn handle_refused(&mut self, now: Instant, datagram: &[u8]) {
+        let id = self.id;
+        self.endpoint.with_link(now, id, |peer, cx| peer.handle_refused(cx, now, id, datagram));
+    }
+}

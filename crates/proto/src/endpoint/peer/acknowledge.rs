@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of sent packets: acknowledgements, losses, stalls, and datagrams that the kernel refuses.
+
+use crate::delivery::outbox::LossCertainty;
+use crate::endpoint::context::{Context, Request};
+use crate::endpoint::events::Notice;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::timer::Timer;
+use crate::ids::LinkId;
+use crate::path::links::NumberedLink;
+use crate::path::mtu::BlackHole;
+use crate::recovery::sent::Outcome;
+use crate::stats::RefusedPacket;
+use crate::time::Instant;
+use crate::wire::frame::Ack;
+use crate::wire::packet::{Packet, full_number};
+
+impl Peer {
+    /// Applies an acknowledgement. `clock` is that of its packet.
+    pub(super) fn handle_ack(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        clock: Option<u32>,
+        ack: &Ack,
+    ) {
+        let id = match self.links.by_number(ack.link) {
+            NumberedLink::Open(id) => id,
+            // It acknowledges packets that were in flight when the link was removed.
+            NumberedLink::Removed => return,
+            NumberedLink::Unknown => return cx.refused.add(RefusedPacket::Malformed),
+        };
+        let link = &mut self.links[id];
+        match link.sent_packets.acknowledge(now, ack) {
+            Ok(outcome) => {
+                link.measure_delay(now, clock, ack, &outcome);
+                link.count_losses(&outcome, false);
+                link.report_to_controller(now, clock, ack, &outcome);
+                self.apply_outcome(cx, now, id, outcome);
+                self.follow_path_mtu(cx, id);
+                cx.ask(Request::AvailableRate(id));
+            }
+            Err(()) => cx.refused.add(RefusedPacket::Malformed),
+        }
+    }
+
+    pub(crate) fn on_loss_timer(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
+        let outcome = self.links[id].sent_packets.on_timer(now);
+        self.links[id].count_losses(&outcome, true);
+        self.apply_outcome(cx, now, id, outcome);
+    }
+
+    fn apply_outcome(&mut self, cx: &mut Context, now: Instant, id: LinkId, outcome: Outcome) {
+        let link = &mut self.links[id];
+        link.stats.acked_packets += outcome.acked_packets;
+        link.stats.lost_packets += outcome.lost_packets;
+        link.stats.spurious_losses += outcome.spurious_losses;
+        link.stats.marked_packets += outcome.marked_packets;
+        let silent = link.sent_packets.is_silent();
+        let was_silent = link.silent;
+        let fell_silent = silent && !was_silent;
+        link.silent = silent;
+        // Send a PING immediately, since the peer may be away.
+        let is_overdue = outcome.overdue && outcome.lost_packets > 0;
+        link.ping_now |= link.up && (fell_silent || is_overdue && link.may_ping_again(now));
+        let outbox = &mut self.channels.outbox;
+        for piece in &outcome.acked {
+            outbox.acked(now, piece);
+        }
+        let certainty =
+            if outcome.overdue { LossCertainty::Overdue } else { LossCertainty::Certain };
+        for piece in &outcome.lost {
+            let _ = outbox.lost(now, piece, certainty);
+        }
+        if fell_silent {
+            self.mark_all_lost(cx, now, id);
+            self.links[id].sent_packets.test_ecn();
+            // The peer may have restarted without our keys.
+            cx.timers.set(Timer::Reconnect(id), Some(now));
+            self.rouse_metered_links(cx, now);
+            self.on_link_lost(cx, now, id);
+        } else if was_silent && !silent {
+            self.on_link_heard(now, id);
+        }
+        self.links.arm(cx, id);
+        self.channels.arm_expiry(cx, now);
+    }
+
+    /// The driver has sent nothing for too long. The messages on the link go to others.
+    pub(crate) fn mark_stalled(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
+        self.links[id].stalled = true;
+        if self.links.has_other(id) {
+            self.mark_all_lost(cx, now, id);
+        }
+    }
+
+    /// Declares all outstanding packets of a link lost. Their repair does not charge the budget,
+    /// since the loss is not caused by congestion.
+    pub(crate) fn mark_all_lost(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
+        let link = &mut self.links[id];
+        let outcome = link.lose_all();
+        link.stats.lost_packets += outcome.lost_packets;
+        let number = link.number;
+        let outbox = &mut self.channels.outbox;
+        for piece in &outcome.lost {
+            if outbox.lost(now, piece, LossCertainty::Certain) {
+                outbox.refund(piece);
+            }
+        }
+        outbox.abandon_copies(number);
+        self.links.arm(cx, id);
+        self.channels.arm_expiry(cx, now);
+    }
+
+    /// The kernel refused a datagram on a link, because its interface sends none of this size. Its messages
+    /// are sent again in smaller packets.
+    pub(crate) fn handle_refused(
+        &mut self,
+        cx: &mut Context,
+        now: Instant,
+        id: LinkId,
+        datagram: &[u8],
+    ) {
+        let Ok(Packet::Session(header, _)) = Packet::parse(datagram) else { return };
+        let link = &mut self.links[id];
+        let ip_bytes = datagram.len() + link.config.header_bytes;
+        let number = full_number(header.number, link.sent_packets.next_number());
+        for piece in &link.sent_packets.refuse(now, number, ip_bytes) {
+            self.channels.outbox.unsent(piece);
+        }
+        self.links.arm(cx, id);
+        self.channels.arm_expiry(cx, now);
+    }
+
+    /// Reports a black hole that probes confirmed, and plans the next search.
+    fn follow_path_mtu(&mut self, cx: &mut Context, id: LinkId) {
+        let link = &mut self.links[id];
+        let found = link.sent_packets.mtu.take_black_hole();
+        if link.sent_packets.mtu.probe().is_none() {
+            cx.timers.set(Timer::Probe(id), link.sent_packets.mtu.next_search());
+        }
+        if let Some((BlackHole { lost, passes }, to)) = found.zip(link.remote) {
+            cx.notice(Notice::BlackHole { name: self.name.clone(), to, lost, passes });
+        }
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The effect of each frame of a session packet.
+
+use crate::delivery::inbox::{Taken, Transit};
+use crate::endpoint::arrival::Origin;
+use crate::endpoint::context::{Context, Request};
+use crate::endpoint::peer::Peer;
+use crate::ids::{ChannelId, LinkId};
+use crate::limits;
+use crate::stats::RefusedPacket;
+use crate::time::Instant;
+use crate::wire::frame::{Data, Frame};
+use std::collections::BTreeSet;
+
+/// PARITY frames of one packet that are read.
+const MAX_PARITIES: usize = 4;
+
+/// The packet in which frames arrived.
+pub(crate) struct FromPeer {
+    pub(crate) now: Instant,
+    pub(crate) link: LinkId,
+    pub(crate) origin: Origin,
+    /// The sender's clock.
+    pub(crate) clock: Option<u32>,
+    pub(crate) transit: Transit,
+    /// The peer may send RELAY frames.
+    pub(crate) may_relay: bool,
+}
+
+/// What one packet has cost so far.
+#[derive(Default)]
+pub(crate) struct Spent {
+    acked_links: BTreeSet<u8>,
+    parities: usize,
+    backlogs: usize,
+    /// It has a RELAY frame, which the peer may not send.
+    pub(crate) refuses_relay: bool,
+}
+
+impl Peer {
+    /// Handles a frame.
+    pub(crate) fn handle_frame(
+        &mut self,
+        cx: &mut Context,
+        packet: &FromPeer,
+        spent: &mut Spent,
+        frame: &Frame<'_>,
+    ) -> Result<(), RefusedPacket> {
+        let &FromPeer { now, link, origin, clock, transit, .. } = packet;
+        let time = (now, transit);
+        match frame {
+            Frame::Data(data, bytes) => {
+                self.channels.handle_data(cx, &self.name, time, data, bytes);
+            }
+            // Each may cost the decoding of a block; a sender puts them into separate packets.
+            Frame::Parity(..) if spent.parities == MAX_PARITIES => {
+                return Err(RefusedPacket::Malformed);
+            }
+            Frame::Parity(data, bytes) => {
+                spent.parities += 1;
+                self.channels.handle_parity(cx, &self.name, time, data, bytes);
+            }
+            Frame::Relay(..) if !packet.may_relay => spent.refuses_relay = true,
+            Frame::Relay(data, bytes) => self.handle_relayed(cx, packet, data, bytes),
+            // Each costs a pass over the sent-packet table; one suffices for a link.
+            Frame::Ack(ack) if !spent.acked_links.insert(ack.link) => {
+                return Err(RefusedPacket::Malformed);
+            }
+            Frame::Ack(ack) => self.handle_ack(cx, now, clock, ack),
+            // Each may cost a pass over links or routes.
+            Frame::Held(..) if spent.backlogs == limits::RELAYED_FLOWS => {
+                return Err(RefusedPacket::Malformed);
+            }
+            Frame::Held(held) => {
+                spent.backlogs += 1;
+                cx.ask(Request::Backlog { hop: self.id, held: *held });
+            }
+            Frame::Challenge(token) => self.echo(cx, now, link, origin.return_path(), *token),
+            Frame::Echo(token) => self.handle_echo(cx, now, origin.return_path(), *token),
+            Frame::Clock(report) => {
+                if let (wall, Some(clock)) = (cx.wall(now), clock) {
+                    self.clock.on_report(now, clock, report, wall);
+                }
+            }
+            Frame::Observe(own) => self.links[link].on_observe(origin.from, *own),
+            Frame::Observed(observed) => {
+                if self.links[link].ends.on_answer(*observed) {
+                    cx.ask(Request::SeekBehind(self.id));
+                }
+            }
+            Frame::Candidates(candidates) => {
+                let candidates = candidates.clone();
+                cx.ask(Request::Candidates { peer: self.id, candidates });
+            }
+            Frame::Goodbye => cx.ask(Request::EndSession { peer: self.id, said_goodbye: true }),
+            // An acknowledgement answers it.
+            Frame::Ping => {}
+            Frame::Unknown(_) => {}
+        }
+        Ok(())
+    }
+
+    fn handle_relayed(&mut self, cx: &mut Context, from: &FromPeer, data: &Data, bytes: &[u8]) {
+        let &FromPeer { now, transit, origin, .. } = from;
+        let taken = self.channels.inbox.take_relayed(now, transit, data, bytes);
+        if let Taken::Message(packet) = taken {
+            // The endpoint tells when the packet is handled.
+            let (radio, priority) = (origin.radio, data.channel as u8);
+            return cx.ask(Request::Relay { hop: self.id, radio, priority, packet });
+        }
+        let channel = ChannelId(data.channel);
+        self.channels.handle_taken(cx, &self.name, now, channel, taken);
+        self.channels.after_fragment(cx, now);
+    }
+}

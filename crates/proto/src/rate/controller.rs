@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a controller is asked and told.
+
+use crate::time::{Duration, Instant};
+
+/// IP bytes of a full packet on most networks.
+pub(crate) const FULL_PACKET: usize = 1500;
+
+/// Decision on the next packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// Send it now.
+    Now,
+    /// Ask again at this time.
+    At(Instant),
+    /// Ask again after an in-flight packet was sent or acknowledged.
+    Drained,
+}
+
+/// The packet at the head of the send order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingPacket {
+    /// IP bytes.
+    pub bytes: usize,
+    /// It is more urgent than some of the packets sent recently.
+    pub urgent: bool,
+}
+
+/// What an acknowledgement reports about a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Arrival time of the newest packet by the peer's clock, in microseconds modulo 2^32.
+    pub arrival_micros: u32,
+    /// IP bytes sent on the link up to and including the newest packet.
+    pub sent_bytes: u64,
+    /// Packets sent up to and including the newest packet.
+    pub sent_packets: u64,
+    /// Packets newly acknowledged.
+    pub acked_packets: u64,
+    /// Packets newly declared lost.
+    pub lost_packets: u64,
+    /// Rows of consecutive packets among the lost ones.
+    pub loss_rows: u64,
+    /// Packets declared lost before that arrived after all.
+    pub spurious_losses: u64,
+    /// Packets that the path marked for congestion (ECN).
+    pub marked_packets: u64,
+    /// Average queueing delay of the packets since the previous report: the time on the path beyond
+    /// that of the fastest recent packet, without the time in our own kernel.
+    pub queueing_delay: Duration,
+    /// The least queueing delay of these packets.
+    pub min_queueing_delay: Duration,
+    /// Time since our kernel sent the newest packet.
+    pub since_sent: Duration,
+    /// Round trip of the newest packet, without the peer's acknowledgement delay.
+    pub rtt: Duration,
+    /// IP bytes sent whose outcome is unknown.
+    pub outstanding_bytes: usize,
+}
+
+/// A policy that releases packets. `in_flight` is the bytes in the kernel for a radio, and the
+/// outstanding bytes for a link.
+pub trait Controller: std::fmt::Debug + Send {
+    /// Decides whether `packet` may be sent. Changes what [`Self::rate_bps`] and
+    /// [`Self::expected_start`] return only with no bytes in flight: forecasts depend on this.
+    fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release;
+    /// A packet of `bytes` was released, with `in_flight` bytes before it for a radio. For a link,
+    /// `in_flight` includes the packet if it will be acknowledged.
+    fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize);
+    /// The driver has sent `bytes` of the in-flight bytes.
+    fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
+    /// A new session began, whose packet numbers begin again.
+    fn on_new_session(&mut self) {}
+    /// The link was interrupted, or its path is another: the time and the losses since the last report are not
+    /// the path's.
+    fn on_interruption(&mut self) {}
+    /// The peer acknowledged packets.
+    fn on_report(&mut self, _now: Instant, _report: &Report) {}
+    /// Whether to request an early report, with `in_flight` bytes.
+    fn wants_report(&self, _in_flight: usize) -> bool {
+        false
+    }
+    /// The signal that governs the rate, for the operator.
+    fn signal(&self) -> &'static str;
+    /// Limit of in-flight bytes.
+    fn limit_bytes(&self) -> usize;
+    /// The pacing rate in bits per second of IP packets; `None` for a controller without one.
+    fn rate_bps(&self) -> Option<u64> {
+        None
+    }
+    /// Whether the packets since an idle time are a burst that goes on, which the path forwards without a
+    /// queue. They need no pauses.
+    fn is_in_burst(&self) -> bool {
+        false
+    }
+    /// Whether the controller fills the queue of the path to find its rate, so that losses say nothing
+    /// about the path.
+    fn fills_queue(&self) -> bool {
+        false
+    }
+    /// Whether the rate of the path is measured and varies little, as that of a pipe.
+    fn is_steady(&self) -> bool {
+        false
+    }
+    /// Whether packets are cut smaller, so that urgent messages wait less.
+    fn set_interleaving(&mut self, _is_on: bool) {}
+    /// When a packet behind `in_flight` bytes is expected to begin.
+    fn expected_start(&self, now: Instant, _in_flight: usize) -> Instant {
+        now
+    }
+    /// The rate at which the driver sends, in bits per second of IP packets, once measured.
+    fn service_bps(&self, _now: Instant) -> Option<u64> {
+        None
+    }
+}
+
+/// A controller that the caller brings along, for each link.
+#[derive(Debug, Clone, Copy)]
+pub struct Custom {
+    /// Its name, by which two are the same.
+    pub name: &'static str,
+    /// Makes one for a link.
+    pub make: fn() -> Box<dyn Controller>,
+}
+
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Custom {}
+
+/// The time at which the packet after this one may be sent. This one was sent at `now` and is
+/// followed by `gap`. A late timer costs no rate, up to `catch_up`.
+pub(crate) fn next_send_time(
+    next: Instant,
+    now: Instant,
+    gap: Duration,
+    catch_up: Duration,
+) -> Instant {
+    next.max(now.before(catch_up)) + gap
+}

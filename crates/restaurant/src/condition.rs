@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What else runs while a robot drives.
+
+use super::stage::Stage;
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::setup::iperf::Iperf;
+use tautline_lab::setup::stress;
+
+/// Bursts of noise and their mean pause: 17 % of the time.
+const NOISE_BURST: Duration = Duration::from_millis(4);
+const NOISE_PAUSE: Duration = Duration::from_millis(20);
+
+/// What else runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Condition {
+    /// Nothing.
+    Idle,
+    /// stress-ng loads processors, memory and disks.
+    Stress,
+    /// Both cameras send more than the channel carries.
+    Cameras,
+    /// The kitchen sends Kobuki images of 64 KiB every 200 ms.
+    Display,
+    /// Noise covers 17 % of the channel's time, in bursts.
+    Interference,
+    /// A station that the robot does not hear sends to the kitchen.
+    HiddenStation,
+    /// All of them but the display.
+    Everything,
+}
+
+impl Condition {
+    /// Whether both cameras send.
+    pub fn has_cameras(self) -> bool {
+        matches!(self, Self::Cameras | Self::Everything)
+    }
+
+    /// Starts what runs in this condition, until the result is dropped.
+    pub fn start(self, stage: &Stage, folder: &Path) -> Result<Running> {
+        let mut running = Running::default();
+        if matches!(self, Self::Stress | Self::Everything) {
+            running.programs.push(stress::start(folder)?);
+        }
+        if self.has_cameras() {
+            running.programs.extend(stage.cameras()?);
+        }
+        if self == Self::Display {
+            running.programs.extend(stage.display()?);
+        }
+        if matches!(self, Self::HiddenStation | Self::Everything) {
+            running.neighbour = Some(stage.neighbour()?);
+        }
+        Ok(running)
+    }
+
+    /// Disturbs the radio from now on for that time, if the condition does.
+    pub fn disturb(self, stage: &Stage, time: Duration) {
+        if matches!(self, Self::Interference | Self::Everything) {
+            stage.air.interfere(NOISE_BURST, NOISE_PAUSE, time);
+        }
+    }
+}
+
+/// What runs in a condition. It ends when it is dropped.
+#[derive(Default)]
+pub struct Running {
+    programs: Vec<Process>,
+    neighbour: Option<Iperf>,
+}
+
+impl Running {
+    /// Fails if a load has ended.
+    pub fn check(&mut self) -> Result<()> {
+        self.programs.iter_mut().try_for_each(Process::check_running)?;
+        self.neighbour.as_mut().map_or(Ok(()), Iperf::check)
+    }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What limits a run, found from what was measured: the processor time, the channel and the queues.
+
+use super::queue::Queued;
+use super::scene::Dropped;
+use super::watch::Busiest;
+use serde::Serialize;
+
+/// A process, or a thread of it, that uses this much of the processor time it may have is at its
+/// limit, percent.
+pub const PROCESS_BUSY: f64 = 90.0;
+/// A machine whose cores are this busy together has no time left, percent.
+const MACHINE_BUSY: f64 = 95.0;
+/// A channel for which a frame waits, or is on the air, for this much of the time has no time left,
+/// percent. The share of the time in which it transmits is lower: between two frames are DIFS and
+/// backoff, which take a quarter of the time if frames are short.
+pub const CHANNEL_BUSY: f64 = 95.0;
+/// A cable with a rate that carries this much of it is full, percent.
+const LINK_BUSY: f64 = 95.0;
+/// Messages under way of each conversation, from which on they queue: at the end of the counted time
+/// a message and the one before it may be under way without any queue.
+const QUEUED_PER_CONVERSATION: f64 = 3.0;
+/// Echoes that must return for the load to count as carried, percent.
+pub const CARRIED_PERCENT: f64 = 99.0;
+/// Messages that the senders must publish for a run to count, percent of those asked for.
+pub const PRODUCED_PERCENT: f64 = 95.0;
+/// A queue grows if the median round trip of the last quarter exceeds the one of the first quarter
+/// by this factor and by [`GROWTH_MS`].
+const GROWTH: f64 = 2.0;
+const GROWTH_MS: f64 = 2.0;
+/// Mean round trip up to which the thesis called a load acceptable: its worst accepted row, 256 nodes
+/// at 1 Hz, has 221 ms.
+pub const ACCEPTABLE_MS: f64 = 250.0;
+
+/// Whether these median round trips of the first and the last quarter, in milliseconds, are of a queue that
+/// grows.
+pub fn grow([first, last]: [f64; 2]) -> bool {
+    last > GROWTH * first && last - first > GROWTH_MS
+}
+
+/// A limit that a run has reached, with what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Limit {
+    /// All cores of the machine are busy: a limit of this machine, not of the system.
+    Machine {
+        /// Processor time of all cores, percent.
+        percent: f64,
+    },
+    /// A process was ready to run for most of the time, and other programs had the processors: a
+    /// limit of this machine too.
+    Starved {
+        /// The process.
+        of: Busiest,
+    },
+    /// The processor time of one process.
+    Process {
+        /// The process.
+        of: Busiest,
+    },
+    /// The radio channel.
+    Airtime {
+        /// Time in which a frame waited or was on the air, percent.
+        percent: f64,
+    },
+    /// The rate of the cable.
+    Link {
+        /// Bits carried in the busier direction, percent of the rate.
+        percent: f64,
+    },
+    /// A daemon drops messages, and neither a processor nor the link is busy: a limit of its own.
+    Dropped {
+        /// What it drops.
+        of: Dropped,
+    },
+    /// Messages queue, and neither a processor nor the link is busy.
+    Queue {
+        /// Messages under way at the end of the counted time.
+        messages: usize,
+        /// Where most of their bytes are.
+        place: &'static str,
+    },
+    /// Nothing that is measured is at its limit.
+    NotFound {
+        /// The process closest to its limit.
+        of: Option<Busiest>,
+    },
+}
+
+impl Limit {
+    /// Describes the limit and its measured value in a few words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Machine { percent } => format!("CPU of the machine ({percent:.0} %)"),
+            Self::Starved { of } => format!(
+                "CPU of the machine ({} ran {:.0} % and waited {:.0} % of the time)",
+                of.name, of.run_percent, of.wait_percent
+            ),
+            Self::Process { of } => format!("CPU of {} ({:.0} %)", of.name, of.run_percent),
+            Self::Airtime { percent } => {
+                format!("airtime (frames waited {percent:.0} % of the time)")
+            }
+            Self::Link { percent } => format!("rate of the link ({percent:.0} %)"),
+            Self::Dropped { of } => {
+                format!("the daemon's limit '{}' ({} messages dropped)", of.reason, of.messages)
+            }
+            Self::Queue { messages, place } => format!("queue {place} ({messages} messages)"),
+            Self::NotFound { of: Some(of) } => format!(
+                "none measured (busiest is {}: ran {:.0} %, waited {:.0} %)",
+                of.name, of.run_percent, of.wait_percent
+            ),
+            Self::NotFound { of: None } => "none measured".into(),
+        }
+    }
+}
+
+/// What a run shows about its limits.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Evidence {
+    /// Messages published, percent of those asked for.
+    pub produced_percent: f64,
+    /// Echoes that returned, percent of those expected.
+    pub echoed_percent: f64,
+    /// Median round trips of the first and of the last quarter of the counted time, milliseconds.
+    pub rtt_quarters_ms: Option<[f64; 2]>,
+    /// Processor time of all cores, by any program of this machine, percent; `None` if the hosts
+    /// are other machines.
+    pub machine_percent: Option<f64>,
+    /// The process that is closest to its limit; `None` on other machines, where it is not measured.
+    pub busiest: Option<Busiest>,
+    /// Time in which the radio channel was busy, percent.
+    pub channel_percent: Option<f64>,
+    /// Time in which a frame waited for the radio channel or was on it, percent.
+    pub contended_percent: Option<f64>,
+    /// Bits carried by a cable with a rate in the busier direction, percent of the rate.
+    pub link_percent: Option<f64>,
+    /// What daemons dropped most; `None` if nothing.
+    pub dropped: Option<Dropped>,
+    /// Queues at the end of the counted time.
+    pub queued: Queued,
+}
+
+impl Evidence {
+    /// Whether the round trips grow during the run.
+    pub fn grows(&self) -> bool {
+        self.rtt_quarters_ms.is_some_and(grow)
+    }
+
+    /// Whether the load was produced and carried without a queue that is long or grows.
+    pub fn is_sustained(&self) -> bool {
+        // A queue that the warm-up has filled may grow too slowly to be seen.
+        let is_short = self.rtt_quarters_ms.is_none_or(|[_, last]| last <= ACCEPTABLE_MS);
+        self.produced_percent >= PRODUCED_PERCENT
+            && self.echoed_percent >= CARRIED_PERCENT
+            && is_short
+            && !self.grows()
+    }
+
+    /// Returns the limits that the run has reached, the machine's first.
+    pub fn limits(&self) -> Vec<Limit> {
+        let mut limits = Vec::new();
+        let at_least = |percent: Option<f64>, bound| percent.filter(|percent| *percent >= bound);
+        let machine = at_least(self.machine_percent, MACHINE_BUSY);
+        limits.extend(machine.map(|percent| Limit::Machine { percent }));
+        let air = at_least(self.contended_percent, CHANNEL_BUSY);
+        limits.extend(air.map(|percent| Limit::Airtime { percent }));
+        let link = at_least(self.link_percent, LINK_BUSY);
+        limits.extend(link.map(|percent| Limit::Link { percent }));
+        limits.extend(self.limit_of_process());
+        if limits.is_empty() {
+            limits.push(self.limit_without_load());
+        }
+        limits
+    }
+
+    fn limit_of_process(&self) -> Option<Limit> {
+        let of = self.busiest.clone()?;
+        if of.run_percent >= PROCESS_BUSY {
+            return Some(Limit::Process { of });
+        }
+        (of.demand_percent() >= PROCESS_BUSY).then_some(Limit::Starved { of })
+    }
+
+    fn limit_without_load(&self) -> Limit {
+        if let Some(of) = self.dropped.clone().filter(|_| self.echoed_percent < CARRIED_PERCENT) {
+            return Limit::Dropped { of };
+        }
+        match self.queued.messages_per_conversation >= QUEUED_PER_CONVERSATION {
+            true => Limit::Queue { messages: self.queued.messages, place: self.queued.place() },
+            false => Limit::NotFound { of: self.busiest.clone() },
+        }
+    }
+
+    /// Returns why the run says nothing about the transport, if so.
+    pub fn void(&self) -> Option<String> {
+        (self.produced_percent < PRODUCED_PERCENT).then(|| {
+            format!(
+                "the senders published {:.0} % of the messages asked for; at least {PRODUCED_PERCENT:.0} % are needed",
+                self.produced_percent
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy(run_percent: f64, wait_percent: f64) -> Option<Busiest> {
+        Some(Busiest { name: "echoer 0".into(), run_percent, wait_percent })
+    }
+
+    fn good() -> Evidence {
+        Evidence {
+            produced_percent: 100.0,
+            echoed_percent: 100.0,
+            rtt_quarters_ms: Some([2.0, 2.1]),
+            machine_percent: Some(50.0),
+            busiest: busy(40.0, 5.0),
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn a_load_that_is_carried_is_sustained_even_on_a_busy_machine() {
+        let busy = Evidence { machine_percent: Some(99.0), ..good() };
+        assert!(busy.is_sustained() && busy.void().is_none());
+        let jitter = Evidence { rtt_quarters_ms: Some([0.5, 1.4]), ..good() };
+        assert!(jitter.is_sustained());
+        assert!(!Evidence { rtt_quarters_ms: Some([3.0, 90.0]), ..good() }.is_sustained());
+        assert!(!Evidence { rtt_quarters_ms: Some([300.0, 310.0]), ..good() }.is_sustained());
+        assert!(!Evidence { echoed_percent: 80.0, ..good() }.is_sustained());
+    }
+
+    #[test]
+    fn the_limit_is_named_by_what_was_measured() {
+        let words = |evidence: Evidence| -> Vec<String> {
+            evidence.limits().iter().map(Limit::words).collect()
+        };
+        assert_eq!(words(good()), ["none measured (busiest is echoer 0: ran 40 %, waited 5 %)"]);
+        let process = Evidence { busiest: busy(97.0, 0.0), ..good() };
+        assert_eq!(words(process.clone()), ["CPU of echoer 0 (97 %)"]);
+        let machine = Evidence { machine_percent: Some(99.0), ..process };
+        assert_eq!(words(machine)[0], "CPU of the machine (99 %)");
+        let starved = Evidence { busiest: busy(60.0, 35.0), ..good() };
+        assert!(words(starved)[0].contains("ran 60 % and waited 35 %"));
+        let air = Evidence { channel_percent: Some(80.0), contended_percent: Some(98.0), ..good() };
+        assert_eq!(words(air), ["airtime (frames waited 98 % of the time)"]);
+        let idle_air =
+            Evidence { channel_percent: Some(90.0), contended_percent: Some(93.0), ..good() };
+        assert!(words(idle_air)[0].starts_with("none measured"));
+        let link = Evidence { link_percent: Some(99.0), ..good() };
+        assert_eq!(words(link), ["rate of the link (99 %)"]);
+    }
+
+    #[test]
+    fn messages_under_way_are_a_queue_only_if_nothing_is_busy() {
+        let queued = Queued {
+            messages: 40,
+            messages_per_conversation: 20.0,
+            send_bytes: 900,
+            ..Queued::default()
+        };
+        let evidence = Evidence { queued: queued.clone(), ..good() };
+        assert_eq!(evidence.limits()[0].words(), "queue in send buffers (40 messages)");
+        let few = Queued { messages_per_conversation: 2.0, ..queued };
+        let evidence = Evidence { queued: few, ..good() };
+        assert!(matches!(evidence.limits()[0], Limit::NotFound { .. }));
+    }
+
+    #[test]
+    fn what_a_daemon_drops_without_any_load_is_its_own_limit() {
+        let dropped = Some(Dropped { reason: "over_rate".into(), messages: 900 });
+        let evidence = Evidence { echoed_percent: 50.0, dropped: dropped.clone(), ..good() };
+        assert_eq!(
+            evidence.limits()[0].words(),
+            "the daemon's limit 'over_rate' (900 messages dropped)"
+        );
+        let carried = Evidence { dropped, ..good() };
+        assert!(matches!(carried.limits()[0], Limit::NotFound { .. }));
+    }
+
+    #[test]
+    fn a_load_that_the_senders_do_not_produce_voids_the_run() {
+        let slow = Evidence { produced_percent: 60.0, ..good() };
+        assert!(slow.void().unwrap().contains("60 %"));
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How far ROS scales: senders and echoers on hosts, and what limits them.
+//!
+//! The rig of *Evaluating the Scalability of ROS in Multi-Robot Systems* (I. Jordan, 2017, "the
+//! thesis"): a sender publishes numbered messages, an echoer publishes each again at once, and the
+//! sender notes the round trip on its own clock. [`trial`] makes one run and its [`row::Row`];
+//! [`experiment`] has the experiments, which are lists of runs.
+
+mod acceptance;
+mod cgroup;
+mod experiment;
+mod limit;
+mod load;
+mod measure;
+mod nodes;
+mod page;
+mod queue;
+mod roscpp;
+mod row;
+mod scene;
+mod ssh;
+mod sshd;
+mod system;
+mod tables;
+mod trial;
+mod watch;
+
+use acceptance::Comparison;
+use anyhow::{Result, ensure};
+use experiment::{Experiment, Ladder, OwnLoad};
+use load::Recording;
+use row::Row;
+use serde::Serialize;
+use ssh::{Client, Remote};
+use sshd::Hosts;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+use system::{Library, System};
+use tautline_lab::rig::output::{Output, stamp};
+use tautline_lab::rig::processes::make_folder;
+use tautline_lab::rig::table::{self, left, or_dash, right};
+use tautline_lab::rig::verdict::verdict_lines;
+use tautline_lab::setup::daemon::DaemonSetup;
+use tautline_lab::setup::ros::Ros;
+use trial::Common;
+
+/// Name of the study.
+const NAME: &str = "scaling";
+
+/// Arguments of the study.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Run only these experiments.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Experiment>,
+    /// Run a part that takes about three minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Compare only these systems.
+    #[arg(long, value_delimiter = ',')]
+    system: Vec<System>,
+    /// Counted seconds of each run.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Repetitions of each run, interleaved; by default 1, of the runs for targets 3.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
+    runs: Option<u64>,
+    /// Senders, or echoers, that share a process; the thesis had one.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    per_process: u64,
+    /// For recorded: a recording to replay, FILE.bag by rospy or FILE.mcap by rclpy.
+    #[arg(long, requires = "topic")]
+    bag: Option<PathBuf>,
+    /// For recorded: topic of the recording.
+    #[arg(long, requires = "bag")]
+    topic: Option<String>,
+    /// Hosts over ssh, as they are: user@a,user@b; senders run on the first half.
+    #[arg(long, value_delimiter = ',', value_name = "USER@HOST", conflicts_with = "hosts_here")]
+    hosts: Vec<String>,
+    /// Option of ssh for --hosts, such as --ssh-option=-iKEY; may be repeated.
+    #[arg(long, allow_hyphen_values = true)]
+    ssh_option: Vec<String>,
+    /// Try --hosts with this number of namespaces, each with an sshd (package openssh-server).
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(2..=8))]
+    hosts_here: Option<u64>,
+    #[command(flatten)]
+    own: OwnLoad,
+    /// Path of the daemon; by default the `tautline` in the folder of this program.
+    #[arg(long)]
+    tautline: Option<PathBuf>,
+    /// Folder in which each invocation creates its own folder, named by date and host.
+    #[arg(long, default_value = "target/study")]
+    output: PathBuf,
+    /// Also write the tables, pictures and data of the documentation into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    docs: Option<PathBuf>,
+    /// Print the report as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Figures of the report.
+#[derive(Serialize)]
+struct Figures<'a> {
+    counted_s: f64,
+    cores: usize,
+    /// Systems that are not installed here.
+    not_measured: &'a [String],
+    comparisons: &'a [Comparison],
+    rows: &'a [Row],
+}
+
+/// Runs the study.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let folder = arguments.output.join(stamp()?).join(NAME);
+    make_folder(&folder)?;
+    let output = Output { case: NAME, folder, as_json: arguments.json };
+    let daemons = arguments.daemons()?;
+    let time = Duration::from_secs(arguments.seconds);
+    let here = arguments.hosts_here.map(|count| Hosts::new(count as usize, &output.folder));
+    let here = here.transpose()?;
+    let there = arguments.connect(here.as_ref())?;
+    let (ladders, not_measured) = arguments.ladders(there.as_deref().map(Vec::as_slice))?;
+    let per_process = arguments.per_process as usize;
+    let common = Common { daemons: &daemons, time, per_process, there };
+    let rows = measure::all(ladders, &common, &output.folder)?;
+    let comparisons = acceptance::comparisons(&rows);
+    let verdicts = acceptance::verdicts(&comparisons);
+    let words = format!(
+        "\n{}\n{}{}{}",
+        text(&rows),
+        acceptance::text(&comparisons),
+        verdict_lines(&verdicts),
+        output.raw_line()
+    );
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let (counted_s, comparisons) = (time.as_secs_f64(), &comparisons);
+    let not_measured = &not_measured;
+    let figures = Figures { counted_s, cores, not_measured, comparisons, rows: &rows };
+    let conclusion = output.conclude(figures, verdicts, &words)?;
+    let report = output.folder.join("report.json");
+    page::draw(&report, &output.folder.join(""))?;
+    if let Some(docs) = &arguments.docs {
+        page::write(docs, &report, &rows, comparisons)?;
+    }
+    Ok(conclusion.exit_code())
+}
+
+impl Arguments {
+    fn daemons(&self) -> Result<DaemonSetup> {
+        let beside = std::env::current_exe()?.with_file_name("tautline");
+        let program = std::path::absolute(self.tautline.clone().unwrap_or(beside))?;
+        Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
+    }
+
+    /// Returns the runs of all chosen experiments, and which systems are omitted since a program of
+    /// theirs is missing.
+    fn ladders(&self, there: Option<&[Remote]>) -> Result<(Vec<Ladder>, Vec<String>)> {
+        let recording = self.recording()?;
+        let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);
+        let mut ladders: Vec<Ladder> = self.experiments().iter().flat_map(of).collect();
+        ladders.retain(|it| self.system.is_empty() || self.system.contains(&it.system()));
+        ensure!(!ladders.is_empty(), "no chosen experiment measures a system of --system");
+        if let Some(runs) = self.runs {
+            ladders.iter_mut().for_each(|ladder| ladder.repetitions = runs as usize);
+        }
+        let Some(there) = there else {
+            let missing = self.omit_missing(&mut ladders, System::missing)?;
+            return Ok((ladders, missing));
+        };
+        ladders.retain(|it| it.system().library() != Library::Zenoh);
+        if self.system.is_empty() {
+            ladders.retain(|it| !it.system().has_daemons());
+        }
+        let check = |system| there.iter().find_map(|host| host.check(system).err());
+        let missing =
+            self.omit_missing(&mut ladders, |system| Some(format!("{:#}", check(system)?)))?;
+        if let Some(recording) = recording {
+            there.iter().try_for_each(|host| host.bring(&recording.bag))?;
+        }
+        let there = ladders.into_iter().map(|it| it.on_hosts(there.len()));
+        Ok((there.collect::<Result<_>>()?, missing))
+    }
+
+    /// Returns the recording to replay.
+    fn recording(&self) -> Result<Option<Recording>> {
+        let Some((bag, topic)) = self.bag.clone().zip(self.topic.clone()) else { return Ok(None) };
+        ensure!(bag.is_file(), "--bag: no file {}", bag.display());
+        Ok(Some(Recording { bag: std::path::absolute(bag)?, topic }))
+    }
+
+    /// Omits the runs of systems that are not installed; returns what is missing. Fails if the user
+    /// asked for such a system, or if no runs are left.
+    fn omit_missing(
+        &self,
+        ladders: &mut Vec<Ladder>,
+        why: impl Fn(System) -> Option<String>,
+    ) -> Result<Vec<String>> {
+        let systems: BTreeSet<System> = ladders.iter().map(Ladder::system).collect();
+        let mut missing = Vec::new();
+        for system in systems {
+            let Some(what) = why(system) else { continue };
+            ensure!(!self.system.contains(&system), "--system {}: {what}", system.name());
+            eprintln!("not measured: {}: {what}", system.name());
+            missing.push(format!("{}: {what}", system.name()));
+            ladders.retain(|it| it.system() != system);
+        }
+        ensure!(!ladders.is_empty(), "no system can be measured; see above");
+        Ok(missing)
+    }
+
+    /// Connects to the hosts of --hosts, or to those made here; `None` without them.
+    fn connect(&self, here: Option<&Hosts>) -> Result<Option<Rc<Vec<Remote>>>> {
+        let (client, targets) = match here {
+            Some(hosts) => (hosts.client(), hosts.targets()),
+            None => {
+                let options = self.ssh_option.clone();
+                (Client { options, namespace: None }, self.hosts.clone())
+            }
+        };
+        if targets.is_empty() {
+            return Ok(None);
+        }
+        let count = targets.len();
+        ensure!(count >= 2, "--hosts: one host, {}; at least two are needed", targets[0]);
+        let hosts = targets.iter().map(|target| Remote::connect(&client, target));
+        Ok(Some(Rc::new(hosts.collect::<Result<_>>()?)))
+    }
+
+    /// Whether the study measures other machines, so that it has to stay in this machine's network.
+    pub fn needs_network(&self) -> bool {
+        !self.hosts.is_empty()
+    }
+
+    fn experiments(&self) -> Vec<Experiment> {
+        match (self.only.is_empty(), self.quick) {
+            (false, _) => self.only.clone(),
+            (true, true) => Experiment::QUICK.into(),
+            (true, false) => {
+                Experiment::ALL.into_iter().filter(|it| *it != Experiment::Own).collect()
+            }
+        }
+    }
+}
+
+fn text(rows: &[Row]) -> String {
+    table::text(
+        rows,
+        &[
+            left("experiment", 10, |row: &Row| row.experiment.into()),
+            left("system", 15, |row| row.system.name().into()),
+            left("link", 12, |row| row.link.into()),
+            left("contents", 8, |row| row.contents.into()),
+            right("hosts", 5, |row| row.hosts.to_string()),
+            right("senders", 7, |row| row.senders.to_string()),
+            right("Hz", 6, |row| row.frequency_hz.to_string()),
+            right("CPU %", 5, |row| row.cpu_share_percent.map_or("-".into(), |it| it.to_string())),
+            right("published/s", 11, |row| format!("{:.0}", row.published_per_s)),
+            right("echoed/s", 9, |row| format!("{:.0}", row.echoed_per_s)),
+            right("lost", 6, |row| row.lost.to_string()),
+            right("mean ms", 9, |row| or_dash(row.rtt_ms.map(|it| it.mean), 2)),
+            right("p50", 9, |row| or_dash(row.rtt_ms.map(|it| it.median), 2)),
+            right("p95", 9, |row| or_dash(row.rtt_ms.map(|it| it.p95), 2)),
+            right("machine %", 9, |row| or_dash(row.evidence.machine_percent, 0)),
+            left("limit", 20, |row| match (&row.void, row.limits.is_empty()) {
+                (Some(_), _) => format!("VOID; {}", row.limit_words()),
+                (None, false) => row.limit_words(),
+                (None, true) => "-".into(),
+            }),
+        ],
+    )
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Senders and echoers as processes: their start, the counted time and their samples.
+
+use super::load::{Contents, Load, Pairing};
+use super::roscpp;
+use super::row::{Echo, read};
+use super::scene::{Host, Scene};
+use super::system::{self, Library, System};
+use super::watch::Watched;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::setup::ros::{RosProgram, START_PATIENCE, text};
+
+/// Time between the start command and the first message.
+pub const COUNTDOWN: Duration = Duration::from_millis(500);
+/// Longest wait for echoes after the last message, as in the thesis.
+pub const DRAIN: Duration = Duration::from_secs(5);
+/// Each process more delays the others by at most this much on a machine with two cores.
+const PATIENCE_PER_PROCESS: Duration = Duration::from_millis(700);
+/// Publishing, or writing of samples, may take this much longer than planned.
+const LATENESS: Duration = Duration::from_secs(30);
+
+/// One process with one or several senders or echoers.
+struct Node {
+    name: String,
+    numbers: Vec<usize>,
+    process: Process,
+}
+
+/// The nodes of a run.
+pub struct Nodes {
+    senders: Vec<Node>,
+    echoers: Vec<Node>,
+    folder: PathBuf,
+    has_one_lock: bool,
+}
+
+impl Nodes {
+    /// Starts all nodes and waits until a message of each sender has come back from each of its
+    /// echoers. `per_process` senders, or echoers, share a process.
+    pub fn start(
+        scene: &Scene,
+        system: System,
+        load: &Load,
+        per_process: usize,
+        folder: &Path,
+    ) -> Result<Self> {
+        let start = |role: &str| -> Result<Vec<Node>> {
+            let groups = load.groups(per_process);
+            let launch = Launch { scene, system, load, folder };
+            groups.iter().map(|group| launch.start(role, group)).collect()
+        };
+        let (echoers, senders) = (start("echoer")?, start("sender")?);
+        let has_one_lock = system.library().has_one_lock();
+        let mut nodes = Self { senders, echoers, folder: folder.into(), has_one_lock };
+        nodes.await_first()?;
+        Ok(nodes)
+    }
+
+    fn count(&self) -> usize {
+        self.senders.len() + self.echoers.len()
+    }
+
+    fn patience(&self) -> Duration {
+        START_PATIENCE + PATIENCE_PER_PROCESS * self.count() as u32
+    }
+
+    fn await_first(&mut self) -> Result<()> {
+        let patience = self.patience();
+        for node in self.echoers.iter_mut().chain(&mut self.senders) {
+            node.process.await_line("ready", patience)?;
+        }
+        for node in &mut self.senders {
+            node.process.await_line("first", patience).context("no echo came back")?;
+        }
+        Ok(())
+    }
+
+    /// Makes all senders publish for `time`, the first of them after [`COUNTDOWN`].
+    pub fn begin(&mut self, load: &Load, time: Duration) -> Result<()> {
+        for node in &mut self.senders {
+            let first = node.numbers.first().copied().unwrap_or(0);
+            let delay_ns = COUNTDOWN.as_nanos() as u64 + load.phase_ns(first);
+            let line = format!("start {delay_ns} {} {}", time.as_secs_f64(), load.period_ns(first));
+            node.process.send_line(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all senders have published, have waited for their echoes, and have written their
+    /// samples.
+    pub fn finish(&mut self, time: Duration) -> Result<()> {
+        for node in &mut self.senders {
+            node.process.await_line("done", COUNTDOWN + time + LATENESS)?;
+            node.process.send_line(&format!("drain {}", DRAIN.as_secs()))?;
+        }
+        for node in &mut self.senders {
+            node.process.await_line("drained", DRAIN + LATENESS)?;
+        }
+        for node in &mut self.senders {
+            node.process.await_line("written", LATENESS)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the samples of each sender, in the order of their numbers.
+    pub fn samples(&self, scene: &Scene) -> Result<Vec<Vec<Echo>>> {
+        let mut samples = BTreeMap::new();
+        for node in &self.senders {
+            for number in &node.numbers {
+                let file = format!("sender-{number}.csv");
+                if let Host::There(remote) = scene.host_of_sender(node.numbers[0]) {
+                    remote.fetch(&file, &self.folder)?;
+                }
+                samples.insert(*number, read(&self.folder.join(file))?);
+            }
+        }
+        Ok(samples.into_values().collect())
+    }
+
+    /// Returns the processes.
+    pub fn watched(&self, allowed_percent: f64) -> Vec<Watched> {
+        let watched = |kind: &'static str, node: &Node| Watched {
+            kind,
+            name: node.name.clone(),
+            id: node.process.id(),
+            has_one_lock: self.has_one_lock,
+            allowed_percent,
+        };
+        let senders = self.senders.iter().map(|node| watched("sender", node));
+        senders.chain(self.echoers.iter().map(|node| watched("echoer", node))).collect()
+    }
+}
+
+/// What is needed to start a node.
+struct Launch<'a> {
+    scene: &'a Scene,
+    system: System,
+    load: &'a Load,
+    folder: &'a Path,
+}
+
+impl Launch<'_> {
+    fn start(&self, role: &str, numbers: &[usize]) -> Result<Node> {
+        let first = *numbers.first().context("a node without numbers")?;
+        let host = match role {
+            "sender" => self.scene.host_of_sender(first),
+            _ => self.scene.host_of_echoer(first),
+        };
+        let name = format!("{role} {first}");
+        let own = list(numbers);
+        let others = match self.load.pairing {
+            Pairing::Pairs => "own".into(),
+            Pairing::EveryToEvery => list(&self.load.counterparts(0)),
+        };
+        let contents = self.load.flow(first).0;
+        let file = name.replace(' ', "-");
+        let process = match host {
+            Host::Here(computer) => {
+                let program = self.scene.program(computer, self.folder);
+                self.launch(&program, (&file, role, &own, &others), contents)?
+            }
+            Host::There(remote) => {
+                let by = (self.system, self.scene.master());
+                remote.node(by, (&file, role, &own, &others), contents, self.folder)?
+            }
+        };
+        Ok(Node { name, numbers: numbers.into(), process })
+    }
+
+    fn launch(
+        &self,
+        program: &RosProgram<'_>,
+        (name, role, own, others): (&str, &str, &str, &str),
+        contents: &Contents,
+    ) -> Result<Process> {
+        let folder = text(self.folder)?;
+        let nodelay = self.system.has_nodelay();
+        if self.system.library() == Library::Roscpp {
+            let bytes = contents.bytes().unwrap_or(0).to_string();
+            let kind = contents.kind();
+            let mut arguments =
+                vec![role.into(), own.into(), others.into(), folder, kind.into(), bytes];
+            arguments.extend(nodelay.then(|| "nodelay".into()));
+            return program.compiled(name, &roscpp::echo()?, &arguments);
+        }
+        let script = crate::folder("ros/echo.py");
+        let library = self.system.library().name().to_owned();
+        let mut arguments = vec![role.into(), library, own.into(), others.into(), folder];
+        if self.system.library() == Library::Zenoh {
+            arguments.extend(self.zenoh(role, own, contents)?);
+            arguments.insert(0, text(&script)?);
+            return program.compiled(name, &system::zenoh_python(), &arguments);
+        }
+        arguments.extend(contents.options()?);
+        arguments.extend(nodelay.then(|| "--nodelay".into()));
+        program.python(name, script, &arguments)
+    }
+
+    /// Returns the options of a node of zenoh: a text of as many bytes, and its endpoints.
+    fn zenoh(&self, role: &str, own: &str, contents: &Contents) -> Result<Vec<String>> {
+        let bytes = contents.bytes().context("zenoh replays no recordings")?;
+        let mut options = Contents::Text(bytes).options()?;
+        let numbers: Vec<usize> = own.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let endpoint = |echoer: usize| {
+            let host = self.scene.host_of_echoer(echoer);
+            format!("tcp/{}:{}", host.address(), ZENOH_PORT + echoer)
+        };
+        if role == "echoer" {
+            options.push(format!("--listen={}", endpoint(numbers[0])));
+        } else {
+            let others = numbers.iter().flat_map(|number| self.load.counterparts(*number));
+            options.extend(others.map(|echoer| format!("--connect={}", endpoint(echoer))));
+        }
+        Ok(options)
+    }
+}
+
+/// Port of the first echoer of zenoh.
+const ZENOH_PORT: usize = 7447;
+
+/// Returns numbers as the nodes take them.
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}

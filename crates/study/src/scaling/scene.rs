@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts, the link between them, their ROS masters and their daemons.
+
+use super::ssh::Remote;
+use super::system::System;
+use super::watch::Watched;
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::path::Path;
+use std::rc::Rc;
+use tautline_lab::air::Punctuality;
+use tautline_lab::rig::processes::Process;
+use tautline_lab::setup::daemon::{self, Daemon, DaemonSetup};
+use tautline_lab::setup::ros::RosProgram;
+use tautline_lab::setup::world::{Bridge, Computer, Link, Pair};
+
+/// Messages that daemons dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// The most frequent reason, as in `tautline status`.
+    pub reason: String,
+    /// Messages dropped for it.
+    pub messages: u64,
+}
+
+/// Scenario of the radio: one 802.11 channel at 6 Mbps, half duplex.
+const RADIO: &str = "half-duplex-6mbps";
+/// Rate of the token bucket, as the radio's.
+const BUCKET_BPS: u64 = 6_000_000;
+
+/// Rules of the topics of senders and of echoers: small messages, such as commands, come before
+/// large ones. All messages count, as in ROS 1 with a queue of 1000.
+fn topics(direction: &str) -> String {
+    let rule = |kind, priority| {
+        format!("  \"/{direction}/{kind}/**\": {{ priority: {priority}, keep_last: 1000 }}\n")
+    };
+    rule("text", 220) + &rule("scan", 100) + &rule("image", 50) + &rule("recorded", 100)
+}
+
+/// What connects the hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Medium {
+    /// This machine's kernel without a limit.
+    Wired,
+    /// The kernel's token bucket, full duplex.
+    #[value(name = "token_bucket")]
+    Bucket,
+    /// The modelled radio channel, in real time.
+    Radio,
+    /// What connects the machines of --hosts.
+    #[value(skip)]
+    AsItIs,
+}
+
+impl Medium {
+    /// Returns the name in reports and folders.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wired => "wired",
+            Self::Bucket => "token_bucket",
+            Self::Radio => "radio",
+            Self::AsItIs => "hosts",
+        }
+    }
+
+    /// Returns the bits per second of the cable in each direction; `None` without a limit, and for
+    /// a radio.
+    pub fn rate_bps(self) -> Option<u64> {
+        self.link().rate_bps()
+    }
+
+    fn link(self) -> Link {
+        match self {
+            Self::Wired | Self::AsItIs => Link::UNLIMITED,
+            Self::Bucket => Link::wire(BUCKET_BPS),
+            Self::Radio => Link::Radio(RADIO),
+        }
+    }
+}
+
+/// The hosts of a run and what runs on them besides the nodes. Fields are dropped in this order.
+pub struct Scene {
+    daemons: Vec<Daemon>,
+    masters: Vec<Process>,
+    network: Network,
+    system: System,
+}
+
+/// Hosts and their links.
+enum Network {
+    Pair(Pair),
+    Switch {
+        hosts: Vec<Computer>,
+        _bridge: Bridge,
+    },
+    /// Other machines, connected for all runs.
+    There(Rc<Vec<Remote>>),
+}
+
+/// A host of a run.
+#[derive(Clone, Copy)]
+pub enum Host<'a> {
+    /// A namespace of this machine.
+    Here(&'a Computer),
+    /// Another machine.
+    There(&'a Remote),
+}
+
+impl Host<'_> {
+    /// Returns the address by which the other hosts reach it.
+    pub fn address(&self) -> &str {
+        match self {
+            Self::Here(computer) => &computer.address,
+            Self::There(remote) => &remote.address,
+        }
+    }
+}
+
+impl Network {
+    fn new(medium: Medium, hosts: usize, seed: u64) -> Result<Self> {
+        if hosts == 2 {
+            return Ok(Self::Pair(Pair::new(medium.link(), seed)?));
+        }
+        ensure!(medium == Medium::Wired, "more than two hosts are on a switch without limits");
+        let bridge = Bridge::new()?;
+        let host = |number: usize| Computer::new(&format!("host{number}"), u8::try_from(number)?);
+        let hosts = (1..=hosts).map(host).collect::<Result<Vec<_>>>()?;
+        for host in &hosts {
+            bridge.plug_in(host)?;
+        }
+        hosts.iter().try_for_each(Computer::await_running)?;
+        Ok(Self::Switch { hosts, _bridge: bridge })
+    }
+
+    fn hosts(&self) -> Vec<Host<'_>> {
+        match self {
+            Self::Pair(pair) => vec![Host::Here(&pair.robot), Host::Here(&pair.base)],
+            Self::Switch { hosts, .. } => hosts.iter().map(Host::Here).collect(),
+            Self::There(hosts) => hosts.iter().map(Host::There).collect(),
+        }
+    }
+}
+
+impl Scene {
+    /// Creates the hosts and starts what the system needs besides its nodes.
+    pub fn new(
+        (system, medium, hosts): (System, Medium, usize),
+        daemons: &DaemonSetup,
+        there: Option<&Rc<Vec<Remote>>>,
+        folder: &Path,
+        seed: u64,
+    ) -> Result<Self> {
+        let network = match there {
+            Some(there) => Network::There(there.clone()),
+            None => Network::new(medium, hosts, seed)?,
+        };
+        let mut scene = Self { daemons: Vec::new(), masters: Vec::new(), network, system };
+        scene.masters = scene.start_masters(folder)?;
+        if system.has_daemons() {
+            scene.daemons = scene.start_daemons(daemons, folder)?;
+        }
+        Ok(scene)
+    }
+
+    /// Returns the host of a sender: they take turns on the first half of the hosts.
+    pub fn host_of_sender(&self, number: usize) -> Host<'_> {
+        let hosts = self.network.hosts();
+        hosts[number % (hosts.len() / 2)]
+    }
+
+    /// Returns the host of an echoer: they take turns on the second half of the hosts.
+    pub fn host_of_echoer(&self, number: usize) -> Host<'_> {
+        let hosts = self.network.hosts();
+        let half = hosts.len() / 2;
+        hosts[half + number % (hosts.len() - half)]
+    }
+
+    /// Returns a ROS program of this system on a host.
+    pub fn program<'a>(&'a self, computer: &'a Computer, folder: &'a Path) -> RosProgram<'a> {
+        RosProgram { computer, middleware: self.system.middleware(self.master()), folder }
+    }
+
+    /// Returns the address of the master that all hosts have in common.
+    pub fn master(&self) -> &str {
+        match &self.network {
+            Network::Pair(pair) => &pair.robot.address,
+            Network::Switch { hosts, .. } => &hosts[0].address,
+            Network::There(hosts) => &hosts[0].address,
+        }
+    }
+
+    /// Returns masters and daemons.
+    pub fn watched(&self) -> Vec<Watched> {
+        if matches!(self.network, Network::There(_)) {
+            return Vec::new();
+        }
+        let watched = |kind: &'static str, number: usize, process: &Process| Watched {
+            kind,
+            name: if number == 0 { kind.into() } else { format!("{kind} {}", number + 1) },
+            id: process.id(),
+            has_one_lock: kind == "master",
+            allowed_percent: 100.0,
+        };
+        let masters = self.masters.iter().enumerate();
+        let masters = masters.map(|(number, it)| watched("master", number, it));
+        let daemons = self.daemons.iter().enumerate();
+        masters.chain(daemons.map(|(number, it)| watched("daemon", number, &it.process))).collect()
+    }
+
+    /// Returns busy time and time of the radio channel, in nanoseconds; `None` for a wire.
+    pub fn channel(&self) -> Option<[u64; 2]> {
+        match &self.network {
+            Network::Pair(pair) => pair.channel(),
+            _ => None,
+        }
+    }
+
+    /// Returns the frames at the radios now, waiting or on the air; `None` for a wire.
+    pub fn radio_frames(&self) -> Option<u64> {
+        match &self.network {
+            Network::Pair(pair) => pair.radio_frames(),
+            _ => None,
+        }
+    }
+
+    /// Discards the lateness of the radio's emulator up to now.
+    pub fn count_from_now(&self) {
+        if let Network::Pair(pair) = &self.network {
+            pair.count_from_now();
+        }
+    }
+
+    /// Returns the lateness of the radio's emulator; `None` for a wire.
+    pub fn punctuality(&mut self) -> Result<Option<Punctuality>> {
+        match &mut self.network {
+            Network::Pair(pair) => pair.punctuality(),
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes the status of each daemon to the folder; returns what they dropped most.
+    pub fn write_statuses(&self, folder: &Path) -> Result<Option<Dropped>> {
+        let statuses = daemon::write_statuses(&self.daemons, folder)?;
+        let dropped = daemon::most_dropped(&statuses);
+        Ok(dropped.map(|(reason, messages)| Dropped { reason, messages }))
+    }
+
+    fn start_masters(&self, folder: &Path) -> Result<Vec<Process>> {
+        if !self.system.library().has_master() {
+            return Ok(Vec::new());
+        }
+        let hosts = self.network.hosts();
+        let with_master = if self.system.has_daemons() { hosts.len() } else { 1 };
+        let start = |host: &Host| match host {
+            Host::Here(computer) => self.program(computer, folder).rosmaster(),
+            Host::There(remote) => remote.master(folder),
+        };
+        hosts[..with_master].iter().map(start).collect()
+    }
+
+    fn start_daemons(&self, setup: &DaemonSetup, folder: &Path) -> Result<Vec<Daemon>> {
+        let hosts = self.network.hosts();
+        let [Host::Here(senders), Host::Here(echoers)] = hosts[..] else {
+            anyhow::bail!("Tautline is measured between two hosts; {} were asked for", hosts.len())
+        };
+        let mut daemons = vec![
+            setup.start_one(senders, echoers.entry(), &topics("out"), folder)?,
+            setup.start_one(echoers, senders.entry(), &topics("back"), folder)?,
+        ];
+        let connected = daemons.iter_mut().try_for_each(Daemon::await_connected);
+        connected.context("Tautline between the hosts")?;
+        Ok(daemons)
+    }
+}

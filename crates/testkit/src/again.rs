@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests that need a process of their own, because they count its memory or live in another network:
+//! the test program runs once more, for the calling test alone.
+
+use std::process::{Command, Stdio};
+
+/// Set in a process that runs for a single test.
+const AGAIN: &str = "TAUTLINE_TEST_AGAIN";
+
+/// Returns the full name of the calling test.
+pub fn this_test() -> String {
+    // The harness of Rust names each test's thread after the test.
+    std::thread::current().name().expect("the thread of a test").to_owned()
+}
+
+/// Returns a command that runs only the calling test.
+pub fn this_test_alone() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("the test program"));
+    add_selection(&mut command);
+    command
+}
+
+/// Returns `true` in a process of the calling test's own. In any other process, runs the test in
+/// such a process, fails if it fails, and returns `false`: then the caller returns.
+pub fn in_own_process() -> bool {
+    is_alone() || succeeds(this_test_alone())
+}
+
+/// As [`in_own_process`], in a separate network, which the shell script `setup` prepares.
+pub fn in_own_network(setup: &str) -> bool {
+    if is_alone() {
+        return true;
+    }
+    let script = format!("{setup} && exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--", "sh", "-c", &script, "sh"]);
+    command.arg(std::env::current_exe().expect("the test program"));
+    add_selection(&mut command);
+    succeeds(command)
+}
+
+fn is_alone() -> bool {
+    std::env::var_os(AGAIN).is_some()
+}
+
+fn add_selection(command: &mut Command) {
+    command.arg(this_test()).args(["--exact", "--include-ignored", "--nocapture"]);
+}
+
+/// Runs the test; returns `false` for [`in_own_process`].
+fn succeeds(mut command: Command) -> bool {
+    let output = command.env(AGAIN, "1").stderr(Stdio::inherit()).output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    let test = this_test();
+    // An unknown name would select no test, and succeed.
+    assert!(output.status.success() && said.contains(" 1 passed"), "{test} in its own process");
+    false
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The hand-made peer of the case `attack` of the lab, under `security: none`.
+
+use crate::peer::{Identity, Peer, drawn, initiation, topic};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::wire::control::Control;
+use tautline_proto::{Instant, SecretKey};
+
+/// Maximum time until an advertisement is sent.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// MD5 sum of geometry_msgs/Twist.
+const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";
+
+fn identity(name: &str, to: &str) -> Identity {
+    let (secret, other) = (SecretKey::insecure(name), SecretKey::insecure(to).public());
+    Identity { name: name.into(), secret, other }
+}
+
+/// Returns the handshake initiation of a node to another node.
+pub fn call(name: &str, to: &str) -> Vec<u8> {
+    let own = identity(name, to);
+    let (_, mut packet) = initiation(&own, 7, drawn()).unwrap();
+    CookieJar::default().append_macs(Instant(0), &MacKey::of(&own.other), &mut packet);
+    packet
+}
+
+/// Completes the handshake with the node `to`, which listens on `port`, as its peer `name` after a
+/// restart.
+pub fn meet(name: &str, to: &str, port: u16) -> Peer {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    Peer::meet(socket, identity(name, to)).unwrap()
+}
+
+/// Sends a packet with one frame.
+pub fn send(peer: &mut Peer, put: fn(&mut Vec<u8>)) {
+    let mut frame = Vec::new();
+    put(&mut frame);
+    peer.send(&frame).unwrap();
+}
+
+/// Advertises a command, which moves a robot; includes the definition in case the daemon asks for
+/// it.
+pub fn offer_command(peer: &mut Peer, channel: u64, name: &str) {
+    peer.offer(channel, topic(name, "geometry_msgs/Twist", TWIST_MD5));
+    let text = "geometry_msgs/Vector3 linear\ngeometry_msgs/Vector3 angular\n\
+                ================================================================================\n\
+                MSG: geometry_msgs/Vector3\nfloat64 x\nfloat64 y\nfloat64 z\n";
+    peer.control(&Control::Definition { channel, text: text.into() });
+    assert!(peer.run_until(PATIENCE, |it| it.backlog() == 0).unwrap(), "{name} is not advertised");
+}
