@@ -175,6 +175,11 @@ impl Clock {
     }
 }
 
+/// Returns what reports are made of.
+fn exchange(driver: &Driver) -> Exchange<'_> {
+    Exchange { endpoint: &driver.endpoint, topics: &driver.topics, shared: &driver.shared }
+}
+
 fn since_boot() -> Duration {
     // Neither field is ever negative.
     let time = clock_gettime(ClockId::Boottime);
@@ -289,10 +294,6 @@ impl Driver {
         }
     }
 
-    fn exchange(&self) -> Exchange<'_> {
-        Exchange { endpoint: &self.endpoint, topics: &self.topics, shared: &self.shared }
-    }
-
     fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -348,7 +349,7 @@ impl Driver {
             }
             let now = self.now();
             self.endpoint.handle_timeout(now);
-            let cx = &mut self.shared.at(now, &mut self.endpoint);
+            let cx = &mut self.shared.context(now, &mut self.endpoint);
             self.topics.handle_timeout(cx);
             if now >= next_sweep {
                 next_sweep = now + SWEEP_EVERY;
@@ -435,11 +436,11 @@ impl Driver {
                 if let LocalEvent::Message { received, .. } = &event {
                     tracing::trace!(waited = ?received.elapsed(), "message taken");
                 }
-                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                let cx = &mut self.shared.context(now, &mut self.endpoint);
                 self.topics.on_local(cx, event);
             }
             Input::Codec(done) => {
-                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                let cx = &mut self.shared.context(now, &mut self.endpoint);
                 self.topics.on_codec(cx, done);
             }
             Input::Path { watch, path } => self.take_path(watch, path),
@@ -457,7 +458,7 @@ impl Driver {
                 self.shared.recorder.changed(by, outcome);
             }
             Input::Change(change, by, question) => {
-                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                let cx = &mut self.shared.context(now, &mut self.endpoint);
                 question.answer(|| self.topics.set(cx, change, by));
             }
             Input::TopicChanges(question) => question.answer(|| self.topics.changes()),
@@ -478,7 +479,7 @@ impl Driver {
         };
         let teams = self.team_reports();
         let status =
-            self.reporter.status(self.now(), self.exchange(), &self.recent, gateway, &refused);
+            self.reporter.status(self.now(), exchange(self), &self.recent, gateway, &refused);
         Status { teams, ..status }
     }
 
@@ -487,14 +488,14 @@ impl Driver {
         let Some(mut diagnostics) = self.diagnostics.take() else { return };
         let now = self.now();
         let topic = diagnostics.topic().clone();
-        let cx = &mut self.shared.at(now, &mut self.endpoint);
+        let cx = &mut self.shared.context(now, &mut self.endpoint);
         self.topics.publish_own(cx, &topic);
         if self.topics.own_is_wanted(&topic.name) {
             // Other ROS nodes use this clock; a time before 1970 is as good as none.
             let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             match diagnostics.message(self.status(gateway, codec), stamp) {
                 Ok(message) => {
-                    let cx = &mut self.shared.at(now, &mut self.endpoint);
+                    let cx = &mut self.shared.context(now, &mut self.endpoint);
                     self.topics.send_own(cx, &topic.name, message);
                 }
                 Err(error) => {
@@ -522,7 +523,7 @@ impl Driver {
                 if let Event::Candidates { link, addresses, .. } = &event {
                     self.try_addresses(*link, addresses);
                 }
-                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                let cx = &mut self.shared.context(now, &mut self.endpoint);
                 self.topics.on_remote(cx, event);
                 let done = self.now();
                 if let Some(peer) = peer {
@@ -541,7 +542,7 @@ impl Driver {
                     Order::Codec(job) => {
                         if let Some(refused) = codec.push(job) {
                             let now = self.now();
-                            let cx = &mut self.shared.at(now, &mut self.endpoint);
+                            let cx = &mut self.shared.context(now, &mut self.endpoint);
                             self.topics.on_codec(cx, refused);
                         }
                     }

@@ -85,7 +85,7 @@ impl Driver {
     pub(super) fn report_links(&mut self, now: Instant) {
         if let Some(topic) = &self.news.topic {
             // Peers have links of their own; this topic is not advertised to them.
-            let cx = &mut self.shared.at(now, &mut self.endpoint);
+            let cx = &mut self.shared.context(now, &mut self.endpoint);
             self.topics.publish_own_here(cx, topic.topic());
         }
         let is_outdated = self.news.watchers.iter().any(|watcher| watcher.outdated);
@@ -104,7 +104,7 @@ impl Driver {
     }
 
     fn link_reports(&self) -> Vec<LinkReport> {
-        self.reporter.links(self.now(), self.exchange())
+        self.reporter.links(self.now(), super::exchange(self))
     }
 
     fn has_subscribers(&self) -> bool {
@@ -122,7 +122,7 @@ impl Driver {
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
             Ok(message) => {
-                let cx = &mut self.shared.at(now, &mut self.endpoint);
+                let cx = &mut self.shared.context(now, &mut self.endpoint);
                 self.topics.send_own(cx, &name, message);
             }
             Err(error) => self.shared.notice(now, Cause::Here, &format!("{name}: {error}")),

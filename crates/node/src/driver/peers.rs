@@ -129,7 +129,7 @@ impl Driver {
     fn remove_peer(&mut self, id: PeerId) {
         let now = self.now();
         tracing::info!(peer = self.endpoint.peer(id).name, "peer was removed from the file");
-        let cx = &mut self.shared.at(now, &mut self.endpoint);
+        let cx = &mut self.shared.context(now, &mut self.endpoint);
         self.topics.remove_all_of(cx, id);
         let parted = self.endpoint.remove_peer(now, id);
         parted.goodbyes.iter().for_each(|transmit| self.send_last(transmit));

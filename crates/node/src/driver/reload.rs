@@ -19,7 +19,7 @@ impl Driver {
         self.follow_radios(&old);
         self.follow_peers(&new.peers).map_err(|error| error.to_string())?;
         let now = self.now();
-        let cx = &mut self.shared.at(now, &mut self.endpoint);
+        let cx = &mut self.shared.context(now, &mut self.endpoint);
         self.topics.reconfigure(cx, &old, &new);
         let selection = Selection::new(&new);
         if Selection::new(&old) != selection {
@@ -89,7 +89,7 @@ impl Driver {
 
     fn follow_diagnostics(&mut self, new: &Config) {
         let now = self.now();
-        let cx = &mut self.shared.at(now, &mut self.endpoint);
+        let cx = &mut self.shared.context(now, &mut self.endpoint);
         if let Some(gone) = self.diagnostics.take() {
             self.topics.stop_own(cx, &gone.topic().name);
         }

@@ -47,7 +47,11 @@ impl Shared {
     }
 
     /// Returns the view for work at `now`.
-    pub(crate) fn at<'a>(&'a mut self, now: Instant, endpoint: &'a mut Endpoint) -> Context<'a> {
+    pub(crate) fn context<'a>(
+        &'a mut self,
+        now: Instant,
+        endpoint: &'a mut Endpoint,
+    ) -> Context<'a> {
         let Self { peers, notices, recorder, waiting, orders } = self;
         Context { now, endpoint, peers, notices, recorder, waiting, orders }
     }

@@ -99,16 +99,16 @@ impl Topics {
             LocalEvent::SourceGone { topic, source } => {
                 self.exports.source_gone(cx, SourceChange { topic, source, successor: None });
             }
-            LocalEvent::ServiceOffered(service) => self.services.offered_here(cx, service),
-            LocalEvent::ServiceWithdrawn { service } => self.services.withdrawn_here(cx, &service),
+            LocalEvent::ServiceOffered(service) => self.services.local.offered(cx, service),
+            LocalEvent::ServiceWithdrawn { service } => self.services.local.withdrawn(cx, &service),
             LocalEvent::Called { service, call, request } => {
-                self.services.called(cx, service, call, &request);
+                self.services.remote.called(cx, service, call, &request);
             }
             LocalEvent::Interrupted { service, call, request } => {
-                self.services.interrupted(cx, service, call, &request);
+                self.services.remote.interrupted(cx, service, call, &request);
             }
             LocalEvent::Answered { call, outcome, .. } => {
-                self.services.answered(cx, call, &outcome)
+                self.services.local.answered(cx, call, &outcome)
             }
             LocalEvent::Wanted { topic, wanted } => self.imports.local_wanted(cx, &topic, wanted),
             LocalEvent::Changed { peer, parameters } => self.shown.ask_to_set(cx, peer, parameters),
@@ -138,7 +138,7 @@ impl Topics {
         match event {
             Event::PeerUp { peer, new_session } => {
                 record::arrival(cx, peer, new_session);
-                let was_given_up = cx.peers.came(peer);
+                let was_given_up = cx.peers.set_present(peer);
                 self.imports.update_liveliness_of(cx, peer);
                 if new_session {
                     self.new_session(cx, peer);
@@ -149,7 +149,7 @@ impl Topics {
             }
             Event::PeerDown { peer, said_goodbye } => {
                 record::departure(cx, peer, said_goodbye);
-                cx.peers.went(cx.now, peer);
+                cx.peers.set_absent(cx.now, peer);
                 self.imports.update_liveliness_of(cx, peer);
             }
             Event::PeerLeft { peer } => self.new_session(cx, peer),
@@ -191,7 +191,7 @@ impl Topics {
                 // A new session may give a service's number to a topic.
                 self.services.withdrawn(cx, key);
                 if !self.shown.offered(cx, key, &topic) {
-                    let bytes = self.services.definition_bytes(key);
+                    let bytes = self.services.remote.definition_bytes(key);
                     self.imports.offered(cx, key, topic, definition, bytes);
                 }
             }
@@ -231,7 +231,7 @@ impl Topics {
         if let Notice::TooLarge { peer, topic, .. } = notice {
             let mut peers = cx.endpoint.peers();
             if let Some(peer) = peers.find(|it| cx.peers.name(*it) == peer) {
-                self.services.response_too_large(cx.now, peer, topic, &text);
+                self.services.remote.response_too_large(cx.now, peer, topic, &text);
             }
         }
         cx.notices.add(cx.now, notices::cause(notice), &text);
@@ -257,15 +257,15 @@ impl Topics {
                 self.imports.unreadable(cx, key, &topic, &reason);
             }
             Done::Localized { key, foreign, found } => {
-                let bytes = self.services.definition_bytes(key);
+                let bytes = self.services.remote.definition_bytes(key);
                 self.imports.localized(cx, key, &foreign, *found, bytes);
             }
             Done::ServiceLocalized { key, foreign, found } => {
-                self.services.localized(cx, key, &foreign, *found);
+                self.services.remote.localized(cx, key, &foreign, *found);
             }
             Done::Composed { topic, made } => self.imports.composed(cx, &topic, made),
             Done::CallTranslated { service, call, outcome, is_response } => {
-                self.services.call_translated(cx, service, call, outcome, is_response);
+                self.services.remote.call_translated(cx, service, call, outcome, is_response);
             }
         }
     }
@@ -274,7 +274,7 @@ impl Topics {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [
             self.exports.poll_timeout(),
-            self.services.poll_timeout(),
+            self.services.remote.next_due(),
             self.imports.poll_timeout(),
         ];
         timers.into_iter().flatten().min()
@@ -283,7 +283,7 @@ impl Topics {
     /// Does the work that is due at `now`.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.exports.send_due(cx);
-        self.services.handle_timeout(cx);
+        self.services.remote.fail_late(cx);
         self.imports.handle_timeout(cx);
     }
 
@@ -353,7 +353,7 @@ impl Topics {
         self.shown.remove_peer(cx, peer);
         self.imports.remove_peer(cx, peer);
         self.exports.clear_interests(cx, peer);
-        cx.peers.came(peer);
+        cx.peers.set_present(peer);
         cx.waiting.retain(|key, _| key.peer != peer);
         self.exports.remove_peer(peer);
     }
@@ -452,7 +452,7 @@ impl Topics {
     /// most [`MAX_ONE_SIDED`], since a peer chooses its types.
     pub(crate) fn one_sided_fields(&self, peer: PeerId) -> BTreeSet<&str> {
         let topics = self.imports.one_sided_fields(peer);
-        let both = topics.chain(self.services.one_sided_fields(peer));
+        let both = topics.chain(self.services.remote.one_sided_fields(peer));
         both.take(MAX_ONE_SIDED).map(String::as_str).collect()
     }
 

@@ -204,12 +204,12 @@ impl Peers {
     }
 
     /// Notes that a peer is up; returns whether it had been given up.
-    pub(super) fn came(&mut self, peer: PeerId) -> bool {
+    pub(super) fn set_present(&mut self, peer: PeerId) -> bool {
         self.absent.remove(&peer) == Some(Absence::GivenUp)
     }
 
     /// Notes that a peer is down.
-    pub(super) fn went(&mut self, now: Instant, peer: PeerId) {
+    pub(super) fn set_absent(&mut self, now: Instant, peer: PeerId) {
         self.absent.insert(peer, Absence::Since(now));
     }
 

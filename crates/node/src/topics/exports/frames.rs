@@ -2,10 +2,6 @@
 //! Frames that messages other than transforms name: `frame_id` and `child_frame_id` get the prefix
 //! of tf as well, so that peers find them among the transforms of this robot.
 //!
-//! ```text
-//! forward ─▶ renaming ─▶ small: Renaming::apply ─▶ send
-//!                        large: Job::Encode ─▶ codec ─▶ Done::Encoded ─▶ encoded ─▶ send
-//! ```
 //! The definition of a topic's type is examined once, when a message is about to be sent under a
 //! prefix. A topic that has had a large message uses the codec for all later ones, so that they stay
 //! in order.

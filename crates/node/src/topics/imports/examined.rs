@@ -18,7 +18,7 @@ pub(super) struct Examined {
 
 impl Examined {
     /// Requests the examination of the peer's next topic, unless one is under way.
-    pub(super) fn next(&mut self, cx: &mut Context<'_>, catalog: &Catalog, peer: PeerId) {
+    pub(super) fn request_next(&mut self, cx: &mut Context<'_>, catalog: &Catalog, peer: PeerId) {
         if self.topics.contains_key(&peer) {
             return;
         }
@@ -35,9 +35,9 @@ impl Examined {
     }
 
     /// Requests all examinations again: a request may have been lost.
-    pub(super) fn again(&mut self, cx: &mut Context<'_>, catalog: &Catalog) {
+    pub(super) fn request_again(&mut self, cx: &mut Context<'_>, catalog: &Catalog) {
         for peer in std::mem::take(&mut self.topics).into_keys() {
-            self.next(cx, catalog, peer);
+            self.request_next(cx, catalog, peer);
         }
     }
 }

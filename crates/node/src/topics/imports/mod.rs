@@ -200,7 +200,7 @@ impl Imports {
             not_held,
         };
         self.catalog.insert(key, remote);
-        self.examined.next(cx, &self.catalog, key.peer);
+        self.examined.request_next(cx, &self.catalog, key.peer);
     }
 
     /// Removes the earlier topics in place of an advertised one. A new session may give this number
@@ -293,7 +293,7 @@ impl Imports {
             self.use_local_form(cx, key, foreign, found, definition_bytes);
         }
         self.examined.remove(key.peer);
-        self.examined.next(cx, &self.catalog, key.peer);
+        self.examined.request_next(cx, &self.catalog, key.peer);
     }
 
     fn use_local_form(
@@ -411,7 +411,7 @@ impl Imports {
     /// watchdogs.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_>) {
         // The thread that examines them may have been too busy to take the requests.
-        self.examined.again(cx, &self.catalog);
+        self.examined.request_again(cx, &self.catalog);
         for name in self.watchdogs.sweep(cx) {
             self.unpublish_if_unused(cx, &name);
         }

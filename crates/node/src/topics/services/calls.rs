@@ -18,7 +18,7 @@ use tautline_proto::{Instant, PeerId, SendError};
 
 impl RemoteServices {
     /// Handles a call of a local client to a peer's service.
-    pub(super) fn called(
+    pub(crate) fn called(
         &mut self,
         cx: &mut Context<'_>,
         service: String,
@@ -71,7 +71,7 @@ impl RemoteServices {
 
     /// Handles a call that a local client made before a restart of this node. Its goal, if it starts
     /// one, is refused after the time in which the peer may start it.
-    pub(super) fn interrupted(
+    pub(crate) fn interrupted(
         &mut self,
         cx: &mut Context<'_>,
         service: String,
@@ -118,7 +118,7 @@ impl RemoteServices {
     }
 
     /// Takes a call translated for the peer, or a response translated for the caller.
-    pub(super) fn call_translated(
+    pub(crate) fn call_translated(
         &mut self,
         cx: &mut Context<'_>,
         service: String,
@@ -203,7 +203,7 @@ impl RemoteServices {
         self.answer_caller(cx, pending.service, call, Err(reason));
     }
 
-    pub(super) fn fail_late(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn fail_late(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         for (call, pending) in self.calls.take_late(now) {
             let (service, peer) = (&pending.service, cx.peers.name(pending.key.peer));
@@ -258,7 +258,7 @@ impl RemoteServices {
     }
 
     /// Returns the time at which the next call times out.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         self.calls.next_due()
     }
 
@@ -300,7 +300,7 @@ impl RemoteServices {
     }
 
     /// A response of a peer was too large for this node.
-    pub(super) fn response_too_large(
+    pub(crate) fn response_too_large(
         &mut self,
         now: Instant,
         peer: PeerId,

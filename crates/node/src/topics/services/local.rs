@@ -46,7 +46,7 @@ struct Serving {
 }
 
 #[derive(Debug)]
-pub(super) struct LocalServices {
+pub(crate) struct LocalServices {
     rules: Arc<[ServiceRule]>,
     /// By local name.
     services: BTreeMap<String, LocalService>,
@@ -133,7 +133,7 @@ impl LocalServices {
     }
 
     /// Advertises a service of this robot to the peers that its rule and their rights allow.
-    pub(super) fn offered(&mut self, cx: &mut Context<'_>, service: Service) {
+    pub(crate) fn offered(&mut self, cx: &mut Context<'_>, service: Service) {
         let Some(treatment) = self.treatment_of(cx, &service) else { return };
         let name = service.name.clone();
         let known = self.services.remove(&name);
@@ -181,7 +181,7 @@ impl LocalServices {
         }
     }
 
-    pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
+    pub(crate) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
         let now = cx.now;
         let Some(gone) = self.services.remove(name) else { return };
         for (peer, channel) in gone.answers {
@@ -252,7 +252,7 @@ impl LocalServices {
     }
 
     /// Returns the outcome of a call from the local server to the peer.
-    pub(super) fn answered(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
+    pub(crate) fn answered(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
         let now = cx.now;
         let Some(Serving { service, peer, theirs, .. }) = self.serving.remove(&call) else {
             return;

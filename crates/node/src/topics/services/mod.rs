@@ -21,15 +21,13 @@ use bytes::Bytes;
 use local::LocalServices;
 use remote::RemoteServices;
 use std::sync::Arc;
-use tautline_gateway::types::translate::LocalService as LocalForm;
-use tautline_gateway::{CallId, Outcome, Service};
-use tautline_proto::{Instant, OfferedTopic, PeerId, Role};
+use tautline_proto::{OfferedTopic, PeerId, Role};
 
 /// The services of this robot and of its peers.
 #[derive(Debug)]
 pub(super) struct Services {
-    local: LocalServices,
-    remote: RemoteServices,
+    pub(super) local: LocalServices,
+    pub(super) remote: RemoteServices,
     /// Calls and responses of peers that were dropped above their rate.
     pub(super) over_rate: u64,
 }
@@ -46,65 +44,6 @@ impl Services {
         let rules: Arc<[ServiceRule]> = rules.into();
         self.remote.follow_rules(rules.clone());
         self.local.follow_rules(cx, rules);
-    }
-
-    /// Handles the advertisement of a service of this robot.
-    pub(super) fn offered_here(&mut self, cx: &mut Context<'_>, service: Service) {
-        self.local.offered(cx, service);
-    }
-
-    pub(super) fn withdrawn_here(&mut self, cx: &mut Context<'_>, name: &str) {
-        self.local.withdrawn(cx, name);
-    }
-
-    /// Handles a call of a local client to a peer's service.
-    pub(super) fn called(
-        &mut self,
-        cx: &mut Context<'_>,
-        service: String,
-        call: CallId,
-        request: &Bytes,
-    ) {
-        self.remote.called(cx, service, call, request);
-    }
-
-    /// Handles a call that a local client made before a restart of this node.
-    pub(super) fn interrupted(
-        &mut self,
-        cx: &mut Context<'_>,
-        service: String,
-        call: CallId,
-        request: &Bytes,
-    ) {
-        self.remote.interrupted(cx, service, call, request);
-    }
-
-    /// Returns the outcome of a call from the local server to the peer.
-    pub(super) fn answered(&mut self, cx: &mut Context<'_>, call: CallId, outcome: &Outcome) {
-        self.local.answered(cx, call, outcome);
-    }
-
-    /// Takes a call translated for the peer, or a response translated for the caller.
-    pub(super) fn call_translated(
-        &mut self,
-        cx: &mut Context<'_>,
-        service: String,
-        call: CallId,
-        outcome: Outcome,
-        is_response: bool,
-    ) {
-        self.remote.call_translated(cx, service, call, outcome, is_response);
-    }
-
-    /// Takes the local form of a peer's service, requested as `foreign`.
-    pub(super) fn localized(
-        &mut self,
-        cx: &mut Context<'_>,
-        key: ChannelKey,
-        foreign: &Service,
-        found: Result<LocalForm, String>,
-    ) {
-        self.remote.localized(cx, key, foreign, found);
     }
 
     /// Handles a peer's advertisement of a service, or of calls to ours. The definitions of its
@@ -183,17 +122,6 @@ impl Services {
         true
     }
 
-    /// A response of a peer was too large for this node.
-    pub(super) fn response_too_large(
-        &mut self,
-        now: Instant,
-        peer: PeerId,
-        service: &str,
-        text: &str,
-    ) {
-        self.remote.response_too_large(now, peer, service, text);
-    }
-
     /// Ends the calls to and from a peer that has started a new session.
     pub(super) fn new_session(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         self.local.end_calls_of(peer);
@@ -211,28 +139,9 @@ impl Services {
         self.remote.sweep(cx);
     }
 
-    /// Returns the time at which the next call times out.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.remote.next_due()
-    }
-
-    pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
-        self.remote.fail_late(cx);
-    }
-
     /// Calls and responses of peers that were dropped because they are not of their type.
     pub(super) fn malformed(&self) -> u64 {
         self.local.malformed + self.remote.malformed
-    }
-
-    /// Returns the bytes of definitions kept of the peer's other services.
-    pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
-        self.remote.definition_bytes(key)
-    }
-
-    /// Returns the fields of the peer's services that only one ROS has.
-    pub(super) fn one_sided_fields(&self, peer: PeerId) -> impl Iterator<Item = &String> {
-        self.remote.one_sided_fields(peer)
     }
 
     /// Returns the services whose calls or responses no shared definition checks.

@@ -70,7 +70,7 @@ impl RemoteService {
 }
 
 #[derive(Debug)]
-pub(super) struct RemoteServices {
+pub(crate) struct RemoteServices {
     rules: Arc<[ServiceRule]>,
     /// Services that peers advertise, by the channel of their responses.
     pub(super) services: BTreeMap<ChannelKey, RemoteService>,
@@ -152,7 +152,7 @@ impl RemoteServices {
     }
 
     /// Takes the local form of a peer's service, requested as `foreign`.
-    pub(super) fn localized(
+    pub(crate) fn localized(
         &mut self,
         cx: &mut Context<'_>,
         key: ChannelKey,
@@ -265,14 +265,14 @@ impl RemoteServices {
     }
 
     /// Returns the bytes of definitions kept of the peer's other services.
-    pub(super) fn definition_bytes(&self, key: ChannelKey) -> usize {
+    pub(crate) fn definition_bytes(&self, key: ChannelKey) -> usize {
         let others = self.services.iter();
         let others = others.filter(|(other, _)| other.peer == key.peer && **other != key);
         others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
     }
 
     /// Returns the fields of the peer's services that only one ROS has.
-    pub(super) fn one_sided_fields(&self, peer: PeerId) -> impl Iterator<Item = &String> {
+    pub(crate) fn one_sided_fields(&self, peer: PeerId) -> impl Iterator<Item = &String> {
         let services = self.services.range(ChannelKey::all_of(peer));
         let translators = services.filter_map(|(_, it)| it.translation.known_translator());
         translators.flat_map(ServiceTranslator::one_sided)

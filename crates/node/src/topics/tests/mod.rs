@@ -61,7 +61,7 @@ impl Side {
         now: Instant,
         work: impl FnOnce(&mut Topics, &mut Context<'_>) -> T,
     ) -> T {
-        work(&mut self.topics, &mut self.shared.at(now, &mut self.endpoint))
+        work(&mut self.topics, &mut self.shared.context(now, &mut self.endpoint))
     }
 
     fn exchange(&self) -> Exchange<'_> {
