@@ -192,9 +192,9 @@ class Session:
             say(f"{row.name}: measured in {duration_words(taken)}{'' if reached else ', a target is missed'}")
 
     def publish(self):
-        if self.measured:
-            self.stage.publish()
-            pages.update(self.arguments.root)
+        """Also what an earlier run has measured that ended before it was published."""
+        self.stage.publish()
+        pages.update(self.arguments.root)
 
     def conclude(self, rows):
         """The last lines: what failed, what missed a target, and what is left."""
@@ -220,6 +220,7 @@ def measure_command(arguments):
     session = Session(arguments, rows)
     rows, times = session.plan()
     if not rows:
+        session.publish()
         return 0
     session.build(rows)
     reason = too_busy(arguments)

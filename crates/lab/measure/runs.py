@@ -87,17 +87,24 @@ class Stage:
             old, target = self.before / name, self.root / "docs" / name
             if file.is_dir() or (old.is_file() and old.read_bytes() == file.read_bytes()):
                 continue
-            parts = pages.places(file.read_text()) if file.suffix == ".md" else {}
+            parts = new_parts(file, old)
             if parts and target.is_file():
-                target.write_text(
-                    pages.replaced(target.read_text(), {part: words.strip() for part, words in parts.items()})
-                )
+                target.write_text(pages.replaced(target.read_text(), parts))
             else:
                 shutil.copyfile(file, target)
         for file in self.before.rglob("*"):
             name = file.relative_to(self.before)
             if file.is_file() and not (self.docs / name).exists():
                 (self.root / "docs" / name).unlink(missing_ok=True)
+
+
+def new_parts(page, old_page):
+    """The parts of a page that a command has filled: its prose may have been edited since the copy was made."""
+    if page.suffix != ".md" or not old_page.is_file():
+        return {}
+    old = pages.places(old_page.read_text())
+    new = pages.places(page.read_text())
+    return {name: words.strip() for name, words in new.items() if words != old.get(name)}
 
 
 class Run:

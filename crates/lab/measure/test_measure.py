@@ -188,17 +188,16 @@ class Runs(unittest.TestCase):
             self.assertFalse(self.take(f"{self.WRITES}; echo '{words}", row))
 
     def test_parts_of_a_page_are_published_and_its_prose_stays(self):
-        page = "prose\n<!-- begin x -->\n\nold\n\n<!-- end x -->\n"
+        page = "prose\n<!-- begin x -->\n\nold\n\n<!-- end x -->\n<!-- begin y -->\n\nsame\n\n<!-- end y -->\n"
         for docs in (self.stage.docs, self.stage.before):
             (docs / "page.md").write_text(page)
-        (self.root / "docs/page.md").write_text(page.replace("prose", "new prose"))
+        edited = page.replace("prose", "new prose").replace("same", "newer")
+        (self.root / "docs/page.md").write_text(edited)
         (self.stage.docs / "page.md").write_text(page.replace("old", "measured"))
         (self.stage.before / "gone.json").touch()
         (self.root / "docs/gone.json").touch()
         self.stage.publish()
-        self.assertEqual(
-            (self.root / "docs/page.md").read_text(), page.replace("prose", "new prose").replace("old", "measured")
-        )
+        self.assertEqual((self.root / "docs/page.md").read_text(), edited.replace("old", "measured"))
         self.assertFalse((self.root / "docs/gone.json").exists())
 
     def test_a_resumed_run_has_the_results_of_the_one_before(self):
@@ -257,6 +256,15 @@ class Sessions(unittest.TestCase):
         code, said = self.run_measure("--only", "idle", "--resume")
         self.assertEqual(code, 0, said)
         self.assertIn("0 rows", said)
+
+    def test_what_was_measured_before_a_power_failure_is_published_by_the_next_run(self):
+        with mock.patch.object(measure.Session, "publish", lambda _: None):
+            self.run_measure("--only", "idle")
+        self.assertEqual(machine.git(self.root, "status", "--porcelain"), "")
+        code, said = self.run_measure("--only", "idle", "--resume")
+        self.assertEqual(code, 0, said)
+        self.assertIn("0 rows", said)
+        self.assertIn("30 MB of memory |", (self.root / "docs/explanation/measurements.md").read_text())
 
     def test_a_failure_is_named_at_the_end(self):
         self.lab.write_text("#!/bin/sh\nexit 1\n")
