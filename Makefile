@@ -19,7 +19,7 @@ CARGO_DENY = 0.20.2
 # amd64 or arm64; empty: this machine's, and both in packages-test.
 ARCH ?=
 
-.PHONY: help setup ros2 build packages packages-test packages-check packages-reproducible demo lint check test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz
+.PHONY: help setup ros2 build packages packages-test packages-check packages-reproducible demo lint check test bench validate study restaurant restaurant-open smoke parity realtime deny docs fuzz measure
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -30,6 +30,7 @@ help:
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|links|bottleneck|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md); the planner"
+	@echo "make measure  all tables of the documentation again at this commit (nine hours), or those of ONLY=cost,losses; RESUME=1: those that are missing"
 	@echo "make study   the studies of scaling, DDS and real time (docs/explanation/study-*.md), under ten minutes; STUDY=full: as documented"
 	@echo "make restaurant  two robots with their own ROS serve six tables over one radio, about eight minutes;"
 	@echo "             ORDERS=50 ROBOTS=1+2,1+1,2+2 TRANSPORTS=tautline,plain: longer, and without Tautline"
@@ -89,6 +90,7 @@ bench: build
 lint: setup
 	cargo fmt --all --check
 	@checks/structure.py
+	@/usr/bin/python3 -m unittest discover -q crates/lab/measure
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # The inner loop: no ROS, no network, no other machine.
@@ -121,6 +123,12 @@ validate: build
 	-@target/release/tautline-lab validate unknown --seeds 180 --docs docs
 	-@target/release/tautline-lab validate plans --expect docs/measured/plans.json
 
+# Every table of the documentation, from one commit. It builds and installs what its rows need.
+ONLY ?=
+RESUME ?=
+measure: setup
+	@crates/lab/measure/measure.py $(if $(ONLY),--only $(ONLY)) $(if $(RESUME),--resume)
+
 # The studies drive real programs: nothing else should run. Without targets reached, the next one still runs.
 study: build ros2
 	cargo build --release --locked -p tautline-study
@@ -130,7 +138,10 @@ study: build ros2
 	-@target/release/tautline-study dds $(STUDY_OPTIONS)
 	-@target/release/tautline-study scaling $(STUDY_OPTIONS)
 STUDY_PACKAGES = rt-tests stress-ng openssh-server libsensor-msgs-dev
-STUDY_OPTIONS = $(if $(filter full,$(STUDY)),--docs docs,--quick)
+STUDY_OPTIONS = $(if $(filter full,$(STUDY)),--docs $(or $(PAGES),docs),--quick)
+
+# Folder of pages that a study or the restaurant rewrites. Empty: docs for STUDY=full, else none.
+PAGES ?=
 
 # Two robots serve six tables.
 ORDERS ?= 6
@@ -143,7 +154,7 @@ RESTAURANT = target/release/tautline-restaurant --robots $(ROBOTS) --transports 
 restaurant: build
 	cargo build --release --locked -p tautline-restaurant
 	@crates/restaurant/setup.sh browser
-	@$(RESTAURANT) --orders $(ORDERS) --drives $(DRIVES) --conditions $(CONDITIONS)
+	@$(RESTAURANT) --orders $(ORDERS) --drives $(DRIVES) --conditions $(CONDITIONS) $(if $(PAGES),--docs $(PAGES))
 
 restaurant-open: build
 	cargo build --release --locked -p tautline-restaurant
