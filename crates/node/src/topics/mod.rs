@@ -400,7 +400,6 @@ impl Topics {
 
     /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
     fn examine_again(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
-        let now = cx.now;
         if !self.services.withdrawn(cx, key) {
             self.imports.withdrawn(cx, key);
         }
@@ -409,8 +408,8 @@ impl Topics {
             let untrue = notices::plain(&cx.refused_here(key.peer, &offered.name));
             cx.notices.retain(&cx.peers.cause(key.peer), |text| !text.starts_with(&untrue));
         }
-        cx.endpoint.want(now, key.peer, key.channel, false);
-        cx.endpoint.repeat_offer(now, key.peer, key.channel);
+        cx.endpoint.want(cx.now, key.peer, key.channel, false);
+        cx.endpoint.repeat_offer(cx.now, key.peer, key.channel);
     }
 
     /// Returns the topics of this robot that are advertised to peers.

@@ -258,7 +258,6 @@ impl Shown {
         key: ChannelKey,
         offered: &OfferedTopic,
     ) -> bool {
-        let now = cx.now;
         // The number may have been that of another list.
         self.withdrawn(cx, key);
         let Some(kind) = Kind::of(offered) else { return false };
@@ -272,7 +271,7 @@ impl Shown {
             let list = self.remote.entry((key.peer, kind)).or_default();
             list.channel = Some(key.channel);
         }
-        cx.endpoint.want(now, key.peer, key.channel, is_wanted);
+        cx.endpoint.want(cx.now, key.peer, key.channel, is_wanted);
         true
     }
 

@@ -136,10 +136,9 @@ impl Exports {
     }
 
     pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
-        let now = cx.now;
         let Some(gone) = self.topics.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
-            cx.endpoint.withdraw(now, *peer, *channel);
+            cx.endpoint.withdraw(cx.now, *peer, *channel);
         }
         if gone.is_read() {
             cx.gateway(Command::Unsubscribe { topic });
@@ -147,14 +146,13 @@ impl Exports {
     }
 
     pub(super) fn on_wanted(&mut self, cx: &mut Context<'_>, key: ChannelKey, wanted: bool) {
-        let now = cx.now;
         let ChannelKey { peer, .. } = key;
         let Some(local) = self.local_of(cx, key) else { return };
         if !wanted {
-            return local.not_wanted_by(now, peer);
+            return local.not_wanted_by(cx.now, peer);
         }
         let was_read = local.is_read();
-        if !local.wanted_by(now, peer) {
+        if !local.wanted_by(cx.now, peer) {
             return;
         }
         let topic = local.topic.name.clone();
@@ -190,9 +188,8 @@ impl Exports {
 
     /// Removes the peer's interest in all local topics.
     pub(super) fn clear_interests(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        let now = cx.now;
         for local in self.topics.values_mut() {
-            local.not_wanted_by(now, peer);
+            local.not_wanted_by(cx.now, peer);
         }
     }
 

@@ -230,8 +230,7 @@ impl LocalTopic {
 }
 
 fn send_payload(cx: &mut Context<'_>, key: ChannelKey, topic: &str, message: Message) {
-    let now = cx.now;
-    match cx.endpoint.send(now, key.peer, key.channel, message) {
+    match cx.endpoint.send(cx.now, key.peer, key.channel, message) {
         // The peer has just unsubscribed; its event follows.
         Ok(()) | Err(SendError::NotWanted) => {}
         Err(error) => {

@@ -153,7 +153,6 @@ impl Publications {
         key: ChannelKey,
         found: &RemoteTopic,
     ) {
-        let now = cx.now;
         let Some(first) = self.get(&found.topic.name) else { return };
         let other = first.from.iter().find(|other| **other != key);
         let text = format!(
@@ -168,7 +167,7 @@ impl Publications {
             first.topic.type_hash,
         );
         self.detach(&found.topic.name, key);
-        cx.endpoint.want(now, key.peer, key.channel, false);
+        cx.endpoint.want(cx.now, key.peer, key.channel, false);
         cx.report_refusal(key, text);
     }
 

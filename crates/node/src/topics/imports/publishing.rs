@@ -41,17 +41,15 @@ impl Imports {
 
     /// The local ROS refuses a topic.
     pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
-        let now = cx.now;
         let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
         for key in self.publications.offering(&self.catalog, topic) {
-            cx.endpoint.refuse(now, key.peer, key.channel, text.clone());
+            cx.endpoint.refuse(cx.now, key.peer, key.channel, text.clone());
         }
         self.publications.notice(cx, topic, &text);
     }
 
     /// Publishes a peer's topic here, or refuses it if its name is published with another type.
     pub(super) fn publish_for(&mut self, cx: &mut Context<'_>, key: ChannelKey) {
-        let now = cx.now;
         let Some(found) = self.catalog.get(key) else { return };
         let mut topic = found.topic.clone();
         if !found.may_be_published(cx.peers.rights(key.peer)) {
@@ -95,7 +93,7 @@ impl Imports {
             self.watchdogs.watch(cx, &topic);
             cx.gateway(Command::Advertise { topic });
         }
-        cx.endpoint.want(now, key.peer, key.channel, is_read);
+        cx.endpoint.want(cx.now, key.peer, key.channel, is_read);
     }
 
     /// Gives up a topic that this robot publishes only with a line in its file.

@@ -182,10 +182,9 @@ impl LocalServices {
     }
 
     pub(crate) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
-        let now = cx.now;
         let Some(gone) = self.services.remove(name) else { return };
         for (peer, channel) in gone.answers {
-            cx.endpoint.withdraw(now, peer, channel);
+            cx.endpoint.withdraw(cx.now, peer, channel);
         }
         // The gateway still answers the calls under way; their responses are discarded.
         self.serving.retain(|_, serving| serving.service != name);
@@ -196,14 +195,13 @@ impl LocalServices {
     }
 
     pub(super) fn calls_offered(&mut self, cx: &mut Context<'_>, key: ChannelKey, name: &str) {
-        let now = cx.now;
         let local = self.services.get(name);
         let is_served = local.is_some();
         let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.peer));
         cx.waiting.remove(&key);
         if is_offered && cx.peers.rights(key.peer).may_call(name) {
             self.callers.insert(key, name.to_owned());
-            return cx.endpoint.want(now, key.peer, key.channel, true);
+            return cx.endpoint.want(cx.now, key.peer, key.channel, true);
         }
         // The channel may have belonged to another service.
         self.callers.remove(&key);
@@ -215,7 +213,7 @@ impl LocalServices {
                 cx.record_refusal(key, "the service is not advertised to this peer");
             }
             // The peer's calls stay queued: the service may return soon.
-            cx.endpoint.want(now, key.peer, key.channel, false);
+            cx.endpoint.want(cx.now, key.peer, key.channel, false);
         }
     }
 
@@ -322,7 +320,6 @@ impl LocalServices {
     }
 
     fn follow_rule(&mut self, cx: &mut Context<'_>, name: &str, treatment: ServiceTreatment) {
-        let now = cx.now;
         let Some(mut local) = self.services.remove(name) else { return };
         let ServiceTreatment { priority, timeout, .. } = treatment;
         local.treatment = treatment;
@@ -332,7 +329,7 @@ impl LocalServices {
             let known = local.answers.get(&peer).copied();
             if !cx.peers.is_for(peer, name, local.treatment.to.as_deref()) {
                 if let Some(channel) = local.answers.remove(&peer) {
-                    cx.endpoint.withdraw(now, peer, channel);
+                    cx.endpoint.withdraw(cx.now, peer, channel);
                     excluded.push(peer);
                 }
                 continue;
@@ -350,12 +347,11 @@ impl LocalServices {
     }
 
     fn close_call_channels(&mut self, cx: &mut Context<'_>, name: &str, peers: &[PeerId]) {
-        let now = cx.now;
         let callers = self
             .callers
             .extract_if(.., |key, service| peers.contains(&key.peer) && service.as_str() == name);
         for (key, _) in callers {
-            cx.endpoint.want(now, key.peer, key.channel, false);
+            cx.endpoint.want(cx.now, key.peer, key.channel, false);
         }
         self.serving.retain(|_, it| it.service != name || !peers.contains(&it.peer));
     }

@@ -101,7 +101,6 @@ impl RemoteServices {
         definition: Arc<str>,
         definition_bytes: usize,
     ) {
-        let now = cx.now;
         let kept = definition_bytes + self.definition_bytes(key);
         let definition = definitions::within_budget(cx, key, &offered.name, definition, kept);
         let accepted = cx.peers.accepted_name(key.peer, Act::Serve, &offered);
@@ -125,7 +124,7 @@ impl RemoteServices {
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service))
         };
         self.offer_calls(cx, key.peer, &mut remote);
-        cx.endpoint.want(now, key.peer, key.channel, true);
+        cx.endpoint.want(cx.now, key.peer, key.channel, true);
         let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
         self.services.insert(key, remote);
         match is_known {
@@ -248,10 +247,9 @@ impl RemoteServices {
     }
 
     pub(super) fn remove(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
-        let now = cx.now;
         let Some(gone) = self.services.remove(&key) else { return false };
         if let Some(calls) = gone.calls {
-            cx.endpoint.withdraw(now, key.peer, calls);
+            cx.endpoint.withdraw(cx.now, key.peer, calls);
         }
         let peer = cx.peers.name(key.peer);
         let reason = match gone.stale_since {
