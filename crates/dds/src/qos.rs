@@ -89,13 +89,13 @@ impl Qos {
     /// In the form of Cyclone DDS.
     pub fn native(&self) -> Native {
         unsafe {
-            let q = dds_create_qos();
-            dds_qset_reliability(q, self.reliable as u32, self.max_blocking_time);
-            dds_qset_durability(q, self.durability);
-            dds_qset_history(q, self.keep_all as u32, self.depth);
+            let native = dds_create_qos();
+            dds_qset_reliability(native, self.reliable as u32, self.max_blocking_time);
+            dds_qset_durability(native, self.durability);
+            dds_qset_history(native, self.keep_all as u32, self.depth);
             if self.durability >= 1 {
                 dds_qset_durability_service(
-                    q,
+                    native,
                     0,
                     self.keep_all as u32,
                     self.depth.max(1),
@@ -104,58 +104,62 @@ impl Qos {
                     -1,
                 );
             }
-            dds_qset_deadline(q, self.deadline);
-            dds_qset_lifespan(q, self.lifespan);
-            dds_qset_liveliness(q, self.liveliness.kind, self.liveliness.lease);
-            dds_qset_userdata(q, self.user_data.as_ptr() as *const c_void, self.user_data.len());
+            dds_qset_deadline(native, self.deadline);
+            dds_qset_lifespan(native, self.lifespan);
+            dds_qset_liveliness(native, self.liveliness.kind, self.liveliness.lease);
+            dds_qset_userdata(
+                native,
+                self.user_data.as_ptr() as *const c_void,
+                self.user_data.len(),
+            );
             dds_qset_data_representation(
-                q,
+                native,
                 self.representation.len() as u32,
                 self.representation.as_ptr(),
             );
             if self.ignore_own {
-                dds_qset_ignorelocal(q, dds_ignorelocal_kind_DDS_IGNORELOCAL_PARTICIPANT);
+                dds_qset_ignorelocal(native, dds_ignorelocal_kind_DDS_IGNORELOCAL_PARTICIPANT);
             }
-            Native(q)
+            Native(native)
         }
     }
-    /// `q` may contain any bytes of a remote participant: nothing here may panic.
+    /// `native` may contain any bytes of a remote participant: nothing here may panic.
     ///
     /// # Safety
-    /// `q` must be live.
-    pub unsafe fn from_native(q: *const dds_qos_t) -> Qos {
-        let mut o = Qos { durability: 0, ..Default::default() };
-        let (mut k, mut t) = (0u32, 0i64);
-        if dds_qget_reliability(q, &mut k, &mut t) {
-            o.reliable = k == 1;
+    /// `native` must be live.
+    pub unsafe fn from_native(native: *const dds_qos_t) -> Qos {
+        let mut qos = Qos { durability: 0, ..Default::default() };
+        let (mut reliability, mut max_blocking_time) = (0u32, 0i64);
+        if dds_qget_reliability(native, &mut reliability, &mut max_blocking_time) {
+            qos.reliable = reliability == 1;
         }
-        dds_qget_durability(q, &mut o.durability);
-        let mut h = 0u32;
-        if dds_qget_history(q, &mut h, &mut o.depth) {
-            o.keep_all = h == 1;
+        dds_qget_durability(native, &mut qos.durability);
+        let mut history = 0u32;
+        if dds_qget_history(native, &mut history, &mut qos.depth) {
+            qos.keep_all = history == 1;
         }
-        dds_qget_deadline(q, &mut o.deadline);
-        dds_qget_lifespan(q, &mut o.lifespan);
-        dds_qget_liveliness(q, &mut o.liveliness.kind, &mut o.liveliness.lease);
-        o.user_data = user_data(q);
-        let (mut n, mut rs) = (0u32, null_mut());
-        o.representation.clear();
-        if dds_qget_data_representation(q, &mut n, &mut rs) {
-            o.representation = std::slice::from_raw_parts(rs, n as usize).to_vec();
-            dds_free(rs as *mut c_void);
+        dds_qget_deadline(native, &mut qos.deadline);
+        dds_qget_lifespan(native, &mut qos.lifespan);
+        dds_qget_liveliness(native, &mut qos.liveliness.kind, &mut qos.liveliness.lease);
+        qos.user_data = user_data(native);
+        let (mut count, mut found) = (0u32, null_mut());
+        qos.representation.clear();
+        if dds_qget_data_representation(native, &mut count, &mut found) {
+            qos.representation = std::slice::from_raw_parts(found, count as usize).to_vec();
+            dds_free(found as *mut c_void);
         }
-        o
+        qos
     }
 }
 
 /// # Safety
-/// `q` must be live.
-unsafe fn user_data(q: *const dds_qos_t) -> Vec<u8> {
-    let (mut p, mut n) = (null_mut(), 0usize);
-    if !dds_qget_userdata(q, &mut p, &mut n) || p.is_null() {
+/// `native` must be live.
+unsafe fn user_data(native: *const dds_qos_t) -> Vec<u8> {
+    let (mut found, mut size) = (null_mut(), 0usize);
+    if !dds_qget_userdata(native, &mut found, &mut size) || found.is_null() {
         return vec![];
     }
-    let v = std::slice::from_raw_parts(p as *const u8, n).to_vec();
-    dds_free(p);
-    v
+    let bytes = std::slice::from_raw_parts(found as *const u8, size).to_vec();
+    dds_free(found);
+    bytes
 }

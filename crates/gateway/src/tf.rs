@@ -119,8 +119,8 @@ impl Encoding {
         for transform in transforms {
             let Transform { header, parent, child, pose } = transform.borrow();
             to.numbers(4, &header[4 * (HEADER_NUMBERS - self.header_numbers())..])?;
-            to.text(parent.as_bytes())?;
-            to.text(child.as_bytes())?;
+            to.string(parent.as_bytes())?;
+            to.string(child.as_bytes())?;
             to.numbers(8, pose)?;
         }
         Ok(to.finish())
@@ -128,7 +128,7 @@ impl Encoding {
 }
 
 fn name(from: &mut Reader<'_>) -> Result<String, TranscodeError> {
-    let bytes = from.text()?;
+    let bytes = from.string()?;
     let found = bytes.len();
     if found > MAX_FRAME_NAME {
         let problem = format!("a name of {found} bytes; allowed: at most {MAX_FRAME_NAME}");

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn permanent_rejections_do_not_delay_others() {
+    fn permanent_rejections_do_not_delay_other_attempts() {
         let now = Instant::now();
         let hostile = (0..1000).map(|n| (format!("/a/{n:04}"), Backoff::new(now)));
         let mut all: BTreeMap<String, Backoff> = hostile.collect();

@@ -5,10 +5,10 @@ use super::admission::Admitted;
 use super::byte_budget::Reservation;
 use super::connection::{Description, TypeVersion};
 use super::header::Header;
-use super::master::{Role, Snapshot};
+use super::master::Snapshot;
 use super::mirror::Mirrored;
 use super::probed::{Checked, Located, Probed};
-use super::registration::NotRegistered;
+use super::registration::{Attempt, NotRegistered};
 use super::rpc::ClientRequest;
 use super::xmlrpc::CallError;
 use crate::deliveries::Subscriber;
@@ -29,15 +29,8 @@ pub(super) enum Note {
         node: String,
         result: Checked,
     },
-    Registered {
-        role: Role,
-        name: String,
-        /// The name under which it is registered.
-        caller: String,
-        serial: u64,
-        /// The publishers, for a subscriber.
-        outcome: Result<Vec<String>, NotRegistered>,
-    },
+    /// The call has ended; with the publishers, for a subscriber.
+    Registered(Attempt, Result<Vec<String>, NotRegistered>),
     Reader {
         topic: String,
         uri: String,

@@ -30,6 +30,16 @@ pub(super) struct Registration {
     pub backoff: Backoff,
 }
 
+/// A call that registers.
+pub(super) struct Attempt {
+    pub role: Role,
+    pub name: String,
+    /// The name under which it registers.
+    pub caller: String,
+    pub serial: u64,
+}
+
+/// Why a call does not register.
 #[derive(Debug)]
 pub(super) enum NotRegistered {
     /// A local node uses the topic with another type; the text is for a person.

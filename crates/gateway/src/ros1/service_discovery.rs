@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_do_not_answer_hold_up_no_other() {
+    fn silent_servers_do_not_delay_probes_of_other_servers() {
         let (mut services, now) = services();
         let names: Vec<String> = (0..1000).map(|number| format!("/a{number:03}")).collect();
         let mut all: Vec<(&str, &str)> =

@@ -9,7 +9,7 @@ use super::endpoint_context::EndpointContext;
 use super::names::{self, DdsTopic};
 use super::pairing::{Client as Identity, is_cdr};
 use super::served::{EndpointGuids, qos};
-use super::servers::{Offer, Server};
+use super::service_discovery::{Offer, Server};
 use crate::lock::lock;
 use crate::{CallId, Event, Events, Outcome};
 use bytes::Bytes;

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_common_of_two_types_is_offered_and_the_other_named() {
+    fn the_more_common_of_two_types_is_offered_and_the_other_type_is_named() {
         let mut domain = Endpoints::for_topics();
         for (number, type_name) in [(1, TEXT), (2, SCAN), (3, SCAN)] {
             domain.on_event(&Discovery::Writer(endpoint(number, "rt/x", type_name)));

@@ -111,8 +111,8 @@ pub fn write(
     put_gid(&mut cdr, participant)?;
     cdr.length(nodes.len())?;
     for node in nodes {
-        cdr.text(node.namespace.as_bytes())?;
-        cdr.text(node.name.as_bytes())?;
+        cdr.string(node.namespace.as_bytes())?;
+        cdr.string(node.name.as_bytes())?;
         for gids in [&node.readers, &node.writers] {
             cdr.length(gids.len())?;
             gids.iter().try_for_each(|gid| put_gid(&mut cdr, gid))?;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_messages_is_told_once_and_the_last_counts() {
+    fn a_flood_of_messages_causes_one_notification_and_the_last_size_counts() {
         let observed = ObservedGidBytes::default();
         let (short, long) = (GidBytes::Sixteen, GidBytes::TwentyFour);
         assert!(!observed.on_message(short), "the default");

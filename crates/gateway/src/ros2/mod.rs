@@ -17,7 +17,7 @@
 //! | how many messages late joiners get | `history.rs` |
 //! | our node in the ROS graph: its messages; when they are sent | `graph.rs`; `actor/node_graph.rs` |
 //! | nodes of peers in the graph, and nodes here that are reported to peers | `nodes.rs` |
-//! | which services are offered | `servers.rs` |
+//! | which services are offered | `service_discovery.rs` |
 //! | conflicts between local nodes and peers | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | how the clients of an action learn that a call failed, or that we restarted | `../goals.rs`, `callers.rs` |
@@ -48,7 +48,7 @@ mod publication;
 mod qos;
 mod readers;
 mod served;
-mod servers;
+mod service_discovery;
 mod source_writers;
 mod subscription;
 pub mod survey;

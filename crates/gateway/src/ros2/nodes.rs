@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn many_nodes_of_a_participant_leave_room_for_those_of_others() {
+    fn many_nodes_of_a_participant_leave_room_for_nodes_of_other_participants() {
         let mut domain = Domain::new();
         domain.add(1, &(0..2 * MAX_NODES).map(|number| format!("a{number}")).collect::<Vec<_>>());
         domain.add(2, &["z".into(), "y".into()]);

@@ -62,7 +62,7 @@ mod tests {
     use tautline_dds::{Endpoint, Qos as Dds};
 
     #[test]
-    fn subscribers_are_known_until_they_leave_and_those_of_tautline_are_not() {
+    fn subscribers_are_known_until_they_leave_and_subscribers_of_tautline_never() {
         let readers = KnownReaders::default();
         let reader = |number, user_data| {
             Discovery::Reader(Endpoint {

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_repeated_reaches_only_who_misses_it() {
+    fn a_repeated_message_reaches_only_readers_that_lack_the_message() {
         let mut world = World::new(3, true, &[A, B]);
         world.write(1, &[A]);
         assert_eq!(
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_somebody_has_who_got_earlier_ones_by_matching_leave_no_more_than_are_kept() {
+    fn a_writer_for_late_joiners_keeps_no_more_messages_than_its_publisher() {
         let mut world = World::new(2, true, &[A]);
         (1..=2).for_each(|new| drop(world.write(new, &[])));
         assert_eq!(world.write(3, &[A]), [0]);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_returns_does_not_match_the_writer_for_those_that_were_present() {
+    fn a_reader_that_returns_does_not_match_the_writer_for_readers_that_were_present() {
         let mut world = World::new(1, true, &[A, B]);
         world.write(1, &[A, B]);
         world.write(2, &[]);

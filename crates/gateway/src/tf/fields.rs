@@ -344,8 +344,8 @@ impl Walk<'_> {
             }
             Kind::Part(number) => self.elements(number, count),
             Kind::Text => (0..count).try_for_each(|_| {
-                let found = self.from.text()?;
-                self.to.text(found)
+                let found = self.from.string()?;
+                self.to.string(found)
             }),
             Kind::WideText => (0..count).try_for_each(|_| self.wide_text()),
             Kind::Frame(bound) => self.frame(bound),
@@ -399,7 +399,7 @@ impl Walk<'_> {
     }
 
     fn frame(&mut self, bound: Option<u32>) -> Result<(), TranscodeError> {
-        let found = self.from.text()?;
+        let found = self.from.string()?;
         // Many messages name the same frame again and again.
         let renamed = match self.last.take_if(|(name, _)| *name == found) {
             Some((_, renamed)) => renamed,
@@ -415,7 +415,7 @@ impl Walk<'_> {
             return Err(TranscodeError::new(problem));
         }
         self.is_changed |= renamed != found;
-        self.to.text(&renamed)?;
+        self.to.string(&renamed)?;
         self.last = Some((found, renamed));
         Ok(())
     }

@@ -147,7 +147,7 @@ impl Walk<'_> {
                 self.from.skip(bytes)
             }
             Element::Text(bound) => {
-                each(count, |_| within(bound, self.from.text()?.len(), "bytes of text"))
+                each(count, |_| within(bound, self.from.string()?.len(), "bytes of text"))
             }
             Element::WideText(bound) => each(count, |_| {
                 let length = self.from.length()?;

@@ -98,7 +98,7 @@ impl Composer<'_> {
                 if self.schema.dialect == Dialect::Ros2 && text.contains('\0') {
                     return Err(wrong("text with NUL", "text without"));
                 }
-                to.text(text.as_bytes())
+                to.string(text.as_bytes())
             }
             (Base::WString(bound), Written::One(text)) => {
                 let units: Vec<u16> = text.encode_utf16().collect();
@@ -158,7 +158,7 @@ impl Composer<'_> {
                 to.zeros(4, count.saturating_mul(TIME_PARTS.len()))
             }
             Base::Primitive(primitive) => to.zeros(primitive.bytes() as u8, count),
-            Base::String(_) => each(count, |_| to.text(&[])),
+            Base::String(_) => each(count, |_| to.string(&[])),
             Base::WString(_) => each(count, |_| to.wide_text(&[])),
             Base::Struct(number) => each(count, |_| self.part(number, &[], to)),
         }

@@ -139,13 +139,13 @@ impl Transcoder {
                 to.numbers(1, &values)
             }
             Kind::Text(bound) => each(count, |_| {
-                let text = from.text()?;
+                let text = from.string()?;
                 if let Some(bound) = bound.filter(|bound| text.len() > *bound as usize) {
                     let found = text.len();
                     let problem = format!("{found} bytes of text; allowed: at most {bound}");
                     return Err(TranscodeError::new(problem));
                 }
-                to.text(text)
+                to.string(text)
             }),
             Kind::WideText => each(count, |_| from.wide_text().and_then(|it| to.wide_text(&it))),
             Kind::Time(kind) => each(count, |_| {
@@ -168,7 +168,7 @@ impl Transcoder {
         match step.kind {
             Kind::Number(size) => to.zeros(size, count),
             Kind::Bool => to.zeros(1, count),
-            Kind::Text(_) => each(count, |_| to.text(&[])),
+            Kind::Text(_) => each(count, |_| to.string(&[])),
             Kind::WideText => each(count, |_| to.wide_text(&[])),
             Kind::Time(_) => to.zeros(4, count.saturating_mul(2)),
             Kind::Struct(number) => each(count, |_| {

@@ -157,7 +157,7 @@ fn uuid(reader: &mut Reader<'_>) -> Result<Uuid, TranscodeError> {
 
 fn goal_id(reader: &mut Reader<'_>) -> Result<GoalId, TranscodeError> {
     let stamp = stamp(reader)?;
-    let id = reader.text()?;
+    let id = reader.string()?;
     if id.len() > MAX_ID_BYTES {
         let found = id.len();
         let problem = format!("a goal id of {found} bytes; allowed: {MAX_ID_BYTES}");
@@ -169,13 +169,13 @@ fn goal_id(reader: &mut Reader<'_>) -> Result<GoalId, TranscodeError> {
 fn goal_status(reader: &mut Reader<'_>) -> Result<GoalStatus, TranscodeError> {
     let goal = goal_id(reader)?;
     let status = octet(reader)?;
-    let text = String::from_utf8_lossy(reader.text()?).into_owned();
+    let text = String::from_utf8_lossy(reader.string()?).into_owned();
     Ok(GoalStatus { goal, status, text })
 }
 
 fn header(reader: &mut Reader<'_>) -> Result<(), TranscodeError> {
     reader.numbers(4, 3)?;
-    reader.text().map(|_| ())
+    reader.string().map(|_| ())
 }
 
 /// A cancel message of ROS 1.
@@ -222,18 +222,18 @@ fn write_ros1(part: &[u8], write: impl Fn(&mut Writer) -> Result<(), TranscodeEr
 fn put_header(writer: &mut Writer, seq: u32, stamp: Stamp) -> Result<(), TranscodeError> {
     writer.numbers(4, &seq.to_le_bytes())?;
     writer.numbers(4, &stamp.bytes())?;
-    writer.text(&[])
+    writer.string(&[])
 }
 
 fn put_goal_id(writer: &mut Writer, goal: &GoalId) -> Result<(), TranscodeError> {
     writer.numbers(4, &goal.stamp.bytes())?;
-    writer.text(goal.id.as_bytes())
+    writer.string(goal.id.as_bytes())
 }
 
 fn put_status(writer: &mut Writer, status: &GoalStatus) -> Result<(), TranscodeError> {
     put_goal_id(writer, &status.goal)?;
     writer.numbers(1, &[status.status])?;
-    writer.text(status.text.as_bytes())
+    writer.string(status.text.as_bytes())
 }
 
 pub(super) fn cancel_message(goal: &GoalId) -> Bytes {

@@ -197,7 +197,7 @@ fn each_end_in_ros_1_has_one_in_ros_2() {
 }
 
 #[test]
-fn a_rejected_goal_is_not_accepted_and_one_that_stays_pending_is() {
+fn a_goal_that_stays_pending_is_accepted_and_a_rejected_goal_is_not() {
     let mut server = Server::new();
     server.send(0.0, 0, 1, UUID);
     server.status(0.1, &[(UUID, ros1::PENDING)]);

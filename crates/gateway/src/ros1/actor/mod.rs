@@ -24,7 +24,7 @@ use super::master::Role;
 use super::note::{Note, Poll};
 use super::order::Order;
 use super::polls::TOPIC_OF_ALL_NODES;
-use super::registration::NotRegistered;
+use super::registration::{Attempt, NotRegistered};
 use super::xmlrpc::CallError;
 use crate::{Command, Service, Topic};
 use context::Context;
@@ -32,7 +32,7 @@ pub(super) use context::Setup;
 use description::RobotDescription;
 use polling::Polling;
 use publications::Publications;
-use registrar::{Attempt, Needed, Registrar};
+use registrar::{Needed, Registrar};
 use services::Services;
 use slave_api::SlaveApi;
 use std::sync::atomic::Ordering;
@@ -186,9 +186,7 @@ impl Actor {
             Note::Checked { node, result } => {
                 self.subscriptions.on_checked(context, &node, result);
             }
-            Note::Registered { role, name, caller, serial, outcome } => {
-                self.registered(Attempt { role, name, caller, serial }, outcome);
-            }
+            Note::Registered(attempt, outcome) => self.registered(attempt, outcome),
             Note::Parameters(found) => self.description.on_parameters(context, found),
             Note::ParametersSet(done) => self.description.on_set(context, done),
             Note::Mirrored { peer, mirrored } => {

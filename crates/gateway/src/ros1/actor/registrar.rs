@@ -10,7 +10,7 @@ use crate::log_limit::LogLimit;
 use crate::ros1::master::{Role, Snapshot};
 use crate::ros1::note::Note;
 use crate::ros1::probes::users_of;
-use crate::ros1::registration::{NotRegistered, Registration, Registrations};
+use crate::ros1::registration::{Attempt, NotRegistered, Registration, Registrations};
 use crate::ros1::shown::shown;
 use crate::ros1::stand_ins::{Listed, StandIns, mark_of, marked_by};
 use std::time::Duration;
@@ -34,15 +34,6 @@ pub(super) struct Needed<'a> {
     pub subscriptions: &'a Subscriptions,
     pub publications: &'a Publications,
     pub services: &'a Services,
-}
-
-/// A call that registers.
-pub(super) struct Attempt {
-    pub role: Role,
-    pub name: String,
-    /// The name under which it registers.
-    pub caller: String,
-    pub serial: u64,
 }
 
 impl Registrar {
@@ -299,7 +290,7 @@ impl Registrar {
                     registered.map_err(NotRegistered::Master)
                 }
             };
-            Note::Registered { role, name, caller, serial, outcome }
+            Note::Registered(Attempt { role, name, caller, serial }, outcome)
         });
     }
 

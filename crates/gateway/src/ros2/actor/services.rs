@@ -13,7 +13,7 @@ use crate::ros2::endpoints::Endpoints;
 use crate::ros2::names::dds_service_types;
 use crate::ros2::pairing::{Caller, is_cdr, participant};
 use crate::ros2::served::{EndpointGuids, Served};
-use crate::ros2::servers::Offer;
+use crate::ros2::service_discovery::Offer;
 use crate::shared::Shared;
 use crate::types::Dialect;
 use crate::types::trust::service_hash;

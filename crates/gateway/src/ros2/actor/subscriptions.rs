@@ -88,8 +88,8 @@ impl Subscriptions {
     pub fn reselect(&mut self, context: &Context, endpoints: &Endpoints) {
         for topic in endpoints.names() {
             let is_new = !self.offered.contains_key(topic) && context.selects(Named::Topic(topic));
-            let offer = endpoints.topic_offer(topic).filter(|_| is_new);
-            if offer.is_some_and(|offer| offer.united.transient_local) {
+            let keeps_messages = |offer: Offer| offer.united.transient_local;
+            if is_new && endpoints.topic_offer(topic).is_some_and(keeps_messages) {
                 self.histories.schedule(topic, Instant::now());
             }
         }

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_says_how_the_participant_is_reached_and_its_process() {
+    fn an_announcement_has_the_addresses_and_the_process_of_the_participant() {
         let mut packet = captured();
         let found = participant(&packet).unwrap();
         assert_eq!((found.transport, found.process), (Transport::Tcp, Some(4321)));

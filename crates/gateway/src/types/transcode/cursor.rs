@@ -108,8 +108,8 @@ impl<'a> Reader<'a> {
         self.number()
     }
 
-    /// Text without its terminator.
-    pub fn text(&mut self) -> Result<&'a [u8], TranscodeError> {
+    /// A string without its terminator.
+    pub fn string(&mut self) -> Result<&'a [u8], TranscodeError> {
         let length = self.number()?;
         let text = self.take(length)?;
         if self.layout.terminator == 0 {
@@ -227,7 +227,7 @@ impl Writer {
         self.numbers(4, &count.to_le_bytes())
     }
 
-    pub fn text(&mut self, text: &[u8]) -> Result<(), TranscodeError> {
+    pub fn string(&mut self, text: &[u8]) -> Result<(), TranscodeError> {
         self.length(text.len() + self.layout.terminator)?;
         self.put(text)?;
         self.put(&[0][..self.layout.terminator])
