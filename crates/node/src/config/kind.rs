@@ -127,7 +127,9 @@ impl Kind {
             Kind::Pattern => Pattern::new(text).map(Value::Pattern).map_err(because),
             Kind::Frames => Pattern::of_frames(text).map(Value::Pattern).map_err(because),
             Kind::Network => text.parse().map(Value::Network),
-            Kind::Channel => channel::parse(text).map(Value::Channel),
+            Kind::Channel => {
+                channel::parse(text).map(Value::Channel).map_err(|error| error.to_string())
+            }
             Kind::Pacing(..) if FORMER_PACINGS.contains(&text) => Err(format!(
                 "{} ('aid' and 'aimd' were baselines of the laboratory: use auto)",
                 self.allowed()
