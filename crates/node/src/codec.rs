@@ -10,7 +10,7 @@
 mod queue;
 
 use crate::config::Config;
-use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
+use crate::limits::{CODEC_BYTES_OF_OWN_TOPICS, MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
 use crate::topics::{
     ArrivalChange, ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, safe_message,
@@ -32,10 +32,8 @@ use tautline_gateway::types::translate::{
 use tautline_gateway::{CallId, Origin, Outcome, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
 
-/// Maximum bytes of this robot's own topics that may be queued; more are dropped and counted.
-pub(crate) const OWN_BYTES: usize = 64 << 20;
 /// Messages fit in although many publishers leave at once: their changes are jobs as well.
-const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: OWN_BYTES };
+const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: CODEC_BYTES_OF_OWN_TOPICS };
 /// Changes of publishers fit in beyond a full queue of messages. Further ones do not wait.
 const CHANGES_CAPACITY: Capacity = Capacity { jobs: 640, bytes: usize::MAX };
 /// Limits of the queued jobs of each peer.

@@ -5,6 +5,7 @@ use crate::audit::{Actor, Audit};
 use crate::codec::{Codec, Done};
 use crate::config::{Config, Show};
 use crate::driver::{Driver, Settings};
+use crate::limits::MAX_INPUT_BYTES;
 use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
 use crate::topics::may_use_parameters;
@@ -26,8 +27,6 @@ use tautline_proto::PublicKey;
 
 /// Maximum inputs queued for the data plane.
 const MAX_INPUTS: usize = 4096;
-/// Maximum bytes of messages queued for the data plane, which takes them within microseconds.
-pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 /// Time that an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for a change of many peers and topics.
@@ -169,8 +168,8 @@ impl Inlet {
             return queued;
         };
         let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let is_full = before + bytes > MAX_INPUT_BYTES
-            || matches!(self.sender.try_send(input), Err(TrySendError::Full(_)));
+        let is_full =
+            before + bytes > X || matches!(self.sender.try_send(input), Err(TrySendError::Full(_)));
         if is_full {
             self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.waiting.refused.fetch_add(1, Ordering::Relaxed);
