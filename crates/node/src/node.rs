@@ -168,8 +168,8 @@ impl Inlet {
             return queued;
         };
         let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let is_full =
-            before + bytes > X || matches!(self.sender.try_send(input), Err(TrySendError::Full(_)));
+        let is_full = before + bytes > MAX_INPUT_BYTES
+            || matches!(self.sender.try_send(input), Err(TrySendError::Full(_)));
         if is_full {
             self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.waiting.refused.fetch_add(1, Ordering::Relaxed);

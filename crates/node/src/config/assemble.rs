@@ -357,9 +357,9 @@ fn topic(topic: &Topic) -> Option<TopicRule> {
         when_slow: keys.when_slow.get(),
         lifespan: keys.lifespan.get(),
         rate_hz: keys.rate.get(),
-        compression: match keys.compression.get()? {
-            Compressor::Zstd => Compression::Zstd,
-            Compressor::None => Compression::None,
+        compression: match keys.compression.is(Compressor::Zstd) {
+            true => Compression::Zstd,
+            false => Compression::None,
         },
         tf_prefix: keys.tf_prefix.get()?,
         to: destinations(&keys.to),

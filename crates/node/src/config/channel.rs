@@ -86,14 +86,9 @@ pub enum ChannelError {
         in_mbps(std::slice::from_ref(.0)), in_mbps(&OFDM_BPS), in_mbps(&DSSS_BPS)
     )]
     WifiRate(u64),
-    /// An option that the kind does not have.
-    #[error("'{option}' is no option of {kind}; allowed are {FORMS}")]
-    Option {
-        /// The option.
-        option: String,
-        /// The kind in words.
-        kind: &'static str,
-    },
+    /// An option that the kind, given in words, does not have.
+    #[error("'{0}' is no option of {1}; allowed are {FORMS}")]
+    Option(String, &'static str),
     /// A delay of another form.
     #[error("'{0}' is no delay; allowed is 40ms, for example")]
     Delay(String),
@@ -131,9 +126,7 @@ fn wifi(bps: u64, options: &[&str]) -> Result<WifiChannel, ChannelError> {
         match option.split_once('=') {
             None if *option == "dcf" => config.has_wmm = false,
             Some(("loss", value)) => config.loss = loss(value)?,
-            _ => {
-                return Err(ChannelError::Option { option: (*option).into(), kind: "wifi" });
-            }
+            _ => return Err(ChannelError::Option((*option).into(), "wifi")),
         }
     }
     Ok(config)
@@ -149,9 +142,7 @@ fn line(bps: u64, options: &[&str]) -> Result<LineChannel, ChannelError> {
                 let delay = units::duration(value);
                 config.delay = delay.ok_or_else(|| ChannelError::Delay(value.into()))?;
             }
-            _ => {
-                return Err(ChannelError::Option { option: (*option).into(), kind: "a line" });
-            }
+            _ => return Err(ChannelError::Option((*option).into(), "a line")),
         }
     }
     Ok(config)

@@ -8,7 +8,7 @@ use super::model::{
 use super::read::{Described, Entry, Keys, Named, listed};
 use super::relay::table::RelayFile;
 use super::setting::Reload::{Applied, Refused};
-use super::table::{CallKeys, PeerKeys, RobotFile, TopicKeys};
+use super::table::{CallKeys, PeerKeys, Realtime, RobotFile, TopicKeys};
 use std::fmt::{Debug, Display};
 use std::ops::Deref;
 use std::path::Path;
@@ -219,9 +219,8 @@ fn fixed(config: &Config) -> Vec<Fixed> {
         all.push(shown("ros2.node_name", ros2.node_name.clone()));
         all.push(not_shown("ros2.definitions", &ros2.definitions));
     }
-    let realtime = &config.realtime;
-    let (priority, cpu) = (or_none(realtime.priority), or_none(realtime.cpu));
-    let lock = realtime.lock_memory;
+    let Realtime { priority, cpu, lock_memory: lock } = &config.realtime;
+    let (priority, cpu) = (or_none(*priority), or_none(*cpu));
     all.extend([
         shown("realtime", format!("priority {priority}, cpu {cpu}, lock_memory {lock}")),
         shown("audit", audit(&config.audit)),

@@ -108,8 +108,8 @@ fn keys(found: &mut Findings, file: &RelayFile) {
         let Some((at, key)) = member.keys.key.placed() else { continue };
         let own_name = member_name(&team.text, &member.text);
         if let Some(other) = owners.insert(*key, own_name) {
-            let (path, has) =
-                (member.path_of(&member.keys.key), format!("the key of {}", quoted(&other)));
+            let has = format!("the key of {}", quoted(&other));
+            let path = member.path_of(&member.keys.key);
             found.wrong(at, path, has, "a key that no other member has");
         }
     }

@@ -22,11 +22,11 @@ pub struct NeedsRestart {
 /// Returns the changes that turn `old` into `new`. The error lists every difference that needs a
 /// restart.
 pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<NeedsRestart>> {
-    let pairs = new.entries.fixed.iter().filter_map(|entry| {
+    let fixed = new.entries.fixed.iter().filter_map(|entry| {
         let running = old.entries.fixed.iter().find(|running| running.key == entry.key)?;
         needs_restart(running, entry)
     });
-    let fixed: Vec<NeedsRestart> = pairs.collect();
+    let fixed: Vec<NeedsRestart> = fixed.collect();
     if !fixed.is_empty() {
         return Err(fixed);
     }
