@@ -13,7 +13,7 @@ use tautline_gateway::threads::End;
 use tautline_node::Handle;
 use tautline_node::audit::Actor;
 use tautline_node::config::{self, Config};
-use tautline_node::reload::{Changes, difference};
+use tautline_node::reload::{Changes, NeedsRestart, difference};
 use tautline_node::status::{Status, TopicChange};
 use tautline_plan::with_warnings;
 
@@ -50,7 +50,7 @@ impl Reloader {
         let loaded = config::load_launched(&self.origin.file, &self.origin.launch);
         let checked = with_warnings(loaded.map_err(|error| error.to_string())?);
         let file = self.origin.file.display();
-        let place = |reason: String| format!("{file}: {reason}");
+        let place = |reason: NeedsRestart| format!("{file}: {reason}");
         let found = difference(&running.config, &checked.config);
         let mut changes =
             found.map_err(|all| all.into_iter().map(place).collect::<Vec<_>>().join("\n"))?;

@@ -13,7 +13,7 @@ mod queue;
 pub(crate) use job::Done;
 
 use crate::config::Config;
-use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER, OWN_BYTES};
+use crate::limits::{CODEC_BYTES_OF_OWN_TOPICS, MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
 use crate::topics::imports::safe::safe_message;
 use crate::topics::message::Outgoing;
@@ -31,7 +31,7 @@ use tautline_gateway::types::translate::{LocalForm, localize, localize_service};
 use tautline_gateway::{Outcome, Topic};
 
 /// Messages fit in although many publishers leave at once: their changes are jobs as well.
-const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: OWN_BYTES };
+const OWN_CAPACITY: Capacity = Capacity { jobs: 320, bytes: CODEC_BYTES_OF_OWN_TOPICS };
 /// Changes of publishers fit in beyond a full queue of messages. Further ones do not wait.
 const CHANGES_CAPACITY: Capacity = Capacity { jobs: 640, bytes: usize::MAX };
 /// Limits of the queued jobs of each peer.

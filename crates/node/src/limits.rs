@@ -68,13 +68,13 @@ tautline_proto::limits! {
     pub const MAX_CODEC_BYTES_PER_PEER: usize = 8 << 20;
 }
 
-/// Maximum bytes of this robot's own topics that the codec may queue; more are dropped and counted.
-pub(crate) const OWN_BYTES: usize = 64 << 20;
 /// Maximum bytes of messages queued for the data plane, which takes them within microseconds.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
+/// Maximum bytes of this robot's own topics that the codec may queue; more are dropped and counted.
+pub(crate) const CODEC_BYTES_OF_OWN_TOPICS: usize = 64 << 20;
 
 /// Bytes that all queues of the data plane may take that are not those of a peer.
-pub const OWN_QUEUES_BYTES: usize = MAX_INPUT_BYTES + OWN_BYTES;
+pub const OWN_QUEUES_BYTES: usize = MAX_INPUT_BYTES + CODEC_BYTES_OF_OWN_TOPICS;
 
 /// Approximate bytes of a remembered publisher.
 const SOURCE_BYTES: usize = 200;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
-    AuditConfig, Beacons, Budget, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning,
-    parse, starter,
+    AuditConfig, Beacons, Budget, Config, MAX_FILE_BYTES, MAX_NESTING, Realtime, Surroundings,
+    Warning, parse, starter,
 };
 use tautline_node::treatment::peer_names::Accepted;
 use tautline_node::treatment::{Compression, treatment};
@@ -86,7 +86,8 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
     assert_eq!(sizes, [proto::MESSAGE_BYTES, proto::QUEUE_BYTES, proto::REASSEMBLY_BYTES]);
     assert_eq!(config.limits.queue_time, Duration::from_secs(2));
     assert_eq!(config.limits.repair_budget, 0.3);
-    assert_eq!(config.realtime, Default::default());
+    let realtime = Realtime { priority: None, cpu: None, lock_memory: false };
+    assert_eq!(config.realtime, realtime);
     assert!(config.tf.change_nothing());
 }
 

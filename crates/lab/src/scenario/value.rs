@@ -100,7 +100,7 @@ macro_rules! quantity {
 
         impl $(<$(const $limit: u64),*>)? FromText for $name $(<$($limit),*>)? {
             fn from_text(text: &str) -> Result<Self, String> {
-                match $kind.parse(text)? {
+                match $kind.parse(text).map_err(|refusal| refusal.allowed)? {
                     $value => Ok(Self($read)),
                     _ => Err(Self::allowed()),
                 }

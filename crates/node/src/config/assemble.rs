@@ -1,445 +1,387 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conversion of checked sections to [`Config`]. A function returns `None` only after a problem has
+//! Conversion of a checked file to [`Config`]. A function returns `None` only after a problem has
 //! been reported, or if the option table lacks a default that this file expects, which the tests
 //! would detect.
 
-use super::Show;
-use super::channel::Channel;
-use super::kind::{ANY_TYPE, Kind, Value};
-use super::problem::Problem;
+use super::model::{
+    AuditConfig, Beacons, Config, DEFAULT_PORT, Entries, Expected, LinkConfig, PeerConfig,
+    RadioConfig, Ros1Config, Ros2Config, Security,
+};
+use super::problem::{Position, Problem};
+use super::read::{Entry, List, Named, Switch};
+use super::setting::{Setting, Shape};
 use super::surroundings::{SYSTEM_LOGS_FOLDER, SYSTEM_STATE_FOLDER, Surroundings};
-use super::table::RANGES;
-use super::validate::{Named, Section};
-use super::{
-    AuditConfig, Beacons, Budget, Config, DEFAULT_PORT, Expected, Limits, LinkConfig, MAX_DOMAIN,
-    PeerConfig, RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
+use super::table::{
+    AuditKeys, CallKeys, DscpKeys, LinkKeys, Peer, PeerKeys, Radio, RobotFile, Ros1Keys, Ros2Keys,
+    TfKeys, Topic,
 };
-use crate::treatment::peer_names::{Accept, NameMap};
+use super::value::{AuditDestination, Authentication, Compressor, Held, Interfaces, Range};
+use crate::treatment::peer_names::NameMap;
 use crate::treatment::services::{ServiceRule, ServiceTreatment};
-use crate::treatment::{
-    Compression, LinkChoice, LinkRule, OrderChoice, TopicRule, Treatment, WhenSlow,
-};
+use crate::treatment::{Compression, LinkRule, TopicRule, Treatment};
 use std::path::{Path, PathBuf};
 use tautline_gateway::action_names::{ACTION_SERVICES, ACTION_TOPICS};
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf;
-use tautline_gateway::types::definition::short_name;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::{Marking, SecretKey};
 
 /// Converts the whole file to a [`Config`]; adds wrong values from outside the file to `problems`.
 pub fn config(
-    file: &Section,
+    file: &RobotFile,
     surroundings: &Surroundings,
     problems: &mut Vec<Problem>,
 ) -> Option<Config> {
-    let name: String = file.get("name")?;
-    let security = match file.text("security")? {
-        "none" => Security::None,
-        _ => Security::Keys(surroundings.folder.join(match file.get("key") {
-            Some(path) => path,
-            None => format!("{name}.key"),
-        })),
+    let name = file.name.get()?;
+    let security = match file.security.get()? {
+        Authentication::None => Security::None,
+        Authentication::Keys => {
+            let path = file.key.get().unwrap_or_else(|| format!("{name}.key"));
+            Security::Keys(surroundings.folder.join(path))
+        }
     };
-    let ros2 = match file.section("ros2") {
-        Some(section) => Some(ros2(section, surroundings, problems)?),
+    let ros2 = match &file.ros2.value {
+        Some(keys) => Some(ros2(keys, surroundings, problems)?),
         None => None,
     };
-    let ros1 = match file.section("ros1").filter(|_| ros2.is_none() || file.is_given("ros1")) {
-        Some(section) => Some(ros1(section, surroundings, problems)?),
+    let ros1 = match file.ros1.value.as_ref().filter(|_| ros2.is_none() || file.ros1.is_given) {
+        Some(keys) => Some(ros1(keys, surroundings, problems)?),
         None => None,
     };
-    Some(Config {
-        listen: file.get("listen")?,
-        control: file
-            .text("control")
-            .map_or_else(|| surroundings.control_socket(&name), Into::into),
-        metrics: file.get("metrics"),
-        beacons: beacons(file),
-        diagnostics: file.get("diagnostics")?,
-        audit: audit(file, surroundings, &name)?,
-        state: match (file.text("state"), &surroundings.state_folder) {
-            (Some(folder), _) => folder.into(),
-            (None, folder) => folder.clone().unwrap_or(SYSTEM_STATE_FOLDER.into()),
+    let peers = file.peers.entries().iter().map(|entry| peer(entry, &security));
+    let watchdogs = file.watchdogs.entries().iter().map(|it| it.keys.values(&it.text));
+    let expected = |topic: &Topic| Expected {
+        pattern: topic.name.clone(),
+        rate_hz: topic.keys.expect.value.as_ref().and_then(|expect| expect.rate.get()),
+        bytes: topic.keys.expect.value.as_ref().and_then(|expect| expect.size.get()),
+    };
+    let channel = |radio: &Radio| Some((radio.text.clone(), radio.keys.channel.get()?));
+    let state = || surroundings.state_folder.clone().unwrap_or(SYSTEM_STATE_FOLDER.into());
+    let config = Config {
+        listen: file.listen.get()?,
+        control: match file.control.get() {
+            Some(path) => path.into(),
+            None => surroundings.control_socket(&name),
         },
+        metrics: file.metrics.get(),
+        beacons: beacons(&file.beacons),
+        diagnostics: file.diagnostics.get()?,
+        audit: audit(&file.audit, surroundings, &name)?,
+        state: file.state.get().map_or_else(state, PathBuf::from),
         ros1,
         ros2,
-        radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
-        marking: match file.section("dscp") {
-            Some(section) => Some(marking(section)?),
+        radios: file.radios.entries().iter().map(radio).collect::<Option<_>>()?,
+        marking: match &file.dscp.value {
+            Some(keys) => Some(marking(keys)?),
             None => None,
         },
         teams: None,
-        peers: file
-            .named("peers")
-            .iter()
-            .map(|named| peer(named, &security))
-            .collect::<Option<_>>()?,
+        peers: peers.collect::<Option<_>>()?,
         topics: topics(file)?,
-        channels: file.named("radios").iter().filter_map(channel).collect(),
-        expected: file.named("topics").iter().map(expected).collect::<Option<_>>()?,
+        channels: file.radios.entries().iter().filter_map(channel).collect(),
+        expected: file.topics.entries().iter().map(expected).collect(),
         services: services(file)?,
-        watchdogs: file.named("watchdogs").iter().map(watchdog).collect::<Option<_>>()?,
-        tf: tf(file.section("tf")?),
-        limits: limits(file.section("limits")?)?,
-        realtime: realtime(file.section("realtime")?)?,
+        watchdogs: watchdogs.collect::<Option<_>>()?,
+        tf: tf(file.tf.value.as_ref()?),
+        limits: file.limits.value.as_ref()?.values()?,
+        realtime: file.realtime.value.as_ref()?.values()?,
+        entries: Entries::default(),
         security,
         name,
-    })
+    };
+    let entries = Entries::of_robot(file, &config);
+    Some(Config { entries, ..config })
 }
 
 /// A value from outside the file, for a key that the file omits.
 struct Outside<'a> {
-    section: &'a Section,
+    /// Start of the section.
+    at: Position,
     /// Path of the section in the file.
     path: &'a str,
     problems: &'a mut Vec<Problem>,
 }
 
 impl Outside<'_> {
-    fn read<T: for<'v> TryFrom<&'v Value>>(
-        &mut self,
-        key: &str,
-        kind: Kind,
-        place: &str,
-        value: &str,
-    ) -> Option<T> {
-        let read = kind.parse(value);
-        if let Err(allowed) = &read {
-            self.problems.push(Problem {
-                at: self.section.at,
-                key: format!("{}.{key}", self.path),
-                found: format!("'{value}' in {place}"),
-                allowed: allowed.clone(),
-            });
+    fn read<T: Held>(&mut self, setting: &Setting, place: &str, value: &str) -> Option<T> {
+        let Shape::Single(kind) = &setting.shape else { return None };
+        match kind.parse(value) {
+            Ok(parsed) => T::from_value(parsed),
+            Err(refusal) => {
+                self.problems.push(Problem {
+                    at: self.at,
+                    key: format!("{}.{}", self.path, setting.name),
+                    found: format!("'{value}' in {place}"),
+                    allowed: refusal.allowed,
+                });
+                None
+            }
         }
-        read.ok()?.held()
     }
-}
 
-impl Outside<'_> {
     /// The file's name of this node, else the launching program's, else the default.
-    fn node_name(&mut self, from: &Surroundings) -> Option<String> {
-        match from.node_name.as_deref().filter(|_| !self.section.is_given("node_name")) {
-            Some(name) => self.read("node_name", Kind::RosName, "the arguments of ROS", name),
-            None => self.section.get("node_name"),
+    fn node_name(&mut self, entry: &Entry<String>, from: &Surroundings) -> Option<String> {
+        match from.node_name.as_deref().filter(|_| !entry.is_given) {
+            Some(name) => self.read(&Ros1Keys::node_name, "the arguments of ROS", name),
+            None => entry.get(),
         }
     }
 }
 
-fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros2Config> {
-    let mut outside = Outside { section, path: "ros2", problems };
-    let domain: u64 = match (section.get("domain"), &from.ros_domain_id) {
+fn ros2(keys: &Ros2Keys, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros2Config> {
+    let mut outside = Outside { at: keys.at, path: "ros2", problems };
+    let domain = match (keys.domain.get(), &from.ros_domain_id) {
         (Some(domain), _) => domain,
         (None, None) => 0,
         (None, Some(value)) => {
-            let kind = Kind::Whole(0, MAX_DOMAIN.into());
-            outside.read("domain", kind, "the environment's ROS_DOMAIN_ID", value)?
+            outside.read(&Ros2Keys::domain, "the environment's ROS_DOMAIN_ID", value)?
         }
     };
-    let range: String = match (section.get("range"), &from.ros_discovery_range) {
+    let range = match (keys.range.get(), &from.ros_discovery_range) {
         (Some(range), _) => range,
         (None, Some(value)) if value != "SYSTEM_DEFAULT" => {
             let place = "the environment's ROS_AUTOMATIC_DISCOVERY_RANGE";
-            outside.read("range", Kind::OneOf(RANGES), place, &value.to_lowercase())?
+            outside.read(&Ros2Keys::range, place, &value.to_lowercase())?
         }
-        _ if from.ros_localhost_only.as_deref() == Some("1") => "localhost".into(),
-        _ => "subnet".into(),
+        _ if from.ros_localhost_only.as_deref() == Some("1") => Range::Localhost,
+        _ => Range::Subnet,
     };
-    let node_name = outside.node_name(from)?;
-    Some(Ros2Config {
-        domain: domain.try_into().ok()?,
-        localhost: range == "localhost",
-        node_name,
-        definitions: match section.is_given("definitions") {
-            true => folders(section),
-            false => {
-                let path = from.ament_prefix_path.iter().flat_map(|path| path.split(':'));
-                path.filter(|folder| !folder.is_empty()).map(Into::into).collect()
-            }
-        },
-    })
+    let node_name = outside.node_name(&keys.node_name, from)?;
+    let definitions = match keys.definitions.is_given {
+        true => folders(&keys.definitions),
+        false => {
+            let path = from.ament_prefix_path.iter().flat_map(|path| path.split(':'));
+            path.filter(|folder| !folder.is_empty()).map(Into::into).collect()
+        }
+    };
+    Some(Ros2Config { domain, localhost: range == Range::Localhost, node_name, definitions })
 }
 
-fn beacons(file: &Section) -> Beacons {
-    match file.list("beacons") {
-        [(_, Value::Flag(true))] => Beacons::Everywhere,
-        [] | [(_, Value::Flag(false))] => Beacons::Off,
-        _ => Beacons::On(file.all("beacons")),
+fn beacons(beacons: &Entry<List<Interfaces>>) -> Beacons {
+    match beacons.entries() {
+        [(_, Interfaces::All(true))] => Beacons::Everywhere,
+        [] | [(_, Interfaces::All(false))] => Beacons::Off,
+        interfaces => {
+            let name = |(_, entry): &(_, Interfaces)| match entry {
+                Interfaces::Named(name) => Some(name.clone()),
+                Interfaces::All(_) => None,
+            };
+            Beacons::On(interfaces.iter().filter_map(name).collect())
+        }
     }
 }
 
 /// Without an `audit` key, the log goes only to a folder that the service manager provides.
-pub(super) fn audit(file: &Section, from: &Surroundings, name: &str) -> Option<AuditConfig> {
-    let section = file.section("audit");
-    let is_meant = file.is_given("audit") || from.logs_folder.is_some();
-    let Some(section) = section.filter(|_| is_meant) else { return Some(AuditConfig::Off) };
-    if section.text("to")? == "journald" {
+pub(super) fn audit(
+    audit: &Entry<Switch<AuditKeys>>,
+    from: &Surroundings,
+    name: &str,
+) -> Option<AuditConfig> {
+    let is_meant = audit.is_given || from.logs_folder.is_some();
+    let Some(keys) = audit.value.as_ref().filter(|_| is_meant) else {
+        return Some(AuditConfig::Off);
+    };
+    if keys.to.get()? == AuditDestination::Journald {
         return Some(AuditConfig::Journald);
     }
-    let path = match section.text("file") {
+    let path = match keys.file.get() {
         Some(path) => from.folder.join(path),
         None => {
             let folder = from.logs_folder.as_deref().unwrap_or(Path::new(SYSTEM_LOGS_FOLDER));
             folder.join(format!("{name}.audit"))
         }
     };
-    let files = section.number("files")?;
-    Some(AuditConfig::Files { path, size: section.get("size")?, files })
+    Some(AuditConfig::Files { path, size: keys.size.get()?, files: keys.files.get()? })
 }
 
 /// Returns the folders of installed types that the file names.
-fn folders(section: &Section) -> Vec<PathBuf> {
-    section.all::<String>("definitions").into_iter().map(Into::into).collect()
+fn folders(definitions: &Entry<List<String>>) -> Vec<PathBuf> {
+    definitions.values().into_iter().map(Into::into).collect()
 }
 
-fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros1Config> {
-    let mut outside = Outside { section, path: "ros1", problems };
-    let master = match section.get("master") {
+fn ros1(keys: &Ros1Keys, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros1Config> {
+    let mut outside = Outside { at: keys.at, path: "ros1", problems };
+    let master = match keys.master.get() {
         Some(master) => master,
         None => {
             let uri = from.ros_master_uri.as_deref().unwrap_or("http://localhost:11311");
-            outside.read("master", Kind::MasterUri, "the environment's ROS_MASTER_URI", uri)?
+            outside.read(&Ros1Keys::master, "the environment's ROS_MASTER_URI", uri)?
         }
     };
     let (hostname, ip, machine) = (&from.ros_hostname, &from.ros_ip, &from.host_name);
     let outer = hostname.as_ref().map(|host| ("the environment's ROS_HOSTNAME", host));
     let outer = outer.or(ip.as_ref().map(|host| ("the environment's ROS_IP", host)));
     let outer = outer.or(machine.as_ref().map(|host| ("the machine's name", host)));
-    let host = match (section.get("host"), outer) {
+    let host = match (keys.host.get(), outer) {
         (Some(host), _) => host,
-        (None, Some((place, host))) => outside.read("host", Kind::Host, place, host)?,
+        (None, Some((place, host))) => outside.read(&Ros1Keys::host, place, host)?,
         (None, None) => "localhost".into(),
     };
     let list = |path: &Option<String>| path.clone().unwrap_or_default();
-    let installed = match section.is_given("definitions") {
-        true => Installed::new(folders(section)),
+    let installed = match keys.definitions.is_given {
+        true => Installed::new(folders(&keys.definitions)),
         false => Installed::of_ros1(&list(&from.cmake_prefix_path), &list(&from.ros_package_path)),
     };
-    let (allow, node_name) = (section.all("allow"), outside.node_name(from)?);
-    Some(Ros1Config { master, host, allow, node_name, installed })
+    let node_name = outside.node_name(&keys.node_name, from)?;
+    Some(Ros1Config { master, host, allow: keys.allow.values(), node_name, installed })
 }
 
-fn radio(named: &Named) -> Option<RadioConfig> {
+fn radio(radio: &Radio) -> Option<RadioConfig> {
     Some(RadioConfig {
-        interface: named.text.clone(),
-        rate: named.section.get("rate")?,
-        in_flight: named.section.number("in_flight")?,
+        interface: radio.text.clone(),
+        rate: radio.keys.rate.get()?,
+        in_flight: radio.keys.in_flight.get()?,
     })
 }
 
-fn channel(named: &Named) -> Option<(String, Channel)> {
-    Some((named.text.clone(), named.section.get("channel")?))
-}
-
-fn marking(section: &Section) -> Option<Marking> {
+fn marking(keys: &DscpKeys) -> Option<Marking> {
     Some(Marking {
-        from: [
-            section.number("best_effort_from")?,
-            section.number("video_from")?,
-            section.number("voice_from")?,
-        ],
+        from: [keys.best_effort_from.get()?, keys.video_from.get()?, keys.voice_from.get()?],
         dscp: [
-            section.number("background")?,
-            section.number("best_effort")?,
-            section.number("video")?,
-            section.number("voice")?,
+            keys.background.get()?,
+            keys.best_effort.get()?,
+            keys.video.get()?,
+            keys.voice.get()?,
         ],
     })
 }
 
-fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
-    let section = &named.section;
+fn peer(peer: &Peer, security: &Security) -> Option<PeerConfig> {
+    let keys = &peer.keys;
     let key = match security {
-        Security::None => SecretKey::insecure(&named.text).public(),
-        Security::Keys(_) => section.get("key")?,
+        Security::None => SecretKey::insecure(&peer.text).public(),
+        Security::Keys(_) => keys.key.get()?,
     };
     let mut links: Vec<LinkConfig> = Vec::new();
-    for (index, entry) in section.sections("links").iter().enumerate() {
+    for (index, entry) in keys.links.entries().iter().enumerate() {
         links.push(link(entry, index)?);
     }
-    if section.single("address").is_some() {
-        links.push(link(section, 0)?);
+    if keys.address.value.is_some() {
+        links.push(link(&keys.own_link(), 0)?);
     }
     Some(PeerConfig {
-        name: named.text.clone(),
+        name: peer.text.clone(),
         key,
         team: None,
-        mtu: section.number("mtu").filter(|_| links.is_empty()),
+        mtu: keys.mtu.get().filter(|_| links.is_empty()),
         links,
-        names: names(section),
-        via: section.all("via"),
-        direct: section.get("direct"),
-        relay: section.get("relay")?,
-        call: section.all("call"),
-        offer: section.all("offer"),
-        show: show(&section.all("show")),
-        set_parameters: section.all("set_parameters"),
-        max_rate_bps: section.get("max_rate")?,
-        max_priority: section.number("max_priority")?,
-        move_stamps: section.get("move_stamps")?,
+        names: names(keys),
+        via: keys.via.values(),
+        direct: keys.direct.get(),
+        relay: keys.relay.get()?,
+        call: keys.call.values(),
+        offer: keys.offer.values(),
+        show: keys.show.get().unwrap_or_default(),
+        set_parameters: keys.set_parameters.values(),
+        max_rate_bps: keys.max_rate.get()?,
+        max_priority: keys.max_priority.get()?,
+        move_stamps: keys.move_stamps.get()?,
     })
-}
-
-fn show(words: &[String]) -> Show {
-    let has = |word: &str| words.iter().any(|it| it == word);
-    Show { nodes: has("nodes"), parameters: has("parameters"), logs: has("logs") }
 }
 
 /// Returns the accepted names of a peer and their names on this robot.
-pub(super) fn names(peer: &Section) -> NameMap {
+pub(super) fn names(peer: &PeerKeys) -> NameMap {
     NameMap {
-        prefix: peer.get("prefix").unwrap_or_default(),
-        remap: peer.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
-        accept: peer.typed("accept").iter().filter_map(|(_, it)| accept(it)).collect(),
+        prefix: peer.prefix.get().unwrap_or_default(),
+        remap: peer.remap.values().into_iter().collect(),
+        accept: peer.accept.entries().to_vec(),
     }
 }
 
-fn accept((name, types): &(Value, Vec<Value>)) -> Option<Accept> {
-    let types: Vec<String> = types.iter().filter_map(Value::held).collect();
-    let any = types.iter().any(|it| it == ANY_TYPE);
-    let types = if any { Vec::new() } else { types.iter().map(|it| short_name(it)).collect() };
-    Some(Accept { pattern: name.held()?, types })
-}
-
-fn link(section: &Section, index: usize) -> Option<LinkConfig> {
-    let Some((_, Value::Endpoint(host, port))) = section.single("address") else { return None };
-    let budget: Option<Budget> = section.get("budget");
+fn link(link: &LinkKeys, index: usize) -> Option<LinkConfig> {
+    let address = link.address.get()?;
     Some(LinkConfig {
-        name: link_name(section, index),
-        host: host.clone(),
-        port: port.unwrap_or(DEFAULT_PORT),
-        interface: section.get("interface"),
-        mtu: section.number("mtu"),
-        metered: budget.is_some() || section.get("metered").unwrap_or(false),
-        budget,
+        name: link.link_name(index),
+        host: address.host,
+        port: address.port.unwrap_or(DEFAULT_PORT),
+        interface: link.interface.get(),
+        mtu: link.mtu.get(),
+        metered: link.budget.value.is_some() || link.metered.is(true),
+        budget: link.budget.get(),
     })
 }
 
-/// Returns the name of the link at this place among the links of its peer.
-pub(super) fn link_name(section: &Section, index: usize) -> String {
-    let named = section.text("name").or_else(|| section.text("interface"));
-    named.map_or_else(|| format!("link{}", index + 1), str::to_owned)
-}
-
 /// Rules of actions precede rules of topics, because an action names its topics exactly.
-fn topics(file: &Section) -> Option<Vec<TopicRule>> {
+fn topics(file: &RobotFile) -> Option<Vec<TopicRule>> {
     let mut rules = Vec::new();
-    for action in file.named("actions") {
-        let ServiceTreatment { priority, to, .. } = calls(&action.section)?;
+    for action in file.actions.entries() {
+        let ServiceTreatment { priority, to, .. } = calls(&action.keys)?;
         for own in ACTION_TOPICS {
             let treatment = Treatment { priority, to: to.clone(), ..Treatment::default() };
             rules.push(TopicRule { pattern: part_of_action(action, own)?, treatment });
         }
     }
-    for named in file.named("topics") {
-        rules.push(topic(named)?);
+    for rule in file.topics.entries() {
+        rules.push(topic(rule)?);
     }
     Some(rules)
 }
 
-fn services(file: &Section) -> Option<Vec<ServiceRule>> {
+fn services(file: &RobotFile) -> Option<Vec<ServiceRule>> {
     let mut rules = Vec::new();
-    for action in file.named("actions") {
+    for action in file.actions.entries() {
         for own in ACTION_SERVICES {
-            let treatment = calls(&action.section)?;
+            let treatment = calls(&action.keys)?;
             rules.push(ServiceRule { pattern: part_of_action(action, own)?, treatment });
         }
     }
-    for named in file.named("services") {
-        let treatment = calls(&named.section)?;
-        rules.push(ServiceRule { pattern: named.name.held()?, treatment });
+    for service in file.services.entries() {
+        let treatment = calls(&service.keys)?;
+        rules.push(ServiceRule { pattern: service.name.clone(), treatment });
     }
     Some(rules)
 }
 
-fn part_of_action(action: &Named, own: &str) -> Option<Pattern> {
+fn part_of_action(action: &Named<String, CallKeys>, own: &str) -> Option<Pattern> {
     Pattern::new(&format!("{}/_action/{own}", action.text)).ok()
 }
 
-fn calls(section: &Section) -> Option<ServiceTreatment> {
+fn calls(keys: &CallKeys) -> Option<ServiceTreatment> {
     Some(ServiceTreatment {
-        priority: section.number("priority")?,
-        timeout: section.get("timeout")?,
-        to: destinations(section),
+        priority: keys.priority.get()?,
+        timeout: keys.timeout.get()?,
+        to: destinations(&keys.to),
     })
 }
 
 /// Returns the peers of `to`; `None` means all peers.
-fn destinations(section: &Section) -> Option<Vec<String>> {
-    Some(section.all("to")).filter(|all| !all.is_empty())
+fn destinations(to: &Entry<List<String>>) -> Option<Vec<String>> {
+    Some(to.values()).filter(|all| !all.is_empty())
 }
 
-fn topic(named: &Named) -> Option<TopicRule> {
-    let section = &named.section;
+fn topic(topic: &Topic) -> Option<TopicRule> {
+    let keys = &topic.keys;
     let treatment = Treatment {
-        priority: section.number("priority")?,
-        keep_last: section.number("keep_last"),
-        when_slow: section.text("when_slow").and_then(WhenSlow::from_word),
-        lifespan: section.get("lifespan"),
-        rate_hz: section.get("rate"),
-        compression: match section.text("compression")? {
-            "zstd" => Compression::Zstd,
-            _ => Compression::None,
+        priority: keys.priority.get()?,
+        keep_last: keys.keep_last.get(),
+        when_slow: keys.when_slow.get(),
+        lifespan: keys.lifespan.get(),
+        rate_hz: keys.rate.get(),
+        compression: match keys.compression.is(Compressor::Zstd) {
+            true => Compression::Zstd,
+            false => Compression::None,
         },
-        tf_prefix: section.get("tf_prefix")?,
-        to: destinations(section),
-        repair: section.get("repair")?,
-        fec: section.number("fec"),
+        tf_prefix: keys.tf_prefix.get()?,
+        to: destinations(&keys.to),
+        repair: keys.repair.get()?,
+        fec: keys.fec.get(),
         links: LinkRule {
-            choice: section.text("links").and_then(LinkChoice::from_word),
-            copies: section.number("copies")?,
-            only: section.all("only_links"),
-            avoid: section.all("avoid_links"),
-            over_budget: section.get("over_budget")?,
+            choice: keys.links.get(),
+            copies: keys.copies.get()?,
+            only: keys.only_links.values(),
+            avoid: keys.avoid_links.values(),
+            over_budget: keys.over_budget.get()?,
         },
-        order: section.text("order").and_then(OrderChoice::from_word)?,
-        order_wait: section.get("order_wait")?,
+        order: keys.order.get()?,
+        order_wait: keys.order_wait.get()?,
     };
-    Some(TopicRule { pattern: named.name.held()?, treatment })
+    Some(TopicRule { pattern: topic.name.clone(), treatment })
 }
 
-fn expected(named: &Named) -> Option<Expected> {
-    let section = named.section.section("expect");
-    Some(Expected {
-        pattern: named.name.held()?,
-        rate_hz: section.and_then(|it| it.get("rate")),
-        bytes: section.and_then(|it| it.get("size")),
-    })
-}
-
-fn watchdog(named: &Named) -> Option<WatchdogConfig> {
-    let section = &named.section;
-    Some(WatchdogConfig {
-        topic: named.text.clone(),
-        after: section.get("after")?,
-        message: section.fields("message").to_vec(),
-        repeat: section.get("repeat"),
-    })
-}
-
-fn tf(section: &Section) -> tf::Rules {
+fn tf(keys: &TfKeys) -> tf::Rules {
     tf::Rules {
-        frames: section.all("frames"),
-        prefix: section.get("prefix").unwrap_or_default(),
-        shared: section.all("shared"),
+        frames: keys.frames.values(),
+        prefix: keys.prefix.get().unwrap_or_default(),
+        shared: keys.shared.values(),
     }
-}
-
-fn limits(section: &Section) -> Option<Limits> {
-    Some(Limits {
-        max_message: section.number("max_message")?,
-        queue_bytes: section.number("queue_bytes")?,
-        queue_time: section.get("queue_time")?,
-        reassembly_bytes: section.number("reassembly_bytes")?,
-        repair_budget: section.get("repair_budget")?,
-    })
-}
-
-fn realtime(section: &Section) -> Option<Realtime> {
-    Some(Realtime {
-        priority: section.number("priority"),
-        cpu: section.number("cpu"),
-        lock_memory: section.get("lock_memory")?,
-    })
 }

@@ -68,48 +68,71 @@ pub const FORMS: &str =
 /// The same for JSON Schema.
 pub const PATTERN: &str = "^(wifi|line):[0-9]+([.][0-9]*)? *(bps|kbps|Mbps|Gbps)(,.*)?$";
 
-/// Parses a radio; the error names what was found and what is allowed.
-pub fn parse(text: &str) -> Result<Channel, String> {
-    let (kind, rest) = text
-        .split_once(':')
-        .ok_or_else(|| format!("no kind before the rate; allowed are {FORMS}"))?;
+/// The reason why a text is no radio.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ChannelError {
+    /// No kind before the rate.
+    #[error("no kind before the rate; allowed are {FORMS}")]
+    NoKind,
+    /// An unknown kind.
+    #[error("'{0}' is no kind; allowed are {FORMS}")]
+    Kind(String),
+    /// A rate of another form, or none.
+    #[error("'{0}' is no rate; allowed is 6Mbps, for example")]
+    Rate(String),
+    /// A bit rate that 802.11 does not have.
+    #[error(
+        "{} Mbps is no rate of 802.11; allowed are {} (a, g) and {} (b) Mbps",
+        in_mbps(std::slice::from_ref(.0)), in_mbps(&OFDM_BPS), in_mbps(&DSSS_BPS)
+    )]
+    WifiRate(u64),
+    /// An option that the kind, given in words, does not have.
+    #[error("'{0}' is no option of {1}; allowed are {FORMS}")]
+    Option(String, &'static str),
+    /// A delay of another form.
+    #[error("'{0}' is no delay; allowed is 40ms, for example")]
+    Delay(String),
+    /// A loss that is no share, or too large.
+    #[error("loss '{0}' is out of range; allowed are 0% to 90%")]
+    Loss(String),
+}
+
+fn in_mbps(rates_bps: &[u64]) -> String {
+    let rates: Vec<String> = rates_bps.iter().map(|bps| (*bps as f64 / 1e6).to_string()).collect();
+    rates.join(", ")
+}
+
+/// Parses a radio.
+pub fn parse(text: &str) -> Result<Channel, ChannelError> {
+    let (kind, rest) = text.split_once(':').ok_or(ChannelError::NoKind)?;
     let mut parts = rest.split(',').map(str::trim);
     let rate = parts.next().unwrap_or_default();
     let bps = units::bit_rate(rate).filter(|it| *it > 0);
-    let bps = bps.ok_or_else(|| format!("'{rate}' is no rate; allowed is 6Mbps, for example"))?;
+    let bps = bps.ok_or_else(|| ChannelError::Rate(rate.into()))?;
     let options: Vec<&str> = parts.collect();
     match kind {
         "wifi" => wifi(bps, &options).map(Channel::Wifi),
         "line" => line(bps, &options).map(Channel::Line),
-        _ => Err(format!("'{kind}' is no kind; allowed are {FORMS}")),
+        _ => Err(ChannelError::Kind(kind.into())),
     }
 }
 
-fn wifi(bps: u64, options: &[&str]) -> Result<WifiChannel, String> {
+fn wifi(bps: u64, options: &[&str]) -> Result<WifiChannel, ChannelError> {
     if !OFDM_BPS.contains(&bps) && !DSSS_BPS.contains(&bps) {
-        let rates = |all: &[u64]| {
-            let all: Vec<String> = all.iter().map(|it| format!("{}", *it as f64 / 1e6)).collect();
-            all.join(", ")
-        };
-        return Err(format!(
-            "{} Mbps is no rate of 802.11; allowed are {} (a, g) and {} (b) Mbps",
-            bps as f64 / 1e6,
-            rates(&OFDM_BPS),
-            rates(&DSSS_BPS)
-        ));
+        return Err(ChannelError::WifiRate(bps));
     }
     let mut config = WifiChannel { bps, has_wmm: true, loss: 0.0 };
     for option in options {
         match option.split_once('=') {
             None if *option == "dcf" => config.has_wmm = false,
             Some(("loss", value)) => config.loss = loss(value)?,
-            _ => return Err(format!("'{option}' is no option of wifi; allowed are {FORMS}")),
+            _ => return Err(ChannelError::Option((*option).into(), "wifi")),
         }
     }
     Ok(config)
 }
 
-fn line(bps: u64, options: &[&str]) -> Result<LineChannel, String> {
+fn line(bps: u64, options: &[&str]) -> Result<LineChannel, ChannelError> {
     let mut config = LineChannel { bps, delay: Duration::ZERO, loss: 0.0, is_shared: false };
     for option in options {
         match option.split_once('=') {
@@ -117,19 +140,17 @@ fn line(bps: u64, options: &[&str]) -> Result<LineChannel, String> {
             Some(("loss", value)) => config.loss = loss(value)?,
             Some(("delay", value)) => {
                 let delay = units::duration(value);
-                config.delay = delay.ok_or_else(|| {
-                    format!("'{value}' is no delay; allowed is 40ms, for example")
-                })?;
+                config.delay = delay.ok_or_else(|| ChannelError::Delay(value.into()))?;
             }
-            _ => return Err(format!("'{option}' is no option of a line; allowed are {FORMS}")),
+            _ => return Err(ChannelError::Option((*option).into(), "a line")),
         }
     }
     Ok(config)
 }
 
-fn loss(value: &str) -> Result<f64, String> {
+fn loss(value: &str) -> Result<f64, ChannelError> {
     let share = units::quantity(value, units::SHARE_UNITS).filter(|it| (0.0..=0.9).contains(it));
-    share.ok_or_else(|| format!("loss '{value}' is out of range; allowed are 0% to 90%"))
+    share.ok_or_else(|| ChannelError::Loss(value.into()))
 }
 
 /// Describes a radio.
@@ -183,7 +204,7 @@ mod tests {
             ("line:1Mbps,loss=95%", "loss '95%' is out of range"),
             ("line:1Mbps,delay=3", "'3' is no delay"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(found), "{error}");
         }
     }

@@ -5,13 +5,16 @@ mod budgets;
 mod frames;
 mod prefixes;
 
-use super::kind::Value;
+use super::assemble;
+use super::model::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES};
 use super::problem::{Position, Problem, TOP, Warning};
+use super::read::{Entry, List, Named};
 use super::surroundings::Surroundings;
-use super::validate::{Named, Section};
+use super::table::{LinkKeys, Peer, RobotFile, Topic};
+use super::value::{Authentication, Interfaces};
 use super::yaml::quoted;
-use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES, assemble};
 use crate::treatment::peer_names::NameMap;
+use crate::treatment::{LinkChoice, OrderChoice, WhenSlow};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::Ipv6Addr;
 use tautline_gateway::names::check_local_name;
@@ -27,7 +30,7 @@ pub struct Findings {
     pub warnings: Vec<Warning>,
 }
 
-pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
+pub fn check(file: &RobotFile, surroundings: &Surroundings) -> Findings {
     let mut findings = Findings::default();
     findings.counts(file);
     findings.two_kinds_of_ros(file);
@@ -35,18 +38,22 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.own_name_among_peers(file);
     findings.keys_of_peers(file);
     findings.relays(file);
-    findings.links_in_two_forms(file);
-    findings.direct_paths(file);
-    findings.links_named_twice(file);
+    for peer in file.peers.entries() {
+        findings.links_in_two_forms(peer);
+        findings.direct_paths(peer);
+        findings.links_named_twice(peer);
+    }
+    for topic in file.topics.entries() {
+        findings.peers_without_named_links(file, topic);
+        findings.keys_without_effect(topic);
+        findings.queues_in_two_forms(topic);
+    }
     findings.unknown_links(file);
-    findings.peers_without_named_links(file);
-    findings.keys_without_effect(file);
     findings.budgets(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
     findings.beacons(file);
     findings.destinations(file);
-    findings.queues_in_two_forms(file);
     findings.frames(file);
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
@@ -62,21 +69,29 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
 }
 
 /// Returns every link of every peer, where the entry of a peer may be a link itself.
-fn links(file: &Section) -> impl Iterator<Item = (&Named, &Section)> {
-    file.named("peers").iter().flat_map(|peer| {
-        let links = peer.section.sections("links").iter().chain([&peer.section]);
-        links.map(move |link| (peer, link))
+fn links(file: &RobotFile) -> impl Iterator<Item = (&Peer, LinkKeys)> {
+    file.peers.entries().iter().flat_map(|peer| {
+        let links = peer.keys.links.entries().iter().cloned();
+        links.chain([peer.keys.own_link()]).map(move |link| (peer, link))
     })
 }
 
 /// Returns the names of the links to a peer.
-fn link_names(peer: &Named) -> Vec<String> {
-    let links = peer.section.sections("links").iter().enumerate();
-    let names: Vec<String> = links.map(|(index, link)| assemble::link_name(link, index)).collect();
-    match peer.section.single("address") {
-        Some(_) if names.is_empty() => vec![assemble::link_name(&peer.section, 0)],
+fn link_names(peer: &Peer) -> Vec<String> {
+    let links = peer.keys.links.entries().iter().enumerate();
+    let names: Vec<String> = links.map(|(index, link)| link.link_name(index)).collect();
+    match peer.keys.address.value {
+        Some(_) if names.is_empty() => vec![peer.keys.own_link().link_name(0)],
         _ => names,
     }
+}
+
+/// Returns `to` of each topic, service and action, and its path.
+fn destinations(file: &RobotFile) -> impl Iterator<Item = (String, &Entry<List<String>>)> {
+    let topics = file.topics.entries().iter().map(|it| (it.path_of(&it.keys.to), &it.keys.to));
+    let services = file.services.entries().iter().map(|it| (it.path_of(&it.keys.to), &it.keys.to));
+    let actions = file.actions.entries().iter().map(|it| (it.path_of(&it.keys.to), &it.keys.to));
+    topics.chain(services).chain(actions)
 }
 
 impl Findings {
@@ -95,74 +110,83 @@ impl Findings {
         self.warnings.push(Warning { at, key: key.into(), text: text.into() });
     }
 
-    fn counts(&mut self, file: &Section) {
-        let rules =
-            ["topics", "services", "actions", "watchdogs"].map(|key| (key, MAX_TOPIC_RULES));
-        for (key, most) in [("peers", MAX_PEERS)].into_iter().chain(rules) {
-            let count = file.named(key).len();
-            if count > most {
-                let found = format!("{count} entries");
-                self.wrong(file.place(key), key, found, format!("at most {most}"));
-            }
+    /// Warns of a key of a named section.
+    pub(super) fn odd_key<N, S, T>(
+        &mut self,
+        named: &Named<N, S>,
+        entry: &Entry<T>,
+        text: impl Into<String>,
+    ) {
+        self.odd(entry.at, named.path_of(entry), text);
+    }
+
+    fn counts(&mut self, file: &RobotFile) {
+        self.count(&file.peers, MAX_PEERS);
+        self.count(&file.topics, MAX_TOPIC_RULES);
+        self.count(&file.services, MAX_TOPIC_RULES);
+        self.count(&file.actions, MAX_TOPIC_RULES);
+        self.count(&file.watchdogs, MAX_TOPIC_RULES);
+    }
+
+    fn count<T>(&mut self, entry: &Entry<Vec<T>>, most: usize) {
+        let count = entry.entries().len();
+        if count > most {
+            self.wrong(entry.at, entry.key, format!("{count} entries"), format!("at most {most}"));
         }
     }
 
     /// A daemon serves one kind of ROS; a robot with both runs two daemons.
-    fn two_kinds_of_ros(&mut self, file: &Section) {
-        let both = file.section("ros2").is_some() && file.section("ros1").is_some();
-        if both && file.is_given("ros1") {
+    fn two_kinds_of_ros(&mut self, file: &RobotFile) {
+        let both = file.ros2.value.is_some() && file.ros1.value.is_some();
+        if both && file.ros1.is_given {
             let allowed = "one of them; a robot with both runs a daemon for each, with its own \
                            name, port and control socket";
-            self.wrong(file.place("ros2"), "ros2", "'ros1' as well", allowed);
+            self.wrong(file.ros2.at, file.ros2.key, "'ros1' as well", allowed);
         }
     }
 
     /// Nodes of ROS 2 cannot use all names that nodes of ROS 1 can.
-    fn names_for_ros2(&mut self, file: &Section) {
-        let Some(ros2) = file.section("ros2") else { return };
-        let mut names = Vec::new();
-        names.extend(ros2.single("node_name").map(|it| (it, "ros2.node_name".to_owned())));
-        for peer in file.named("peers") {
-            let key = format!("peers.{}.prefix", peer.text);
-            names.extend(peer.section.single("prefix").map(|it| (it, key)));
+    fn names_for_ros2(&mut self, file: &RobotFile) {
+        let Some(ros2) = &file.ros2.value else { return };
+        let peers = file.peers.entries();
+        let mut found = Vec::new();
+        found.extend(ros2.node_name.placed().map(|it| (it, "ros2.node_name".to_owned())));
+        for peer in peers {
+            let prefix = &peer.keys.prefix;
+            found.extend(prefix.placed().map(|it| (it, peer.path_of(prefix))));
         }
-        let mut found: Vec<_> = names
-            .into_iter()
-            .filter_map(|((at, value), key)| Some((at, value.held::<String>()?, key)))
-            .collect();
-        for peer in file.named("peers") {
-            let renames = peer.section.renames("remap").iter();
-            found.extend(renames.map(|(at, (from, to))| {
-                (*at, to.clone(), format!("peers.{}.remap.{from}", peer.text))
-            }));
+        for peer in peers {
+            let place = peer.path_of(&peer.keys.remap);
+            let renames = peer.keys.remap.entries().iter();
+            found.extend(renames.map(|(at, (from, to))| ((*at, to), format!("{place}.{from}"))));
         }
-        let watchdogs = file.named("watchdogs").iter();
-        found.extend(watchdogs.map(|it| (it.at, it.text.clone(), "watchdogs".to_owned())));
-        for (at, name, key) in found {
-            if let Err(problem) = check_local_name(&name, Some(Dialect::Ros2)) {
+        let watchdogs = file.watchdogs.entries().iter();
+        found.extend(watchdogs.map(|it| ((it.at, &it.text), file.watchdogs.key.to_owned())));
+        for ((at, name), key) in found {
+            if let Err(problem) = check_local_name(name, Some(Dialect::Ros2)) {
                 let allowed = format!("names that nodes of ROS 2 can use ({problem})");
-                self.wrong(at, key, quoted(&name), allowed);
+                self.wrong(at, key, quoted(name), allowed);
             }
         }
     }
 
-    fn own_name_among_peers(&mut self, file: &Section) {
-        let Some(own) = file.text("name") else { return };
-        for peer in file.named("peers").iter().filter(|peer| peer.text == own) {
-            let found = format!("this node's own name {}", quoted(own));
-            self.wrong(peer.at, format!("peers.{own}"), found, "names of other nodes");
+    fn own_name_among_peers(&mut self, file: &RobotFile) {
+        let Some(own) = file.name.get() else { return };
+        for peer in file.peers.entries().iter().filter(|peer| peer.text == own) {
+            let found = format!("this node's own name {}", quoted(&own));
+            self.wrong(peer.at, &*peer.path, found, "names of other nodes");
         }
     }
 
     /// Without a key, anybody could be the peer.
-    fn keys_of_peers(&mut self, file: &Section) {
-        let secure = file.text("security") != Some("none");
+    fn keys_of_peers(&mut self, file: &RobotFile) {
+        let secure = !file.security.is(Authentication::None);
         let mut owners: HashMap<PublicKey, &str> = HashMap::new();
-        for peer in file.named("peers") {
-            let place = format!("peers.{}.key", peer.text);
-            let Some((at, Value::Key(key))) = peer.section.single("key") else {
+        for peer in file.peers.entries() {
+            let place = peer.path_of(&peer.keys.key);
+            let Some((at, key)) = peer.keys.key.placed() else {
                 // A wrong key has already been reported.
-                if secure && !peer.section.is_given("key") {
+                if secure && !peer.keys.key.is_given {
                     let allowed = "the peer's public key, which `tautline keygen` shows on that \
                                    robot; or 'security: none' at the top, on closed test networks";
                     self.wrong(peer.at, place, "no key", allowed);
@@ -182,163 +206,159 @@ impl Findings {
     }
 
     /// A relay is a neighbour: it has a path that leads through no other relay.
-    fn relays(&mut self, file: &Section) {
-        let peers = file.named("peers");
-        let is_neighbour = |peer: &Named| {
-            peer.section.list("via").is_empty()
-                || peer.section.single("address").is_some()
-                || !peer.section.sections("links").is_empty()
+    fn relays(&mut self, file: &RobotFile) {
+        let peers = file.peers.entries();
+        let is_neighbour = |peer: &Peer| {
+            peer.keys.via.entries().is_empty()
+                || peer.keys.address.value.is_some()
+                || !peer.keys.links.entries().is_empty()
         };
         for peer in peers {
-            for (at, value) in peer.section.list("via") {
-                let Value::Text(via) = value else { continue };
+            for (at, via) in peer.keys.via.entries() {
                 let mut others = peers.iter().filter(|other| other.text != peer.text);
                 if !others.any(|other| other.text == *via && is_neighbour(other)) {
                     let allowed = "another peer that is reached without a relay";
-                    self.wrong(*at, format!("peers.{}.via", peer.text), quoted(via), allowed);
+                    self.wrong(*at, peer.path_of(&peer.keys.via), quoted(via), allowed);
                 }
             }
         }
     }
 
     /// The keys of a link belong either to the entry of the peer or to `links`.
-    fn links_in_two_forms(&mut self, file: &Section) {
-        for peer in file.named("peers") {
-            let given = |key| peer.section.single(key).is_some();
-            let has_links = !peer.section.sections("links").is_empty();
-            let has_relay = !peer.section.list("via").is_empty();
-            let is_direct = peer.section.get("direct") != Some(false);
-            let is_caller = !has_links && (!has_relay || is_direct);
-            for key in ["address", "interface", "mtu"].into_iter().filter(|key| given(key)) {
-                let (found, allowed) = match (has_links, given("address")) {
-                    (true, _) => ("together with 'links'", "in each of the links, or no 'links'"),
-                    // The address from which the peer initiates the handshake has a path as well.
-                    (false, false) if key == "mtu" && is_caller => continue,
-                    (false, false) => ("without 'address'", "together with 'address'"),
-                    (false, true) => continue,
-                };
-                let (found, allowed) = (format!("'{key}' {found}"), format!("'{key}' {allowed}"));
-                let place = format!("peers.{}.{key}", peer.text);
-                self.wrong(peer.section.place(key), place, found, allowed);
-            }
+    fn links_in_two_forms(&mut self, peer: &Peer) {
+        let keys = &peer.keys;
+        let has_links = !keys.links.entries().is_empty();
+        let has_address = keys.address.value.is_some();
+        let has_relay = !keys.via.entries().is_empty();
+        let is_caller = !has_links && (!has_relay || !keys.direct.is(false));
+        let given = [
+            keys.address.placed().map(|(at, _)| (at, keys.address.key)),
+            keys.interface.placed().map(|(at, _)| (at, keys.interface.key)),
+            // The address from which the peer initiates the handshake has a path as well.
+            keys.mtu
+                .placed()
+                .filter(|_| has_address || !is_caller)
+                .map(|(at, _)| (at, keys.mtu.key)),
+        ];
+        for (at, key) in given.into_iter().flatten() {
+            let (found, allowed) = match (has_links, has_address) {
+                (true, _) => ("together with 'links'", "in each of the links, or no 'links'"),
+                (false, false) => ("without 'address'", "together with 'address'"),
+                (false, true) => return,
+            };
+            let (found, allowed) = (format!("'{key}' {found}"), format!("'{key}' {allowed}"));
+            self.wrong(at, format!("{}.{key}", peer.path), found, allowed);
         }
     }
 
     /// A direct path is sought to a peer that only relays lead to.
-    fn direct_paths(&mut self, file: &Section) {
-        for peer in file.named("peers") {
-            let has = |key| peer.section.is_given(key);
-            let useless = match () {
-                () if !has("direct") => continue,
-                () if !has("via") => "ignored without 'via'",
-                () if has("address") || has("links") => "ignored, because the peer has an address",
-                () => continue,
-            };
-            let place = format!("peers.{}.direct", peer.text);
-            self.odd(peer.section.place("direct"), place, useless);
-        }
+    fn direct_paths(&mut self, peer: &Peer) {
+        let keys = &peer.keys;
+        let useless = match () {
+            () if !keys.direct.is_given => return,
+            () if !keys.via.is_given => "ignored without 'via'",
+            () if keys.address.is_given || keys.links.is_given => {
+                "ignored, because the peer has an address"
+            }
+            () => return,
+        };
+        self.odd_key(peer, &keys.direct, useless);
     }
 
-    fn links_named_twice(&mut self, file: &Section) {
-        for peer in file.named("peers") {
-            let mut names = HashSet::new();
-            for (index, link) in peer.section.sections("links").iter().enumerate() {
-                let name = assemble::link_name(link, index);
-                let found = format!("two links with the name {}", quoted(&name));
-                if !names.insert(name) {
-                    let place = format!("peers.{}.links", peer.text);
-                    self.wrong(link.at, place, found, "a 'name' for each link that no other has");
-                }
+    fn links_named_twice(&mut self, peer: &Peer) {
+        let mut names = HashSet::new();
+        for (index, link) in peer.keys.links.entries().iter().enumerate() {
+            let name = link.link_name(index);
+            let found = format!("two links with the name {}", quoted(&name));
+            if !names.insert(name) {
+                let place = peer.path_of(&peer.keys.links);
+                self.wrong(link.at, place, found, "a 'name' for each link that no other has");
             }
         }
     }
 
-    fn unknown_links(&mut self, file: &Section) {
-        let all: BTreeSet<String> = file.named("peers").iter().flat_map(link_names).collect();
+    fn unknown_links(&mut self, file: &RobotFile) {
+        let all: BTreeSet<String> = file.peers.entries().iter().flat_map(link_names).collect();
         let allowed = format!("names of links: {}", Vec::from_iter(all.clone()).join(", "));
-        for topic in file.named("topics") {
-            for key in ["only_links", "avoid_links"] {
-                for (at, value) in topic.section.list(key) {
-                    if let Value::Text(name) = value
-                        && !all.contains(name)
-                    {
-                        let found = format!("the unknown link {}", quoted(name));
-                        let place = format!("topics.{}.{key}", topic.text);
-                        self.wrong(*at, place, found, allowed.as_str());
-                    }
+        for topic in file.topics.entries() {
+            for links in [&topic.keys.only_links, &topic.keys.avoid_links] {
+                for (at, name) in links.entries().iter().filter(|(_, name)| !all.contains(name)) {
+                    let found = format!("the unknown link {}", quoted(name));
+                    self.wrong(*at, topic.path_of(links), found, allowed.as_str());
                 }
             }
         }
     }
 
     /// A topic that names its links does not reach a peer without any of them.
-    fn peers_without_named_links(&mut self, file: &Section) {
-        for topic in file.named("topics") {
-            let (to, only): (Vec<String>, Vec<String>) =
-                (topic.section.all("to"), topic.section.all("only_links"));
-            let receives = |peer: &&Named| to.is_empty() || to.contains(&peer.text);
-            for peer in file.named("peers").iter().filter(receives) {
-                let links = link_names(peer);
-                if only.is_empty() || links.iter().any(|name| only.contains(name)) {
-                    continue;
-                }
-                let links = if links.is_empty() { "none".into() } else { links.join(", ") };
-                let text = format!(
-                    "{} has none of these links, so that it does not receive the topic; its links: {links}",
-                    peer.text
-                );
-                let place = format!("topics.{}.only_links", topic.text);
-                self.odd(topic.section.place("only_links"), place, text);
+    fn peers_without_named_links(&mut self, file: &RobotFile, topic: &Topic) {
+        let only_links = &topic.keys.only_links;
+        let (to, only) = (topic.keys.to.values(), only_links.values());
+        let receives = |peer: &&Peer| to.is_empty() || to.contains(&peer.text);
+        for peer in file.peers.entries().iter().filter(receives) {
+            let links = link_names(peer);
+            if only.is_empty() || links.iter().any(|name| only.contains(name)) {
+                return;
             }
+            let links = if links.is_empty() { "none".into() } else { links.join(", ") };
+            let text = format!(
+                "{} has none of these links, so that it does not receive the topic; its links: {links}",
+                peer.text
+            );
+            self.odd_key(topic, only_links, text);
         }
     }
 
     /// Keys of topics that others make useless.
-    fn keys_without_effect(&mut self, file: &Section) {
-        for topic in file.named("topics") {
-            let section = &topic.section;
-            let is = |key: &str, word: &str| section.text(key) == Some(word);
-            let keeps_one = section.number("keep_last") == Some(1);
-            let useless = [
-                ("copies", !is("links", "duplicate"), "no effect without 'links: duplicate'"),
-                ("order_wait", !is("order", "sent"), "no effect without 'order: sent'"),
-                (
-                    "order",
-                    is("order", "sent") && keeps_one,
-                    "'sent' waits for nothing with 'keep_last: 1'",
-                ),
-                ("fec", is("links", "duplicate"), "no parity while two links carry copies"),
-            ];
-            for (key, _, text) in useless.into_iter().filter(|it| it.1 && section.is_given(it.0)) {
-                let place = format!("topics.{}.{key}", topic.text);
-                self.odd(section.place(key), place, text);
-            }
+    fn keys_without_effect(&mut self, topic: &Topic) {
+        let keys = &topic.keys;
+        let duplicates = keys.links.is(LinkChoice::Duplicate);
+        let waits = keys.order.is(OrderChoice::Sent);
+        if !duplicates {
+            self.useless(topic, &keys.copies, "no effect without 'links: duplicate'");
+        }
+        if !waits {
+            self.useless(topic, &keys.order_wait, "no effect without 'order: sent'");
+        }
+        if waits && keys.keep_last.is(1) {
+            let text = "'sent' waits for nothing with 'keep_last: 1'";
+            self.useless(topic, &keys.order, text);
+        }
+        if duplicates {
+            self.useless(topic, &keys.fec, "no parity while two links carry copies");
         }
     }
 
-    fn addresses_used_twice(&mut self, file: &Section) {
-        let mut owners: HashMap<(String, u16, Option<&str>), (&Named, Position)> = HashMap::new();
+    /// Warns of a key if it is in the file.
+    fn useless<T>(&mut self, topic: &Topic, entry: &Entry<T>, text: &str) {
+        if entry.is_given {
+            self.odd_key(topic, entry, text);
+        }
+    }
+
+    fn addresses_used_twice(&mut self, file: &RobotFile) {
+        let mut owners: HashMap<(String, u16, Option<String>), (&Peer, Position)> = HashMap::new();
         for (peer, link) in links(file) {
-            let Some((at, Value::Endpoint(host, port))) = link.single("address") else { continue };
-            let port = port.unwrap_or(DEFAULT_PORT);
-            let address = (host.to_lowercase(), port, link.text("interface"));
+            let Some((at, address)) = link.address.placed() else { continue };
+            let (host, port) = (&address.host, address.port.unwrap_or(DEFAULT_PORT));
+            let address = (host.to_lowercase(), port, link.interface.get());
             if let Some((other, first)) = owners.insert(address, (peer, at)) {
                 let (other, line) = (quoted(&other.text), first.line);
                 let found = format!("the address of {other} on line {line} ({host}, port {port})");
                 let allowed = "an address, port and interface that no other link has";
-                self.wrong(at, format!("peers.{}", peer.text), found, allowed);
+                self.wrong(at, &*peer.path, found, allowed);
             }
         }
     }
 
     /// fe80::/10 exists on every interface, so an address needs its interface (RFC 4007, 6).
-    fn link_local_addresses(&mut self, file: &Section) {
+    fn link_local_addresses(&mut self, file: &RobotFile) {
         for (peer, link) in links(file) {
-            let Some((at, Value::Endpoint(host, _))) = link.single("address") else { continue };
-            let (address, zone) =
-                host.split_once('%').map_or((&**host, None), |(a, z)| (a, Some(z)));
+            let Some((at, address)) = link.address.placed() else { continue };
+            let host = address.host.as_str();
+            let (address, zone) = host.split_once('%').map_or((host, None), |(a, z)| (a, Some(z)));
             let is_link_local = address.parse().is_ok_and(|a: Ipv6Addr| a.is_unicast_link_local());
-            let wrong = match (zone, link.text("interface")) {
+            let wrong = match (zone, &link.interface.value) {
                 (None, None) if is_link_local => "without its interface".into(),
                 (Some(zone), Some(interface)) if zone != interface => {
                     format!("on {}, but 'interface' is {}", quoted(zone), quoted(interface))
@@ -347,209 +367,201 @@ impl Findings {
             };
             let found = format!("the address {address} {wrong}");
             let allowed = format!("one interface, such as \"{address}%wlan0\"");
-            self.wrong(at, format!("peers.{}.address", peer.text), found, allowed);
+            self.wrong(at, peer.path_of(&link.address), found, allowed);
         }
     }
 
-    fn beacons(&mut self, file: &Section) {
-        let list = file.list("beacons");
-        let is_flag = |(_, value): &(Position, Value)| matches!(value, Value::Flag(_));
+    fn beacons(&mut self, file: &RobotFile) {
+        let list = file.beacons.entries();
+        let is_flag = |(_, entry): &(Position, Interfaces)| matches!(entry, Interfaces::All(_));
         if let Some((at, _)) = list.iter().find(|entry| list.len() > 1 && is_flag(entry)) {
             let allowed = "true, false, or names of interfaces";
-            self.wrong(*at, "beacons", "true or false together with other values", allowed);
+            let found = "true or false together with other values";
+            self.wrong(*at, file.beacons.key, found, allowed);
         }
-        let off = matches!(list, [] | [(_, Value::Flag(false))]);
-        if let (false, Some((_, Value::Listen(address)))) = (off, file.single("listen"))
+        let off = matches!(list, [] | [(_, Interfaces::All(false))]);
+        if let (false, Some((_, address))) = (off, file.listen.placed())
             && !address.ip().is_unspecified()
         {
             let text = "this node receives no beacons, since 'listen' names one address; \
                         [::] or 0.0.0.0 receives them";
-            self.odd(file.place("beacons"), "beacons", text);
+            self.odd(file.beacons.at, file.beacons.key, text);
         }
     }
 
-    fn destinations(&mut self, file: &Section) {
-        let peers: Vec<&str> = file.named("peers").iter().map(|peer| peer.text.as_str()).collect();
+    fn destinations(&mut self, file: &RobotFile) {
+        let peers: Vec<&str> = file.peers.entries().iter().map(|peer| &*peer.text).collect();
         let allowed = if peers.is_empty() {
             "none, since there are no peers".into()
         } else {
             peers.join(", ")
         };
-        for group in ["topics", "services", "actions"] {
-            for named in file.named(group) {
-                for (at, value) in named.section.list("to") {
-                    if let Value::Text(name) = value
-                        && !peers.contains(&name.as_str())
-                    {
-                        let found = format!("the unknown peer {}", quoted(name));
-                        let key = format!("{group}.{}.to", named.text);
-                        self.wrong(*at, key, found, allowed.as_str());
-                    }
-                }
+        for (path, to) in destinations(file) {
+            for (at, name) in to.entries().iter().filter(|(_, name)| !peers.contains(&&**name)) {
+                let found = format!("the unknown peer {}", quoted(name));
+                self.wrong(*at, &*path, found, allowed.as_str());
             }
         }
     }
 
     /// Both keys set how many messages are queued.
-    fn queues_in_two_forms(&mut self, file: &Section) {
-        for topic in file.named("topics") {
-            if let (Some(word), Some((at, Value::Whole(count)))) =
-                (topic.section.text("when_slow"), topic.section.single("keep_last"))
-                && topic.section.is_given("keep_last")
-            {
-                let found = format!("{count} together with 'when_slow: {word}'");
-                let key = format!("topics.{}.keep_last", topic.text);
-                self.wrong(at, key, found, "one of the two keys");
-            }
+    fn queues_in_two_forms(&mut self, topic: &Topic) {
+        let keep_last = &topic.keys.keep_last;
+        if let (Some(choice), Some((at, count))) = (topic.keys.when_slow.get(), keep_last.placed())
+        {
+            let word = WhenSlow::word(choice);
+            let found = format!("{count} together with 'when_slow: {word}'");
+            self.wrong(at, topic.path_of(keep_last), found, "one of the two keys");
         }
     }
 
-    fn queues_too_small(&mut self, file: &Section) {
-        let Some(limits) = file.section("limits") else { return };
-        let Some((_, Value::Whole(max_message))) = limits.single("max_message") else { return };
-        for key in ["queue_bytes", "reassembly_bytes"] {
-            if let Some((at, Value::Whole(bytes))) = limits.single(key)
+    fn queues_too_small(&mut self, file: &RobotFile) {
+        let Some(limits) = &file.limits.value else { return };
+        let Some(max_message) = limits.max_message.get() else { return };
+        for entry in [&limits.queue_bytes, &limits.reassembly_bytes] {
+            if let Some((at, &bytes)) = entry.placed()
                 && bytes < max_message
             {
                 let found = format!("{bytes} bytes, less than max_message ({max_message} bytes)");
-                self.wrong(at, format!("limits.{key}"), found, "at least max_message");
+                let path = format!("{}.{}", file.limits.key, entry.key);
+                self.wrong(at, path, found, "at least max_message");
             }
         }
     }
 
-    fn classes_out_of_order(&mut self, file: &Section) {
-        let Some(dscp) = file.section("dscp") else { return };
-        for keys in ["best_effort_from", "video_from", "voice_from"].windows(2) {
-            let (lower, higher) = (keys[0], keys[1]);
-            if let Some((_, Value::Whole(least))) = dscp.single(lower)
-                && let Some((at, Value::Whole(from))) = dscp.single(higher)
+    fn classes_out_of_order(&mut self, file: &RobotFile) {
+        let Some(dscp) = &file.dscp.value else { return };
+        for entries in [&dscp.best_effort_from, &dscp.video_from, &dscp.voice_from].windows(2) {
+            let (lower, higher) = (entries[0], entries[1]);
+            if let Some((_, least)) = lower.placed()
+                && let Some((at, from)) = higher.placed()
                 && from < least
             {
+                let lower = lower.key;
                 let found = format!("{from}, less than {lower} ({least})");
-                self.wrong(at, format!("dscp.{higher}"), found, format!("at least {lower}"));
+                let path = format!("{}.{}", file.dscp.key, higher.key);
+                self.wrong(at, path, found, format!("at least {lower}"));
             }
         }
     }
 
-    fn rules_that_never_match(&mut self, file: &Section) {
-        let named = file.named("topics").iter();
-        let rules: Vec<(&Named, &Pattern)> =
-            named.filter_map(|rule| Some((rule, as_pattern(&rule.name)?))).collect();
-        for (i, (rule, pattern)) in rules.iter().enumerate().take(MAX_TOPIC_RULES) {
-            let earlier = rules[..i].iter().find(|(_, earlier)| earlier.covers(pattern));
-            if let Some((earlier, _)) = earlier {
+    fn rules_that_never_match(&mut self, file: &RobotFile) {
+        let rules = file.topics.entries();
+        for (i, rule) in rules.iter().enumerate().take(MAX_TOPIC_RULES) {
+            let earlier = rules[..i].iter().find(|earlier| earlier.name.covers(&rule.name));
+            if let Some(earlier) = earlier {
                 let text = format!(
                     "never applies, because {} on line {} comes first and covers it; move it \
                      above that line",
                     quoted(&earlier.text),
                     earlier.at.line
                 );
-                self.odd(rule.at, format!("topics.{}", rule.text), text);
+                self.odd(rule.at, &*rule.path, text);
             }
         }
     }
 
     /// Without `accept`, only observations are accepted, and only under a prefix. A peer may be in
     /// the file only because this node relays its packets.
-    fn peers_without_rights(&mut self, file: &Section) {
-        let has_rights = |peer: &Named| {
-            peer.section.is_given("prefix")
-                || peer.section.is_given("accept")
-                || peer.section.get("relay") == Some(true)
+    fn peers_without_rights(&mut self, file: &RobotFile) {
+        let has_rights = |Peer { keys, .. }: &Peer| {
+            keys.prefix.is_given || keys.accept.is_given || keys.relay.is(true)
         };
-        for peer in file.named("peers").iter().filter(|it| has_ros(file) && !has_rights(it)) {
+        let peers = file.peers.entries().iter();
+        for peer in peers.filter(|peer| has_ros(file) && !has_rights(peer)) {
             let name = &peer.text;
             let text = format!(
                 "no topic and no service of '{name}' is accepted: add 'prefix: /{}' for its \
                  observations, or 'accept' with the accepted names",
                 name.replace('-', "_")
             );
-            self.odd(peer.at, format!("peers.{name}"), text);
+            self.odd(peer.at, &*peer.path, text);
         }
     }
 
     /// A service call can move the robot, so it needs a line under the peer that calls.
-    fn services_without_callers(&mut self, file: &Section) {
-        let calls = file.named("peers").iter().flat_map(|peer| peer.section.list("call"));
-        let calls: Vec<&Pattern> = calls.filter_map(|(_, value)| as_pattern(value)).collect();
-        for group in ["services", "actions"] {
-            for named in file.named(group) {
-                let covered =
-                    |own: &Pattern| calls.iter().any(|call| call.covers(own) || own.covers(call));
-                if Pattern::new(&named.text).is_ok_and(|own| !covered(&own)) {
-                    let name = quoted_if_pattern(&named.text);
-                    let text =
-                        format!("no peer may call it: add 'call: {name}' under the peers that may");
-                    self.odd(named.at, format!("{group}.{}", named.text), text);
-                }
+    fn services_without_callers(&mut self, file: &RobotFile) {
+        let calls = file.peers.entries().iter().flat_map(|peer| peer.keys.call.entries());
+        let calls: Vec<&Pattern> = calls.map(|(_, pattern)| pattern).collect();
+        let services = file.services.entries().iter().map(|it| (it.at, &it.path, &it.text));
+        let actions = file.actions.entries().iter().map(|it| (it.at, &it.path, &it.text));
+        for (at, path, name) in services.chain(actions) {
+            let covered =
+                |own: &Pattern| calls.iter().any(|call| call.covers(own) || own.covers(call));
+            if Pattern::new(name).is_ok_and(|own| !covered(&own)) {
+                let name = quoted_if_pattern(name);
+                let text =
+                    format!("no peer may call it: add 'call: {name}' under the peers that may");
+                self.odd(at, path, text);
             }
         }
     }
 
     /// A watchdog starts with the first message that a peer publishes on its topic. A watchdog
     /// whose topic no peer may publish would never start.
-    fn watchdogs_without_publishers(&mut self, file: &Section) {
-        let peers = file.named("peers");
-        let names: Vec<NameMap> = peers.iter().map(|peer| assemble::names(&peer.section)).collect();
-        for watchdog in file.named("watchdogs").iter().filter(|_| has_ros(file)) {
+    fn watchdogs_without_publishers(&mut self, file: &RobotFile) {
+        let peers = file.peers.entries().iter();
+        let names: Vec<NameMap> = peers.map(|peer| assemble::names(&peer.keys)).collect();
+        for watchdog in file.watchdogs.entries().iter().filter(|_| has_ros(file)) {
             let topic = &watchdog.text;
             if !names.iter().any(|of_peer| may_publish(of_peer, topic)) {
                 let text = format!(
                     "no peer may publish it, so this watchdog is never armed: add \
                      'accept: {{ {topic}: TYPE }}' under the peer that publishes it"
                 );
-                self.odd(watchdog.at, format!("watchdogs.{topic}"), text);
+                self.odd(watchdog.at, &*watchdog.path, text);
             }
         }
     }
 
-    fn no_topics_or_peers(&mut self, file: &Section) {
-        if ["topics", "services", "actions"].iter().all(|key| file.named(key).is_empty()) {
-            self.odd(TOP, "topics", "no topics, so this node sends nothing");
+    fn no_topics_or_peers(&mut self, file: &RobotFile) {
+        let has_services =
+            !file.services.entries().is_empty() || !file.actions.entries().is_empty();
+        if file.topics.entries().is_empty() && !has_services {
+            self.odd(TOP, file.topics.key, "no topics, so this node sends nothing");
         }
-        if file.named("peers").is_empty() {
-            self.odd(TOP, "peers", "no peers, so this node connects to no other node");
+        if file.peers.entries().is_empty() {
+            self.odd(TOP, file.peers.key, "no peers, so this node connects to no other node");
         }
     }
 
     /// The name in the file counts, because it is the same after each start and reload.
-    fn launched_under_another_name(&mut self, file: &Section, surroundings: &Surroundings) {
+    fn launched_under_another_name(&mut self, file: &RobotFile, surroundings: &Surroundings) {
         let Some(launched) = &surroundings.node_name else { return };
-        for key in ["ros1", "ros2"] {
-            let Some(section) = file.section(key).filter(|it| it.is_given("node_name")) else {
-                continue;
-            };
-            if let Some(name) = section.text("node_name").filter(|name| name != launched) {
+        let ros1 = file.ros1.value.as_ref().map(|keys| (file.ros1.key, &keys.node_name));
+        let ros2 = file.ros2.value.as_ref().map(|keys| (file.ros2.key, &keys.node_name));
+        let given = [ros1, ros2].into_iter().flatten().filter(|(_, entry)| entry.is_given);
+        for (section, entry) in given {
+            if let Some(name) = entry.value.as_ref().filter(|name| *name != launched) {
                 let text = format!(
                     "{name} is used, although the arguments of ROS name this node {launched}; \
                      without this key their name is used"
                 );
-                self.odd(section.place("node_name"), format!("{key}.node_name"), text);
+                self.odd(entry.at, format!("{section}.{}", entry.key), text);
             }
         }
     }
 
-    fn missing_interfaces(&mut self, file: &Section, surroundings: &Surroundings) {
+    fn missing_interfaces(&mut self, file: &RobotFile, surroundings: &Surroundings) {
         let Some(present) = &surroundings.interfaces else { return };
-        let mut named: Vec<(Position, String, &str)> = Vec::new();
-        for (peer, link) in links(file) {
-            if let Some((at, Value::Text(interface))) = link.single("interface") {
-                named.push((at, format!("peers.{}.interface", peer.text), interface));
+        let mut named: Vec<(Position, String, String)> = Vec::new();
+        for (peer, LinkKeys { interface, .. }) in links(file) {
+            let path = peer.path_of(&interface);
+            named.extend(interface.value.map(|name| (interface.at, path, name)));
+        }
+        for (at, entry) in file.beacons.entries() {
+            if let Interfaces::Named(name) = entry {
+                named.push((*at, file.beacons.key.into(), name.clone()));
             }
         }
-        for (at, value) in file.list("beacons") {
-            if let Value::Text(interface) = value {
-                named.push((*at, "beacons".into(), interface));
-            }
-        }
-        let radios = file.named("radios").iter();
-        named.extend(radios.map(|it| (it.at, format!("radios.{}", it.text), it.text.as_str())));
+        let radios = file.radios.entries().iter();
+        named.extend(radios.map(|radio| (radio.at, radio.path.clone(), radio.text.clone())));
         for (at, key, interface) in named {
-            if !present.iter().any(|name| name == interface) {
+            if !present.contains(&interface) {
                 let text = format!(
                     "this machine has no interface {} now (it has {}); it will be used when it \
                      appears",
-                    quoted(interface),
+                    quoted(&interface),
                     present.join(", ")
                 );
                 self.odd(at, key, text);
@@ -558,8 +570,8 @@ impl Findings {
     }
 }
 
-fn has_ros(file: &Section) -> bool {
-    file.section("ros1").is_some() || file.section("ros2").is_some()
+fn has_ros(file: &RobotFile) -> bool {
+    file.ros1.value.is_some() || file.ros2.value.is_some()
 }
 
 /// Whether a topic of the peer may have this name here. Under a prefix, the peer's observations
@@ -574,13 +586,6 @@ fn may_publish(names: &NameMap, local: &str) -> bool {
     let mut theirs = renamed.chain(unchanged);
     !prefix.is_empty()
         || theirs.any(|name| accept.iter().any(|entry| entry.pattern.matches_or_action(name)))
-}
-
-fn as_pattern(value: &Value) -> Option<&Pattern> {
-    match value {
-        Value::Pattern(pattern) => Some(pattern),
-        _ => None,
-    }
 }
 
 /// Quotes a pattern, because YAML has another meaning for a star at the start of a word and for

@@ -3,16 +3,17 @@
 //! (for errors and the reference) and as a JSON Schema.
 
 use super::budget::{self, Budget};
-use super::channel::{self, Channel};
+use super::channel;
 use super::units;
+pub use super::value::Value;
+use super::value::{Address, Interfaces, Variant};
 use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
-use std::time::Duration;
 use tautline_gateway::names::{NameError, check_name};
-use tautline_gateway::networks::{self, Network};
+use tautline_gateway::networks;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::MAX_PREFIX;
-use tautline_proto::{PublicKey, Rate};
+use tautline_proto::Rate;
 
 /// Maximum bytes of a node's name.
 pub const MAX_NODE_NAME: usize = tautline_proto::wire::packet::MAX_NAME;
@@ -86,80 +87,56 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
 }
 
-/// Defines [`Value`], and the conversion of a value to the type that its variant holds.
-macro_rules! values {
-    ($($(#[$doc:meta])* $variant:ident($type:ty),)*) => {
-        /// A parsed value within its range.
-        #[derive(Debug, Clone, PartialEq)]
-        pub enum Value {
-            $($(#[$doc])* $variant($type),)*
-            /// Remote host and port.
-            Endpoint(String, Option<u16>),
-        }
-
-        $(impl TryFrom<&Value> for $type {
-            type Error = ();
-
-            fn try_from(value: &Value) -> Result<Self, ()> {
-                match value {
-                    Value::$variant(held) => Ok(held.clone()),
-                    _ => Err(()),
-                }
-            }
-        })*
-    };
-}
-
-values! {
-    /// Name, path, URI or word.
-    Text(String),
-    /// Local address and port.
-    Listen(SocketAddr),
-    /// Name or pattern.
-    Pattern(Pattern),
-    /// Public key that identifies a peer.
-    Key(PublicKey),
-    /// Network of addresses.
-    Network(Network),
-    /// Boolean.
-    Flag(bool),
-    /// Count, bytes or bits per second.
-    Whole(u64),
-    /// Rate control of a radio.
-    Pacing(Rate),
-    /// Hertz or fraction of one.
-    Real(f64),
-    /// Time.
-    Duration(Duration),
-    /// Bytes per period.
-    Budget(Budget),
-    /// What the planner assumes of a radio.
-    Channel(Channel),
-}
-
-impl Value {
-    /// Returns the value as `T`, if it is one.
-    pub fn held<T: for<'v> TryFrom<&'v Value>>(&self) -> Option<T> {
-        self.try_into().ok()
-    }
+/// A text that is no value of a kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("found '{found}'; allowed: {allowed}")]
+pub struct Refusal {
+    /// The text.
+    pub found: String,
+    /// The allowed values.
+    pub allowed: String,
 }
 
 impl Kind {
-    /// Parses `text`; the error names the allowed values.
-    pub fn parse(&self, text: &str) -> Result<Value, String> {
-        let because = |reason: NameError| format!("{} ({reason})", self.allowed());
+    /// Returns the form of the values that this kind parses.
+    pub const fn variant(&self) -> Variant {
         match self {
+            Kind::OneOf(_) => Variant::Word,
+            Kind::Interfaces => Variant::Interfaces,
+            Kind::Endpoint => Variant::Endpoint,
+            Kind::Listen(_) => Variant::Listen,
+            Kind::Pattern | Kind::Frames => Variant::Pattern,
+            Kind::PublicKey => Variant::Key,
+            Kind::Network => Variant::Network,
+            Kind::Flag => Variant::Flag,
+            Kind::Whole(..) | Kind::BitRate(..) | Kind::Bytes(..) => Variant::Whole,
+            Kind::Pacing(..) => Variant::Pacing,
+            Kind::Frequency(..) | Kind::Share => Variant::Real,
+            Kind::Duration(..) => Variant::Duration,
+            Kind::Budget => Variant::Budget,
+            Kind::Channel => Variant::Channel,
+            _ => Variant::Text,
+        }
+    }
+
+    /// Parses `text`.
+    pub fn parse(&self, text: &str) -> Result<Value, Refusal> {
+        let because = |reason: NameError| format!("{} ({reason})", self.allowed());
+        let parsed = match self {
             Kind::RosName => check_name(text).map(|()| Value::Text(text.into())).map_err(because),
             Kind::Pattern => Pattern::new(text).map(Value::Pattern).map_err(because),
             Kind::Frames => Pattern::of_frames(text).map(Value::Pattern).map_err(because),
             Kind::Network => text.parse().map(Value::Network),
-            Kind::Channel => channel::parse(text).map(Value::Channel),
+            Kind::Channel => {
+                channel::parse(text).map(Value::Channel).map_err(|error| error.to_string())
+            }
             Kind::Pacing(..) if FORMER_PACINGS.contains(&text) => Err(format!(
                 "{} ('aid' and 'aimd' were baselines of the laboratory: use auto)",
                 self.allowed()
             )),
             _ => self.value(text).ok_or_else(|| self.allowed()),
-        }
+        };
+        parsed.map_err(|allowed| Refusal { found: text.into(), allowed })
     }
 
     fn value(&self, text: &str) -> Option<Value> {
@@ -171,9 +148,9 @@ impl Kind {
             Kind::Listen(bare_port_address) => listen(text, bare_port_address),
             Kind::MasterUri => master_uri(text).map(Value::Text),
             Kind::Host => known(is_host(text)),
-            Kind::Endpoint => endpoint(text),
+            Kind::Endpoint => endpoint(text).map(Value::Endpoint),
             Kind::Interface => known(is_interface(text)),
-            Kind::Interfaces => text.parse().ok().map(Value::Flag).or(known(is_interface(text))),
+            Kind::Interfaces => interfaces(text).map(Value::Interfaces),
             Kind::TypeName => known(text == ANY_TYPE || is_type_name(text)),
             Kind::FramePrefix => known(is_frame_prefix(text)),
             Kind::Folder => known(text.starts_with('/')),
@@ -379,6 +356,11 @@ fn is_interface(text: &str) -> bool {
     fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':')
 }
 
+fn interfaces(text: &str) -> Option<Interfaces> {
+    let named = is_interface(text).then(|| Interfaces::Named(text.into()));
+    text.parse().ok().map(Interfaces::All).or(named)
+}
+
 fn is_host(text: &str) -> bool {
     is_ipv6(text) || is_host_name(text)
 }
@@ -409,28 +391,25 @@ fn listen(text: &str, bare_port_address: &str) -> Option<Value> {
 }
 
 /// Parses `HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT`, with or without `%zone`.
-fn endpoint(text: &str) -> Option<Value> {
+fn endpoint(text: &str) -> Option<Address> {
     if is_ipv6(text) {
-        return Some(Value::Endpoint(text.into(), None));
+        return Some(Address { host: text.into(), port: None });
     }
     if let Some(inside) = text.strip_prefix('[') {
         let (host, after) = inside.split_once(']')?;
         let port = if after.is_empty() { None } else { Some(port(after.strip_prefix(':')?)?) };
-        return is_ipv6(host).then(|| Value::Endpoint(host.into(), port));
+        return is_ipv6(host).then(|| Address { host: host.into(), port });
     }
     let (host, port) = match text.split_once(':') {
         Some((host, after)) => (host, Some(port(after)?)),
         None => (text, None),
     };
-    is_host_name(host).then(|| Value::Endpoint(host.into(), port))
+    is_host_name(host).then(|| Address { host: host.into(), port })
 }
 
 fn master_uri(text: &str) -> Option<String> {
     let uri = text.strip_suffix('/').unwrap_or(text);
-    match endpoint(uri.strip_prefix("http://")?)? {
-        Value::Endpoint(_, Some(_)) => Some(uri.into()),
-        _ => None,
-    }
+    endpoint(uri.strip_prefix("http://")?)?.port.map(|_| uri.into())
 }
 
 #[cfg(test)]
@@ -439,7 +418,7 @@ mod tests {
 
     fn address(text: &str) -> Option<(String, Option<u16>)> {
         match Kind::Endpoint.parse(text) {
-            Ok(Value::Endpoint(host, port)) => Some((host, port)),
+            Ok(Value::Endpoint(Address { host, port })) => Some((host, port)),
             _ => None,
         }
     }

@@ -6,15 +6,16 @@
 
 pub mod table;
 
-use super::kind::Value;
-use super::problem::{Problem, Warning, nearest};
+use super::cross::Findings;
+use super::model::{Config, Entries, PeerConfig, Security, Show, TeamConfig};
+use super::problem::{Problem, nearest};
 use super::surroundings::Surroundings;
-use super::validate::{self, Named, Section};
 use super::yaml::{self, Node, Yaml, quoted};
-use super::{Config, PeerConfig, Security, Show, assemble, cross};
+use super::{assemble, read};
 use crate::treatment::peer_names::NameMap;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use table::{Member, RelayFile, Team};
 use tautline_proto::wire::packet::MAX_NAME;
 use tautline_proto::{PublicKey, limits};
 
@@ -28,17 +29,6 @@ const MEMBER_QUEUE_BYTES: usize = 16 << 20;
 pub const MEMBER_REASSEMBLY_BYTES: usize = 1 << 20;
 /// Bytes of a message of a member to the relay itself, which has no topics.
 const MAX_MESSAGE: usize = limits::RELAYED_PACKET_BYTES * 4;
-
-/// One team of a relay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TeamConfig {
-    /// Name in the relay's file.
-    pub name: String,
-    /// Most bits per second that are forwarded to all members together; `None` without a limit.
-    pub max_rate_bps: Option<u64>,
-    /// Most bytes of its packets that are queued.
-    pub queue_bytes: u64,
-}
 
 /// Returns the name of a member's peer.
 pub fn member_name(team: &str, member: &str) -> String {
@@ -78,119 +68,90 @@ pub(super) fn without_teams(root: &Node) -> Problem {
     Problem { at: root.at, key: String::new(), found, allowed: allowed.into() }
 }
 
-/// Checks a relay's file and converts it.
-pub(super) fn check(
-    root: &Node,
-    surroundings: &Surroundings,
-    problems: &mut Vec<Problem>,
-) -> (Option<Config>, Vec<Warning>, Section) {
-    let file = validate::section(table::FILE, root, problems);
-    let mut found = cross::Findings::default();
-    counts(&mut found, &file);
-    names(&mut found, &file);
-    keys(&mut found, &file);
-    teams_without_traffic(&mut found, &file);
-    problems.append(&mut found.problems);
-    let config = config(&file, surroundings, problems);
-    (config, found.warnings, file)
+/// Checks across the keys of a relay's file.
+pub(super) fn findings(file: &RelayFile) -> Findings {
+    let mut found = Findings::default();
+    counts(&mut found, file);
+    names(&mut found, file);
+    keys(&mut found, file);
+    teams_without_traffic(&mut found, file);
+    found
 }
 
-/// All members, each with its team.
-fn members(file: &Section) -> impl Iterator<Item = (&Named, &Named)> {
-    let teams = file.named("teams").iter();
-    teams.flat_map(|team| team.section.named("members").iter().map(move |member| (team, member)))
-}
-
-fn key_of(team: &Named, member: &Named) -> String {
-    format!("teams.{}.members.{}", team.text, member.text)
-}
-
-fn counts(found: &mut cross::Findings, file: &Section) {
+fn counts(found: &mut Findings, file: &RelayFile) {
     for (what, count, most) in [
-        ("teams", file.named("teams").len(), MAX_TEAMS),
-        ("members of all teams", members(file).count(), MAX_MEMBERS),
+        ("teams", file.teams.entries().len(), MAX_TEAMS),
+        ("members of all teams", file.members().count(), MAX_MEMBERS),
     ] {
         if count > most {
             let entries = format!("{count} {what}");
-            found.wrong(file.place("teams"), "teams", entries, format!("at most {most}"));
+            found.wrong(file.teams.at, file.teams.key, entries, format!("at most {most}"));
         }
     }
 }
 
 /// The protocol limits the name of a peer.
-fn names(found: &mut cross::Findings, file: &Section) {
-    for (team, member) in members(file) {
+fn names(found: &mut Findings, file: &RelayFile) {
+    for (team, member) in file.members() {
         let bytes = member_name(&team.text, &member.text).len();
         if bytes > MAX_NAME {
             let has = format!("{bytes} bytes of TEAM/MEMBER");
-            let key = key_of(team, member);
-            found.wrong(member.at, key, has, format!("at most {MAX_NAME} bytes"));
+            found.wrong(member.at, &*member.path, has, format!("at most {MAX_NAME} bytes"));
         }
     }
 }
 
 /// A key identifies one member of one team.
-fn keys(found: &mut cross::Findings, file: &Section) {
+fn keys(found: &mut Findings, file: &RelayFile) {
     let mut owners: HashMap<PublicKey, String> = HashMap::new();
-    for (team, member) in members(file) {
-        let Some((at, Value::Key(key))) = member.section.single("key") else { continue };
+    for (team, member) in file.members() {
+        let Some((at, key)) = member.keys.key.placed() else { continue };
         let own_name = member_name(&team.text, &member.text);
         if let Some(other) = owners.insert(*key, own_name) {
-            let (key, has) = (key_of(team, member), format!("the key of {}", quoted(&other)));
-            found.wrong(at, format!("{key}.key"), has, "a key that no other member has");
+            let has = format!("the key of {}", quoted(&other));
+            let path = member.path_of(&member.keys.key);
+            found.wrong(at, path, has, "a key that no other member has");
         }
     }
 }
 
-fn teams_without_traffic(found: &mut cross::Findings, file: &Section) {
-    if file.named("teams").is_empty() {
-        found.odd(file.place("teams"), "teams", "no team: nothing is forwarded");
+fn teams_without_traffic(found: &mut Findings, file: &RelayFile) {
+    if file.teams.entries().is_empty() {
+        found.odd(file.teams.at, file.teams.key, "no team: nothing is forwarded");
     }
-    for team in file.named("teams") {
-        let count = team.section.named("members").len();
+    for team in file.teams.entries() {
+        let members = &team.keys.members;
+        let count = members.entries().len();
         if count < 2 {
-            let key = format!("teams.{}.members", team.text);
             let text = format!("{count} of the two members without whom nothing is forwarded");
-            found.odd(team.at, key, text);
+            found.odd(team.at, team.path_of(members), text);
         }
     }
 }
 
-/// Returns the problem of a member with this node's own key, once the key is known.
-pub(super) fn own_key_of_members(file: &Section, own: &PublicKey) -> Vec<Problem> {
-    let has_own = |(_, member): &(&Named, &Named)| {
-        member.section.get::<PublicKey>("key").is_some_and(|key| key == *own)
-    };
-    let problem = |(team, member): (&Named, &Named)| Problem {
-        at: member.section.place("key"),
-        key: format!("{}.key", key_of(team, member)),
-        found: "the relay's own key".into(),
-        allowed: format!(
-            "the key of '{}', which `tautline keygen --show FILE` prints there",
-            member.text
-        ),
-    };
-    members(file).filter(has_own).map(problem).collect()
-}
-
-fn config(file: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Config> {
-    let name: String = file.get("name")?;
+/// Converts a relay's file.
+pub(super) fn config(
+    file: &RelayFile,
+    from: &Surroundings,
+    problems: &mut Vec<Problem>,
+) -> Option<Config> {
+    let name = file.name.get()?;
     let mut config = defaults(&name, from, problems)?;
-    config.listen = file.get("listen")?;
+    config.listen = file.listen.get()?;
     config.control =
-        file.text("control").map_or_else(|| from.relay_control_socket(&name), PathBuf::from);
-    config.metrics = file.get("metrics");
-    config.audit = assemble::audit(file, from, &name)?;
-    if let Some(path) = file.text("key") {
+        file.control.get().map_or_else(|| from.relay_control_socket(&name), PathBuf::from);
+    config.metrics = file.metrics.get();
+    config.audit = assemble::audit(&file.audit, from, &name)?;
+    if let Some(path) = file.key.get() {
         config.security = Security::Keys(from.folder.join(path));
     }
     config.limits.max_message = MAX_MESSAGE;
     config.limits.queue_bytes = MEMBER_QUEUE_BYTES;
     config.limits.reassembly_bytes = MEMBER_REASSEMBLY_BYTES;
-    let teams = file.named("teams");
-    config.teams = Some(teams.iter().map(team).collect::<Option<_>>()?);
-    let all = members(file).map(|(team, it)| member(team, it));
+    config.teams = Some(file.teams.entries().iter().map(team).collect::<Option<_>>()?);
+    let all = file.members().map(|(team, it)| member(team, it));
     config.peers = all.collect::<Option<_>>()?;
+    config.entries = Entries::of_relay(file, &config);
     Some(config)
 }
 
@@ -199,25 +160,24 @@ fn config(file: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> O
 fn defaults(name: &str, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Config> {
     let text = format!("name: \"{name}\"\nros1: false\ndiagnostics: false\ndscp: false\n");
     let root = yaml::read(&text, problems).ok()?;
-    let file = validate::section(super::table::FILE, &root, problems);
-    assemble::config(&file, from, problems)
+    assemble::config(&read::file(&root, problems), from, problems)
 }
 
-fn team(named: &Named) -> Option<TeamConfig> {
+fn team(team: &Team) -> Option<TeamConfig> {
     Some(TeamConfig {
-        name: named.text.clone(),
-        max_rate_bps: named.section.get("max_rate"),
-        queue_bytes: named.section.get("queue_bytes")?,
+        name: team.text.clone(),
+        max_rate_bps: team.keys.max_rate.get(),
+        queue_bytes: team.keys.queue_bytes.get()?,
     })
 }
 
-fn member(team: &Named, named: &Named) -> Option<PeerConfig> {
+fn member(team: &Team, member: &Member) -> Option<PeerConfig> {
     Some(PeerConfig {
-        name: member_name(&team.text, &named.text),
-        key: named.section.get("key")?,
+        name: member_name(&team.text, &member.text),
+        key: member.keys.key.get()?,
         team: Some(team.text.clone()),
         links: Vec::new(),
-        mtu: named.section.number("mtu"),
+        mtu: member.keys.mtu.get(),
         via: Vec::new(),
         direct: None,
         relay: true,
@@ -226,7 +186,7 @@ fn member(team: &Named, named: &Named) -> Option<PeerConfig> {
         offer: Vec::new(),
         // No topic of a member is accepted.
         max_rate_bps: 1000,
-        max_priority: named.section.number("max_priority")?,
+        max_priority: member.keys.max_priority.get()?,
         move_stamps: false,
         show: Show::default(),
         set_parameters: Vec::new(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file that `tautline init` writes, generated from the option table.
 
-use super::table::{FILE, Preset, Setting, Shape};
+use super::setting::{Preset, Setting, Shape};
+use super::table::FILE;
 
 const HEADER: &str = "\
 # Tautline: this robot's file. `tautline check FILE` explains it; `man robot.yaml` has all keys.
@@ -44,10 +45,10 @@ fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize,
                 lines.push(line(depth, commented, setting.name, ""));
                 self::settings(lines, inside, depth + 1, commented);
             }
-            Shape::Named(naming) => {
+            Shape::Named(_, inside) => {
                 lines.push(line(depth, commented, setting.name, ""));
-                lines.push(line(depth + 1, commented, naming.example, ""));
-                self::settings(lines, naming.options, depth + 2, commented);
+                lines.push(line(depth + 1, commented, setting.example, ""));
+                self::settings(lines, inside, depth + 2, commented);
             }
             _ => lines.push(line(depth, commented, setting.name, setting.example)),
         }
@@ -73,7 +74,7 @@ pub fn plain(doc: &str) -> String {
 fn remark(setting: &Setting) -> String {
     match (&setting.shape, setting.preset) {
         (_, Preset::Required) => " Required.".into(),
-        (Shape::Named(_) | Shape::Section(_), _) => String::new(),
+        (Shape::Named(..) | Shape::Section(_), _) => String::new(),
         (_, Preset::Value(value)) => format!(" Default: {value}"),
         (_, Preset::Absent(words) | Preset::Computed(words)) => format!(" Default: {words}."),
     }

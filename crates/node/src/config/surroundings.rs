@@ -2,7 +2,7 @@
 //! Inputs of the configuration from outside the file. They are gathered once, so that reading a
 //! file is a pure function of the file and these inputs.
 
-use super::Launch;
+use super::launch::Launch;
 use super::table::DEFAULT_NODE_NAME;
 use std::path::{Path, PathBuf};
 

@@ -11,4 +11,4 @@ mod diff;
 mod tests;
 
 pub use changes::{Change, Changes, Detail, Kind};
-pub use diff::difference;
+pub use diff::{NeedsRestart, difference};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the difference between two files.
 
-use super::{Changes, Kind, difference};
+use super::{Changes, Kind, NeedsRestart, difference};
 use crate::config::{Config, Surroundings, parse};
 use tautline_proto::SecretKey;
 
@@ -28,7 +28,7 @@ fn config(file: &str) -> Config {
 }
 
 /// Returns the changes after replacing one text of the file by another.
-fn replaced(from: &str, to: &str) -> Result<Changes, Vec<String>> {
+fn replaced(from: &str, to: &str) -> Result<Changes, Vec<NeedsRestart>> {
     assert!(FILE.contains(from));
     difference(&config(FILE), &config(&FILE.replace(from, to)))
 }
@@ -151,7 +151,7 @@ fn what_needs_a_restart_is_named_and_nothing_else_is_told() {
         ),
     ];
     for (from, to, expected) in cases {
-        let found = replaced(from, to).unwrap_err();
+        let found = in_words(replaced(from, to));
         assert!(found.len() >= 2, "{found:?}");
         assert!(found.iter().all(|it| it.ends_with("restart the daemon")), "{found:?}");
         for part in expected {
@@ -160,12 +160,18 @@ fn what_needs_a_restart_is_named_and_nothing_else_is_told() {
     }
     let types_in =
         |it: &str| config(&FILE.replace("ros1: false", &format!("ros1: {{ definitions: {it} }}")));
-    let found = difference(&types_in("/opt/a"), &types_in("/opt/b")).unwrap_err();
+    let found = in_words(difference(&types_in("/opt/a"), &types_in("/opt/b")));
     assert!(found[0].starts_with("ros1.definitions: found another value"), "{found:?}");
-    let mut with_keys = config(FILE);
-    with_keys.security = crate::config::Security::Keys("/etc/base.key".into());
-    let found = difference(&config(FILE), &with_keys).unwrap_err();
+    let secure = |key: &str| {
+        let file = format!("name: base\nros1: false\n{key}");
+        parse(&file, &Surroundings::default()).unwrap_or_else(|all| panic!("{all:?}")).config
+    };
+    let found = in_words(difference(&secure("security: none"), &secure("key: /etc/base.key")));
     assert!(found[0].starts_with("key or security: found key: /etc/base.key"), "{found:?}");
+}
+
+fn in_words(found: Result<Changes, Vec<NeedsRestart>>) -> Vec<String> {
+    found.unwrap_err().iter().map(ToString::to_string).collect()
 }
 
 #[test]

@@ -5,7 +5,8 @@
 use std::fmt::Write;
 use tautline_node::config::kind::Kind;
 use tautline_node::config::relay::table::FILE as RELAY_FILE;
-use tautline_node::config::table::{FILE, Naming, Preset, Setting, Shape};
+use tautline_node::config::setting::{Preset, Setting, Shape};
+use tautline_node::config::table::FILE;
 use tautline_node::config::{
     MAX_FILE_BYTES, MAX_MEMBERS, MAX_NESTING, MAX_PEERS, MAX_TEAMS, MAX_TOPIC_RULES,
 };
@@ -82,7 +83,7 @@ fn parent(title: &str) -> String {
 /// Title of the section below a key.
 pub fn heading(setting: &Setting) -> String {
     match &setting.shape {
-        Shape::Named(_) => format!("{}.NAME", setting.name),
+        Shape::Named(..) => format!("{}.NAME", setting.name),
         Shape::Sections(_) => format!("{}[]", setting.name),
         _ => setting.name.into(),
     }
@@ -91,10 +92,10 @@ pub fn heading(setting: &Setting) -> String {
 /// The keys below a key.
 pub fn inside(setting: &Setting) -> Option<&'static [Setting]> {
     match &setting.shape {
-        Shape::Section(settings) | Shape::Switch(settings) | Shape::Sections(settings) => {
-            Some(settings)
-        }
-        Shape::Named(naming) => Some(naming.options),
+        Shape::Section(settings)
+        | Shape::Switch(settings)
+        | Shape::Sections(settings)
+        | Shape::Named(_, settings) => Some(settings),
         _ => None,
     }
 }
@@ -122,17 +123,16 @@ pub fn allowed(setting: &Setting) -> String {
         Shape::Section(_) => "the keys below".into(),
         Shape::Switch(_) => "the keys below, `true` or `false`".into(),
         Shape::Sections(_) => format!("a list such as `{}`", setting.example),
-        Shape::Named(naming) => named(naming),
+        Shape::Named(names, _) => named(setting, names),
     }
 }
 
-fn named(naming: &Naming) -> String {
-    let mut text =
-        format!("a map from names to the keys below; a name is {}", naming.names.allowed());
-    if let Some(short) = naming.short_for {
+fn named(setting: &Setting, names: &Kind) -> String {
+    let mut text = format!("a map from names to the keys below; a name is {}", names.allowed());
+    if let Some(short) = setting.short_for {
         let _ = write!(text, "; the `{short}` alone is enough");
     }
-    if let Some(key) = naming.list_with {
+    if let Some(key) = setting.list_with {
         let _ = write!(text, ". Or a list of names, or of maps with `{key}`");
     }
     text

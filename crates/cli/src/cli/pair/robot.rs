@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tautline_cli::pairing::exchange::{Exchange, Role};
 use tautline_cli::pairing::wire::{Frame, Refusal, WireError};
 use tautline_cli::pairing::{Code, MAX_ADDRESSES, STRANGER_TIME, VERSION};
-use tautline_node::config::kind::{Kind, Value};
+use tautline_node::config::kind::Kind;
+use tautline_node::config::value::{Address, Value};
 
 /// Time limit of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -64,7 +65,7 @@ pub fn meet(
 
 /// The base at `HOST[:PORT]`.
 fn named(at: &str, port: u16) -> Result<Candidate, Failure> {
-    let Ok(Value::Endpoint(host, own_port)) = Kind::Endpoint.parse(at) else {
+    let Ok(Value::Endpoint(Address { host, port: own_port })) = Kind::Endpoint.parse(at) else {
         let found = tautline_gateway::plain::plain(at, 80);
         let allowed = Kind::Endpoint.allowed();
         return Err(Failure::new(format!("--at: found '{found}'; allowed: {allowed}")));

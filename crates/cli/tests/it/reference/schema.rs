@@ -4,7 +4,8 @@
 use serde_json::{Map, Value as Json, json};
 use tautline_node::config::kind::Kind;
 use tautline_node::config::relay;
-use tautline_node::config::table::{FILE, Naming, Preset, Setting, Shape};
+use tautline_node::config::setting::{Preset, Setting, Shape};
+use tautline_node::config::table::FILE;
 
 /// Returns the schema (JSON Schema 2020-12) of the robot's file.
 pub fn schema() -> Json {
@@ -31,7 +32,7 @@ fn object(settings: &'static [Setting]) -> Json {
 }
 
 fn property(setting: &Setting) -> Json {
-    let mut schema = shape(&setting.shape);
+    let mut schema = shape(setting);
     schema["description"] = setting.doc.into();
     if let Preset::Value(value) = setting.preset {
         // Numbers and booleans keep their type; quantities with a unit stay text.
@@ -40,16 +41,14 @@ fn property(setting: &Setting) -> Json {
     schema
 }
 
-fn shape(held: &Shape) -> Json {
-    match held {
+fn shape(setting: &Setting) -> Json {
+    match &setting.shape {
         Shape::Single(kind) => kind.schema(),
-        Shape::List(kind) => {
-            json!({ "anyOf": [kind.schema(), { "type": "array", "items": kind.schema(), "minItems": 1 }] })
-        }
+        Shape::List(kind) => one_or_more(kind),
         Shape::Typed(kind) => {
-            let types = shape(&Shape::List(Kind::TypeName));
+            let types = one_or_more(&Kind::TypeName);
             json!({ "anyOf": [
-                shape(&Shape::List(*kind)),
+                one_or_more(kind),
                 { "type": "object", "propertyNames": kind.schema(), "additionalProperties": types },
             ] })
         }
@@ -65,34 +64,36 @@ fn shape(held: &Shape) -> Json {
         Shape::Sections(settings) => {
             json!({ "type": "array", "items": object(settings), "minItems": 1 })
         }
-        Shape::Named(naming) => named(naming),
+        Shape::Named(names, keys) => named(setting, names, keys),
     }
+}
+
+fn one_or_more(kind: &Kind) -> Json {
+    json!({ "anyOf": [kind.schema(), { "type": "array", "items": kind.schema(), "minItems": 1 }] })
 }
 
 fn or_nothing(schema: Json) -> Json {
     json!({ "anyOf": [{ "type": "null" }, schema] })
 }
 
-fn named(naming: &Naming) -> Json {
-    let mut forms = vec![json!({ "type": "null" }), object(naming.options)];
-    let short =
-        naming.short_for.and_then(|key| naming.options.iter().find(|setting| setting.name == key));
-    forms.extend(short.map(|setting| shape(&setting.shape)));
+fn named(setting: &Setting, names: &Kind, keys: &'static [Setting]) -> Json {
+    let mut forms = vec![json!({ "type": "null" }), object(keys)];
+    let short = setting.short_for.and_then(|name| keys.iter().find(|key| key.name == name));
+    forms.extend(short.map(shape));
     let map = json!({
         "type": "object",
-        "propertyNames": naming.names.schema(),
+        "propertyNames": names.schema(),
         "additionalProperties": { "anyOf": forms },
     });
-    let list = naming.list_with.map(|key| list(naming, key));
+    let list = setting.list_with.map(|name_key| list(names, keys, name_key));
     let whole: Vec<Json> = [json!({ "type": "null" }), map].into_iter().chain(list).collect();
     json!({ "anyOf": whole })
 }
 
-/// Returns the schema of the list form: names, or sections with their name under `key`.
-fn list(naming: &Naming, key: &str) -> Json {
-    let name: Kind = naming.names;
-    let mut entry = object(naming.options);
-    entry["properties"][key] = name.schema();
-    entry["required"] = json!([key]);
-    json!({ "type": "array", "items": { "anyOf": [name.schema(), entry] } })
+/// Returns the schema of the list form: names, or sections with their name under `name_key`.
+fn list(names: &Kind, keys: &'static [Setting], name_key: &str) -> Json {
+    let mut entry = object(keys);
+    entry["properties"][name_key] = names.schema();
+    entry["required"] = json!([name_key]);
+    json!({ "type": "array", "items": { "anyOf": [names.schema(), entry] } })
 }

@@ -2,20 +2,19 @@
 //! Checks of prefixes under which the names of two peers could meet.
 
 use super::Findings;
-use crate::config::validate::{Named, Section};
+use crate::config::table::{Peer, RobotFile};
 use tautline_gateway::names::is_below;
 
 impl Findings {
-    pub(super) fn prefixes_that_meet(&mut self, file: &Section) {
-        let prefix = |peer: &'_ Named| peer.section.get::<String>("prefix");
-        let mut earlier: Vec<(&Named, String)> = Vec::new();
-        for peer in file.named("peers") {
-            let Some(own) = prefix(peer).filter(|it| !it.is_empty()) else { continue };
-            let meets = |it: &&(&Named, String)| is_below(&it.1, &own) || is_below(&own, &it.1);
+    pub(super) fn prefixes_that_meet(&mut self, file: &RobotFile) {
+        let mut earlier: Vec<(&Peer, String)> = Vec::new();
+        for peer in file.peers.entries() {
+            let prefix = &peer.keys.prefix;
+            let Some(own) = prefix.get().filter(|it| !it.is_empty()) else { continue };
+            let meets = |it: &&(&Peer, String)| is_below(&it.1, &own) || is_below(&own, &it.1);
             if let Some((other, theirs)) = earlier.iter().find(meets) {
-                let place = format!("peers.{}.prefix", peer.text);
                 let text = meeting((&peer.text, &own), (&other.text, theirs), other.at.line);
-                self.odd(peer.section.place("prefix"), place, text);
+                self.odd_key(peer, prefix, text);
             }
             earlier.push((peer, own));
         }

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The description of one key of a file, and [`keys!`], which declares the keys of a section.
+
+use super::kind::Kind;
+use super::value::Holds;
+
+/// One key.
+#[derive(Debug)]
+pub struct Setting {
+    /// Name in the file.
+    pub name: &'static str,
+    /// Form of the value.
+    pub shape: Shape,
+    /// Value of an absent key.
+    pub preset: Preset,
+    /// One sentence for people.
+    pub doc: &'static str,
+    /// Example of the value, as YAML on one line; the default, if none is given. Of named sections,
+    /// an example of a name. Empty for other sections.
+    pub example: &'static str,
+    /// Whether `tautline init` writes the key without a comment sign.
+    pub in_starter: bool,
+    /// Of named sections: the key that a single value in place of a section sets.
+    pub short_for: Option<&'static str>,
+    /// Of named sections: the key that holds the name in the list form; `None` allows only the map.
+    pub list_with: Option<&'static str>,
+    /// What a reload does with another value.
+    pub reload: Reload,
+    /// Text after the value in the differences of a reload.
+    pub unit: &'static str,
+    /// Text for an absent value in the differences of a reload.
+    pub unset: &'static str,
+}
+
+/// The value of an absent key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preset {
+    /// The key is required.
+    Required,
+    /// No value; the sentence describes the effect.
+    Absent(&'static str),
+    /// This value, as in the file.
+    Value(&'static str),
+    /// A value computed when the file is read, in words.
+    Computed(&'static str),
+}
+
+/// What a reload does with another value of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reload {
+    /// Shows it as a difference and applies it.
+    Applied,
+    /// Refuses it, since the value is bound to threads and sockets or agreed at the start.
+    Refused,
+    /// Shows it with other keys (`reload/entries.rs`), or compares what is computed from it
+    /// (`reload/fixed.rs`).
+    Elsewhere,
+}
+
+/// The form of a key's value, with the kind of single values.
+#[derive(Debug)]
+pub enum Shape<K = Kind> {
+    /// One value.
+    Single(K),
+    /// A list of values; a single value needs no brackets.
+    List(K),
+    /// A list of values, a single value, or a map from values to their types.
+    Typed(K),
+    /// A map from names to names.
+    Renames(K),
+    /// A section with these keys.
+    Section(&'static [Setting]),
+    /// A section with these keys, or `true` or `false`.
+    Switch(&'static [Setting]),
+    /// A map from the fields of a message to values. The message type is not known yet.
+    Fields,
+    /// A list of sections.
+    Sections(&'static [Setting]),
+    /// A map from names of this kind to sections with these keys.
+    Named(K, &'static [Setting]),
+}
+
+/// A shape as the type of a key determines it.
+pub(super) type Form = Shape<Holds>;
+
+impl Form {
+    /// Completes the form with a kind.
+    const fn shape(self, kinds: &[Kind]) -> Shape {
+        match (self, kinds) {
+            (Self::Single(holds), [kind]) => Shape::Single(held(*kind, holds)),
+            (Self::List(holds), [kind]) => Shape::List(held(*kind, holds)),
+            (Self::Typed(holds), [kind]) => Shape::Typed(held(*kind, holds)),
+            (Self::Renames(holds), [kind]) => Shape::Renames(held(*kind, holds)),
+            (Self::Named(names, keys), [kind]) => Shape::Named(held(*kind, names), keys),
+            (Self::Section(keys), []) => Shape::Section(keys),
+            (Self::Switch(keys), []) => Shape::Switch(keys),
+            (Self::Sections(keys), []) => Shape::Sections(keys),
+            (Self::Fields, []) => Shape::Fields,
+            _ => panic!("a section has no kind, and another key has one"),
+        }
+    }
+}
+
+/// Returns the kind. If the type of a key does not hold its values, the key does not compile.
+const fn held(kind: Kind, Holds(variant, largest): Holds) -> Kind {
+    assert!(variant as u8 == kind.variant() as u8, "the type does not hold values of this kind");
+    if let Kind::Whole(_, most) = kind {
+        assert!(most <= largest, "the type does not hold numbers of this range");
+    }
+    kind
+}
+
+impl Setting {
+    /// A key without attributes. The description from a comment begins with a space.
+    pub(super) const fn new(
+        name: &'static str,
+        doc: &'static str,
+        shape: Form,
+        kinds: &[Kind],
+        preset: Preset,
+    ) -> Self {
+        Self {
+            name,
+            shape: shape.shape(kinds),
+            preset,
+            doc: doc.split_at(1).1,
+            example: if let Preset::Value(value) = preset { value } else { "" },
+            in_starter: false,
+            short_for: None,
+            list_with: None,
+            reload: Reload::Applied,
+            unit: "",
+            unset: "none",
+        }
+    }
+}
+
+/// Declares the keys of a section. A row is one key:
+///
+/// ```text
+/// /// Description, for people.
+/// NAME: TYPE as KIND, PRESET, FIELD_OF_SETTING: VALUE, ..;
+/// ```
+///
+/// The macro makes a struct with an [`Entry`](super::read::Entry) for each key, an associated constant
+/// of the same name with its [`Setting`], and [`Keys`](super::read::Keys), from which reading,
+/// reference, schema, starter file and differences follow.
+///
+/// `struct KEYS => VALUES(NAME)` also makes a struct of the valid values alone, with the name of a
+/// named section, and the conversion. There, an absent key without a default is an `Option`.
+macro_rules! keys {
+    ($($(#[doc = $about:literal])* struct $section:ident $(=> $values:ident $(($name:ident))?)? {$(
+        $(#[doc = $doc:literal])*
+        $key:ident: $type:ty $(as $kind:expr)?, $preset:expr
+            $(, $attribute:ident: $value:expr)*;
+    )*})*) => {$(
+        $(#[doc = $about])*
+        #[derive(Debug, Clone)]
+        pub struct $section {
+            /// Start of the section.
+            pub at: $crate::config::problem::Position,
+            $($(#[doc = $doc])* pub $key: read::Entry<<$type as read::Row>::Content>,)*
+        }
+
+        #[allow(non_upper_case_globals, missing_docs)]
+        impl $section {$(
+            pub const $key: Setting = Setting {
+                $($attribute: $value,)*
+                ..Setting::new(
+                    stringify!($key),
+                    concat!($($doc),*),
+                    <<$type as read::Row>::Content as read::Content>::FORM,
+                    &[$($kind)?],
+                    $preset,
+                )
+            };
+        )*}
+
+        impl Keys for $section {
+            const TABLE: &'static [Setting] = &[$(Self::$key),*];
+
+            fn read(walk: &mut read::Walk<'_>, given: &read::Given<'_>) -> Self {
+                walk.unknown_keys(Self::TABLE, given);
+                $(let $key = walk.given_key(&Self::$key, given);)*
+                Self {
+                    at: given.at,
+                    $($key: $key.unwrap_or_else(|| walk.absent_key(&Self::$key, given)),)*
+                }
+            }
+
+            fn described(&self, reload: Reload) -> read::Described {
+                let rows = [$(self.$key.described(&Self::$key, reload)),*];
+                rows.into_iter().flatten().collect()
+            }
+        }
+
+        $crate::config::setting::keys! {
+            @values $section $($values $(($name))?)? { $($(#[doc = $doc])* $key: $type,)* }
+        }
+    )*};
+    (@values $section:ident { $($row:tt)* }) => {};
+    (@values $section:ident $values:ident $(($name:ident))? {
+        $($(#[doc = $doc:literal])* $key:ident: $type:ty,)*
+    }) => {
+        #[doc = concat!("The values of the keys of a section, with all defaults.")]
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $values {
+            $(#[doc = "Name of the section."] pub $name: String,)?
+            $($(#[doc = $doc])* pub $key: $type,)*
+        }
+
+        impl $section {
+            /// Returns the values; `None` if one of them is wrong.
+            pub fn values(&self $(, $name: &str)?) -> Option<$values> {
+                Some($values {
+                    $($name: $name.into(),)?
+                    $($key: read::Row::value(&self.$key)?,)*
+                })
+            }
+        }
+    };
+}
+pub(super) use keys;
