@@ -10,8 +10,8 @@
 mod queue;
 
 use crate::config::Config;
+use crate::inlet::{Inlet, Input};
 use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
-use crate::node::{Inlet, Input};
 use crate::topics::{
     ArrivalChange, ChannelKey, Outgoing, Renaming, SafeMessage, SourceChange, safe_message,
 };

@@ -3,7 +3,7 @@
 //! that reaches one does not affect the others.
 
 use crate::codec::OWN_BYTES;
-use crate::node::MAX_INPUT_BYTES;
+use crate::inlet::MAX_INPUT_BYTES;
 use std::time::Duration;
 use tautline_gateway::description;
 use tautline_proto::Allowance;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
 use tautline_node::config::{self, Surroundings};
 use tautline_node::status::{Direction, Status, TopicReport};
-use tautline_node::{Handle, Node, RunError, Settings};
+use tautline_node::{DataPlane, Handle, RunError, Settings};
 
 /// Subscribes to all topics of peers, and counts what arrives.
 struct Listener {
@@ -72,7 +72,7 @@ impl Running {
             if let Some(network) = network {
                 enter(&network);
             }
-            let node = Node::new(config).unwrap();
+            let node = DataPlane::new(config).unwrap();
             sender.send((node.handle(), node.events())).unwrap();
             let gateway = Box::new(Listener { events: node.events(), arrivals: arrived });
             node.run(gateway, &Settings::default())
