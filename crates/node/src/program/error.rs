@@ -2,7 +2,7 @@
 //! The reasons why an operation of a program fails, one type for each operation.
 
 use std::time::Duration;
-use tautline_gateway::mapping::NameError;
+use tautline_gateway::names::NameError;
 
 /// The reason why a topic cannot be published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tautline_gateway::Qos;
-use tautline_gateway::mapping::{NameError, check_name};
+use tautline_gateway::names::{NameError, check_name};
 use tautline_proto::PublicKey;
 
 /// A subscription to a topic of peers.

@@ -109,7 +109,7 @@ impl Published {
             type_name: self.type_name.clone(),
             type_hash: String::new(),
             definition: "".into(),
-            qos: Qos::of_all(&policies)?,
+            qos: Qos::combined(&policies)?,
         })
     }
 
