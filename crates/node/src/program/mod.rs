@@ -9,23 +9,28 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `participant` | what the program publishes, subscribes to, serves and calls; its commands and events |
+//! | `participant` | the operations of the program, and the commands of the data plane |
 //! | `announcer` | the thread that tells the data plane of changes |
+//! | `state` | what the program and its peers do |
 //! | `topic`, `service` | the handles of a program |
+//! | `message`, `request` | what a program gets |
 //! | `queue` | bounded queues to the program |
 
 mod announcer;
 mod error;
+mod message;
 mod participant;
 mod queue;
+mod request;
 mod service;
 mod state;
 mod topic;
 
 pub use error::{CallError, PublishError, SendError, ServeError};
+pub use message::Message;
 pub use queue::{Receiver, RecvError};
-pub use service::Request;
-pub use topic::{Message, Publisher};
+pub use request::Request;
+pub use topic::Publisher;
 
 use crate::audit::{Audit, Record};
 use crate::config::{Config, ConfigError, Surroundings, load, parse};

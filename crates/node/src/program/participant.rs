@@ -2,15 +2,14 @@
 //! The program as the node's local participant: its operations, and the commands of the data plane.
 
 use super::error::{CallError, PublishError, SendError, ServeError};
+use super::message::Message;
 use super::queue::{Queue, Receiver};
-use super::service::Request;
-pub(super) use super::state::PublisherState;
-use super::state::State;
-use super::topic::Message;
+use super::request::Request;
+use super::state::{PublisherState, State};
 use crate::audit::{AuditSink, Record};
 use crate::inlet::{Inlet, Input, NotTaken};
 use bytes::Bytes;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_gateway::{Command, Event, Gateway, GatewayStatus, Named, Selector, Source};
 
@@ -26,19 +25,12 @@ pub(super) struct Participant {
     inlet: Inlet,
     selector: Selector,
     max_message: usize,
-    own: Weak<Self>,
 }
 
 impl Participant {
     pub(super) fn new(inlet: Inlet, selector: Selector, max_message: usize) -> Arc<Self> {
-        Arc::new_cyclic(|own| Self {
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            inlet,
-            selector,
-            max_message,
-            own: own.clone(),
-        })
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { state, changed, inlet, selector, max_message })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -196,7 +188,6 @@ pub(super) struct ProgramGateway(pub(super) Arc<Participant>);
 impl Gateway for ProgramGateway {
     fn handle(&self, command: Command) {
         let Self(participant) = self;
-        let own = participant.own.clone();
         participant.change(|state| match command {
             Command::Subscribe { topic } => state.read(&topic, true),
             Command::Unsubscribe { topic } => state.read(&topic, false),
@@ -209,9 +200,9 @@ impl Gateway for ProgramGateway {
             Command::Serve { service } => state.peers_serve(service.name, true),
             Command::Unserve { service } => state.peers_serve(service, false),
             Command::Call { service, call, request, .. } => {
-                if let Some(own) = own.upgrade() {
-                    state.called(Request::new(own, service.clone(), call, request), service, call);
-                }
+                let inlet = participant.inlet.clone();
+                let request = Request::new(inlet, service.clone(), call, request);
+                state.called(request, service, call);
             }
             Command::Answer { call, outcome, .. } => state.answered(call, outcome),
             Command::Reselect => state.reselect(),

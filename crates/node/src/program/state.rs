@@ -6,9 +6,9 @@
 //! plane for itself.
 
 use super::error::{PublishError, SendError, ServeError};
+use super::message::Message;
 use super::queue::Queue;
-use super::service::Request;
-use super::topic::Message;
+use super::request::Request;
 use crate::audit::Record;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,8 +2,10 @@
 //! Publishers and subscriptions of a program.
 
 use super::error::{PublishError, SendError};
-use super::participant::{Participant, PublisherState};
+use super::message::Message;
+use super::participant::Participant;
 use super::queue::{Queue, Receiver};
+use super::state::PublisherState;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,19 +14,6 @@ use tautline_gateway::{Qos, Source};
 /// Messages that wait for a program on one subscription. Their bytes count against the limits of their
 /// peer.
 pub(crate) const MAX_WAITING_MESSAGES: usize = 1024;
-
-/// A message of a peer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// The bytes.
-    pub payload: Bytes,
-    /// Name of its type.
-    pub type_name: Arc<str>,
-    /// Its publisher.
-    pub source: Source,
-    /// Time since its publication, when it arrived here.
-    pub age: Duration,
-}
 
 /// A publisher of a topic. The topic is withdrawn when its last publisher is dropped.
 pub struct Publisher {
