@@ -35,9 +35,10 @@
 //! # }
 //! ```
 //!
-//! Two processes with keys: `examples/hello.rs`. Messages are opaque bytes with the name of a type:
-//! a peer with ROS publishes them if they are in the serialization of its ROS, and a program gets
-//! from it what its nodes publish. The format of the configuration is that of the daemon
+//! Two processes with keys: `examples/hello.rs`. Messages are opaque bytes with the name of a type. A
+//! daemon publishes them to its ROS if they are in the serialization of a ROS, with a type that has a
+//! definition ([`MessageType::of_ros`]); a program gets from it what its nodes publish, as the bytes of
+//! that ROS. The format of the configuration is that of the daemon
 //! (`docs/reference/configuration.md`): what is sent, accepted and allowed is decided there.
 //!
 //! | to | use |
@@ -80,9 +81,10 @@ pub use data_plane::{DataPlane, Handle};
 pub use driver::{GROUP_V4, GROUP_V6, Settings, Watchdog};
 pub use error::{AskError, OpenError, RunError, SystemError};
 pub use program::{
-    CallError, Events, Message, Node, PublishError, Publisher, Receiver, RecvError, Request,
-    SendError, ServeError, Server, Subscription,
+    CallError, Events, Message, MessageType, Node, PublishError, Publisher, Receiver, RecvError,
+    Request, SendError, ServeError, Server, Subscription,
 };
+pub use tautline_gateway::types::definition::DefinitionError;
 pub use tautline_gateway::{Qos, Source};
 pub use topics::link_policy;
 pub use udp::RECEIVE_BUFFER_BYTES;

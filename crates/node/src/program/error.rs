@@ -13,8 +13,8 @@ pub enum PublishError {
     /// The configuration does not send it.
     #[error("{0} is sent to no peer: no line under 'topics:' of the configuration matches it")]
     NoRule(String),
-    /// This node publishes the topic with another type.
-    #[error("{topic}: found the type {found}; allowed: {known}, which this node publishes already")]
+    /// This node publishes the topic with another type, or another definition of the type.
+    #[error("{topic}: found the type {found}; allowed: {known} as this node publishes it already")]
     OtherType {
         /// Name of the topic.
         topic: String,

@@ -14,11 +14,13 @@
 //! | `state` | what the program and its peers do |
 //! | `topic`, `service` | the handles of a program |
 //! | `message`, `request` | what a program gets |
+//! | `message_type` | the types that it publishes |
 //! | `queue` | bounded queues to the program |
 
 mod announcer;
 mod error;
 mod message;
+mod message_type;
 mod participant;
 mod queue;
 mod request;
@@ -28,6 +30,7 @@ mod topic;
 
 pub use error::{CallError, PublishError, SendError, ServeError};
 pub use message::Message;
+pub use message_type::MessageType;
 pub use queue::{Receiver, RecvError};
 pub use request::Request;
 pub use topic::Publisher;
@@ -118,8 +121,12 @@ impl Node {
 
     /// Publishes a topic to the peers that a line under `topics:` of the configuration names, while
     /// the publisher exists.
-    pub fn publish(&self, topic: &str, type_name: &str) -> Result<Publisher, PublishError> {
-        self.publish_with(topic, type_name, Qos::default())
+    pub fn publish(
+        &self,
+        topic: &str,
+        message_type: impl Into<MessageType>,
+    ) -> Result<Publisher, PublishError> {
+        self.publish_with(topic, message_type, Qos::default())
     }
 
     /// The same with other policies. With `transient_local`, the last `depth` messages are kept for
@@ -127,11 +134,11 @@ impl Node {
     pub fn publish_with(
         &self,
         topic: &str,
-        type_name: &str,
+        message_type: impl Into<MessageType>,
         qos: Qos,
     ) -> Result<Publisher, PublishError> {
         check_name(topic)?;
-        Publisher::new(&self.participant, topic, type_name, qos)
+        Publisher::new(&self.participant, topic, message_type.into(), qos)
     }
 
     /// Subscribes to a topic of peers, by its name on this node: each line under `accept:` of a peer

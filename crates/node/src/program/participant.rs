@@ -3,6 +3,7 @@
 
 use super::error::{CallError, PublishError, SendError, ServeError};
 use super::message::Message;
+use super::message_type::MessageType;
 use super::queue::{Queue, Receiver};
 use super::request::Request;
 use super::state::{PublisherState, State};
@@ -83,13 +84,13 @@ impl Participant {
     pub(super) fn add_publisher(
         &self,
         topic: &str,
-        type_name: &str,
+        message_type: MessageType,
         publisher: PublisherState,
     ) -> Result<Source, PublishError> {
         if !(self.selector)(Named::Topic(topic)) {
             return Err(PublishError::NoRule(topic.to_owned()));
         }
-        self.change(|state| state.add_publisher(topic, type_name, publisher))
+        self.change(|state| state.add_publisher(topic, message_type, publisher))
     }
 
     pub(super) fn remove_publisher(&self, topic: &str, source: Source) {

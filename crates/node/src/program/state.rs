@@ -7,6 +7,7 @@
 
 use super::error::{PublishError, SendError, ServeError};
 use super::message::Message;
+use super::message_type::MessageType;
 use super::queue::Queue;
 use super::request::Request;
 use crate::audit::Record;
@@ -89,7 +90,7 @@ impl PublisherState {
 
 /// A topic that this program publishes.
 struct Published {
-    type_name: String,
+    message_type: MessageType,
     publishers: BTreeMap<u32, PublisherState>,
     /// What the data plane knows.
     told: Option<Topic>,
@@ -104,13 +105,7 @@ struct Published {
 impl Published {
     fn topic(&self, name: &str) -> Option<Topic> {
         let policies: Vec<Qos> = self.publishers.values().map(|it| it.qos).collect();
-        Some(Topic {
-            name: name.to_owned(),
-            type_name: self.type_name.clone(),
-            type_hash: String::new(),
-            definition: "".into(),
-            qos: Qos::combined(&policies)?,
-        })
+        Some(Topic { qos: Qos::combined(&policies)?, ..self.message_type.topic(name) })
     }
 
     fn repeat(&self, name: &str) -> impl Iterator<Item = Event> {
@@ -174,11 +169,11 @@ impl State {
     pub(super) fn add_publisher(
         &mut self,
         topic: &str,
-        type_name: &str,
+        message_type: MessageType,
         publisher: PublisherState,
     ) -> Result<Source, PublishError> {
         let published = self.published.entry(topic.to_owned()).or_insert_with(|| Published {
-            type_name: type_name.to_owned(),
+            message_type: message_type.clone(),
             publishers: BTreeMap::new(),
             told: None,
             gone: Vec::new(),
@@ -186,13 +181,13 @@ impl State {
             is_repeated: false,
         });
         if published.publishers.is_empty() {
-            type_name.clone_into(&mut published.type_name);
+            published.message_type = message_type.clone();
         }
-        if published.type_name != type_name {
+        if published.message_type != message_type {
             return Err(PublishError::OtherType {
                 topic: topic.to_owned(),
-                found: type_name.to_owned(),
-                known: published.type_name.clone(),
+                found: message_type.name().to_owned(),
+                known: published.message_type.name().to_owned(),
             });
         }
         let free = (0..MAX_SOURCES).find(|number| !published.publishers.contains_key(number));

@@ -3,6 +3,7 @@
 
 use super::error::{PublishError, SendError};
 use super::message::Message;
+use super::message_type::MessageType;
 use super::participant::Participant;
 use super::queue::{Queue, Receiver};
 use super::state::PublisherState;
@@ -26,10 +27,10 @@ impl Publisher {
     pub(super) fn new(
         participant: &Arc<Participant>,
         topic: &str,
-        type_name: &str,
+        message_type: MessageType,
         qos: Qos,
     ) -> Result<Self, PublishError> {
-        let source = participant.add_publisher(topic, type_name, PublisherState::new(qos))?;
+        let source = participant.add_publisher(topic, message_type, PublisherState::new(qos))?;
         Ok(Self { participant: participant.clone(), topic: topic.to_owned(), source })
     }
 
