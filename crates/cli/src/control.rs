@@ -72,11 +72,11 @@ pub trait Inspect: Send + Sync + 'static {
 
 impl Inspect for Handle {
     fn status(&self) -> Result<Status, String> {
-        Self::status(self)
+        Ok(Self::status(self)?)
     }
 
     fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
-        Self::change_topic(self, change, by)
+        Ok(Self::change_topic(self, change, by)?)
     }
 
     fn thread_ended(&self, thread: &str, how: End) {

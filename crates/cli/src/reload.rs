@@ -80,11 +80,11 @@ impl Reloader {
 
 impl Inspect for Reloader {
     fn status(&self) -> Result<Status, String> {
-        self.handle.status()
+        Ok(self.handle.status()?)
     }
 
     fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
-        self.handle.change_topic(change, by)
+        Ok(self.handle.change_topic(change, by)?)
     }
 
     fn thread_ended(&self, thread: &str, how: End) {

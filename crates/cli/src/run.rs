@@ -9,29 +9,26 @@ use crate::origin::Origin;
 use crate::reload::Reloader;
 use crate::service;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 use std::path::PathBuf;
 use std::sync::Arc;
 use tautline_gateway::{Command, Gateway, GatewayStatus};
 use tautline_node::audit::{Actor, Event};
 use tautline_node::config::{Config, Ros1Config, Ros2Config, Security};
-use tautline_node::{Handle, Node, Settings, Watchdog};
+use tautline_node::{DataPlane, Handle, OpenError, Settings, SystemError, Watchdog};
 
 /// The reason why the daemon cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The node cannot start or continue.
+    /// The node cannot start.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The node cannot continue.
     #[error(transparent)]
     Node(#[from] tautline_node::RunError),
     /// The kernel refused a basic operation.
-    #[error("{what}: {error}")]
-    System {
-        /// The operation that was tried.
-        what: &'static str,
-        /// The error of the system.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
     /// The gateway cannot start.
     #[error("{0}")]
     Gateway(String),
@@ -50,7 +47,7 @@ pub enum RunError {
 /// the gateway unregisters. SIGHUP applies changes of the file.
 pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
     descriptors::raise_limit();
-    let mut node = Node::new(config.clone())?;
+    let mut node = DataPlane::new(config.clone())?;
     let handle = Arc::new(node.handle());
     let reloader = Reloader::start(origin.clone(), config.clone(), handle.clone())?;
     let reloader = Arc::new(reloader);
@@ -65,7 +62,7 @@ pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
     result
 }
 
-fn started(config: &Config, node: &Node, origin: &Origin) -> Event {
+fn started(config: &Config, node: &DataPlane, origin: &Origin) -> Event {
     let is_secure = config.security != Security::None;
     Event::Started {
         node: (&config.name).into(),
@@ -79,7 +76,7 @@ fn started(config: &Config, node: &Node, origin: &Origin) -> Event {
 
 fn run_node(
     config: &Config,
-    node: Node,
+    node: DataPlane,
     handle: Arc<Handle>,
     reloader: Arc<Reloader>,
 ) -> Result<(), RunError> {
@@ -96,7 +93,7 @@ fn run_node(
 }
 
 fn handle_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), RunError> {
-    let system = |what| move |error| RunError::System { what, error };
+    let system = |what| move |error| SystemError { what, error };
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(system("signals"))?;
     let stops = handle.clone();
@@ -119,7 +116,7 @@ fn handle_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), Ru
             }
         }
     };
-    handle.spawn("signals", wait).map_err(system("starting a thread"))
+    Ok(handle.spawn("signals", wait).map_err(system("starting a thread"))?)
 }
 
 fn reload_on_signal(reloader: &Reloader) {
@@ -129,7 +126,7 @@ fn reload_on_signal(reloader: &Reloader) {
     service::ready();
 }
 
-fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
+fn gateway(config: &Config, node: &DataPlane) -> Result<Box<dyn Gateway>, RunError> {
     let gateway = match (&config.ros1, &config.ros2) {
         (Some(ros1), _) => start_ros1(ros1, config, node)?,
         (None, Some(ros2)) => start_ros2(ros2, config, node)?,
@@ -148,7 +145,7 @@ fn state_file(config: &Config, kind: &str) -> PathBuf {
 type Started = Result<Option<Box<dyn Gateway>>, RunError>;
 
 #[cfg(feature = "ros1")]
-fn start_ros1(ros1: &Ros1Config, config: &Config, node: &Node) -> Started {
+fn start_ros1(ros1: &Ros1Config, config: &Config, node: &DataPlane) -> Started {
     use tautline_gateway::ros1::{Ros1, Ros1Options};
     let options = Ros1Options {
         master_uri: ros1.master.clone(),
@@ -165,12 +162,12 @@ fn start_ros1(ros1: &Ros1Config, config: &Config, node: &Node) -> Started {
 }
 
 #[cfg(not(feature = "ros1"))]
-fn start_ros1(_: &Ros1Config, _: &Config, _: &Node) -> Started {
+fn start_ros1(_: &Ros1Config, _: &Config, _: &DataPlane) -> Started {
     Ok(None)
 }
 
 #[cfg(feature = "ros2")]
-fn start_ros2(ros2: &Ros2Config, config: &Config, node: &Node) -> Started {
+fn start_ros2(ros2: &Ros2Config, config: &Config, node: &DataPlane) -> Started {
     use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
     use tautline_gateway::types::installed::Installed;
     let options = Ros2Options {
@@ -188,7 +185,7 @@ fn start_ros2(ros2: &Ros2Config, config: &Config, node: &Node) -> Started {
 }
 
 #[cfg(not(feature = "ros2"))]
-fn start_ros2(_: &Ros2Config, _: &Config, _: &Node) -> Started {
+fn start_ros2(_: &Ros2Config, _: &Config, _: &DataPlane) -> Started {
     let text = "this program was built without ROS 2 (feature ros2)";
     Err(RunError::Gateway(text.into()))
 }

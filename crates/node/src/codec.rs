@@ -13,8 +13,8 @@ mod queue;
 pub(crate) use job::Done;
 
 use crate::config::Config;
+use crate::inlet::{Inlet, Input};
 use crate::limits::{CODEC_BYTES_OF_OWN_TOPICS, MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
-use crate::node::{Inlet, Input};
 use crate::topics::imports::safe::safe_message;
 use crate::topics::message::Outgoing;
 use crate::treatment::Compression;

@@ -3,7 +3,7 @@
 //! because both may block and both may change.
 
 use crate::config::{LinkConfig, MAX_MTU};
-use crate::node::{Inlet, Input};
+use crate::inlet::{Inlet, Input};
 use crate::{sys, udp};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::netlink::SocketAddrNetlink;

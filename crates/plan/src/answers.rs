@@ -2,7 +2,7 @@
 //! The questions that a team asks: what fits, what gives way, which rates and how many robots would
 //! fit, and what happens while a radio is down.
 
-use super::share_of;
+use super::assessment::share_of;
 use super::spread::Part;
 use super::team::{Delays, RadioLoad, Team, Traffic};
 use serde::Serialize;

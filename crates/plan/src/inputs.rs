@@ -3,7 +3,7 @@
 
 use super::radios::Radios;
 use super::spread::Links;
-use super::{Team, Traffic};
+use super::team::{Team, Traffic};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::pattern::Pattern;

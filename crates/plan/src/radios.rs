@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The radios of a plan, and which of them the links of each file use.
 
-use super::Radio;
 use super::spread::Links;
+use super::team::Radio;
 use tautline_node::config::{Config, LinkConfig, PeerConfig, channel};
 use tautline_node::link_policy;
 use tautline_node::status::{LinkReport, LinkUseReport, Status, TopicReport};

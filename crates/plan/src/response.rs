@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Worst-case response times: the recurrence of response-time analysis, over packets.
 
-use super::FlowForecast;
+use super::assessment::FlowForecast;
 use super::contention::Timing;
 use super::queue::{Number, Queued};
 use super::rivals::{Bounds, Rivals};

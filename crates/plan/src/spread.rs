@@ -4,7 +4,8 @@
 //! The policies are those of the protocol (`proto/src/path/policy.rs`), as they work while all links
 //! are up. Topics of a higher priority choose first.
 
-use super::{Team, Traffic, least_of};
+use super::assessment::least_of;
+use super::team::{Team, Traffic};
 use std::cmp::Reverse;
 use std::time::Duration;
 use tautline_proto::{LinkPolicy, SWITCH_MARGIN};

@@ -2,7 +2,7 @@
 //! Delays as the load grows: all rates together, or the number of robots.
 
 use super::answers::MAX_ROBOTS;
-use super::{Team, Traffic};
+use super::team::{Team, Traffic};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Robots by name and the topics between them: the load of their radios, and the delays.
 
+use super::assessment::{Assessment, FlowForecast, load_of};
 use super::spread::{Links, Part};
-use super::{Assessment, Channel, Fleet, Flow, FlowForecast, load_of};
+use super::traffic::{Channel, Fleet, Flow};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;

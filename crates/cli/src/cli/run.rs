@@ -6,6 +6,7 @@ use super::ros_arguments::RosArguments;
 use super::{EXIT_CONFIG, Failure};
 use std::path::{Path, PathBuf};
 use tautline_cli::{Origin, RunError};
+use tautline_node::OpenError;
 use tautline_node::config::{self, FileKind};
 use tautline_plan::with_warnings;
 
@@ -51,7 +52,7 @@ pub fn run_file(
     }
     let origin = Origin { file: file.to_owned(), sha256: checked.sha256, launch };
     tautline_cli::run(checked.config, &origin).map_err(|error| match error {
-        RunError::Node(tautline_node::RunError::Key(_) | tautline_node::RunError::Setup(_)) => {
+        RunError::Open(OpenError::Key(_) | OpenError::Setup(_)) => {
             Failure::with_code(EXIT_CONFIG, error)
         }
         _ => Failure::new(error),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot's file, its key and its daemon.
 
+use super::finding::{Answer, Found, Harm};
 use super::links::OTHER_PROTOCOL;
 use super::machine::Machine;
 use super::robot::Robot;
-use super::{Answer, Found, Harm, unit};
+use super::unit;
 use crate::unit::FILE;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -40,7 +41,7 @@ pub(super) fn file(machine: &Machine, robot: &Robot) -> Answer {
              tautline init one to start from)"
                 .into(),
         ),
-        Some(Err(_)) if robot.is_closed() => Answer::NotMade(super::closed(robot)),
+        Some(Err(_)) if robot.is_closed() => Answer::NotMade(super::robot::closed(robot)),
         Some(Err(ConfigError::Unreadable { cause, .. })) => {
             let found = Found::new(
                 Harm::Stops,
@@ -138,7 +139,7 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
             Answer::DoesNotApply("no file of this robot, so that no daemon should run".into())
         }
         (None, Some(_)) if robot.is_closed() || robot.may_not_ask() => {
-            Answer::NotMade(super::no_state(robot))
+            Answer::NotMade(super::robot::no_state(robot))
         }
         (None, Some(_)) => {
             // What follows are the fixes.
@@ -174,7 +175,7 @@ fn troubles(status: &tautline_node::status::Status) -> Vec<Found> {
 
 pub(super) fn versions(_: &Machine, robot: &Robot) -> Answer {
     let Some(status) = &robot.status else {
-        return Answer::NotMade(super::no_state(robot));
+        return Answer::NotMade(super::robot::no_state(robot));
     };
     let mut all = Vec::new();
     if status.version != VERSION {

@@ -3,11 +3,11 @@
 //! (docs/reference/dds.md). The daemon itself reads no environment of other processes (decision 60);
 //! here, a person looks at their own machine.
 
+use super::finding::{Answer, Found, Harm, NO_FILE};
 use super::machine::Machine;
 use super::processes::{RosProcess, names};
 use super::robot::{Robot, set_key};
 use super::sockets::{self, Owner};
-use super::{Answer, Found, Harm, NO_FILE};
 use std::collections::BTreeSet;
 use tautline_node::config::Ros2Config;
 

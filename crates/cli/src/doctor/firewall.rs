@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the firewall of this machine drops packets of peers.
 
+use super::finding::{Answer, Found, Harm};
 use super::firewall_rules::{Fate, IP6TABLES, IPTABLES, Packet, Place, Ruleset};
 use super::machine::{Machine, Said};
 use super::robot::Robot;
-use super::{Answer, Found, Harm};
 use std::net::IpAddr;
 use tautline_node::GROUP_V4 as BEACONS;
 use tautline_node::config::Beacons;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The computer: clock, processor, buffers and disk.
 
+use super::finding::{Answer, Found, Harm};
 use super::links;
 use super::machine::{Machine, Said};
 use super::robot::Robot;
-use super::{Answer, Found, Harm};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers and links, as the running daemon reports them.
 
+use super::finding::{Answer, Found, Harm};
 use super::machine::Machine;
 use super::robot::Robot;
-use super::{Answer, Found, Harm};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use tautline_node::status::{
@@ -37,7 +37,7 @@ const KEY_NOTICES: [&str; 7] = [
 ];
 
 fn status(robot: &Robot) -> Result<&Status, Answer> {
-    robot.status.as_ref().ok_or_else(|| Answer::NotMade(super::no_state(robot)))
+    robot.status.as_ref().ok_or_else(|| Answer::NotMade(super::robot::no_state(robot)))
 }
 
 macro_rules! status {

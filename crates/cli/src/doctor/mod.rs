@@ -6,11 +6,14 @@
 
 mod daemon;
 mod dds;
+mod files;
+mod finding;
 mod firewall;
 mod firewall_rules;
 mod host;
 mod links;
 mod machine;
+mod masters;
 mod peer;
 mod processes;
 mod report;
@@ -22,87 +25,17 @@ mod sockets;
 mod unit;
 mod wifi;
 
+pub use finding::{Answer, Finding, Found, Harm};
 pub use machine::Machine;
 pub use peer::{PeerTest, TopicVerdict, test_peer};
 pub use report::{Report, without_secrets};
-pub use robot::Robot;
+use robot::closed;
+pub use robot::{Robot, no_state};
 pub use routes::ways_to;
 pub use settings::{DEFAULT_MASTER, RosSettings};
 
+use finding::NO_FILE;
 use serde::Serialize;
-
-/// How much harm a finding does, the worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Harm {
-    /// Messages do not arrive, or the daemon does not run.
-    Stops,
-    /// Messages arrive late, or some do not arrive.
-    Delays,
-    /// Airtime, data or memory is used without need.
-    Wastes,
-    /// Nothing has to change, or only a person knows whether it should.
-    Note,
-}
-
-impl Harm {
-    /// Returns its name in a column.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stops => "STOPS",
-            Self::Delays => "DELAYS",
-            Self::Wastes => "WASTES",
-            Self::Note => "NOTE",
-        }
-    }
-}
-
-/// Something that should change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The check that found it.
-    pub check: &'static str,
-    /// Its harm.
-    pub harm: Harm,
-    /// The value that was found, and its place.
-    pub found: String,
-    /// Why it matters.
-    pub why: String,
-    /// Commands to run, or lines of the robot's file to write, one each.
-    pub fix: Vec<String>,
-}
-
-/// The result of one check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// The check was made; no findings mean that it passed.
-    Made(Vec<Found>),
-    /// This robot has nothing to check; the text says what is absent.
-    DoesNotApply(String),
-    /// The check could not be made; the text says why, and what would make it possible.
-    NotMade(String),
-}
-
-/// A [`Finding`] without the name of its check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    harm: Harm,
-    found: String,
-    why: String,
-    fix: Vec<String>,
-}
-
-impl Found {
-    fn new(harm: Harm, found: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { harm, found: found.into(), why: why.into(), fix: Vec::new() }
-    }
-
-    /// Adds a command, or a line of the robot's file.
-    fn fix(mut self, line: impl Into<String>) -> Self {
-        self.fix.push(line.into());
-        self
-    }
-}
 
 /// One check.
 #[derive(Debug)]
@@ -174,28 +107,6 @@ pub const CHECKS: &[Check] = &[
     check("refused-there", "no peer refuses a topic of this machine", links::refused),
     check("not-accepted", "no peer waits for a line in the file", links::waiting),
 ];
-
-/// Beginning of the answers of checks that need a valid file.
-const NO_FILE: &str = "no valid file";
-
-/// Says that this user may not read the robot's file.
-fn closed(robot: &Robot) -> String {
-    let file = robot.file_name();
-    let named = if file == crate::unit::FILE { String::new() } else { format!(" {file}") };
-    format!("this user may not read {file}: sudo tautline doctor{named}")
-}
-
-/// Says why the daemon's state is not known.
-pub fn no_state(robot: &Robot) -> String {
-    if robot.is_closed() {
-        // The file names the daemon's socket.
-        closed(robot)
-    } else if robot.may_not_ask() {
-        "this user may not use the daemon's control socket: sudo tautline doctor".into()
-    } else {
-        "no daemon answers".into()
-    }
-}
 
 /// Says that this machine is not paired yet; none if it may be.
 pub fn not_paired(machine: &Machine, robot: &Robot) -> Option<String> {

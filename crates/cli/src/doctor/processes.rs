@@ -2,7 +2,7 @@
 //! Processes, and the settings of ROS in their environment. Of an environment, only the variables
 //! in [`SETTINGS`] are kept: others may be secrets.
 
-use super::machine::Machine;
+use super::files::Files;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -31,6 +31,8 @@ const MAX_VALUE: usize = 400;
 const MAX_FOLDERS: usize = 16_384;
 /// Processes that are examined.
 const MAX_PROCESSES: usize = 8192;
+/// Descriptors that are examined of one process.
+const MAX_DESCRIPTORS: usize = 65_536;
 /// Libraries that every program of ROS 2 has.
 const LIBRARIES: [&str; 2] = ["librcl", "librmw"];
 
@@ -86,37 +88,37 @@ pub(super) struct Visible {
     pub(super) hidden: usize,
 }
 
-pub(super) fn all(machine: &Machine) -> Vec<Process> {
-    let own = machine.link("/proc/self/ns/net");
-    let numbers = machine.list("/proc").into_iter().filter_map(|it| it.parse::<u32>().ok());
+pub(super) fn all(files: &Files) -> Vec<Process> {
+    let own = files.link("/proc/self/ns/net");
+    let numbers = files.list("/proc").into_iter().filter_map(|it| it.parse::<u32>().ok());
     let process = |id: u32| {
         let folder = format!("/proc/{id}");
-        let name = machine.read(format!("{folder}/comm"))?;
+        let name = files.read(format!("{folder}/comm"))?;
         let name = tautline_gateway::plain::plain(&name, 15);
-        let is_here = match machine.is_planted(format!("{folder}/comm")) {
+        let is_here = match files.is_planted(format!("{folder}/comm")) {
             true => Some(true),
-            false => machine.link(format!("{folder}/ns/net")).map(|it| Some(it) == own),
+            false => files.link(format!("{folder}/ns/net")).map(|it| Some(it) == own),
         };
-        let user = std::fs::metadata(machine.path(&folder)).ok()?.uid();
+        let user = std::fs::metadata(files.path(&folder)).ok()?.uid();
         Some(Process { id, name, user, is_here })
     };
     numbers.filter_map(process).take(MAX_PROCESSES).collect()
 }
 
-pub(super) fn visible(machine: &Machine) -> Visible {
+pub(super) fn visible(files: &Files, processes: &[Process]) -> Visible {
     let mut found = Visible::default();
-    for process in machine.processes().iter().filter(|it| !it.is_tautline()) {
+    for process in processes.iter().filter(|it| !it.is_tautline()) {
         let folder = format!("/proc/{}", process.id);
         let denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
-        if std::fs::File::open(machine.path(format!("{folder}/environ"))).is_err_and(denied) {
+        if std::fs::File::open(files.path(format!("{folder}/environ"))).is_err_and(denied) {
             found.hidden += 1;
             continue;
         }
-        let maps = machine.read(format!("{folder}/maps")).unwrap_or_default();
+        let maps = files.read(format!("{folder}/maps")).unwrap_or_default();
         if !LIBRARIES.iter().any(|library| maps.contains(library)) {
             continue;
         }
-        let settings = settings_of(machine, process.id);
+        let settings = settings_of(files, process.id);
         let it = RosProcess { process: process.clone(), settings };
         match process.is_here {
             Some(false) => found.elsewhere.push(it),
@@ -126,9 +128,25 @@ pub(super) fn visible(machine: &Machine) -> Visible {
     found
 }
 
+/// Finds the sockets of all processes in this network, by their inodes.
+pub(super) fn socket_owners(files: &Files, processes: &[Process]) -> BTreeMap<u64, Process> {
+    let mut all = BTreeMap::new();
+    for process in processes.iter().filter(|it| it.is_here != Some(false)) {
+        let folder = files.path(format!("/proc/{}/fd", process.id));
+        let descriptors = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let links = descriptors.take(MAX_DESCRIPTORS).filter_map(|it| it.path().read_link().ok());
+        let inodes = links.filter_map(|it| {
+            let number = it.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            number.parse::<u64>().ok()
+        });
+        all.extend(inodes.map(|inode| (inode, process.clone())));
+    }
+    all
+}
+
 /// The settings in the environment of a process; none if this user may not read it.
-pub(super) fn settings_of(machine: &Machine, process: u32) -> BTreeMap<&'static str, String> {
-    let environment = machine.read(format!("/proc/{process}/environ")).unwrap_or_default();
+pub(super) fn settings_of(files: &Files, process: u32) -> BTreeMap<&'static str, String> {
+    let environment = files.read(format!("/proc/{process}/environ")).unwrap_or_default();
     let entries = environment.split('\0').filter_map(|it| it.split_once('='));
     settings(entries.map(|(name, value)| (name.to_owned(), value.to_owned())))
 }

@@ -4,7 +4,7 @@
 
 use super::machine::{Machine, Said};
 use super::robot::Robot;
-use super::ros_found;
+use super::ros;
 use std::fmt::Write;
 use tautline_node::config;
 
@@ -56,7 +56,7 @@ impl Report<'_> {
             let _ = write!(text, "== {title}\n{}\n\n", contents.trim_end());
         };
         part("doctor", self.findings.to_owned());
-        part("ROS", ros_found(self.machine, self.robot).join("\n"));
+        part("ROS", ros::described(self.machine, self.robot).join("\n"));
         part("versions", self.versions());
         part("interfaces", self.output("ip", &["-brief", "address"]));
         part("routes", self.output("ip", &["route"]));

@@ -186,3 +186,22 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
         Err(_) => Err(format!("no answer within {} s", RESOLUTION_TIME.as_secs())),
     }
 }
+
+/// Says that this user may not read the robot's file.
+pub(super) fn closed(robot: &Robot) -> String {
+    let file = robot.file_name();
+    let named = if file == crate::unit::FILE { String::new() } else { format!(" {file}") };
+    format!("this user may not read {file}: sudo tautline doctor{named}")
+}
+
+/// Says why the daemon's state is not known.
+pub fn no_state(robot: &Robot) -> String {
+    if robot.is_closed() {
+        // The file names the daemon's socket.
+        closed(robot)
+    } else if robot.may_not_ask() {
+        "this user may not use the daemon's control socket: sudo tautline doctor".into()
+    } else {
+        "no daemon answers".into()
+    }
+}

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ROS of this machine: which, and where.
 
+use super::dds;
+use super::finding::{Answer, Found, Harm, NO_FILE};
 use super::machine::Machine;
 use super::processes::names as names_of;
 use super::robot::{Robot, resolve};
-use super::{Answer, Found, Harm, NO_FILE, dds};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Addresses of masters that are tried.
 const MAX_MASTERS: usize = 4;
-
-/// The nodes at a master, as `nodes_of` returns them.
-pub(super) type Nodes = Vec<(String, Result<String, String>)>;
-
-#[cfg(feature = "ros1")]
-pub(super) fn nodes_of(master: &str) -> Result<Nodes, String> {
-    tautline_gateway::ros1::look::nodes_of(master)
-}
-
-#[cfg(not(feature = "ros1"))]
-pub(super) fn nodes_of(_: &str) -> Result<Nodes, String> {
-    Err("this program was built without ROS 1 (feature ros1)".into())
-}
 
 /// The masters that run here, by the arguments of their processes.
 fn running_masters(machine: &Machine) -> Vec<String> {

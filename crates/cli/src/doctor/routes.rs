@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Interfaces, addresses, and routes to peers.
 
+use super::finding::{Answer, Found, Harm};
 use super::machine::{Machine, Said, interface};
 use super::robot::{Robot, Route};
-use super::{Answer, Found, Harm};
 use std::net::{IpAddr, SocketAddr};
 use tautline_node::config::Beacons;
 use tautline_node::paths::{self, Path};

@@ -6,8 +6,8 @@
 //! ssh runs has no settings at all, because the shell there does not read the `.bashrc` in which robots
 //! have them. The programs of ROS that run have them.
 
-use super::machine::Machine;
-use super::processes::{self, Process};
+use super::files::Files;
+use super::processes::{self, Process, Visible};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The usual master.
@@ -39,20 +39,20 @@ impl RosSettings {
     }
 
     /// Finds the settings.
-    pub fn find(machine: &Machine) -> Self {
+    pub(super) fn find(files: &Files, processes: &[Process], visible: &Visible) -> Self {
         let own = std::env::vars_os();
         let own =
             own.filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
         let mut values = processes::settings(own);
         if std::env::var_os("SUDO_UID").is_some() {
-            let inherited = of_sudo(machine).unwrap_or_default();
+            let inherited = of_sudo(files).unwrap_or_default();
             inherited.into_iter().for_each(|(name, value)| {
                 values.entry(name).or_insert(value);
             });
         }
         let mut found = Self { values, ..Self::default() };
         if !OF_SETUP.iter().any(|name| found.values.contains_key(name)) {
-            found.fill_from(&of_ros1(machine), &of_ros2(machine));
+            found.fill_from(&of_ros1(files, processes), &of_ros2(visible));
         }
         found
     }
@@ -100,13 +100,13 @@ impl RosSettings {
 }
 
 /// The settings that a shell gave to sudo, from which this process comes.
-fn of_sudo(machine: &Machine) -> Option<Variables> {
+fn of_sudo(files: &Files) -> Option<Variables> {
     let mut process = rustix::process::getppid()?.as_raw_nonzero().get();
     for _ in 0..MAX_ANCESTORS {
-        let status = machine.read(format!("/proc/{process}/status"))?;
+        let status = files.read(format!("/proc/{process}/status"))?;
         let field = |name: &str| Some(status.lines().find_map(|it| it.strip_prefix(name))?.trim());
         if field("Name:")? == "sudo" {
-            return Some(processes::settings_of(machine, process.unsigned_abs()));
+            return Some(processes::settings_of(files, process.unsigned_abs()));
         }
         process = field("PPid:")?.parse().ok()?;
     }
@@ -114,15 +114,15 @@ fn of_sudo(machine: &Machine) -> Option<Variables> {
 }
 
 /// The settings of programs of ROS 1 in this network: every one has the URI of its master.
-fn of_ros1(machine: &Machine) -> Vec<Variables> {
+fn of_ros1(files: &Files, processes: &[Process]) -> Vec<Variables> {
     let is_meant = |it: &&Process| !it.is_tautline() && it.is_here != Some(false);
-    let all = machine.processes().iter().filter(is_meant);
-    let all = all.map(|it| processes::settings_of(machine, it.id));
+    let all = processes.iter().filter(is_meant);
+    let all = all.map(|it| processes::settings_of(files, it.id));
     all.filter(|it| it.contains_key(MASTER)).collect()
 }
 
-fn of_ros2(machine: &Machine) -> Vec<Variables> {
-    machine.visible().here.iter().map(|it| it.settings.clone()).collect()
+fn of_ros2(visible: &Visible) -> Vec<Variables> {
+    visible.here.iter().map(|it| it.settings.clone()).collect()
 }
 
 #[cfg(test)]

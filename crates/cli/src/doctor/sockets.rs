@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! UDP sockets of this machine and their owners (`man 5 proc_net`).
 
+use super::finding::{Answer, Found, Harm};
 use super::machine::Machine;
 use super::processes::Process;
 use super::robot::Robot;
-use super::{Answer, Found, Harm};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Sockets that are examined.
 const MAX_SOCKETS: usize = 65_536;
-/// Descriptors that are examined of one process.
-const MAX_DESCRIPTORS: usize = 65_536;
 /// Characters of a command line that are shown.
 const MAX_COMMAND: usize = 200;
 /// Port that is suggested in place of one in use.
@@ -53,22 +51,6 @@ fn socket(line: &str) -> Option<Udp> {
         user: fields.get(7)?.parse().ok()?,
         inode: fields.get(9)?.parse().ok()?,
     })
-}
-
-/// Finds the sockets of all processes in this network, by their inodes.
-pub(super) fn owners(machine: &Machine) -> BTreeMap<u64, Process> {
-    let mut all = BTreeMap::new();
-    for process in machine.processes().iter().filter(|it| it.is_here != Some(false)) {
-        let folder = machine.path(format!("/proc/{}/fd", process.id));
-        let descriptors = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let links = descriptors.take(MAX_DESCRIPTORS).filter_map(|it| it.path().read_link().ok());
-        let inodes = links.filter_map(|it| {
-            let number = it.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-            number.parse::<u64>().ok()
-        });
-        all.extend(inodes.map(|inode| (inode, process.clone())));
-    }
-    all
 }
 
 pub(super) fn owner(machine: &Machine, socket: &Udp) -> Owner {
@@ -114,7 +96,7 @@ pub(super) fn port(machine: &Machine, robot: &Robot) -> Answer {
             Owner::Unknown if robot.status.is_some() => {}
             // It may be the daemon's.
             Owner::Unknown if robot.is_closed() || robot.may_not_ask() => {
-                return Answer::NotMade(super::no_state(robot));
+                return Answer::NotMade(super::robot::no_state(robot));
             }
             Owner::Unknown => {
                 others.insert("a process of another user (sudo shows it)".to_owned());

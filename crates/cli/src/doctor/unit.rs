@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The systemd unit: its state, its user, and its limits.
 
+use super::finding::{Answer, Found, Harm};
 use super::machine::{Machine, Said};
 use super::processes::Process;
 use super::robot::Robot;
-use super::{Answer, Found, Harm};
 use crate::unit::{FILE, FOLDERS, UNIT};
 use std::path::Path;
 use tautline_node::config::Config;

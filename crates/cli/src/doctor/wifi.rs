@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Wi-Fi, as `iw` shows it: the kernel has no files with these settings.
 
+use super::finding::{Answer, Found, Harm};
 use super::machine::{Machine, Said, interface};
 use super::robot::Robot;
-use super::{Answer, Found, Harm};
 
 /// Signal below which a radio falls to its lowest rates, in dBm.
 const WEAK_DBM: f64 = -75.0;

@@ -57,7 +57,7 @@ fn applications_are_told_only_so_many_and_those_that_go_make_room() {
     let robot = Running::start("robot", &format!("listen: \"127.0.0.1:{}\"", free_port()));
     let news: Vec<_> = (0..16).map(|_| robot.handle.watch_links().unwrap()).collect();
     let refused = robot.handle.watch_links().unwrap_err();
-    assert!(refused.contains("16 applications"), "{refused}");
+    assert!(refused.to_string().contains("16 applications"), "{refused}");
     drop(news);
     assert!(robot.handle.watch_links().is_ok());
     robot.stop();

@@ -38,6 +38,7 @@ mod pairing;
 mod plan;
 mod planned;
 mod ports;
+mod program;
 mod reference;
 mod relay;
 mod relay_file;

@@ -18,7 +18,7 @@ use tautline_gateway::{
 use tautline_node::audit::Actor;
 use tautline_node::config::{self, Config, Surroundings};
 use tautline_node::status::TopicChange;
-use tautline_node::{Handle, Node, RunError, Settings, keys};
+use tautline_node::{DataPlane, Handle, RunError, Settings, keys};
 use tautline_testkit::running::{Daemon, Place, free_port, wait_for};
 
 /// Runs `tautline reload` for a daemon.
@@ -330,7 +330,7 @@ impl Running {
         let kept = heard.clone();
         // A node cannot change its thread.
         let thread = std::thread::spawn(move || {
-            let node = Node::new(config).unwrap();
+            let node = DataPlane::new(config).unwrap();
             sender.send((node.handle(), node.events())).unwrap();
             let gateway = Box::new(Reader { events: node.events(), heard: kept });
             node.run(gateway, &Settings::default())
@@ -444,7 +444,7 @@ fn what_cannot_be_leaves_everything_as_it_was() {
     let mut wrong = parsed("robot", "peers: { base: 10.0.0.2 }\ntopics: { /x: {} }");
     wrong.peers[0].name = "robot".into();
     let error = robot.handle.reconfigure(wrong).unwrap_err();
-    assert!(error.contains("'robot' is taken"), "{error}");
+    assert!(error.to_string().contains("'robot' is taken"), "{error}");
     assert!(robot.handle.status().unwrap().peers.is_empty());
     robot.stop();
 }

@@ -19,7 +19,7 @@ use tautline_cli::reload::Reloader;
 use tautline_gateway::{
     Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,
 };
-use tautline_node::{Handle, Node, Settings, config};
+use tautline_node::{DataPlane, Handle, Settings, config};
 
 /// Printed when the peers subscribe to all awaited channels.
 pub const READY: &str = "ready";
@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let checked = config::load(&arguments.file)?;
     let peers = checked.config.peers.len();
     let control = checked.config.control.clone();
-    let node = Node::new(checked.config.clone())?;
+    let node = DataPlane::new(checked.config.clone())?;
     let launch = config::Launch::default();
     let origin = Origin { file: arguments.file.clone(), sha256: checked.sha256, launch };
     let reloader = Reloader::start(origin, checked.config, Arc::new(node.handle()))?;

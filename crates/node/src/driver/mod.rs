@@ -21,13 +21,15 @@ use crate::audit::{Audit, Recorder};
 use crate::codec::Codec;
 use crate::config::{Config, Limits, Security};
 use crate::diagnostics::{Diagnostics, LinkTopic};
+use crate::error::{OpenError, RunError, SystemError};
+use crate::inlet::{Input, Waiting};
 use crate::keys;
-use crate::node::{Input, RunError, Selection, Waiting};
 use crate::paths::Paths;
 use crate::planned::{Planned, Planner};
 use crate::quota::Cause;
 use crate::recent::Recent;
 use crate::report::{Refused, Reporter};
+use crate::selection::Selection;
 use crate::status::Status;
 use crate::topics::{Exchange, Order, Shared, Topics};
 use crate::udp::{self, Inbox, Reporting};
@@ -142,7 +144,6 @@ pub(crate) struct Driver {
     inbox: Inbox,
     /// Packets that leave next.
     train: Train,
-    ready: Vec<epoll::Event>,
     drain_until: Option<Instant>,
     /// Time of day at the start of [`Clock`], in microseconds since 1970, as last measured.
     wall_origin_us: Option<i64>,
@@ -186,8 +187,8 @@ fn since_boot() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> RunError {
-    move |error| RunError::System { what, error: error.into() }
+fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> SystemError {
+    move |error| SystemError { what, error: error.into() }
 }
 
 impl Driver {
@@ -196,10 +197,10 @@ impl Driver {
         selection: Arc<RwLock<Selection>>,
         inputs: Receiver<Input>,
         waiting: Arc<Waiting>,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, OpenError> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
         let listen = udp::listen(config.listen)
-            .map_err(|error| RunError::Listen { address: config.listen, error })?;
+            .map_err(|error| OpenError::Listen { address: config.listen, error })?;
         let address = listen.socket().local_addr().unwrap_or(config.listen);
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         for (fd, tag) in [(listen.socket().as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)]
@@ -242,7 +243,6 @@ impl Driver {
             waiting,
             inbox: Inbox::new(),
             train: Train::default(),
-            ready: Vec::with_capacity(MAX_READY),
             drain_until: None,
             wall_origin_us: None,
         };
@@ -339,9 +339,11 @@ impl Driver {
     ) -> Result<(), RunError> {
         let mut next_alive = settings.watchdog.map(|_| self.now());
         let mut next_sweep = self.now() + SWEEP_EVERY;
+        // Outside of the driver, which may then change its thread until it runs.
+        let mut ready = Vec::with_capacity(MAX_READY);
         loop {
             let wake_at = [next_alive, Some(next_sweep), self.drain_until, self.news.due()];
-            self.wait(wake_at.into_iter().flatten().min())?;
+            self.wait(wake_at.into_iter().flatten().min(), &mut ready)?;
             self.read_sockets();
             self.take_inputs(gateway, codec);
             if let Some(failure) = self.waiting.failure() {
@@ -383,7 +385,11 @@ impl Driver {
 
     /// Sleeps until the next event, with nanosecond resolution: a millisecond is a third of a
     /// packet at 3 Mbps.
-    fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
+    fn wait(
+        &mut self,
+        wake_at: Option<Instant>,
+        ready: &mut Vec<epoll::Event>,
+    ) -> Result<(), RunError> {
         let unread = self.listen_readable || self.links_readable();
         let unfinished = unread || self.more_inputs || self.more_events || self.unsent;
         let timers = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
@@ -397,13 +403,12 @@ impl Driver {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(t.subsec_nanos()),
         });
-        let mut events = std::mem::take(&mut self.ready);
-        events.clear();
-        match epoll::wait(&self.poll, spare_capacity(&mut events), timeout.as_ref()) {
+        ready.clear();
+        match epoll::wait(&self.poll, spare_capacity(ready), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(system("epoll_pwait2")(error)),
+            Err(error) => return Err(system("epoll_pwait2")(error).into()),
         }
-        for event in &events {
+        for event in ready.iter() {
             let (tag, flags) = (event.data.u64(), event.flags);
             match tag {
                 TAG_LISTEN => self.listen_readable = true,
@@ -411,7 +416,6 @@ impl Driver {
                 tag => self.link_ready((tag - TAG_LINKS) as usize, flags),
             }
         }
-        self.ready = events;
         Ok(())
     }
 
@@ -577,7 +581,7 @@ fn repair_percent(limits: &Limits) -> u32 {
     (limits.repair_budget * 100.0).round() as u32
 }
 
-fn protocol_config(config: &Config) -> Result<tautline_proto::Config, RunError> {
+fn protocol_config(config: &Config) -> Result<tautline_proto::Config, OpenError> {
     let key = match &config.security {
         Security::Keys(file) => keys::load(file)?,
         Security::None => SecretKey::insecure(&config.name),

@@ -5,7 +5,7 @@ use super::beacons::Beacons;
 use super::{Driver, FULL_PACKET};
 use crate::config::Config;
 use crate::diagnostics::{Diagnostics, LinkTopic};
-use crate::node::Selection;
+use crate::selection::Selection;
 use std::sync::PoisonError;
 use tautline_gateway::{Command, Gateway};
 use tautline_proto::{Class, RadioConfig, Rate};

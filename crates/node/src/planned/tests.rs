@@ -24,7 +24,7 @@ impl ChannelModel for Model {
     fn round_trip(&self) -> Option<(f64, f64)> {
         let Channel::Line(line) = &self.0 else { return None };
         let full_packet = 12_000.0 / line.bps as f64;
-        (!line.delay.is_zero()).then(|| (2.0 * line.delay.as_secs_f64(), 2.0 * full_packet))
+        (!line.delay.is_zero()).then_some((2.0 * line.delay.as_secs_f64(), 2.0 * full_packet))
     }
 
     fn capacity_bps(&self, _ip_bytes: u32) -> f64 {

@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
 use tautline_node::config::{self, Surroundings};
+use tautline_node::planned::Planner;
 use tautline_node::status::{Direction, Status, TopicReport};
-use tautline_node::{Handle, Node, RunError, Settings};
+use tautline_node::{DataPlane, Handle, RunError, Settings};
 
 /// Subscribes to all topics of peers, and counts what arrives.
 struct Listener {
@@ -72,10 +73,11 @@ impl Running {
             if let Some(network) = network {
                 enter(&network);
             }
-            let node = Node::new(config).unwrap();
+            let node = DataPlane::new(config).unwrap();
             sender.send((node.handle(), node.events())).unwrap();
             let gateway = Box::new(Listener { events: node.events(), arrivals: arrived });
-            node.run(gateway, &Settings::default())
+            let planner = Some(tautline_plan::channel_model as Planner);
+            node.run(gateway, &Settings { planner, ..Settings::default() })
         });
         let (handle, events) = started.recv().unwrap();
         Self { handle, events, arrivals, thread }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! This machine: its file, key, addresses and ROS.
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::folder::Folder;
 use super::ros::{self, Found};
 use crate::cli::Failure;

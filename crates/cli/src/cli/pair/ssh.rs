@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot's side over ssh: the code goes through standard input, never on a command line.
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::voice::Voice;
 use crate::cli::Failure;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The reasons why a node cannot start or continue, or does not answer.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// The kernel refused a basic operation.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {error}")]
+pub struct SystemError {
+    /// The operation that was tried.
+    pub what: &'static str,
+    /// The error of the system.
+    pub error: io::Error,
+}
+
+/// The reason why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The port or address cannot be used.
+    #[error("cannot listen on {address} (listen:): {error}{}", listen_advice(error))]
+    Listen {
+        /// The address and port from the configuration.
+        address: SocketAddr,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The kernel refused a basic operation.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// The node's own key cannot be used.
+    #[error(transparent)]
+    Key(#[from] crate::keys::KeyFileError),
+    /// The names in the configuration do not fit the protocol.
+    #[error(transparent)]
+    Setup(#[from] tautline_proto::SetupError),
+}
+
+/// The reason why a node cannot continue.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The kernel refused a basic operation.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// A thread that the node needs has ended.
+    #[error("the thread '{thread}' has {how}; the daemon stops, because it cannot work without it")]
+    Thread {
+        /// Its name.
+        thread: String,
+        /// Whether it ended by a panic, or otherwise.
+        how: &'static str,
+    },
+}
+
+/// The reason why a running node does not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// It has stopped.
+    #[error("the node has stopped")]
+    Stopped,
+    /// It is too busy. Nothing was changed.
+    #[error("the node does not answer")]
+    Busy,
+    /// It refuses, for this reason. Nothing was changed.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<AskError> for String {
+    fn from(error: AskError) -> Self {
+        error.to_string()
+    }
+}
+
+fn listen_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; is another tautline running?",
+        io::ErrorKind::AddrNotAvailable => {
+            "; no interface has this address now; '[::]:PORT' listens on all addresses"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The queue of inputs by which other threads reach the data plane.
+
+use crate::audit::Actor;
+use crate::codec::Done;
+use crate::config::Config;
+use crate::error::{RunError, SystemError};
+use crate::limits::MAX_INPUT_BYTES;
+use crate::status::{LinkReport, Status, TopicChange};
+use bytes::Bytes;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use tautline_gateway::threads::{self, End};
+use tautline_gateway::{Event, Events};
+
+/// Maximum inputs queued for the data plane.
+const MAX_INPUTS: usize = 4096;
+
+/// An input of the data plane other than packets.
+pub(crate) enum Input {
+    Local(Event),
+    /// The result of a job of the codec.
+    Codec(Done),
+    Path {
+        /// The number of the link: see [`crate::paths::Paths`].
+        watch: u64,
+        path: crate::paths::Path,
+    },
+    /// A new configuration replaces the current one.
+    Reconfigure(Box<Config>, Question<Result<(), String>>),
+    /// Interfaces, addresses or routes of this machine have changed.
+    NetworkChanged,
+    /// A notice for people.
+    Notice(String),
+    Status(Question<Status>),
+    /// A user changed the node, or was refused.
+    Changed(Actor, Result<Vec<String>, String>),
+    Change(TopicChange, Actor, Question<Result<Vec<String>, String>>),
+    /// Asks for all changes made by `Change`.
+    TopicChanges(Question<Vec<TopicChange>>),
+    WatchLinks(SyncSender<Vec<LinkReport>>, Question<Result<(), String>>),
+    Shutdown,
+}
+
+impl Input {
+    /// Returns the payload of a message, which counts towards [`MAX_INPUT_BYTES`].
+    fn message(&self) -> Option<&Bytes> {
+        match self {
+            Self::Local(Event::Message { payload, .. }) => Some(payload),
+            Self::Codec(done) => done.message(),
+            _ => None,
+        }
+    }
+}
+
+/// A request to the data plane. Either it is done, or the requester learns that it is not: no
+/// change is made after its requester has given up.
+pub(crate) struct Question<T> {
+    pub(crate) answer: SyncSender<T>,
+    /// Set by the data plane when it starts, or by the requester when it gives up.
+    pub(crate) taken: Arc<AtomicBool>,
+}
+
+impl<T> Question<T> {
+    /// Does the request, unless the requester has given up.
+    pub(crate) fn answer(self, make: impl FnOnce() -> T) {
+        if !self.taken.swap(true, Ordering::AcqRel) {
+            // The requester may be gone.
+            let _ = self.answer.try_send(make());
+        }
+    }
+}
+
+/// Why the data plane does not take a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    Full,
+    /// The data plane has ended.
+    Ended,
+}
+
+/// The input of the data plane for other threads.
+#[derive(Clone)]
+pub(crate) struct Inlet {
+    sender: SyncSender<Input>,
+    pub(crate) waiting: Arc<Waiting>,
+}
+
+/// The state of the inlet's queue.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    wake: OwnedFd,
+    bytes: AtomicUsize,
+    /// Messages refused because the inlet was full.
+    pub(crate) refused: AtomicU64,
+    closed: AtomicBool,
+    /// The first thread that ended before the data plane.
+    ended: OnceLock<(String, End)>,
+}
+
+impl Inlet {
+    /// Returns an empty queue and its end at the data plane.
+    pub(crate) fn new() -> Result<(Self, Receiver<Input>), SystemError> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|error| SystemError { what: "eventfd", error: error.into() })?;
+        let (sender, inputs) = sync_channel(MAX_INPUTS);
+        let waiting = Waiting {
+            wake,
+            bytes: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            ended: OnceLock::new(),
+        };
+        Ok((Self { sender, waiting: Arc::new(waiting) }, inputs))
+    }
+
+    /// Starts a thread whose end ends the daemon.
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let waiting = self.waiting.clone();
+        threads::spawn(name, move |name, how| waiting.thread_ended(name, how), work).map(drop)
+    }
+
+    /// Queues an input for the data plane. A message is counted as refused if the inlet is full;
+    /// any other input must not be lost: this blocks until it fits, and returns `false` if the data
+    /// plane has ended.
+    pub(crate) fn hand_over(&self, input: Input) -> bool {
+        let Some(bytes) = input.message().map(Bytes::len) else {
+            let queued = self.sender.send(input).is_ok();
+            self.waiting.wake_up();
+            return queued;
+        };
+        let _ = self.offer(input, bytes);
+        true
+    }
+
+    /// Queues a message of so many bytes, if it fits; one that does not is counted as refused.
+    pub(crate) fn offer(&self, input: Input, bytes: usize) -> Result<(), NotTaken> {
+        let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let taken = match before + bytes > MAX_INPUT_BYTES {
+            true => Err(NotTaken::Full),
+            false => self.sender.try_send(input).map_err(|error| match error {
+                TrySendError::Full(_) => NotTaken::Full,
+                TrySendError::Disconnected(_) => NotTaken::Ended,
+            }),
+        };
+        match taken {
+            Ok(()) => self.waiting.wake_up(),
+            Err(not_taken) => {
+                self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                let is_full = not_taken == NotTaken::Full;
+                self.waiting.refused.fetch_add(u64::from(is_full), Ordering::Relaxed);
+            }
+        }
+        taken
+    }
+}
+
+impl Waiting {
+    /// Returns a descriptor that is readable when there is input.
+    pub(crate) fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    /// Whether the data plane has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops the data plane because a thread of the daemon has ended before it.
+    pub(crate) fn thread_ended(&self, thread: &str, how: End) {
+        if self.is_closed() {
+            return;
+        }
+        // Only the first thread is reported.
+        let _ = self.ended.set((thread.to_owned(), how));
+        self.wake_up();
+    }
+
+    /// Returns the error of the thread that ended, without which the daemon cannot continue.
+    pub(crate) fn failure(&self) -> Option<RunError> {
+        let (thread, how) = self.ended.get()?;
+        let how = match how {
+            End::Panicked => "panicked",
+            End::Returned => "ended",
+        };
+        Some(RunError::Thread { thread: thread.clone(), how })
+    }
+
+    fn wake_up(&self) {
+        // This fails only if the counter is full; then the data plane is about to wake anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Frees the space of an input that the data plane has taken from the queue.
+    pub(crate) fn taken(&self, input: &Input) {
+        let bytes = input.message().map_or(0, Bytes::len);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Events for Inlet {
+    fn emit(&self, event: Event) {
+        self.hand_over(Input::Local(event));
+    }
+
+    fn ended(&self, thread: &str, how: End) {
+        self.waiting.thread_ended(thread, how);
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A message of a peer, as a program gets it.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tautline_gateway::Source;
+
+/// A message of a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The bytes.
+    pub payload: Bytes,
+    /// Name of its type.
+    pub type_name: Arc<str>,
+    /// Its publisher.
+    pub source: Source,
+    /// Time since its publication, when it arrived here.
+    pub age: Duration,
+}

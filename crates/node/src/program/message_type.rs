@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The types of messages that a program publishes.
+
+use std::sync::Arc;
+use tautline_gateway::Topic;
+use tautline_gateway::types::Schema;
+use tautline_gateway::types::definition::{DefinitionError, dialect_of};
+use tautline_gateway::types::hash::type_hash;
+
+/// The type of a topic's messages. A name is enough for programs. Peers with a ROS also need the
+/// definition, of which the hash follows that their nodes compare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageType {
+    name: String,
+    hash: String,
+    definition: Arc<str>,
+}
+
+impl MessageType {
+    /// A type of a ROS with its definition: the text of its `.msg` file, followed by those of all nested
+    /// types, as in a connection header of ROS 1. The name tells the ROS: `std_msgs/String` is of ROS
+    /// 1, `std_msgs/msg/String` of ROS 2.
+    pub fn of_ros(name: &str, definition: &str) -> Result<Self, DefinitionError> {
+        let schema = Schema::parse(name, definition, dialect_of(name))?;
+        Ok(Self { name: name.into(), hash: type_hash(&schema), definition: schema.text().into() })
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the topic of this name and type.
+    pub(super) fn topic(&self, name: &str) -> Topic {
+        Topic {
+            name: name.to_owned(),
+            type_name: self.name.clone(),
+            type_hash: self.hash.clone(),
+            definition: self.definition.clone(),
+            qos: tautline_gateway::Qos::default(),
+        }
+    }
+}
+
+/// A type that only its name describes.
+impl From<&str> for MessageType {
+    fn from(name: &str) -> Self {
+        Self { name: name.into(), hash: String::new(), definition: "".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_gives_the_hash_that_nodes_of_ros_compare() {
+        let text = MessageType::of_ros("std_msgs/String", "string data").unwrap().topic("/a");
+        assert_eq!(text.type_hash, "992ce8a1687cec8c8bd883ec73ca41d1");
+        let text = MessageType::of_ros("std_msgs/msg/String", "string data").unwrap().topic("/a");
+        assert!(text.type_hash.starts_with("RIHS01_"), "{}", text.type_hash);
+        assert!(MessageType::of_ros("std_msgs/String", "strong data").is_err());
+        assert_eq!(MessageType::from("example/Text").topic("/a").type_hash, "");
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The program as the node's local participant: its operations, and the commands of the data plane.
+
+use super::error::{CallError, PublishError, SendError, ServeError};
+use super::message::Message;
+use super::message_type::MessageType;
+use super::queue::{Queue, Receiver};
+use super::request::Request;
+use super::state::{PublisherState, State};
+use crate::audit::{AuditSink, Record};
+use crate::inlet::{Inlet, Input, NotTaken};
+use bytes::Bytes;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tautline_gateway::{Command, Event, Gateway, GatewayStatus, Named, Selector, Source};
+
+/// Events of the node that wait for a program.
+pub(crate) const MAX_WAITING_EVENTS: usize = 1024;
+/// The kind of this gateway in the status.
+const KIND: &str = "program";
+
+pub(super) struct Participant {
+    state: Mutex<State>,
+    /// Signalled on each change.
+    changed: Condvar,
+    inlet: Inlet,
+    selector: Selector,
+    max_message: usize,
+}
+
+impl Participant {
+    pub(super) fn new(inlet: Inlet, selector: Selector, max_message: usize) -> Arc<Self> {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { state, changed, inlet, selector, max_message })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state());
+        self.changed.notify_all();
+        result
+    }
+
+    /// Passes an event to the data plane. It may block: the data plane never calls this.
+    pub(super) fn emit(&self, event: Event) -> bool {
+        self.inlet.hand_over(Input::Local(event))
+    }
+
+    /// Waits until a condition holds; `false` if it does not by the deadline, or if the node stops.
+    pub(super) fn wait_until(
+        &self,
+        deadline: Option<Instant>,
+        holds: impl Fn(&State) -> bool,
+    ) -> bool {
+        let mut state = self.state();
+        loop {
+            if holds(&state) {
+                return true;
+            }
+            let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+            if state.is_closed || left == Some(Duration::ZERO) {
+                return false;
+            }
+            state = match left {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Waits for changes; returns the events that tell the data plane of them, or `None` once the
+    /// node has stopped.
+    pub(super) fn untold_events(&self) -> Option<Vec<Event>> {
+        let is_open = self.wait_until(None, State::has_untold);
+        is_open.then(|| self.state().untold_events(&self.selector))
+    }
+
+    pub(super) fn add_publisher(
+        &self,
+        topic: &str,
+        message_type: MessageType,
+        publisher: PublisherState,
+    ) -> Result<Source, PublishError> {
+        if !(self.selector)(Named::Topic(topic)) {
+            return Err(PublishError::NoRule(topic.to_owned()));
+        }
+        self.change(|state| state.add_publisher(topic, message_type, publisher))
+    }
+
+    pub(super) fn remove_publisher(&self, topic: &str, source: Source) {
+        self.change(|state| state.remove_publisher(topic, source));
+    }
+
+    pub(super) fn is_subscribed(&self, topic: &str) -> bool {
+        self.state().is_subscribed(topic)
+    }
+
+    pub(super) fn send(
+        &self,
+        topic: &str,
+        source: Source,
+        payload: Bytes,
+    ) -> Result<(), SendError> {
+        let (bytes, most) = (payload.len(), self.max_message);
+        if bytes > most {
+            return Err(SendError::TooLarge { bytes, most });
+        }
+        let event = self.state().published(topic, source, payload)?;
+        let Some(event) = event else { return Ok(()) };
+        self.inlet.offer(Input::Local(event), bytes).map_err(|not_taken| match not_taken {
+            NotTaken::Full => SendError::Full,
+            NotTaken::Ended => SendError::Stopped,
+        })
+    }
+
+    pub(super) fn add_subscription(&self, topic: &str, queue: Arc<Queue<Message>>) {
+        self.change(|state| state.add_subscription(topic, queue));
+    }
+
+    pub(super) fn remove_subscription(&self, topic: &str, queue: &Arc<Queue<Message>>) {
+        self.change(|state| state.remove_subscription(topic, queue));
+    }
+
+    pub(super) fn add_server(
+        &self,
+        service: &str,
+        type_name: &str,
+        requests: Arc<Queue<Request>>,
+    ) -> Result<(), ServeError> {
+        if !(self.selector)(Named::Service(service)) {
+            return Err(ServeError::NoRule(service.to_owned()));
+        }
+        self.change(|state| state.add_server(service, type_name, requests))
+    }
+
+    pub(super) fn remove_server(&self, service: &str) {
+        self.change(|state| state.remove_server(service));
+    }
+
+    pub(super) fn call(
+        &self,
+        service: &str,
+        request: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, CallError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let named = || service.to_owned();
+        let stopped_or = |error| if self.state().is_closed { CallError::Stopped } else { error };
+        if !self.wait_until(deadline, |state| state.is_served_by_peers(service)) {
+            return Err(stopped_or(CallError::NotServed { service: named(), timeout }));
+        }
+        let call = self.state().begin_call(service);
+        let called = self.emit(Event::Called { service: named(), call, request });
+        let is_answered = called && self.wait_until(deadline, |state| state.is_answered(call));
+        let outcome = self.state().end_call(call);
+        match outcome.filter(|_| is_answered) {
+            Some(outcome) => outcome.map_err(CallError::Failed),
+            None if !called => Err(CallError::Stopped),
+            None => Err(stopped_or(CallError::TimedOut { service: named(), timeout })),
+        }
+    }
+
+    pub(super) fn events(&self) -> Receiver<Record> {
+        let queue = Arc::new(Queue::new(MAX_WAITING_EVENTS));
+        self.state().add_events(&queue);
+        Receiver::new(queue, || {})
+    }
+
+    fn close(&self) {
+        self.change(State::close);
+    }
+}
+
+impl AuditSink for Participant {
+    fn take(&self, record: Record) {
+        self.state().record(&record);
+    }
+}
+
+/// The end of the participant at the data plane.
+pub(super) struct ProgramGateway(pub(super) Arc<Participant>);
+
+impl Gateway for ProgramGateway {
+    fn handle(&self, command: Command) {
+        let Self(participant) = self;
+        participant.change(|state| match command {
+            Command::Subscribe { topic } => state.read(&topic, true),
+            Command::Unsubscribe { topic } => state.read(&topic, false),
+            Command::Advertise { topic } => state.advertised(topic),
+            Command::Unadvertise { topic } => state.unadvertised(&topic),
+            Command::Publish { topic, source, payload, origin } => {
+                state.arrived(&topic, source, payload, origin);
+            }
+            Command::Forget { topic, source } => state.forget(&topic, source),
+            Command::Serve { service } => state.peers_serve(service.name, true),
+            Command::Unserve { service } => state.peers_serve(service, false),
+            Command::Call { service, call, request, .. } => {
+                let inlet = participant.inlet.clone();
+                let request = Request::new(inlet, service.clone(), call, request);
+                state.called(request, service, call);
+            }
+            Command::Answer { call, outcome, .. } => state.answered(call, outcome),
+            Command::Reselect => state.reselect(),
+            // A program has no nodes and no parameters of ROS.
+            Command::Describe { .. }
+            | Command::StandIn { .. }
+            | Command::Mirror { .. }
+            | Command::SetParameters { .. } => {}
+        });
+    }
+
+    fn status(&self) -> GatewayStatus {
+        let slow_subscriber_drops = self.0.state().drops();
+        GatewayStatus { kind: KIND, connected: true, slow_subscriber_drops, ..Default::default() }
+    }
+
+    fn shutdown(self: Box<Self>) {}
+}
+
+impl Drop for ProgramGateway {
+    /// Nothing waits for a data plane that has ended, however it did.
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two nodes of one program over loopback.
+
+use super::*;
+use crate::audit::Event;
+use std::net::UdpSocket;
+use std::time::Instant;
+
+/// Maximum time until a condition holds; then the test fails.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn ports() -> [u16; 2] {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+/// A node `robot` and a node `base`; the lines are the rest of their configurations.
+fn pair(robot: &str, base: &str) -> [Node; 2] {
+    let [here, there] = ports();
+    let open = |name: &str, port: u16, peer: &str, peers_port: u16, lines: &str| {
+        let text = format!(
+            "name: {name}\nlisten: 127.0.0.1:{port}\nsecurity: none\nbeacons: false\n\
+             peers:\n  {peer}:\n    address: 127.0.0.1:{peers_port}\n{lines}"
+        );
+        Node::open(Config::parse(&text).unwrap()).unwrap()
+    };
+    [open("robot", here, "base", there, robot), open("base", there, "robot", here, base)]
+}
+
+fn texts(subscription: &Subscription, count: usize) -> Vec<String> {
+    let next = || subscription.recv_timeout(DEADLINE).unwrap().payload;
+    (0..count).map(|_| String::from_utf8(next().to_vec()).unwrap()).collect()
+}
+
+const SENDS: &str = "topics: { \"/**\": {} }\n";
+const ACCEPTS: &str = "    accept: { \"/**\": any }\n";
+
+#[test]
+fn a_message_arrives_with_its_type_and_in_its_order() {
+    let [robot, base] = pair(SENDS, ACCEPTS);
+    let subscription = base.subscribe("/greeting").unwrap();
+    let publisher = robot.publish("/greeting", "example/Text").unwrap();
+    assert!(publisher.wait_for_subscriber(DEADLINE));
+    for text in ["one", "two", "three"] {
+        publisher.send(text).unwrap();
+    }
+    let first = subscription.recv_timeout(DEADLINE).unwrap();
+    assert_eq!((&first.payload[..], &*first.type_name), (&b"one"[..], "example/Text"));
+    assert_eq!(texts(&subscription, 2), ["two", "three"]);
+    let links = base.links().unwrap();
+    assert!(links.iter().any(|it| it.peer == "robot" && it.up), "{links:?}");
+    let status = robot.status().unwrap();
+    assert_eq!(status.gateways[0].kind, "program");
+    // What is queued at the end is sent, and the subscriber learns that no more will come.
+    publisher.send("four").unwrap();
+    robot.close().unwrap();
+    assert_eq!(texts(&subscription, 1), ["four"]);
+    base.close().unwrap();
+    assert_eq!(subscription.recv(), Err(RecvError::Closed));
+    assert_eq!(publisher.send("five"), Err(SendError::Stopped));
+}
+
+#[test]
+fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
+    let [robot, base] = pair(SENDS, ACCEPTS);
+    let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
+    let publisher = robot.publish_with("/map", "example/Map", kept).unwrap();
+    for text in ["one", "two", "three"] {
+        publisher.send(text).unwrap();
+    }
+    let first = base.subscribe("/map").unwrap();
+    assert_eq!(texts(&first, 2), ["two", "three"]);
+    publisher.send("four").unwrap();
+    assert_eq!(texts(&first, 1), ["four"]);
+    let second = base.subscribe("/map").unwrap();
+    assert_eq!(texts(&second, 2), ["three", "four"]);
+    drop(publisher);
+    let start = Instant::now();
+    while base.subscribe("/map").unwrap().try_recv().is_ok() {
+        assert!(start.elapsed() < DEADLINE, "the messages are still kept");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_service_is_called_across_the_nodes_and_its_failures_are_told() {
+    let [robot, base] = pair("services: { /twice: {} }\n", ACCEPTS);
+    let soon = Duration::from_millis(50);
+    let not_served = base.call("/twice", "x", soon);
+    assert!(matches!(not_served, Err(CallError::NotServed { .. })), "{not_served:?}");
+    drop((robot, base));
+    let [robot, base] = pair("    call: [/twice]\nservices: { /twice: {} }\n", ACCEPTS);
+    let server = robot.serve("/twice", "example/Twice").unwrap();
+    let taken = robot.serve("/twice", "example/Twice").map(drop);
+    assert_eq!(taken, Err(ServeError::Taken("/twice".into())));
+    let serves = std::thread::spawn(move || {
+        for request in server.iter() {
+            match &request.payload[..] {
+                b"drop" => drop(request),
+                b"fail" => request.answer::<Bytes>(Err("on purpose".into())),
+                text => {
+                    let twice = [text, text].concat();
+                    request.answer(Ok(twice));
+                }
+            }
+        }
+    });
+    assert_eq!(base.call("/twice", "ab", DEADLINE), Ok(Bytes::from("abab")));
+    let failed = |request: &'static str| match base.call("/twice", request, DEADLINE) {
+        Err(CallError::Failed(reason)) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(failed("fail").contains("on purpose"));
+    assert!(failed("drop").contains("did not answer"));
+    robot.close().unwrap();
+    serves.join().unwrap();
+}
+
+#[test]
+fn events_say_that_a_peer_came_and_went() {
+    let [here, there] = ports();
+    let text = |name: &str, port: u16, peer: &str, to: u16| {
+        format!(
+            "name: {name}\nlisten: 127.0.0.1:{port}\nsecurity: none\nbeacons: false\n\
+             peers: {{ {peer}: \"127.0.0.1:{to}\" }}"
+        )
+    };
+    let base = Node::open(Config::parse(&text("base", here, "robot", there)).unwrap()).unwrap();
+    let events = base.events();
+    let robot = Node::open(Config::parse(&text("robot", there, "base", here)).unwrap()).unwrap();
+    let event_of = |wanted: fn(&Event) -> bool| {
+        let found = std::iter::from_fn(|| events.recv_timeout(DEADLINE).ok());
+        let record = found.into_iter().find(|it| wanted(&it.event)).expect("the event");
+        record.peer.map(|it| it.as_str().to_owned())
+    };
+    assert_eq!(event_of(|it| matches!(it, Event::Came { .. })).as_deref(), Some("robot"));
+    drop(robot);
+    assert_eq!(event_of(|it| matches!(it, Event::Went { .. })).as_deref(), Some("robot"));
+    base.close().unwrap();
+    assert_eq!(events.iter().count(), 0);
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_once_with_the_line_that_is_missing() {
+    let [robot, base] = pair("topics: { /a: {} }\nlimits: { max_message: 1kB }\n", ACCEPTS);
+    let no_rule = robot.publish("/b", "T").map(drop).unwrap_err();
+    assert_eq!(no_rule, PublishError::NoRule("/b".into()));
+    assert!(no_rule.to_string().contains("'topics:'"), "{no_rule}");
+    assert!(matches!(robot.serve("/s", "T").map(drop), Err(ServeError::NoRule(_))));
+    assert!(matches!(robot.publish("a", "T").map(drop), Err(PublishError::Name(_))));
+    assert!(base.subscribe("/a//b").map(drop).is_err());
+    let publisher = robot.publish("/a", "T").unwrap();
+    let other = robot.publish("/a", "U").map(drop);
+    assert!(matches!(other, Err(PublishError::OtherType { .. })), "{other:?}");
+    let too_large = publisher.send(vec![0; 1001]);
+    assert_eq!(too_large, Err(SendError::TooLarge { bytes: 1001, most: 1000 }));
+    let many: Vec<_> = (1..64).map(|_| robot.publish("/a", "T").unwrap()).collect();
+    assert_eq!(robot.publish("/a", "T").map(drop), Err(PublishError::TooMany("/a".into())));
+    drop((publisher, many));
+    robot.publish("/a", "U").unwrap();
+    let address = robot.status().unwrap().listen;
+    let text = format!("name: c\nlisten: \"{address}\"\nsecurity: none\nbeacons: false");
+    let error = Node::open(Config::parse(&text).unwrap()).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::Listen { .. }), "{error}");
+    let error = Config::parse("name: x\nnonsense: 1").unwrap_err().to_string();
+    assert!(error.contains("configuration:2:1: found the unknown key 'nonsense'"), "{error}");
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Publishers and subscriptions of a program.
+
+use super::error::{PublishError, SendError};
+use super::message::Message;
+use super::message_type::MessageType;
+use super::participant::Participant;
+use super::queue::{Queue, Receiver};
+use super::state::PublisherState;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tautline_gateway::{Qos, Source};
+
+/// Messages that wait for a program on one subscription. Their bytes count against the limits of their
+/// peer.
+pub(crate) const MAX_WAITING_MESSAGES: usize = 1024;
+
+/// A publisher of a topic. The topic is withdrawn when its last publisher is dropped.
+pub struct Publisher {
+    participant: Arc<Participant>,
+    topic: String,
+    source: Source,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        participant: &Arc<Participant>,
+        topic: &str,
+        message_type: MessageType,
+        qos: Qos,
+    ) -> Result<Self, PublishError> {
+        let source = participant.add_publisher(topic, message_type, PublisherState::new(qos))?;
+        Ok(Self { participant: participant.clone(), topic: topic.to_owned(), source })
+    }
+
+    /// Returns the topic's name.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Sends a message to the peers that have subscribed. Never blocks: the node queues the message
+    /// by the priority of its topic, or drops it by the rules of its topic.
+    pub fn send(&self, message: impl Into<Bytes>) -> Result<(), SendError> {
+        self.participant.send(&self.topic, self.source, message.into())
+    }
+
+    /// Whether a peer subscribes, or did within the last ten seconds.
+    pub fn is_subscribed(&self) -> bool {
+        self.participant.is_subscribed(&self.topic)
+    }
+
+    /// Waits until a peer subscribes; `false` if none did in time.
+    pub fn wait_for_subscriber(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        self.participant.wait_until(deadline, |state| state.is_subscribed(&self.topic))
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.participant.remove_publisher(&self.topic, self.source);
+    }
+}
+
+pub(super) fn subscribe(participant: &Arc<Participant>, topic: &str) -> Receiver<Message> {
+    let queue = Arc::new(Queue::new(MAX_WAITING_MESSAGES));
+    participant.add_subscription(topic, queue.clone());
+    let (participant, topic, own) = (participant.clone(), topic.to_owned(), queue.clone());
+    Receiver::new(queue, move || participant.remove_subscription(&topic, &own))
+}

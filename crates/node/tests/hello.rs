@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The example of the library, in two processes.
+
+#[path = "../examples/hello.rs"]
+mod hello;
+
+use hello::End;
+use std::process::Command;
+use std::time::Duration;
+
+/// Set in the process of the robot: its arguments.
+const ARGUMENTS: &str = "TAUTLINE_HELLO_ROBOT";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn two_processes_exchange_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let [robot, base] = End::pair(folder.path()).unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_robot_greets_its_base_or_says_that_nobody_listens"])
+        .env(ARGUMENTS, robot.arguments().join("\n"))
+        .spawn()
+        .unwrap();
+    let greeting = hello::base(&base);
+    if greeting.is_err() {
+        // It may not have started.
+        let _ = process.kill();
+    }
+    let ended = process.wait().unwrap();
+    assert_eq!(greeting.unwrap(), format!("hello from process {}", process.id()));
+    assert!(ended.success());
+}
+
+/// Also the other process of the test above.
+#[test]
+fn the_robot_greets_its_base_or_says_that_nobody_listens() {
+    if let Ok(arguments) = std::env::var(ARGUMENTS) {
+        let arguments: Vec<String> = arguments.lines().map(str::to_owned).collect();
+        return hello::robot(&End::of_arguments(&arguments).unwrap(), PATIENCE).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [robot, _] = End::pair(folder.path()).unwrap();
+    let error = hello::robot(&robot, Duration::ZERO).unwrap_err();
+    assert_eq!(error.to_string(), "nobody subscribes to /greeting");
+}
