@@ -47,11 +47,6 @@ enum Subject {
 }
 
 impl Subject {
-    /// Whether the study measures other machines, which the enclosure's network does not reach.
-    fn needs_network(&self) -> bool {
-        matches!(self, Self::Scaling(arguments) if arguments.needs_network())
-    }
-
     /// Whether a study inside the enclosure starts this program.
     fn is_started_by_a_study(&self) -> bool {
         matches!(self, Self::RealtimeProgram(_) | Self::DdsEnd(_))
@@ -65,7 +60,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn main() -> ExitCode {
     let Arguments { subject, inside } = Arguments::parse();
-    let outcome = match inside || subject.needs_network() {
+    let outcome = match inside {
         true => run(&subject),
         false => enclosure::run_this_inside(),
     };
@@ -75,9 +70,9 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs a study, inside the enclosure unless it needs the machine's network.
+/// Runs a study, inside the enclosure.
 fn run(subject: &Subject) -> Result<ExitCode> {
-    if !subject.is_started_by_a_study() && !subject.needs_network() {
+    if !subject.is_started_by_a_study() {
         enclosure::settle()?;
     }
     match subject {

@@ -7,7 +7,6 @@ use super::row::Row;
 use super::scene::Medium;
 use super::system::System;
 use super::trial::Trial;
-use anyhow::{Result, ensure};
 
 /// Rungs above the limit that are still measured: the second shows that the first was no accident.
 const RUNGS_ABOVE_LIMIT: usize = 2;
@@ -326,26 +325,6 @@ impl Ladder {
     /// Returns the system.
     pub fn system(&self) -> System {
         self.trials[0].system
-    }
-
-    /// Moves the runs to machines that are as they are. Fails where a run needs a link or a share of
-    /// a core that only namespaces of this machine have.
-    pub fn on_hosts(mut self, hosts: usize) -> Result<Self> {
-        for trial in &mut self.trials {
-            let name = trial.experiment;
-            ensure!(
-                trial.medium == Medium::Wired && trial.cpu_share_percent.is_none(),
-                "--hosts: experiment '{name}' needs links or shares of a core that only this machine has; \
-                 --only frequency, recorded, vertical, horizontal or own runs on hosts"
-            );
-            ensure!(
-                !trial.system.has_daemons(),
-                "--hosts: {} is not started on other machines; choose others with --system",
-                trial.system.name()
-            );
-            (trial.medium, trial.hosts) = (Medium::AsItIs, hosts);
-        }
-        Ok(self)
     }
 
     /// Returns the run on a rung; `None` above the last one, and well above the limit.

@@ -18,8 +18,6 @@ mod queue;
 mod roscpp;
 mod row;
 mod scene;
-mod ssh;
-mod sshd;
 mod system;
 mod tables;
 mod trial;
@@ -31,14 +29,11 @@ use experiment::{Experiment, Ladder, OwnLoad};
 use load::Recording;
 use row::Row;
 use serde::Serialize;
-use ssh::{Client, Remote};
-use sshd::Hosts;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::Duration;
-use system::{Library, System};
+use system::System;
 use tautline_lab::rig::output::{Output, stamp};
 use tautline_lab::rig::processes::make_folder;
 use tautline_lab::rig::table::{self, left, or_dash, right};
@@ -77,15 +72,6 @@ pub struct Arguments {
     /// For recorded: topic of the recording.
     #[arg(long, requires = "bag")]
     topic: Option<String>,
-    /// Hosts over ssh, as they are: user@a,user@b; senders run on the first half.
-    #[arg(long, value_delimiter = ',', value_name = "USER@HOST", conflicts_with = "hosts_here")]
-    hosts: Vec<String>,
-    /// Option of ssh for --hosts, such as --ssh-option=-iKEY; may be repeated.
-    #[arg(long, allow_hyphen_values = true)]
-    ssh_option: Vec<String>,
-    /// Try --hosts with this number of namespaces, each with an sshd (package openssh-server).
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(2..=8))]
-    hosts_here: Option<u64>,
     #[command(flatten)]
     own: OwnLoad,
     /// Path of the daemon; by default the `tautline` in the folder of this program.
@@ -120,12 +106,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = Output { case: NAME, folder, as_json: arguments.json };
     let daemons = arguments.daemons()?;
     let time = Duration::from_secs(arguments.seconds);
-    let here = arguments.hosts_here.map(|count| Hosts::new(count as usize, &output.folder));
-    let here = here.transpose()?;
-    let there = arguments.connect(here.as_ref())?;
-    let (ladders, not_measured) = arguments.ladders(there.as_deref().map(Vec::as_slice))?;
+    let (ladders, not_measured) = arguments.ladders()?;
     let per_process = arguments.per_process as usize;
-    let common = Common { daemons: &daemons, time, per_process, there };
+    let common = Common { daemons: &daemons, time, per_process };
     let rows = measure::all(ladders, &common, &output.folder)?;
     let comparisons = acceptance::comparisons(&rows);
     let verdicts = acceptance::verdicts(&comparisons);
@@ -158,7 +141,7 @@ impl Arguments {
 
     /// Returns the runs of all chosen experiments, and which systems are omitted since a program of
     /// theirs is missing.
-    fn ladders(&self, there: Option<&[Remote]>) -> Result<(Vec<Ladder>, Vec<String>)> {
+    fn ladders(&self) -> Result<(Vec<Ladder>, Vec<String>)> {
         let recording = self.recording()?;
         let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);
         let mut ladders: Vec<Ladder> = self.experiments().iter().flat_map(of).collect();
@@ -167,22 +150,8 @@ impl Arguments {
         if let Some(runs) = self.runs {
             ladders.iter_mut().for_each(|ladder| ladder.repetitions = runs as usize);
         }
-        let Some(there) = there else {
-            let missing = self.omit_missing(&mut ladders, System::missing)?;
-            return Ok((ladders, missing));
-        };
-        ladders.retain(|it| it.system().library() != Library::Zenoh);
-        if self.system.is_empty() {
-            ladders.retain(|it| !it.system().has_daemons());
-        }
-        let check = |system| there.iter().find_map(|host| host.check(system).err());
-        let missing =
-            self.omit_missing(&mut ladders, |system| Some(format!("{:#}", check(system)?)))?;
-        if let Some(recording) = recording {
-            there.iter().try_for_each(|host| host.bring(&recording.bag))?;
-        }
-        let there = ladders.into_iter().map(|it| it.on_hosts(there.len()));
-        Ok((there.collect::<Result<_>>()?, missing))
+        let missing = self.omit_missing(&mut ladders)?;
+        Ok((ladders, missing))
     }
 
     /// Returns the recording to replay.
@@ -194,15 +163,11 @@ impl Arguments {
 
     /// Omits the runs of systems that are not installed; returns what is missing. Fails if the user
     /// asked for such a system, or if no runs are left.
-    fn omit_missing(
-        &self,
-        ladders: &mut Vec<Ladder>,
-        why: impl Fn(System) -> Option<String>,
-    ) -> Result<Vec<String>> {
+    fn omit_missing(&self, ladders: &mut Vec<Ladder>) -> Result<Vec<String>> {
         let systems: BTreeSet<System> = ladders.iter().map(Ladder::system).collect();
         let mut missing = Vec::new();
         for system in systems {
-            let Some(what) = why(system) else { continue };
+            let Some(what) = system.missing() else { continue };
             ensure!(!self.system.contains(&system), "--system {}: {what}", system.name());
             eprintln!("not measured: {}: {what}", system.name());
             missing.push(format!("{}: {what}", system.name()));
@@ -210,29 +175,6 @@ impl Arguments {
         }
         ensure!(!ladders.is_empty(), "no system can be measured; see above");
         Ok(missing)
-    }
-
-    /// Connects to the hosts of --hosts, or to those made here; `None` without them.
-    fn connect(&self, here: Option<&Hosts>) -> Result<Option<Rc<Vec<Remote>>>> {
-        let (client, targets) = match here {
-            Some(hosts) => (hosts.client(), hosts.targets()),
-            None => {
-                let options = self.ssh_option.clone();
-                (Client { options, namespace: None }, self.hosts.clone())
-            }
-        };
-        if targets.is_empty() {
-            return Ok(None);
-        }
-        let count = targets.len();
-        ensure!(count >= 2, "--hosts: one host, {}; at least two are needed", targets[0]);
-        let hosts = targets.iter().map(|target| Remote::connect(&client, target));
-        Ok(Some(Rc::new(hosts.collect::<Result<_>>()?)))
-    }
-
-    /// Whether the study measures other machines, so that it has to stay in this machine's network.
-    pub fn needs_network(&self) -> bool {
-        !self.hosts.is_empty()
     }
 
     fn experiments(&self) -> Vec<Experiment> {

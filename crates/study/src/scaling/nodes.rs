@@ -4,7 +4,7 @@
 use super::load::{Contents, Load, Pairing};
 use super::roscpp;
 use super::row::{Echo, read};
-use super::scene::{Host, Scene};
+use super::scene::Scene;
 use super::system::{self, Library, System};
 use super::watch::Watched;
 use anyhow::{Context, Result};
@@ -107,14 +107,11 @@ impl Nodes {
     }
 
     /// Returns the samples of each sender, in the order of their numbers.
-    pub fn samples(&self, scene: &Scene) -> Result<Vec<Vec<Echo>>> {
+    pub fn samples(&self) -> Result<Vec<Vec<Echo>>> {
         let mut samples = BTreeMap::new();
         for node in &self.senders {
             for number in &node.numbers {
                 let file = format!("sender-{number}.csv");
-                if let Host::There(remote) = scene.host_of_sender(node.numbers[0]) {
-                    remote.fetch(&file, &self.folder)?;
-                }
                 samples.insert(*number, read(&self.folder.join(file))?);
             }
         }
@@ -146,7 +143,7 @@ struct Launch<'a> {
 impl Launch<'_> {
     fn start(&self, role: &str, numbers: &[usize]) -> Result<Node> {
         let first = *numbers.first().context("a node without numbers")?;
-        let host = match role {
+        let computer = match role {
             "sender" => self.scene.host_of_sender(first),
             _ => self.scene.host_of_echoer(first),
         };
@@ -158,16 +155,8 @@ impl Launch<'_> {
         };
         let contents = self.load.flow(first).0;
         let file = name.replace(' ', "-");
-        let process = match host {
-            Host::Here(computer) => {
-                let program = self.scene.program(computer, self.folder);
-                self.launch(&program, (&file, role, &own, &others), contents)?
-            }
-            Host::There(remote) => {
-                let by = (self.system, self.scene.master());
-                remote.node(by, (&file, role, &own, &others), contents, self.folder)?
-            }
-        };
+        let program = self.scene.program(computer, self.folder);
+        let process = self.launch(&program, (&file, role, &own, &others), contents)?;
         Ok(Node { name, numbers: numbers.into(), process })
     }
 
@@ -207,7 +196,7 @@ impl Launch<'_> {
         let numbers: Vec<usize> = own.split(',').map(str::parse).collect::<Result<_, _>>()?;
         let endpoint = |echoer: usize| {
             let host = self.scene.host_of_echoer(echoer);
-            format!("tcp/{}:{}", host.address(), ZENOH_PORT + echoer)
+            format!("tcp/{}:{}", host.address, ZENOH_PORT + echoer)
         };
         if role == "echoer" {
             options.push(format!("--listen={}", endpoint(numbers[0])));

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts, the link between them, their ROS masters and their daemons.
 
-use super::ssh::Remote;
 use super::system::System;
 use super::watch::Watched;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
-use std::rc::Rc;
 use tautline_lab::air::Punctuality;
 use tautline_lab::rig::processes::Process;
 use tautline_lab::setup::daemon::{self, Daemon, DaemonSetup};
@@ -48,9 +46,6 @@ pub enum Medium {
     Bucket,
     /// The modelled radio channel, in real time.
     Radio,
-    /// What connects the machines of --hosts.
-    #[value(skip)]
-    AsItIs,
 }
 
 impl Medium {
@@ -60,7 +55,6 @@ impl Medium {
             Self::Wired => "wired",
             Self::Bucket => "token_bucket",
             Self::Radio => "radio",
-            Self::AsItIs => "hosts",
         }
     }
 
@@ -72,7 +66,7 @@ impl Medium {
 
     fn link(self) -> Link {
         match self {
-            Self::Wired | Self::AsItIs => Link::UNLIMITED,
+            Self::Wired => Link::UNLIMITED,
             Self::Bucket => Link::wire(BUCKET_BPS),
             Self::Radio => Link::Radio(RADIO),
         }
@@ -90,31 +84,7 @@ pub struct Scene {
 /// Hosts and their links.
 enum Network {
     Pair(Pair),
-    Switch {
-        hosts: Vec<Computer>,
-        _bridge: Bridge,
-    },
-    /// Other machines, connected for all runs.
-    There(Rc<Vec<Remote>>),
-}
-
-/// A host of a run.
-#[derive(Clone, Copy)]
-pub enum Host<'a> {
-    /// A namespace of this machine.
-    Here(&'a Computer),
-    /// Another machine.
-    There(&'a Remote),
-}
-
-impl Host<'_> {
-    /// Returns the address by which the other hosts reach it.
-    pub fn address(&self) -> &str {
-        match self {
-            Self::Here(computer) => &computer.address,
-            Self::There(remote) => &remote.address,
-        }
-    }
+    Switch { hosts: Vec<Computer>, _bridge: Bridge },
 }
 
 impl Network {
@@ -133,11 +103,10 @@ impl Network {
         Ok(Self::Switch { hosts, _bridge: bridge })
     }
 
-    fn hosts(&self) -> Vec<Host<'_>> {
+    fn hosts(&self) -> Vec<&Computer> {
         match self {
-            Self::Pair(pair) => vec![Host::Here(&pair.robot), Host::Here(&pair.base)],
-            Self::Switch { hosts, .. } => hosts.iter().map(Host::Here).collect(),
-            Self::There(hosts) => hosts.iter().map(Host::There).collect(),
+            Self::Pair(pair) => vec![&pair.robot, &pair.base],
+            Self::Switch { hosts, .. } => hosts.iter().collect(),
         }
     }
 }
@@ -147,14 +116,10 @@ impl Scene {
     pub fn new(
         (system, medium, hosts): (System, Medium, usize),
         daemons: &DaemonSetup,
-        there: Option<&Rc<Vec<Remote>>>,
         folder: &Path,
         seed: u64,
     ) -> Result<Self> {
-        let network = match there {
-            Some(there) => Network::There(there.clone()),
-            None => Network::new(medium, hosts, seed)?,
-        };
+        let network = Network::new(medium, hosts, seed)?;
         let mut scene = Self { daemons: Vec::new(), masters: Vec::new(), network, system };
         scene.masters = scene.start_masters(folder)?;
         if system.has_daemons() {
@@ -164,13 +129,13 @@ impl Scene {
     }
 
     /// Returns the host of a sender: they take turns on the first half of the hosts.
-    pub fn host_of_sender(&self, number: usize) -> Host<'_> {
+    pub fn host_of_sender(&self, number: usize) -> &Computer {
         let hosts = self.network.hosts();
         hosts[number % (hosts.len() / 2)]
     }
 
     /// Returns the host of an echoer: they take turns on the second half of the hosts.
-    pub fn host_of_echoer(&self, number: usize) -> Host<'_> {
+    pub fn host_of_echoer(&self, number: usize) -> &Computer {
         let hosts = self.network.hosts();
         let half = hosts.len() / 2;
         hosts[half + number % (hosts.len() - half)]
@@ -186,15 +151,11 @@ impl Scene {
         match &self.network {
             Network::Pair(pair) => &pair.robot.address,
             Network::Switch { hosts, .. } => &hosts[0].address,
-            Network::There(hosts) => &hosts[0].address,
         }
     }
 
     /// Returns masters and daemons.
     pub fn watched(&self) -> Vec<Watched> {
-        if matches!(self.network, Network::There(_)) {
-            return Vec::new();
-        }
         let watched = |kind: &'static str, number: usize, process: &Process| Watched {
             kind,
             name: if number == 0 { kind.into() } else { format!("{kind} {}", number + 1) },
@@ -252,16 +213,13 @@ impl Scene {
         }
         let hosts = self.network.hosts();
         let with_master = if self.system.has_daemons() { hosts.len() } else { 1 };
-        let start = |host: &Host| match host {
-            Host::Here(computer) => self.program(computer, folder).rosmaster(),
-            Host::There(remote) => remote.master(folder),
-        };
+        let start = |host: &&Computer| self.program(host, folder).rosmaster();
         hosts[..with_master].iter().map(start).collect()
     }
 
     fn start_daemons(&self, setup: &DaemonSetup, folder: &Path) -> Result<Vec<Daemon>> {
         let hosts = self.network.hosts();
-        let [Host::Here(senders), Host::Here(echoers)] = hosts[..] else {
+        let [senders, echoers] = hosts[..] else {
             anyhow::bail!("Tautline is measured between two hosts; {} were asked for", hosts.len())
         };
         let mut daemons = vec![

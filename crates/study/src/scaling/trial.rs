@@ -8,14 +8,11 @@ use super::load::Load;
 use super::nodes::{COUNTDOWN, Nodes};
 use super::queue::{Measured, Meter, Queued};
 use super::row::{Counted, Row};
-use super::scene::Dropped;
-use super::scene::{Medium, Scene};
-use super::ssh::Remote;
+use super::scene::{Dropped, Medium, Scene};
 use super::system::{Library, System};
 use super::watch::{Used, Watch};
 use anyhow::{Context, Result};
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Duration;
 use tautline_lab::air::Punctuality;
 use tautline_lab::rig::processes::empty_folder;
@@ -54,14 +51,10 @@ pub struct Common<'a> {
     pub time: Duration,
     /// Senders, or echoers, that share a process.
     pub per_process: usize,
-    /// Other machines that are the hosts; `None` for namespaces of this machine.
-    pub there: Option<Rc<Vec<Remote>>>,
 }
 
 /// What was watched during the counted time.
 struct Watched {
-    /// Whether the hosts are on this machine.
-    is_here: bool,
     used: Used,
     measured: Measured,
     punctuality: Option<Punctuality>,
@@ -115,15 +108,14 @@ impl Trial {
 
     fn measure(&self, common: &Common, repetition: usize, folder: &Path) -> Result<Row> {
         let place = (self.system, self.medium, self.hosts);
-        let there = common.there.as_ref();
-        let mut scene = Scene::new(place, common.daemons, there, folder, repetition as u64)?;
+        let mut scene = Scene::new(place, common.daemons, folder, repetition as u64)?;
         let mut nodes = Nodes::start(&scene, self.system, &self.load, common.per_process, folder)?;
         let groups = self.limit(&nodes)?;
         nodes.begin(&self.load, WARM_UP + common.time)?;
-        let mut watched = self.watch(&mut scene, &nodes, common.time, there.is_some())?;
+        let mut watched = self.watch(&mut scene, &nodes, common.time)?;
         nodes.finish(WARM_UP + common.time)?;
         watched.dropped = scene.write_statuses(folder)?;
-        let outcome = self.count(&nodes, &scene, common.time)?;
+        let outcome = self.count(&nodes, common.time)?;
         drop(nodes);
         drop(groups);
         self.row(&outcome, watched, common.time, repetition)
@@ -140,25 +132,17 @@ impl Trial {
     }
 
     /// Watches processes and the channel during the counted time.
-    fn watch(
-        &self,
-        scene: &mut Scene,
-        nodes: &Nodes,
-        time: Duration,
-        is_there: bool,
-    ) -> Result<Watched> {
+    fn watch(&self, scene: &mut Scene, nodes: &Nodes, time: Duration) -> Result<Watched> {
         let allowed = f64::from(self.cpu_share_percent.unwrap_or(100));
         std::thread::sleep(COUNTDOWN + WARM_UP);
         scene.count_from_now();
-        // What runs on other machines is not seen from here.
-        let nodes = if is_there { Vec::new() } else { nodes.watched(allowed) };
-        let watched = [nodes, scene.watched()].concat();
+        let watched = [nodes.watched(allowed), scene.watched()].concat();
         let meter = Meter::start(scene, &watched, self.medium.rate_bps());
         let watch = Watch::start(watched)?;
         let measured = meter.measure(time);
         let used = watch.stop()?;
         let punctuality = scene.punctuality()?;
-        Ok(Watched { is_here: !is_there, used, measured, punctuality, dropped: None })
+        Ok(Watched { used, measured, punctuality, dropped: None })
     }
 
     /// Returns the number of a sender's first message that counts.
@@ -167,10 +151,10 @@ impl Trial {
     }
 
     /// Counts the echoes of all senders.
-    fn count(&self, nodes: &Nodes, scene: &Scene, time: Duration) -> Result<Outcome> {
+    fn count(&self, nodes: &Nodes, time: Duration) -> Result<Outcome> {
         let mut all = Counted::default();
         let mut flows: Vec<(f64, Counted)> = Vec::new();
-        for (sender, echoes) in nodes.samples(scene)?.iter().enumerate() {
+        for (sender, echoes) in nodes.samples()?.iter().enumerate() {
             let (first, hz) = (self.first_counted(sender), self.load.flow(sender).1);
             all.add(echoes, first, self.load.echoes(), time);
             let known = flows.iter().position(|(of, _)| *of == hz);
@@ -251,12 +235,12 @@ impl Trial {
 
     fn evidence(&self, outcome: &Outcome, watched: Watched, time: Duration) -> Result<Evidence> {
         let counted = &outcome.all;
-        let Watched { used, measured, is_here, dropped, .. } = watched;
+        let Watched { used, measured, dropped, .. } = watched;
         let conversations = self.load.senders * self.load.echoes();
         let bytes = (0..self.load.senders).map(|it| self.load.flow(it).0.bytes().unwrap_or(0));
         let mean_bytes = bytes.sum::<usize>() as f64 / self.load.senders as f64;
         Ok(Evidence {
-            machine_percent: is_here.then_some(used.machine_percent),
+            machine_percent: Some(used.machine_percent),
             busiest: used.busiest,
             channel_percent: measured.channel_percent,
             contended_percent: measured.contended_percent,
