@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the parts of a report of the study of real time: realtime.py REPORT START."""
 
-import json
 import sys
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+from markdown import read  # noqa: E402
 
 INK, FAINT, MUTED = "#2b2b2b", "#d9d9d9", "#8a8a8a"
 BLUE, RED, GREEN, AMBER = "#0060a8", "#d1495b", "#3f8f5b", "#d98e04"
@@ -292,8 +292,7 @@ DRAWN = {"latency": latency, "tasks": tasks, "periods": periods, "roundtrip": ro
 
 def main():
     source, start = sys.argv[1:3]
-    with open(source, encoding="utf-8") as file:
-        report = json.load(file)
+    report = read(source)
     for part, draw in DRAWN.items():
         if report.get(part):
             draw(report, start + part + ".png")

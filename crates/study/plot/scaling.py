@@ -6,7 +6,6 @@ An experiment without rows gets no picture; each picture that was made is printe
 """
 
 import csv
-import json
 import math
 import os
 import sys
@@ -15,6 +14,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+from markdown import read  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
 INK, FAINT, THESIS = "#2b2b2b", "#d9d9d9", "#8a8a8a"
@@ -285,8 +285,7 @@ def save(figure, start, name):
 
 def main():
     report, folder, start = sys.argv[1:4]
-    with open(report, encoding="utf-8") as file:
-        figures = json.load(file)
+    figures = read(report)
     for name, picture in PICTURES.items():
         of = [row for row in figures.get("rows", []) if row["experiment"] == name]
         if of:

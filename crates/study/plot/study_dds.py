@@ -6,7 +6,6 @@ has no picture.
 """
 
 import csv
-import json
 import pathlib
 import sys
 
@@ -14,6 +13,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+from markdown import read  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
 INK, FAINT, PAPER = "#2b2b2b", "#d9d9d9", "#9a9a9a"
@@ -327,8 +327,8 @@ def draw_footprint(report, paper, folder):
 
 
 def main():
-    report_file, medians, folder = map(pathlib.Path, sys.argv[1:])
-    report = json.loads(report_file.read_text())
+    report = read(sys.argv[1])
+    medians, folder = map(pathlib.Path, sys.argv[2:])
     paper = medians_of_2016(medians)
     for draw in (draw_latency, draw_added, draw_qos, draw_fairness, draw_breakdown,
                  draw_footprint):

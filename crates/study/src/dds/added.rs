@@ -63,11 +63,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the median over the rounds of a hop's median, ms.
-    pub fn median(&self, hop: usize) -> f64 {
-        middle(&self.rounds.iter().map(|it| it[hop].median).collect::<Vec<_>>())
-    }
-
     /// Returns the median over the rounds of the difference from the direct hop, ms.
     pub fn added_ms(&self, hop: usize) -> f64 {
         middle(&self.rounds.iter().map(|it| it[hop].median - it[0].median).collect::<Vec<_>>())

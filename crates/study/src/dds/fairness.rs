@@ -46,13 +46,6 @@ pub struct Row {
     pub lost: u64,
 }
 
-impl Row {
-    /// Returns the slowest subscriber's median over the fastest one's.
-    pub fn ratio(&self) -> Option<f64> {
-        Some(self.medians_ms.last()? / self.medians_ms.first()?)
-    }
-}
-
 fn count(context: &Context) -> u64 {
     WARM_UP + if context.quick { QUICK_MESSAGES } else { MESSAGES }
 }

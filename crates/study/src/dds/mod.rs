@@ -14,7 +14,7 @@
 //! | where the time goes; first messages | `breakdown.rs`; `first.rs` |
 //! | five subscribers; throughput; idle nodes | `fairness.rs`; `throughput.rs`; `footprint.rs` |
 //! | systems with several subscribers | `hop.rs` |
-//! | tables, pictures, docs | `tables.rs`, `tables_more.rs`, `docs.rs` |
+//! | tables, pictures, docs | `docs.rs`, `plot/tables_dds.py`, `plot/study_dds.py` |
 
 mod added;
 mod breakdown;
@@ -26,12 +26,9 @@ mod hop;
 mod latency;
 mod outcome;
 mod probe;
-mod reference;
 mod series;
 mod stage;
 mod system;
-mod tables;
-mod tables_more;
 mod throughput;
 
 use anyhow::{Result, ensure};
@@ -39,13 +36,12 @@ use clap::ValueEnum;
 use serde::Serialize;
 use series::Cell;
 use stage::Place;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use system::System;
 use tautline_lab::rig::output::{Output, stamp};
-use tautline_lab::rig::plot;
-use tautline_lab::rig::processes::{make_folder, word};
+use tautline_lab::rig::processes::{make_folder, read_packed, word};
 use tautline_lab::rig::progress::Progress;
 use tautline_lab::rig::verdict::{Verdict, verdict_lines};
 use tautline_lab::setup::daemon::DaemonSetup;
@@ -88,6 +84,9 @@ pub struct Arguments {
     /// below this folder.
     #[arg(long, value_name = "FOLDER")]
     docs: Option<PathBuf>,
+    /// Measure nothing: make the tables and pictures in --docs again, from their data.
+    #[arg(long, requires = "docs")]
+    again: bool,
     /// Path of the daemon; by default the `tautline` in the folder of this program.
     #[arg(long)]
     tautline: Option<PathBuf>,
@@ -225,6 +224,10 @@ impl Part {
 /// Runs the study.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     docs::check(arguments.docs.as_deref())?;
+    if let (true, Some(docs)) = (arguments.again, &arguments.docs) {
+        docs::write_again(docs, &read_packed(&docs::data(docs))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     stage::hide_shared_memory()?;
     let folder = std::path::absolute(arguments.output.join(stamp()?).join(NAME))?;
     make_folder(&folder)?;
@@ -293,29 +296,22 @@ impl Arguments {
     fn report(&self, folder: PathBuf, figures: &Figures) -> Result<ExitCode> {
         let verdicts: Vec<Verdict> = added::verdicts(&figures.added);
         let output = Output { case: NAME, folder, as_json: self.json };
+        let tables = docs::tables(&serde_json::to_string(figures)?)?;
         let words = format!(
             " {} run\n{}\n{}\n{}",
             figures.mode,
-            tables::text(figures)?,
+            docs::text(&tables),
             verdict_lines(&verdicts),
             output.raw_line()
         );
         let conclusion = output.conclude(figures, verdicts, &words)?;
-        draw(&output.folder, &output.folder)?;
+        let report = output.folder.join("report.json");
+        docs::draw(&report, &output.folder)?;
         if let Some(docs) = &self.docs {
-            docs::write(docs, &output.folder, figures)?;
-            draw(&output.folder, &docs.join("explanation"))?;
+            docs::write(docs, &report, tables, figures)?;
         }
         Ok(conclusion.exit_code())
     }
-}
-
-/// Draws the pictures of a report into a folder.
-fn draw(report: &Path, into: &Path) -> Result<()> {
-    plot::draw_by(
-        &crate::folder("plot/study_dds.py"),
-        &[&report.join("report.json"), &reference::file(), into],
-    )
 }
 
 /// Returns the versions of the measured programs.

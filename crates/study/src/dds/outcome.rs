@@ -44,18 +44,6 @@ impl Outcome {
             _ => Self::Halt,
         }
     }
-
-    /// Returns the words in tables.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Fine => "fine",
-            Self::DeadlineMissed => "late",
-            Self::Loss => "loss",
-            Self::Halt => "halt",
-            Self::ConfigurationError => "error",
-            Self::Unsupported => "unsupported",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::time::Duration;
 use tautline_lab::rig::clock::monotonic_ns;
-use tautline_lab::rig::stats::middle;
 
 /// Sizes, and the number of messages in a full and in a quick run.
 const SIZES: [(usize, u64, u64); 2] = [(1000, 3000, 1000), (1_000_000, 30, 10)];
@@ -35,13 +34,6 @@ pub struct Row {
     pub published: u64,
     /// Of these, messages that arrived.
     pub received: u64,
-}
-
-impl Row {
-    /// Returns the median over the rounds.
-    pub fn rate(&self) -> Option<f64> {
-        (!self.megabytes_per_s.is_empty()).then(|| middle(&self.megabytes_per_s))
-    }
 }
 
 fn groups(context: &Context) -> Vec<(Place, Vec<System>)> {
