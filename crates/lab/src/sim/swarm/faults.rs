@@ -28,71 +28,69 @@ const MAX_STARTS: usize = 6;
 /// Addresses of a network that no station has initially.
 const SPARE: std::ops::Range<usize> = 100..120;
 
-impl World {
+/// The phase with faults.
+pub struct Faults<'w> {
+    /// The world.
+    pub world: &'w mut World,
+}
+
+impl Faults<'_> {
     /// Runs the phase; an error describes the violation.
     pub fn fault_phase(&mut self) -> Result<()> {
         self.set_losses(true);
         self.set_mishaps(true);
-        let slowest = (0..self.plan.networks.len()).map(|n| self.rate_bps(n)).min().unwrap_or(0);
+        let slowest =
+            (0..self.world.plan.networks.len()).map(|n| self.world.rate_bps(n)).min().unwrap_or(0);
         let mut bytes_left = MAX_BYTES.min((slowest / 8 * MAX_LOAD_SECONDS) as usize);
         for _ in 0..STEPS {
             self.disturb()?;
-            self.lie()?;
-            let topic = self.random.usize(..self.plan.topics.len());
-            let len = self.random.usize(..=self.plan.topics[topic].max_len);
-            if len <= bytes_left && self.send(topic, len).is_some() {
+            self.world.lie()?;
+            let topic = self.world.random.usize(..self.world.plan.topics.len());
+            let len = self.world.random.usize(..=self.world.plan.topics[topic].max_len);
+            if len <= bytes_left && self.world.send(topic, len).is_some() {
                 bytes_left -= len;
             }
-            let pause = MS * self.random.u64(..40);
-            self.run(pause)?;
+            let pause = MS * self.world.random.u64(..40);
+            self.world.run(pause)?;
         }
         Ok(())
     }
 
-    /// Returns the rate of a network without faults; the lowest rate if it adapts.
-    pub fn rate_bps(&self, network: usize) -> u64 {
-        match &self.plan.networks[network].kind {
-            NetworkKind::Pipe(pipe) => pipe.rate_bps,
-            NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(bps), .. }) => *bps,
-            NetworkKind::Wifi(wifi) => wifi.phy.rates()[0].bps,
-        }
-    }
-
     fn disturb(&mut self) -> Result<()> {
-        let stations = self.plan.stations.len();
-        let station = self.random.usize(..stations);
-        match self.random.u32(..100) {
+        let stations = self.world.plan.stations.len();
+        let station = self.world.random.usize(..stations);
+        match self.world.random.u32(..100) {
             0..6 => {
-                let topic = self.random.usize(..self.plan.topics.len());
-                let priority = self.random.u8(..);
-                return self.set_priority(topic, priority);
+                let topic = self.world.random.usize(..self.world.plan.topics.len());
+                let priority = self.world.random.u8(..);
+                return self.world.set_priority(topic, priority);
             }
             6..12 => self.change_wishes(station),
-            12..15 => self.net.medium.cut_off(StationId(station), true),
+            12..15 => self.world.net.medium.cut_off(StationId(station), true),
             15..18 => {
-                let [a, b] = pick(&mut self.random, &self.plan.pairs.clone());
-                self.net.medium.cut(StationId(a), StationId(b), true);
+                let [a, b] = pick(&mut self.world.random, &self.world.plan.pairs.clone());
+                self.world.net.medium.cut(StationId(a), StationId(b), true);
             }
             18..28 => self.end_outages(),
             28..32 => self.change_rate(),
             32..35 => self.interfere(),
             35..37 => {
-                let on = self.random.bool();
+                let on = self.world.random.bool();
                 self.set_losses(on);
             }
             37 => {
-                self.restarts += 1;
-                return self.start(station);
+                self.world.restarts += 1;
+                return self.world.start(station);
             }
             // Long enough for links to go down and for queued messages to expire.
             38..40 => {
-                let pause = MS * pick(&mut self.random, &[1000, 3000, 12_000]);
+                let pause = MS * pick(&mut self.world.random, &[1000, 3000, 12_000]);
                 return self.pause(pause);
             }
             40..42 => return self.start_often(station),
             42..45 => self.change_address(),
             45..49 => return self.fail(station),
-            49..53 if self.plan.attacked => self.attack(),
+            49..53 if self.world.plan.attacked => self.attack(),
             _ => {}
         }
         Ok(())
@@ -100,23 +98,23 @@ impl World {
 
     /// Lets time pass, within the limit of the phase.
     fn pause(&mut self, span: Nanos) -> Result<()> {
-        let span = span.min(MAX_PAUSES.saturating_sub(self.paused));
-        self.paused += span;
-        self.run(span)
+        let span = span.min(MAX_PAUSES.saturating_sub(self.world.paused));
+        self.world.paused += span;
+        self.world.run(span)
     }
 
     /// Restarts a node and one of its peers repeatedly, faster than a handshake takes.
     fn start_often(&mut self, station: usize) -> Result<()> {
-        let partners = self.partners(station);
+        let partners = self.world.partners(station);
         let both = [station, partners.first().copied().unwrap_or(station)];
-        for _ in 0..self.random.usize(1..=MAX_STARTS) {
-            let which = self.random.usize(..3);
+        for _ in 0..self.world.random.usize(1..=MAX_STARTS) {
+            let which = self.world.random.usize(..3);
             for &station in both.get(which..=which).unwrap_or(&both) {
-                self.restarts += 1;
-                self.start(station)?;
+                self.world.restarts += 1;
+                self.world.start(station)?;
             }
-            let pause = pick(&mut self.random, &[0, 1, 10, 50, 200, 400]);
-            self.run(MS / 10 * pause)?;
+            let pause = pick(&mut self.world.random, &[0, 1, 10, 50, 200, 400]);
+            self.world.run(MS / 10 * pause)?;
         }
         Ok(())
     }
@@ -124,52 +122,53 @@ impl World {
     /// Gives a station another address, as by DHCP, or another port, as by a NAT that lost its
     /// mapping.
     fn change_address(&mut self) {
-        let movers = self.plan.movers.clone();
-        let Some(&(station, network)) = self.random.choice(&movers) else { return };
+        let movers = self.world.plan.movers.clone();
+        let Some(&(station, network)) = self.world.random.choice(&movers) else { return };
         let (host, on) = (StationId(station), NetworkId(network));
-        let Some(before) = self.net.address(host, on) else { return };
+        let Some(before) = self.world.net.address(host, on) else { return };
         let home = address(network, station);
-        let stations = 0..self.plan.stations.len();
+        let stations = 0..self.world.plan.stations.len();
         // Another station may get an address that a station has left.
-        let ip = match self.random.u32(..4) {
+        let ip = match self.world.random.u32(..4) {
             0 => *before.ip(),
             1 => home,
-            2 => address(network, self.random.usize(stations)),
-            _ => address(network, self.random.usize(SPARE)),
+            2 => address(network, self.world.random.usize(stations)),
+            _ => address(network, self.world.random.usize(SPARE)),
         };
         let port = before.port().wrapping_add(u16::from(ip == *before.ip()));
-        if ip != *before.ip() && self.net.is_taken(ip) {
+        if ip != *before.ip() && self.world.net.is_taken(ip) {
             return;
         }
         if ip != home {
-            self.net.mark_second_hand(ip);
+            self.world.net.mark_second_hand(ip);
         }
-        self.moves += 1;
-        self.net.readdress(host, on, SocketAddrV4::new(ip, port));
+        self.world.moves += 1;
+        self.world.net.readdress(host, on, SocketAddrV4::new(ip, port));
         // A node detects a change of its own address, but not one by a NAT.
-        if port == before.port() && self.random.bool() {
-            self.announce_move(station);
+        if port == before.port() && self.world.random.bool() {
+            self.world.announce_move(station);
         }
     }
 
     /// Fails a whole network, or one direction of a station on one network or on all.
     fn fail(&mut self, station: usize) -> Result<()> {
-        let span = OUTAGE_MIN as f64 * OUTAGE_RANGE.powf(self.random.f64());
-        let (span, network) = (span as Nanos, self.random.usize(..self.plan.networks.len()));
+        let span = OUTAGE_MIN as f64 * OUTAGE_RANGE.powf(self.world.random.f64());
+        let (span, network) =
+            (span as Nanos, self.world.random.usize(..self.world.plan.networks.len()));
         let one_network = Some(NetworkId(network));
-        let (network, from, to) = match self.random.u32(..5) {
+        let (network, from, to) = match self.world.random.u32(..5) {
             0 => (one_network, None, None),
             1 => (one_network, Some(StationId(station)), None),
             2 => (one_network, None, Some(StationId(station))),
             3 => (None, Some(StationId(station)), None),
             _ => (None, None, Some(StationId(station))),
         };
-        let until = self.net.now() + span;
-        self.outages += 1;
-        if let Some(gate) = &mut self.net.gate {
+        let until = self.world.net.now() + span;
+        self.world.outages += 1;
+        if let Some(gate) = &mut self.world.net.gate {
             gate.fail(Outage { network, from, to, until });
         }
-        match self.random.u32(..3) {
+        match self.world.random.u32(..3) {
             0 => self.pause(span),
             1 => self.pause(span / 2),
             _ => Ok(()),
@@ -177,73 +176,73 @@ impl World {
     }
 
     fn attack(&mut self) {
-        for _ in 0..self.random.usize(1..=MAX_BURST) {
-            self.net.attack();
+        for _ in 0..self.world.random.usize(1..=MAX_BURST) {
+            self.world.net.attack();
         }
     }
 
     fn change_wishes(&mut self, station: usize) {
-        for topic in 0..self.plan.topics.len() {
-            if self.plan.topics[topic].to == station {
-                let wanted = chance(&mut self.random, 0.5);
-                self.want(topic, wanted);
+        for topic in 0..self.world.plan.topics.len() {
+            if self.world.plan.topics[topic].to == station {
+                let wanted = chance(&mut self.world.random, 0.5);
+                self.world.want(topic, wanted);
             }
         }
     }
 
     fn end_outages(&mut self) {
-        let stations = self.plan.stations.len();
+        let stations = self.world.plan.stations.len();
         for a in 0..stations {
-            self.net.medium.cut_off(StationId(a), false);
+            self.world.net.medium.cut_off(StationId(a), false);
             for b in 0..a {
-                self.net.medium.cut(StationId(a), StationId(b), false);
+                self.world.net.medium.cut(StationId(a), StationId(b), false);
             }
         }
     }
 
     fn change_rate(&mut self) {
-        let network = self.random.usize(..self.plan.networks.len());
-        let bps = match &self.plan.networks[network].kind {
+        let network = self.world.random.usize(..self.world.plan.networks.len());
+        let bps = match &self.world.plan.networks[network].kind {
             NetworkKind::Pipe(pipe) => {
-                let (normal, divisor) = (pipe.rate_bps, self.random.u64(1..=10));
+                let (normal, divisor) = (pipe.rate_bps, self.world.random.u64(1..=10));
                 normal / divisor
             }
             NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(_), phy, .. }) => {
                 let rates = phy.rates();
-                rates[self.random.usize(..rates.len())].bps
+                rates[self.world.random.usize(..rates.len())].bps
             }
             NetworkKind::Wifi(_) => return,
         };
-        self.net.medium.set_rate(self.net.now(), NetworkId(network), bps);
+        self.world.net.medium.set_rate(self.world.net.now(), NetworkId(network), bps);
     }
 
     fn interfere(&mut self) {
-        let network = self.random.usize(..self.plan.networks.len());
-        let from = self.net.now();
-        let until = from + MS * self.random.u64(100..3000);
-        let station = self.random.usize(..self.plan.stations.len());
-        let place = self.plan.stations[station].motion.place(from);
+        let network = self.world.random.usize(..self.world.plan.networks.len());
+        let from = self.world.net.now();
+        let until = from + MS * self.world.random.u64(100..3000);
+        let station = self.world.random.usize(..self.world.plan.stations.len());
+        let place = self.world.plan.stations[station].motion.place(from);
         let what = Interference {
-            burst: MS * self.random.u64(1..10),
-            mean_pause: MS * self.random.u64(1..30),
+            burst: MS * self.world.random.u64(1..10),
+            mean_pause: MS * self.world.random.u64(1..30),
             place,
             from,
             until,
         };
-        self.plan.rests_from = self.plan.rests_from.max(until);
-        self.net.medium.interfere(from, NetworkId(network), what);
+        self.world.plan.rests_from = self.world.plan.rests_from.max(until);
+        self.world.net.medium.interfere(from, NetworkId(network), what);
     }
 
     fn set_losses(&mut self, on: bool) {
-        for (number, network) in self.plan.networks.iter().enumerate() {
+        for (number, network) in self.world.plan.networks.iter().enumerate() {
             let loss = if on { network.loss } else { tautline_medium::Loss::None };
-            self.net.medium.set_loss(NetworkId(number), loss);
+            self.world.net.medium.set_loss(NetworkId(number), loss);
         }
     }
 
     fn set_mishaps(&mut self, on: bool) {
-        let Some(gate) = &mut self.net.gate else { return };
-        for (number, station) in self.plan.stations.iter().enumerate() {
+        let Some(gate) = &mut self.world.net.gate else { return };
+        for (number, station) in self.world.plan.stations.iter().enumerate() {
             let mishaps = if on { station.mishaps } else { Default::default() };
             gate.set(StationId(number), mishaps);
         }
@@ -254,22 +253,22 @@ impl World {
         self.set_losses(false);
         self.set_mishaps(false);
         self.end_outages();
-        if let Some(gate) = &mut self.net.gate {
+        if let Some(gate) = &mut self.world.net.gate {
             gate.end_outages();
         }
-        let now = self.net.now();
-        for network in 0..self.plan.networks.len() {
+        let now = self.world.net.now();
+        for network in 0..self.world.plan.networks.len() {
             let adapts = matches!(
-                self.plan.networks[network].kind,
+                self.world.plan.networks[network].kind,
                 NetworkKind::Wifi(WifiConfig { rate: RateControl::Adaptive, .. })
             );
             if !adapts {
-                let bps = self.rate_bps(network);
-                self.net.medium.set_rate(now, NetworkId(network), bps);
+                let bps = self.world.rate_bps(network);
+                self.world.net.medium.set_rate(now, NetworkId(network), bps);
             }
         }
-        let rest: Nanos = self.plan.rests_from.saturating_sub(now);
-        self.run(rest)?;
-        self.end_lies()
+        let rest: Nanos = self.world.plan.rests_from.saturating_sub(now);
+        self.world.run(rest)?;
+        self.world.end_lies()
     }
 }

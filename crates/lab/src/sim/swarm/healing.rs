@@ -41,7 +41,7 @@ const SETTLE: Nanos = 20_000 * MS;
 const MESSAGE_WITHIN: Nanos = 20_000 * MS;
 /// Time in which a block ends without further frames.
 const BLOCK_ENDS: Nanos = 260 * MS;
-/// Message sizes tried of each topic, in equal steps up to the maximum of [`World::easy_len`].
+/// Message sizes tried of each topic, in equal steps up to the maximum of [`Healing::easy_len`].
 const ROUNDS: usize = 3;
 /// Maximum size of a message sent alone.
 const MAX_EASY: usize = 50_000;
@@ -63,14 +63,20 @@ struct Ease {
     hops: usize,
 }
 
-impl World {
-    /// Runs the phase after [`World::end_faults`]; an error describes the violation.
+/// The phase after the faults: all must arrive.
+pub struct Healing<'w> {
+    /// The world.
+    pub world: &'w mut World,
+}
+
+impl Healing<'_> {
+    /// Runs the phase after [`Faults::end_faults`](super::faults::Faults::end_faults); an error describes the violation.
     pub fn healing(&mut self) -> Result<()> {
         self.meet_again()?;
         self.drain_all()?;
-        self.run(SETTLE)?;
+        self.world.run(SETTLE)?;
         for round in 1..=ROUNDS {
-            for topic in 0..self.plan.topics.len() {
+            for topic in 0..self.world.plan.topics.len() {
                 let len = self.easy_len(topic) * round / ROUNDS;
                 if len > 0 {
                     self.send_alone(topic, len)?;
@@ -81,44 +87,48 @@ impl World {
     }
 
     fn meet_again(&mut self) -> Result<()> {
-        let healed = self.net.now();
-        self.run(DOWN_AFTER)?;
+        let healed = self.world.net.now();
+        self.world.run(DOWN_AFTER)?;
         while let Err(wrong) = self.all_up() {
-            if self.net.now() > healed + UP_WITHIN + self.queues_drain_in() {
+            if self.world.net.now() > healed + UP_WITHIN + self.queues_drain_in() {
                 return Err(wrong);
             }
-            self.run(1000 * MS)?;
+            self.world.run(1000 * MS)?;
         }
-        let up = self.net.now();
+        let up = self.world.net.now();
         while let Some(topic) = self.not_agreed() {
-            if self.net.now() > up + AGREE_WITHIN {
-                let TopicPlan { from, to, .. } = self.plan.topics[topic];
+            if self.world.net.now() > up + AGREE_WITHIN {
+                let TopicPlan { from, to, .. } = self.world.plan.topics[topic];
                 let (there, back) = (self.links_of(from, to), self.links_of(to, from));
                 bail!(
                     "topic /{topic} has no known subscription after recovery: requested {}, queued {:?}; links from {there}; back {back}",
-                    self.wished[topic],
-                    [(from, to), (to, from)]
-                        .map(|(a, b)| self.view(a).peer(self.peer(a, b)).queued_bytes),
+                    self.world.wished[topic],
+                    [(from, to), (to, from)].map(|(a, b)| self
+                        .world
+                        .view(a)
+                        .peer(self.world.peer(a, b))
+                        .queued_bytes),
                 );
             }
             self.want_all();
-            self.run(1000 * MS)?;
+            self.world.run(1000 * MS)?;
         }
         Ok(())
     }
 
     fn want_all(&mut self) {
-        for topic in 0..self.plan.topics.len() {
-            if !self.wished[topic] {
-                self.want(topic, true);
+        for topic in 0..self.world.plan.topics.len() {
+            if !self.world.wished[topic] {
+                self.world.want(topic, true);
             }
         }
     }
 
     /// Returns an error that names a link that is down.
     fn all_up(&self) -> Result<()> {
-        for (a, b) in self.plan.pairs.clone().into_iter().flat_map(|[a, b]| [(a, b), (b, a)]) {
-            let (view, peer) = (self.view(a), self.peer(a, b));
+        for (a, b) in self.world.plan.pairs.clone().into_iter().flat_map(|[a, b]| [(a, b), (b, a)])
+        {
+            let (view, peer) = (self.world.view(a), self.world.peer(a, b));
             let links = view.links().map(|link| view.link(link));
             let down = links.filter(|link| link.peer == peer && !link.up).count();
             if down > 0 {
@@ -134,10 +144,10 @@ impl World {
 
     /// Returns the maximum delay that queues in front of a relay may add.
     fn queues_drain_in(&self) -> Nanos {
-        let routes = self.plan.pairs.iter().flat_map(|[a, b]| self.plan.routes(*a, *b));
+        let routes = self.world.plan.pairs.iter().flat_map(|[a, b]| self.world.plan.routes(*a, *b));
         let drains = routes.map(|Chain { stations, hops }| {
             let each = stations.iter().zip(&hops).map(|(station, hop)| {
-                let bits = self.plan.stations[*station].queue_packets as u64 * PACKET_BITS;
+                let bits = self.world.plan.stations[*station].queue_packets as u64 * PACKET_BITS;
                 bits * 1000 * MS / self.hop_bps(*hop).max(1)
             });
             each.sum()
@@ -147,10 +157,10 @@ impl World {
 
     /// Describes a station's addresses and its links to a partner.
     fn links_of(&self, station: usize, partner: usize) -> String {
-        let (view, peer) = (self.view(station), self.peer(station, partner));
-        let networks = self.plan.stations[station].networks.iter();
+        let (view, peer) = (self.world.view(station), self.world.peer(station, partner));
+        let networks = self.world.plan.stations[station].networks.iter();
         let own: Vec<_> = networks
-            .filter_map(|network| self.net.address(StationId(station), NetworkId(*network)))
+            .filter_map(|network| self.world.net.address(StationId(station), NetworkId(*network)))
             .collect();
         let links = view.links().map(|link| view.link(link)).filter(|link| link.peer == peer);
         let links = links.map(|link| {
@@ -164,28 +174,29 @@ impl World {
     }
 
     fn not_agreed(&self) -> Option<usize> {
-        (0..self.plan.topics.len()).find(|topic| !self.outward(*topic).wanted)
+        (0..self.world.plan.topics.len()).find(|topic| !self.world.outward(*topic).wanted)
     }
 
     /// Runs minutes with little load and no faults, if planned: keys are renewed without loss.
     pub fn long_phase(&mut self) -> Result<()> {
-        if !self.plan.long {
+        if !self.world.plan.long {
             return Ok(());
         }
-        let (calls, downs) = (self.net.calls, self.downs);
+        let (calls, downs) = (self.world.net.calls, self.world.downs);
         for round in 0..LONG / LONG_STEP {
-            let topic = round as usize % self.plan.topics.len();
+            let topic = round as usize % self.world.plan.topics.len();
             let len = self.easy_len(topic).min(LONG_MESSAGE);
             if len > 0 {
                 self.send_alone(topic, len)?;
             }
-            self.run(LONG_STEP)?;
+            self.world.run(LONG_STEP)?;
         }
-        let (calls, downs) = (self.net.calls - calls, self.downs - downs);
+        let (calls, downs) = (self.world.net.calls - calls, self.world.downs - downs);
         // Relayed packets are encrypted, so handshake initiations among them are not counted.
-        let apart =
-            |pair: &&[usize; 2]| self.plan.relays && self.plan.shared(pair[0], pair[1]).is_empty();
-        let seen = self.plan.pairs.iter().filter(|pair| !apart(pair)).count();
+        let apart = |pair: &&[usize; 2]| {
+            self.world.plan.relays && self.world.plan.shared(pair[0], pair[1]).is_empty()
+        };
+        let seen = self.world.plan.pairs.iter().filter(|pair| !apart(pair)).count();
         let least = LONG / KEYS_LAST * seen as u64;
         if calls < least || downs > 0 {
             bail!(
@@ -196,67 +207,69 @@ impl World {
     }
 
     fn drain_all(&mut self) -> Result<()> {
-        let limit = self.net.now() + DRAIN_WITHIN;
-        while let Some(topic) = (0..self.plan.topics.len()).find(|topic| !self.is_settled(*topic)) {
-            if self.net.now() > limit {
-                let stats = self.outward(topic).stats;
+        let limit = self.world.net.now() + DRAIN_WITHIN;
+        while let Some(topic) =
+            (0..self.world.plan.topics.len()).find(|topic| !self.is_settled(*topic))
+        {
+            if self.world.net.now() > limit {
+                let stats = self.world.outward(topic).stats;
                 bail!("messages of /{topic} have no outcome after recovery: {stats:?}");
             }
-            self.run(100 * MS)?;
+            self.world.run(100 * MS)?;
         }
         Ok(())
     }
 
     fn is_settled(&self, topic: usize) -> bool {
-        let stats = self.outward(topic).stats;
+        let stats = self.world.outward(topic).stats;
         stats.queued == 0 && stats.sent == 0
     }
 
     /// Waits until the parity of a message is sent, which must not delay the next message.
     fn send_parity(&mut self, topic: usize) -> Result<()> {
-        let TopicPlan { from, to, config, .. } = &self.plan.topics[topic];
+        let TopicPlan { from, to, config, .. } = &self.world.plan.topics[topic];
         let (from, to) = (*from, *to);
         if config.fec.is_none() {
             return Ok(());
         }
-        self.run(BLOCK_ENDS)?;
-        let limit = self.net.now() + MESSAGE_WITHIN;
-        let peer = self.peer(from, to);
-        while self.view(from).peer(peer).queued_messages > 0 {
-            if self.net.now() > limit {
+        self.world.run(BLOCK_ENDS)?;
+        let limit = self.world.net.now() + MESSAGE_WITHIN;
+        let peer = self.world.peer(from, to);
+        while self.world.view(from).peer(peer).queued_messages > 0 {
+            if self.world.net.now() > limit {
                 bail!("the parity of /{topic} is still queued");
             }
-            self.run(10 * MS)?;
+            self.world.run(10 * MS)?;
         }
         // What the radio still holds.
-        self.run(100 * MS)
+        self.world.run(100 * MS)
     }
 
     /// Sends one message with nothing else in flight.
     fn send_alone(&mut self, topic: usize, len: usize) -> Result<()> {
-        let (lost, unkept) = (self.frames_lost(), self.unkept());
+        let (lost, unkept) = (self.world.frames_lost(), self.unkept());
         let missed = self.taken_for_lost(topic);
-        let number = self.send(topic, len);
+        let number = self.world.send(topic, len);
         let number = number.ok_or_else(|| {
-            let TopicPlan { from, to, .. } = self.plan.topics[topic];
-            let (links, outward) = (self.links_of(from, to), self.outward(topic));
+            let TopicPlan { from, to, .. } = self.world.plan.topics[topic];
+            let (links, outward) = (self.links_of(from, to), self.world.outward(topic));
             anyhow!("{len} bytes of /{topic} were refused after recovery: {outward:?}, links from {links}")
         })?;
-        let limit = self.net.now() + MESSAGE_WITHIN;
+        let limit = self.world.net.now() + MESSAGE_WITHIN;
         while !self.is_settled(topic) {
-            if self.net.now() > limit {
-                let stats = self.outward(topic).stats;
+            if self.world.net.now() > limit {
+                let stats = self.world.outward(topic).stats;
                 bail!("message {number} of /{topic} has no outcome after recovery: {stats:?}");
             }
-            self.run(10 * MS)?;
+            self.world.run(10 * MS)?;
         }
         // Earlier messages may be missing.
-        if let DeliveryOrder::Sent { wait } = self.plan.topics[topic].config.topic.order {
-            self.run(wait.as_nanos() as Nanos + 10 * MS)?;
+        if let DeliveryOrder::Sent { wait } = self.world.plan.topics[topic].config.topic.order {
+            self.world.run(wait.as_nanos() as Nanos + 10 * MS)?;
         }
-        let arrived = self.oracle.has_arrived(number).unwrap_or(true);
+        let arrived = self.world.oracle.has_arrived(number).unwrap_or(true);
         let new_drops = self.unkept() != unkept;
-        let lossless = self.frames_lost() == lost && self.taken_for_lost(topic) == missed;
+        let lossless = self.world.frames_lost() == lost && self.taken_for_lost(topic) == missed;
         self.send_parity(topic)?;
         if arrived && !new_drops {
             return Ok(());
@@ -264,14 +277,14 @@ impl World {
         if !lossless && self.may_be_lost(topic) {
             return Ok(());
         }
-        let TopicPlan { from, to, config, .. } = &self.plan.topics[topic];
+        let TopicPlan { from, to, config, .. } = &self.world.plan.topics[topic];
         let (from, to) = (*from, *to);
         Err(anyhow!(
             "message {number} of {len} bytes of /{topic}, alone and after recovery: arrived {arrived}, {} frames lost, \
              out {:?}, in {:?}, repair {}, {:?}, keep_last {}, easy {:?}, links from {}",
-            self.frames_lost() - lost,
-            self.outward(topic).stats,
-            self.inward(topic).dropped,
+            self.world.frames_lost() - lost,
+            self.world.outward(topic).stats,
+            self.world.inward(topic).dropped,
             config.repair,
             config.topic.lifespan,
             config.topic.keep_last,
@@ -283,14 +296,14 @@ impl World {
     /// Returns the number of packets that the publisher's node declared lost: among hidden stations
     /// acknowledgements may take long (seed 9633).
     fn taken_for_lost(&self, topic: usize) -> u64 {
-        let view = self.view(self.plan.topics[topic].from);
+        let view = self.world.view(self.world.plan.topics[topic].from);
         view.links().map(|link| view.link(link).stats.lost_packets).sum()
     }
 
     /// Whether a message may be lost: 802.11 drops frames even without faults, and only repair
     /// without a time limit compensates.
     fn may_be_lost(&self, topic: usize) -> bool {
-        let config = &self.plan.topics[topic].config;
+        let config = &self.world.plan.topics[topic].config;
         !config.repair || config.topic.lifespan.is_some()
     }
 
@@ -299,41 +312,35 @@ impl World {
     fn unkept(&self) -> u64 {
         let given_up =
             |inward: &Drops| inward.get(DropReason::Late) + inward.get(DropReason::Incomplete);
-        let drops = self.drops();
+        let drops = self.world.drops();
         drops.iter().map(|(out, inward)| out.total() + inward.total() - given_up(inward)).sum()
-    }
-
-    fn drops(&self) -> Vec<(Drops, Drops)> {
-        let topics = 0..self.plan.topics.len();
-        topics
-            .map(|topic| (self.outward(topic).stats.dropped, self.inward(topic).dropped))
-            .collect()
     }
 
     /// Returns the maximum size of a message that surely arrives in time when nothing else is sent.
     fn easy_len(&self, topic: usize) -> usize {
         let Ease { bps, one_way, .. } = self.ease(topic);
-        let plan = &self.plan.topics[topic];
+        let plan = &self.world.plan.topics[topic];
         let lifespan = plan.config.topic.lifespan.unwrap_or(Duration::from_secs(5));
         // The receiver takes half the RTT as the one-way delay.
         let spare = (lifespan.as_nanos() as u64 / 2).saturating_sub(2 * one_way);
         let in_time = (bps / 8 * (spare / MS) / 2000) as usize;
-        let [from, to] = [plan.from, plan.to].map(|station| &self.plan.stations[station].config);
+        let [from, to] =
+            [plan.from, plan.to].map(|station| &self.world.plan.stations[station].config);
         let taken = from.max_message.min(to.max_message).min(to.reassembly_bytes);
-        let others = if self.plan.relays { RELAYS_ROOM } else { 0 };
+        let others = if self.world.plan.relays { RELAYS_ROOM } else { 0 };
         plan.max_len.min(in_time).min(taken).min(from.queue_bytes - others).min(MAX_EASY)
     }
 
     /// Returns the worst of a topic's paths.
     fn ease(&self, topic: usize) -> Ease {
-        let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
-        let rate = self.plan.stations[from].radio.rate;
+        let (from, to) = (self.world.plan.topics[topic].from, self.world.plan.topics[topic].to);
+        let rate = self.world.plan.stations[from].radio.rate;
         let configured = rate.fixed_bps().unwrap_or(u64::MAX);
         // A relay paces relayed packets like its own.
-        let paced = if self.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
+        let paced = if self.world.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
         let bps = if rate == Rate::Auto { AUTO_BPS } else { configured };
         let mut worst = Ease { bps, one_way: 0, hops: 1 };
-        for path in self.paths(from, to) {
+        for path in self.world.paths(from, to) {
             let hops = match path {
                 Path::Direct(network) => vec![network],
                 Path::Forwarded(route) | Path::Relayed(route) => route.hops,
@@ -342,7 +349,7 @@ impl World {
             let turns = hops.len() as u64;
             let mut bps = hops.iter().map(|hop| self.hop_bps(*hop)).min().unwrap_or(0) / turns;
             let one_way = hops.iter().map(|hop| self.hop_time(*hop) + paced).sum();
-            if turns > 1 && self.plan.relays {
+            if turns > 1 && self.world.plan.relays {
                 bps = bps.min(RELAY_WINDOW_BITS * 1000 * MS / (2 * one_way));
             }
             worst.bps = worst.bps.min(bps);
@@ -354,8 +361,8 @@ impl World {
 
     /// Returns the capacity of a hop: half of an 802.11 rate, less if an access point forwards.
     fn hop_bps(&self, network: usize) -> u64 {
-        let bps = self.rate_bps(network);
-        match &self.plan.networks[network].kind {
+        let bps = self.world.rate_bps(network);
+        match &self.world.plan.networks[network].kind {
             NetworkKind::Pipe(pipe) if pipe.half_duplex => bps / 2,
             NetworkKind::Pipe(_) => bps,
             NetworkKind::Wifi(WifiConfig { access_point: Some(_), .. }) => bps / 4,
@@ -365,17 +372,9 @@ impl World {
 
     fn hop_time(&self, network: usize) -> Nanos {
         let airtime = AHEAD_BYTES * 8_000_000_000 / self.hop_bps(network).max(1);
-        match &self.plan.networks[network].kind {
+        match &self.world.plan.networks[network].kind {
             NetworkKind::Pipe(pipe) => airtime + pipe.delay + pipe.jitter,
             NetworkKind::Wifi(_) => airtime,
         }
-    }
-
-    /// Returns the messages dropped at either end, by reason.
-    pub fn drops_by_reason(&self) -> Vec<(DropReason, u64)> {
-        let all = self.drops();
-        let count =
-            |reason| all.iter().map(|(out, inward)| out.get(reason) + inward.get(reason)).sum();
-        DropReason::ALL.into_iter().map(|reason| (reason, count(reason))).collect()
     }
 }

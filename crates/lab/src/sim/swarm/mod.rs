@@ -14,6 +14,8 @@ mod world;
 use crate::rig::progress::Progress;
 use anyhow::{Result, anyhow};
 use fastrand::Rng;
+use faults::Faults;
+use healing::Healing;
 use plan::{MS, Plan};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -202,10 +204,12 @@ fn judge(seed: u64, panics: &Panics) -> Verdict {
 
 fn phases(world: &mut World) -> Result<()> {
     world.run(WARM_UP)?;
-    world.fault_phase()?;
-    world.end_faults()?;
-    world.healing()?;
-    world.long_phase()
+    let mut faults = Faults { world: &mut *world };
+    faults.fault_phase()?;
+    faults.end_faults()?;
+    let mut healing = Healing { world };
+    healing.healing()?;
+    healing.long_phase()
 }
 
 impl Verdict {

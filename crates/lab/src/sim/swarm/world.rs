@@ -13,8 +13,8 @@ use anyhow::{Error, Result, anyhow, bail};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
-use tautline_medium::{Medium, Nanos, NetworkId, RadioId, StationId};
-use tautline_proto::stats::{InStats, OutStats, RefusedPacket};
+use tautline_medium::{Medium, Nanos, NetworkId, RadioId, RateControl, StationId, WifiConfig};
+use tautline_proto::stats::{DropReason, Drops, InStats, OutStats, RefusedPacket};
 use tautline_proto::{
     ChannelId, DeliveryOrder, Endpoint, Event, Message, PeerId, Rights, SecretKey,
 };
@@ -548,5 +548,29 @@ impl World {
         };
         let behind = self.net.gate.as_ref().map_or(0, |gate| gate.lost);
         (0..self.radios).map(lost).sum::<u64>() + behind
+    }
+
+    /// Returns the rate of a network without faults; the lowest rate if it adapts.
+    pub fn rate_bps(&self, network: usize) -> u64 {
+        match &self.plan.networks[network].kind {
+            NetworkKind::Pipe(pipe) => pipe.rate_bps,
+            NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(bps), .. }) => *bps,
+            NetworkKind::Wifi(wifi) => wifi.phy.rates()[0].bps,
+        }
+    }
+
+    pub fn drops(&self) -> Vec<(Drops, Drops)> {
+        let topics = 0..self.plan.topics.len();
+        topics
+            .map(|topic| (self.outward(topic).stats.dropped, self.inward(topic).dropped))
+            .collect()
+    }
+
+    /// Returns the messages dropped at either end, by reason.
+    pub fn drops_by_reason(&self) -> Vec<(DropReason, u64)> {
+        let all = self.drops();
+        let count =
+            |reason| all.iter().map(|(out, inward)| out.get(reason) + inward.get(reason)).sum();
+        DropReason::ALL.into_iter().map(|reason| (reason, count(reason))).collect()
     }
 }
