@@ -204,7 +204,7 @@ fn a_link_that_is_heard_in_one_direction_only_carries_no_messages_and_is_shown()
 fn a_link_whose_interface_appears_later_is_used() {
     let world = World::new();
     world.robot.join_by(&world.base, "wifi", 77);
-    let lines = format!("topics: {{ {IMAGE}: {{ only_links: [lte] }} }}");
+    let lines = format!("topics: {{ {IMAGE}: {{ only_links: [lte] }}, {COMMAND}: {{}} }}");
     let nodes = world.start(&two_links(2, ""), &two_links(1, ""), &lines);
     let [robot, base] = &nodes;
     wait_for_links(robot, &["wifi"]);
