@@ -33,7 +33,7 @@ else
 fi
 
 cargo "+$toolchain" fuzz --version >/dev/null 2>&1 ||
-    cargo install cargo-fuzz --version 0.13.2 --locked --root target/tools
+    cargo install cargo-fuzz --version 0.13.2 --locked --debug --root target/tools
 
 # All declared fuzz targets run.
 [ $# -gt 0 ] || set -- $(cargo "+$toolchain" fuzz list --fuzz-dir fuzz)

@@ -5,7 +5,7 @@
 
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::{Config, PublicKey, SecretKey};
-use tautline_testkit::attacker::Attacked;
+use tautline_testkit::attacker::{Attacked, PEER};
 
 /// Appends the MACs to a handshake packet, as a sender that knows the key.
 fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
@@ -42,5 +42,5 @@ libfuzzer_sys::fuzz_target!(|pieces: Vec<(u8, &[u8])>| {
         };
         attacked.inject(&packet);
     }
-    assert!(attacked.endpoint.peer(attacker::PEER).met);
+    assert!(attacked.endpoint.peer(PEER).met);
 });

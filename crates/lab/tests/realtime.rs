@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real programs on the emulated radio. These tests are slow and need an otherwise idle machine, so
 //! `cargo test` skips them and `make realtime` runs them. Time-dependent results are judged only if
-//! the emulator itself was in time; otherwise the test prints that it was not.
+//! the emulator itself was in time; otherwise the test reports that it is skipped.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use tautline_testkit::skip::report_skip;
 
 const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
 /// Limit on a run, seconds: a longer one has hung; it fails and its output is shown.
@@ -14,6 +15,7 @@ const LIMIT_S: &str = "300";
 const ATTEMPTS: usize = 3;
 /// Exit code of a run with a late emulator, whose figures do not count.
 const NOT_IN_TIME: i32 = 4;
+const TOO_BUSY: &str = "this machine was too busy for the emulator";
 
 fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)
@@ -47,7 +49,7 @@ fn run_in_time(name: &str, commands: &[&str]) -> Option<String> {
         }
         println!("not in time: {}", figures["emulator"]);
     }
-    println!("SKIPPED: this machine was too busy for the emulator in {ATTEMPTS} runs");
+    report_skip(TOO_BUSY);
     None
 }
 
@@ -61,7 +63,8 @@ fn virtual_time_and_real_programs_agree() {
         panic!("{}", String::from_utf8_lossy(&output.stderr));
     };
     if output.status.code() == Some(NOT_IN_TIME) {
-        println!("SKIPPED: this machine was too busy for the emulator: {}", figures["discarded"]);
+        println!("discarded: {}", figures["discarded"]);
+        report_skip(TOO_BUSY);
         return;
     }
     for flow in figures["flows"].as_array().unwrap() {
@@ -93,7 +96,7 @@ fn figures_in_time(scenario: &Path) -> Option<Value> {
         }
         println!("not in time: {}", figures["emulator"]);
     }
-    println!("SKIPPED: this machine was too busy for the emulator in {ATTEMPTS} runs");
+    report_skip(TOO_BUSY);
     None
 }
 

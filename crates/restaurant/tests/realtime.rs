@@ -5,6 +5,7 @@
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use tautline_testkit::skip::report_skip;
 
 const RESTAURANT: &str = env!("CARGO_BIN_EXE_tautline-restaurant");
 /// Limit on a run, seconds: a longer one has hung; it fails and its output is shown.
@@ -42,7 +43,7 @@ fn two_robots_serve_tables_over_one_radio() {
         }
         return;
     }
-    println!("SKIPPED: this machine was too busy for the emulator in {ATTEMPTS} runs");
+    report_skip("this machine was too busy for the emulator");
 }
 
 /// The robots alone, without a network: long enough for them to meet in all ways that are common.

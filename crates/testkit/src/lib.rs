@@ -9,6 +9,8 @@
 //! | `peer` | | a hand-made peer with a valid key, over a socket |
 //! | `http` | | XML-RPC over HTTP |
 //! | `again` | | tests that need a process or a network of their own |
+//! | `wait` | | conditions with a deadline |
+//! | `skip` | | tests that cannot be judged on this machine |
 //! | `ros` | `ros` | ROS programs under orders, masters, and a gateway to watch |
 //! | `reference` | `node` | the text of the pages on the files of the daemon |
 //! | `running` | `node` | daemons, nodes in the process of the test, networks of their own |
@@ -28,3 +30,5 @@ pub mod reference;
 pub mod ros;
 #[cfg(feature = "node")]
 pub mod running;
+pub mod skip;
+pub mod wait;

@@ -444,6 +444,7 @@ fn the_log_says_once_that_the_master_does_not_answer_and_when_it_does() {
     let daemon = place.start("robot", &lines);
     let missing = "the ROS master does not answer";
     wait_for("the warning", || daemon.log().contains(missing).then_some(()));
+    // Nothing shows the further attempts, of which there are several in this time.
     std::thread::sleep(Duration::from_secs(3));
     let log = daemon.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains(missing)).collect();

@@ -124,7 +124,7 @@ fn publish_rarely(world: &World, bytes: usize, interval: Duration) {
     println!("{bytes} bytes each {interval:?}: median {median:?}, {percent:.2} % of one processor");
 }
 
-/// Prints figures: `cargo test --release -p tautline-cli --test fast_links -- --ignored --nocapture`.
+/// Prints figures: `cargo test --release -p tautline-cli --test it fast_links:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn delay_and_cost() {

@@ -5,6 +5,7 @@ use crate::PROGRAM;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use tautline_testkit::running::{Place, free_port};
+use tautline_testkit::skip::report_skip;
 
 const NOBODY: u32 = 65534;
 
@@ -20,7 +21,7 @@ thief.bind((sys.argv[1], int(sys.argv[2])))
 #[test]
 fn another_user_has_no_socket_at_the_daemons_port() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: becoming another user needs root");
+        report_skip("becoming another user needs root");
         return;
     }
     for listen in ["[::]", "127.0.0.1"] {

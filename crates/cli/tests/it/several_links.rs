@@ -204,7 +204,7 @@ fn a_link_that_is_heard_in_one_direction_only_carries_no_messages_and_is_shown()
 fn a_link_whose_interface_appears_later_is_used() {
     let world = World::new();
     world.robot.join_by(&world.base, "wifi", 77);
-    let lines = format!("topics: {{ {IMAGE}: {{ only_links: [lte] }} }}");
+    let lines = format!("topics: {{ {IMAGE}: {{ only_links: [lte] }}, {COMMAND}: {{}} }}");
     let nodes = world.start(&two_links(2, ""), &two_links(1, ""), &lines);
     let [robot, base] = &nodes;
     wait_for_links(robot, &["wifi"]);
@@ -212,7 +212,9 @@ fn a_link_whose_interface_appears_later_is_used() {
     let is_told = |it: &String| it.contains("no path to 10.78.0.2");
     wait_for("a notice", || robot.status().notices.iter().any(is_told).then_some(()));
     robot.publish(IMAGE, 1000);
-    std::thread::sleep(Duration::from_millis(500));
+    robot.offer(COMMAND);
+    robot.publish(COMMAND, 100);
+    wait_for("a later message of another topic", || (robot.delivered(COMMAND) == 1).then_some(()));
     assert_eq!(robot.delivered(IMAGE), 0, "it may use the other link only");
     world.robot.join_by(&world.base, "lte", 78);
     [robot, base].iter().for_each(|node| wait_for_links(node, &["wifi", "lte"]));
@@ -258,7 +260,7 @@ fn topics_without_permission_leave_a_link_whose_budget_is_used_up_to_the_others(
     stop(nodes);
 }
 
-/// `cargo test -p tautline-cli --test several_links -- --ignored --nocapture`
+/// `cargo test -p tautline-cli --test it several_links:: -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement of eight minutes, for docs/how-to/links.md"]
 fn measure_an_idle_metered_link() {

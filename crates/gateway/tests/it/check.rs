@@ -278,7 +278,7 @@ fn cost(checker: &Checker, message: &[u8]) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(checks) / (message.len() as f64 / 1e6)
 }
 
-/// Prints the cost: `cargo test --release -p tautline-gateway --test check -- --ignored --nocapture`.
+/// Prints the cost: `cargo test --release -p tautline-gateway --test it check:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn cost_per_megabyte() {

@@ -483,7 +483,7 @@ fn data(bytes: usize) -> Value {
     Value::Sequence((0..bytes).map(|_| number(1)).collect())
 }
 
-/// `cargo test --release -p tautline-gateway --test frames -- --ignored --nocapture`
+/// `cargo test --release -p tautline-gateway --test it frames:: -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn the_cost_of_new_names() {

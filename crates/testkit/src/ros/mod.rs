@@ -4,6 +4,8 @@
 pub mod ros1;
 pub mod ros2;
 
+pub use crate::wait::{DEADLINE, wait_for};
+
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,21 +20,7 @@ use tautline_gateway::{
     Source, Topic,
 };
 
-/// How long anything may take before a test fails; ample, since machines may be busy.
-pub const DEADLINE: Duration = Duration::from_secs(40);
 pub const MAX_MESSAGE: usize = 1_000_000;
-
-/// Waits until `found` gives something.
-pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(start.elapsed() < DEADLINE, "in {DEADLINE:?} there was no {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {

@@ -5,21 +5,16 @@ pub mod enclosure;
 pub mod hostile;
 pub mod node;
 
+pub use crate::wait::wait_for;
+
 use enclosure::Enclosure;
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 use tautline_cli::control::Client;
 use tautline_node::status::Status;
-
-/// Maximum time until a condition holds; then the test fails.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Interval between two checks.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Names of the documentation, with the addresses of `translators`.
 const NAMES: &str = "203.0.113.2 relay.example.org\n192.0.2.2 base.example.org\n";
@@ -33,18 +28,6 @@ pub fn free_port() -> u16 {
         if GIVEN.lock().unwrap().insert(port) {
             return port;
         }
-    }
-}
-
-/// Waits until `look` returns a value.
-pub fn wait_for<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
-        std::thread::sleep(PAUSE);
     }
 }
 

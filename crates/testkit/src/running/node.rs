@@ -139,7 +139,7 @@ impl Running {
 
     /// Waits for the next message that is published here; returns its time and length.
     pub fn next_arrival(&self) -> (Instant, usize) {
-        self.arrivals.recv_timeout(super::DEADLINE).expect("a message")
+        self.arrivals.recv_timeout(crate::wait::DEADLINE).expect("a message")
     }
 
     /// Returns the messages that were published here and not returned before, each with its time and

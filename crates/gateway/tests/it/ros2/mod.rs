@@ -307,6 +307,7 @@ fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
     agent.signal("-STOP");
     let after = watch_keeping(Range::Machine, "after", &deliveries);
     after.advertise(&string_topic("/goal", kept));
+    // Nothing shows announcements without an answer, of which there are several in this time.
     std::thread::sleep(Duration::from_secs(1));
     after.publish_kept("/goal", message(1), string_message("one"));
     after.publish_kept("/goal", message(2), string_message("two"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long gateway and peers take to meet. A measurement, not a test:
-//! `cargo test -p tautline-gateway --test ros meeting_times -- --ignored --nocapture`
+//! `cargo test -p tautline-gateway --test it meeting_times -- --ignored --nocapture`
 
 use super::{Peer, Reach, STRING, SizedTexts, join, message, until_read};
 use serde_json::json;
