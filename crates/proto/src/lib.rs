@@ -21,7 +21,7 @@
 //! let base = endpoint.add_peer("base", SecretKey::new([8; 32]).public())?;
 //! let remote = Some("192.0.2.1:18470".parse()?);
 //! let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28, metered: false };
-//! endpoint.add_link(Instant(0), base, radio, link)?;
+//! endpoint.peer_mut(base).add_link(Instant(0), radio, link)?;
 //!
 //! let now = Instant(0);
 //! endpoint.handle_timeout(now);
@@ -76,10 +76,10 @@ pub use ecn::{Ecn, EcnCounts, EcnUse};
 pub use endpoint::Endpoint;
 pub use endpoint::arrival::Arrival;
 pub use endpoint::events::{Event, NoPath, Notice};
-pub use endpoint::handles::{LinkMut, PeerMut};
+pub use endpoint::handles::{LinkMut, PeerMut, TeamMut};
+pub use endpoint::membership::RemovedPeer;
 pub use endpoint::network::Transmit;
 pub use endpoint::rendezvous::DirectPath;
-pub use endpoint::setup::RemovedPeer;
 pub use endpoint::teams::{TeamLimits, TeamStats};
 pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use error::{OfferError, SendError, SetupError};
