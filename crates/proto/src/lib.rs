@@ -3,7 +3,7 @@
 //!
 //! # Contract
 //! There are four kinds of method: getters; `handle_*(now, input)`; mutators such as
-//! [`Endpoint::send`]; and `poll_*`, which drain outputs. After any input or mutator, call
+//! [`PeerMut::send`]; and `poll_*`, which drain outputs. After any input or mutator, call
 //! [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`] until they return `None`. Call
 //! [`Endpoint::handle_timeout`] at the time that [`Endpoint::poll_timeout`] returns. Events may stay
 //! queued for a moment: at [`limits::EVENTS`] of a peer, further packets of this peer with data are

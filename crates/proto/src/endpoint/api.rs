@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Methods of [`Endpoint`] that name a peer, a link or a team with each call. They do what
-//! [`PeerMut`], [`LinkMut`] and the views do.
+//! [`crate::PeerMut`], [`crate::LinkMut`] and the views do.
 
 use crate::class::Class;
 use crate::config::{ChannelConfig, LinkConfig, Rights};

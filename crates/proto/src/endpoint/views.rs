@@ -109,7 +109,7 @@ pub struct LinkView<'a> {
     pub standby: bool,
     /// Whether it costs money, by the configuration.
     pub metered: bool,
-    /// Whether its [allowance](crate::Endpoint::set_allowance) is used up.
+    /// Whether its [allowance](crate::LinkMut::set_allowance) is used up.
     pub spent: bool,
     /// Largest IP packet that the path is known to carry, in bytes; through a relay, the largest
     /// packet.
