@@ -147,7 +147,7 @@ impl Network {
         self.peers[peer].rendezvous.is_on() && self.is_metered(radio)
     }
 
-    /// From here on, forecasts are made anew: the state of a radio or of a link has changed.
+    /// From here on, forecasts are made again: the state of a radio or of a link has changed.
     pub(crate) fn forget_forecasts(&mut self) {
         self.forecast_round += 1;
     }

@@ -194,7 +194,7 @@ impl Schedule<'_> {
             _ => (Limit::Radio, local),
         };
         let by_path = limit == Limit::Path;
-        // A controller may begin anew on an idle path.
+        // A controller may start again on an idle path.
         let mut is_changed = by_path && outstanding == 0;
         if release != Release::Now {
             is_changed |= std::mem::replace(&mut link.headroom.limited_by_path, by_path) != by_path;
