@@ -21,7 +21,7 @@ const REPORT_DUE: f64 = 2e-3;
 /// Messages of a busy period before which the number of reports is taken as random. Before later ones it
 /// is nearly certain.
 const RANDOM_REPORTS: u32 = 4;
-/// Reports that the kernel holds at once (`proto/src/endpoint/transmit.rs`).
+/// Reports that the kernel holds at once (`proto/src/endpoint/network.rs`).
 const HELD_REPORTS: usize = 2;
 /// Small packets that the kernel holds.
 const HELD_PACKETS: u32 = 2;

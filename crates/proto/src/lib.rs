@@ -3,7 +3,7 @@
 //!
 //! # Contract
 //! There are four kinds of method: getters; `handle_*(now, input)`; mutators such as
-//! [`Endpoint::send`]; and `poll_*`, which drain outputs. After any input or mutator, call
+//! [`PeerMut::send`]; and `poll_*`, which drain outputs. After any input or mutator, call
 //! [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`] until they return `None`. Call
 //! [`Endpoint::handle_timeout`] at the time that [`Endpoint::poll_timeout`] returns. Events may stay
 //! queued for a moment: at [`limits::EVENTS`] of a peer, further packets of this peer with data are
@@ -21,7 +21,7 @@
 //! let base = endpoint.add_peer("base", SecretKey::new([8; 32]).public())?;
 //! let remote = Some("192.0.2.1:18470".parse()?);
 //! let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28, metered: false };
-//! endpoint.add_link(Instant(0), base, radio, link)?;
+//! endpoint.peer_mut(base).add_link(Instant(0), radio, link)?;
 //!
 //! let now = Instant(0);
 //! endpoint.handle_timeout(now);
@@ -76,10 +76,10 @@ pub use ecn::{Ecn, EcnCounts, EcnUse};
 pub use endpoint::Endpoint;
 pub use endpoint::arrival::Arrival;
 pub use endpoint::events::{Event, NoPath, Notice};
-pub use endpoint::handles::{LinkMut, PeerMut};
+pub use endpoint::handles::{LinkMut, PeerMut, TeamMut};
+pub use endpoint::membership::RemovedPeer;
 pub use endpoint::network::Transmit;
 pub use endpoint::rendezvous::DirectPath;
-pub use endpoint::setup::RemovedPeer;
 pub use endpoint::teams::{TeamLimits, TeamStats};
 pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use error::{OfferError, SendError, SetupError};

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Methods of [`Endpoint`] that name a peer, a link or a team with each call. They do what
-//! [`PeerMut`], [`LinkMut`] and the views do.
+//! [`crate::PeerMut`], [`crate::LinkMut`] and the views do.
 
 use crate::class::Class;
 use crate::config::{ChannelConfig, LinkConfig, Rights};
+use crate::crypto::keys::PublicKey;
 use crate::delivery::outbox::Message;
+use crate::endpoint::membership::RemovedPeer;
 use crate::endpoint::rendezvous::DirectPath;
 use crate::endpoint::state::Endpoint;
+use crate::endpoint::teams::TeamLimits;
 use crate::error::{OfferError, SendError, SetupError};
-use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
+use crate::ids::{ChannelId, LinkId, PeerId, RadioId, TeamId};
 use crate::stats::{Forwarded, InStats, OutStats};
 use crate::time::Instant;
 use crate::wire::control::OfferedTopic;
@@ -199,23 +202,77 @@ impl Endpoint {
     /// Returns the rate at which a link's own controller paces its packets; see
     /// [`LinkView::rate_bps`](crate::LinkView::rate_bps).
     pub fn pacing_rate(&self, id: LinkId) -> Option<u64> {
-        self.link(id).rate_bps
+        self.router.net.peers[id].controller.as_ref()?.rate_bps()
     }
 
     /// Whether the packets of a link leave at once now, after an idle time, instead of at its pacing rate.
     pub fn is_in_burst(&self, id: LinkId) -> bool {
-        self.link(id).is_in_burst()
+        self.router.net.peers[id].controller.as_ref().is_some_and(|it| it.is_in_burst())
     }
 
     /// Returns the local address at which packets arrive from the address to which a link leads, if they
     /// have shown it.
     pub fn local_address(&self, id: LinkId) -> Option<IpAddr> {
-        self.link(id).local_address()
+        let link = &self.router.net.peers[id];
+        link.source.address(link.remote)
     }
 
     /// Whether a direct path that is found belongs to this link.
     pub fn is_direct_path(&self, id: LinkId) -> bool {
-        let link = &self.net.peers[id];
-        self.net.peers[link.peer].rendezvous.is_for(id)
+        self.link(id).is_direct_path()
+    }
+
+    /// Whether packets of a direct path must not leave by this radio.
+    pub fn shuns(&self, id: LinkId, radio: RadioId) -> bool {
+        self.link(id).shuns(radio)
+    }
+}
+
+/// Additions and removals: see [`crate::PeerMut`] and [`crate::TeamMut`].
+impl Endpoint {
+    /// Adds a link to a peer, and seeks the peer there if its address is known.
+    pub fn add_link(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        radio: RadioId,
+        config: LinkConfig,
+    ) -> Result<LinkId, SetupError> {
+        self.peer_mut(peer).add_link(now, radio, config)
+    }
+
+    /// Adds a link to a peer through another peer.
+    pub fn add_relayed_link(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        via: PeerId,
+    ) -> Result<LinkId, SetupError> {
+        self.peer_mut(peer).add_relayed_link(now, via)
+    }
+
+    /// Removes a peer.
+    pub fn remove_peer(&mut self, now: Instant, peer: PeerId) -> RemovedPeer {
+        self.peer_mut(peer).remove(now)
+    }
+
+    /// Changes the limits of a team. What is queued beyond a smaller limit stays.
+    pub fn set_team_limits(&mut self, now: Instant, id: TeamId, limits: TeamLimits) {
+        self.team_mut(id).set_limits(now, limits);
+    }
+
+    /// Removes a team. Its members have to be removed before.
+    pub fn remove_team(&mut self, id: TeamId) {
+        self.team_mut(id).remove();
+    }
+
+    /// Adds a member of a team, whose packets to other members are forwarded.
+    pub fn add_member(
+        &mut self,
+        team: TeamId,
+        name: &str,
+        key: PublicKey,
+    ) -> Result<PeerId, SetupError> {
+        self.team_mut(team).add_member(name, key)
     }
 }

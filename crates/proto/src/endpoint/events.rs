@@ -61,7 +61,8 @@ pub enum Event {
         /// The address to which it leads now.
         to: Place,
     },
-    /// The peer may be reached directly at these addresses. [`Endpoint::try_address`] tries them.
+    /// The peer may be reached directly at these addresses.
+    /// [`LinkMut::try_address`](crate::LinkMut::try_address) tries them.
     Candidates {
         /// The peer.
         peer: PeerId,

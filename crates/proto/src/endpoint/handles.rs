@@ -4,13 +4,16 @@
 use crate::address::Place;
 use crate::class::Class;
 use crate::config::{ChannelConfig, LinkConfig, Rights};
+use crate::crypto::keys::PublicKey;
 use crate::delivery::outbox::Message;
+use crate::endpoint::membership::{RemovedPeer, check_datagram};
 use crate::endpoint::rendezvous::{CHALLENGES, DirectPath};
-use crate::endpoint::setup::{RemovedPeer, check_datagram};
+use crate::endpoint::router::Router;
 use crate::endpoint::state::Endpoint;
+use crate::endpoint::teams::TeamLimits;
 use crate::endpoint::timer::Timer;
 use crate::error::{OfferError, SendError, SetupError};
-use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
+use crate::ids::{ChannelId, LinkId, PeerId, RadioId, TeamId};
 use crate::path::link::Candidate;
 use crate::stats::OutStats;
 use crate::time::Instant;
@@ -27,7 +30,9 @@ pub struct PeerMut<'a> {
 impl PeerMut<'_> {
     /// Offers a topic to the peer, in this session and in later ones.
     pub fn offer(&mut self, now: Instant, config: ChannelConfig) -> Result<ChannelId, OfferError> {
-        self.endpoint.with_peer(now, self.id, |peer, cx| peer.channels.offer(cx, now, config))
+        self.endpoint
+            .router
+            .with_peer(now, self.id, |peer, cx| peer.channels.offer(cx, now, config))
     }
 
     /// Changes the offer of a channel: its type, priority, lifespan and so on.
@@ -37,25 +42,25 @@ impl PeerMut<'_> {
         channel: ChannelId,
         config: ChannelConfig,
     ) -> Result<(), OfferError> {
-        self.endpoint.with_peer(now, self.id, |peer, cx| {
+        self.endpoint.router.with_peer(now, self.id, |peer, cx| {
             peer.channels.change_offer(cx, now, channel, config)
         })
     }
 
     /// Closes a channel to the peer and drops its queued messages. Returns its last counters.
     pub fn withdraw(&mut self, now: Instant, channel: ChannelId) -> Option<OutStats> {
-        self.endpoint.net.peers[self.id].channels.withdraw(now, channel)
+        self.endpoint.router.net.peers[self.id].channels.withdraw(now, channel)
     }
 
     /// Subscribes to a channel that the peer offered, or ends the subscription.
     pub fn want(&mut self, now: Instant, channel: ChannelId, wanted: bool) {
-        self.endpoint.net.peers[self.id].channels.want(now, channel, wanted);
+        self.endpoint.router.net.peers[self.id].channels.want(now, channel, wanted);
     }
 
     /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages
     /// is not told: each of its messages may be a reason to refuse.
     pub fn refuse(&mut self, now: Instant, channel: ChannelId, reason: String) {
-        self.endpoint.net.peers[self.id].channels.refuse(now, channel, reason);
+        self.endpoint.router.net.peers[self.id].channels.refuse(now, channel, reason);
     }
 
     /// Queues a message on a channel to which the peer is subscribed.
@@ -65,15 +70,15 @@ impl PeerMut<'_> {
         channel: ChannelId,
         message: Message,
     ) -> Result<(), SendError> {
-        let rate_bps = self.endpoint.net.fair_share_bps(self.id);
-        self.endpoint.with_peer(now, self.id, |peer, cx| {
+        let rate_bps = self.endpoint.router.net.fair_share_bps(self.id);
+        self.endpoint.router.with_peer(now, self.id, |peer, cx| {
             peer.channels.send(cx, now, rate_bps, channel, message)
         })
     }
 
     /// Emits the offer of a channel again, as if it had just arrived.
     pub fn repeat_offer(&mut self, now: Instant, channel: ChannelId) {
-        self.endpoint.with_peer(now, self.id, |peer, cx| {
+        self.endpoint.router.with_peer(now, self.id, |peer, cx| {
             peer.channels.repeat_offer(cx, now, channel);
         });
     }
@@ -84,12 +89,12 @@ impl PeerMut<'_> {
     /// Renames the peer, which then has to use the new name itself. Call [`Endpoint::check_peers`] first:
     /// several peers may exchange names.
     pub fn rename(&mut self, name: &str) {
-        name.clone_into(&mut self.endpoint.net.peers[self.id].name);
+        name.clone_into(&mut self.endpoint.router.net.peers[self.id].name);
     }
 
     /// Sets the rights of the peer.
     pub fn set_rights(&mut self, rights: Rights) {
-        self.endpoint.net.peers[self.id].rights = rights;
+        self.endpoint.router.net.peers[self.id].rights = rights;
     }
 
     /// Adds a link, and seeks the peer there if its address is known.
@@ -99,22 +104,24 @@ impl PeerMut<'_> {
         radio: RadioId,
         config: LinkConfig,
     ) -> Result<LinkId, SetupError> {
-        self.endpoint.add_link(now, self.id, radio, config)
+        self.endpoint.router.add_link(now, self.id, radio, config)
     }
 
     /// Adds a link through another peer.
     pub fn add_relayed_link(&mut self, now: Instant, via: PeerId) -> Result<LinkId, SetupError> {
-        self.endpoint.add_relayed_link(now, self.id, via)
+        self.endpoint.router.add_relayed_link(now, self.id, via)
     }
 
     /// Sets the order of preference of the links; links that are not listed come last.
     pub fn order_links(&mut self, order: &[LinkId]) {
-        self.endpoint.net.peers[self.id].links.arrange(order);
+        self.endpoint.router.net.peers[self.id].links.arrange(order);
     }
 
-    /// Removes the peer; see [`Endpoint::remove_peer`].
+    /// Removes the peer: says goodbye, forgets its keys, and drops the messages for it
+    /// ([`PeerGone`](crate::stats::DropReason::PeerGone)). Links of other peers through it are
+    /// removed as well. From now on its key is unknown.
     pub fn remove(self, now: Instant) -> RemovedPeer {
-        self.endpoint.remove_peer(now, self.id)
+        self.endpoint.router.remove_peer(now, self.id)
     }
 }
 
@@ -136,8 +143,8 @@ impl LinkMut<'_> {
     ) -> Result<(), SetupError> {
         check_datagram(config.datagram_bytes)?;
         let id = self.id;
-        self.endpoint.net.set_link_radio(id, radio);
-        self.endpoint.with_link(now, id, |peer, cx| {
+        self.endpoint.router.net.set_link_radio(id, radio);
+        self.endpoint.router.with_link(now, id, |peer, cx| {
             // An unchanged configured address is older than one from which the peer sent.
             let link = &mut peer.links[id];
             if link.config.remote != config.remote {
@@ -160,15 +167,15 @@ impl LinkMut<'_> {
         header_bytes: usize,
     ) -> Result<(), SetupError> {
         check_datagram(datagram_bytes)?;
-        self.endpoint.net.set_link_radio(self.id, radio);
-        let link = &mut self.endpoint.net.peers[self.id];
+        self.endpoint.router.net.set_link_radio(self.id, radio);
+        let link = &mut self.endpoint.router.net.peers[self.id];
         link.set_config(LinkConfig { datagram_bytes, header_bytes, ..link.config.clone() });
         Ok(())
     }
 
     /// Handles a possible change of our own address on the link: the peer learns it from a packet.
     pub fn announce_move(&mut self, now: Instant) {
-        let net = &mut self.endpoint.net;
+        let net = &mut self.endpoint.router.net;
         let link = &mut net.peers[self.id];
         if link.up {
             link.ping_now = true;
@@ -180,7 +187,7 @@ impl LinkMut<'_> {
     /// Sets the local address from which packets of the link leave. The peer tells at which address it
     /// sees them.
     pub fn set_own_address(&mut self, own: SocketAddr) {
-        let link = &mut self.endpoint.net.peers[self.id];
+        let link = &mut self.endpoint.router.net.peers[self.id];
         link.ping_now |= link.ends.set_own(own) && link.up;
     }
 
@@ -189,13 +196,15 @@ impl LinkMut<'_> {
     /// acknowledgements and heartbeats. Other messages wait for another link, as while a link is
     /// down. `None`: no limit.
     pub fn set_allowance(&mut self, bytes: Option<u64>) {
-        let link = &mut self.endpoint.net.peers[self.id];
+        let link = &mut self.endpoint.router.net.peers[self.id];
         link.allowed_bytes = bytes.map(|bytes| link.used_bytes().saturating_add(bytes));
     }
 
     /// Removes the link. The session continues on other links, which repair outstanding packets.
     pub fn remove(self, now: Instant) {
-        self.endpoint.remove_link_of(now, self.id);
+        if self.exists() {
+            self.endpoint.router.remove_link(now, self.id);
+        }
     }
 }
 
@@ -205,7 +214,9 @@ impl LinkMut<'_> {
     /// address: the direct path belongs to this link. `None`: never.
     pub fn set_direct_path(&mut self, now: Instant, when: Option<DirectPath>) {
         let id = self.id;
-        self.endpoint.with_link(now, id, |peer, cx| peer.set_direct_path(cx, now, id, when));
+        self.endpoint.router.with_link(now, id, |peer, cx| {
+            peer.rendezvous.set(cx, now, &mut peer.links, (id, when));
+        });
     }
 
     /// Tries to reach the peer at an address of [`Event::Candidates`](crate::Event::Candidates), to which
@@ -213,10 +224,13 @@ impl LinkMut<'_> {
     pub fn try_address(&mut self, now: Instant, radio: RadioId, remote: SocketAddr) {
         let id = self.id;
         // The link may be another one by now.
-        if !self.endpoint.is_direct_path(id) || self.endpoint.shuns(id, radio) {
+        if !self.exists() || !self.endpoint.link(id).is_direct_path() {
             return;
         }
-        self.endpoint.with_link(now, id, |peer, cx| {
+        if self.endpoint.router.net.is_metered(radio) {
+            return;
+        }
+        self.endpoint.router.with_link(now, id, |peer, cx| {
             let due = peer.rendezvous.begin(now);
             let candidate = Candidate::new((radio, remote, None), CHALLENGES, due);
             peer.links.add_candidate(cx, now, id, candidate);
@@ -226,21 +240,59 @@ impl LinkMut<'_> {
     /// Gives up the direct path, until another is found.
     pub fn forget_direct_path(&mut self, now: Instant) {
         let id = self.id;
-        self.endpoint.with_link(now, id, |peer, cx| peer.forget_direct_path(cx, now, id));
+        self.endpoint.router.with_link(now, id, |peer, cx| peer.forget_direct_path(cx, now, id));
     }
 }
 
 /// What the driver reports.
 impl LinkMut<'_> {
+    /// Whether the peer of the link is still there.
+    fn exists(&self) -> bool {
+        self.endpoint.router.net.peers.link(self.id).is_some()
+    }
+
     /// Reports the IP bytes of the link and `class` that are in the kernel.
     pub fn handle_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
-        self.endpoint.net.handle_in_flight(now, self.id, class, bytes);
+        self.endpoint.router.net.handle_in_flight(now, self.id, class, bytes);
     }
 
     /// The kernel refused a datagram of [`Endpoint::poll_transmit`] on the link, because its interface
     /// sends none of this size (EMSGSIZE). Its messages are sent again in smaller packets.
     pub fn handle_refused(&mut self, now: Instant, datagram: &[u8]) {
         let id = self.id;
-        self.endpoint.with_link(now, id, |peer, cx| peer.handle_refused(cx, now, id, datagram));
+        if self.exists() {
+            self.endpoint.router.with_link(now, id, |peer, cx| {
+                peer.handle_refused(cx, now, id, datagram);
+            });
+        }
+    }
+}
+
+/// A team of a relay; see [`Endpoint::team_mut`].
+#[derive(Debug)]
+pub struct TeamMut<'a> {
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) id: TeamId,
+}
+
+impl TeamMut<'_> {
+    /// Changes the limits of the team. What is queued beyond a smaller limit stays.
+    pub fn set_limits(&mut self, now: Instant, limits: TeamLimits) {
+        let Router { net, teams, .. } = &mut self.endpoint.router;
+        teams.set_limits(&mut net.cx, now, self.id, limits);
+    }
+
+    /// Adds a member, whose packets to other members are forwarded. Its key identifies it; it may have
+    /// another name for itself.
+    pub fn add_member(&mut self, name: &str, key: PublicKey) -> Result<PeerId, SetupError> {
+        self.endpoint.router.add_peer(Some(self.id), name, key)
+    }
+
+    /// Removes the team. Its members have to be removed before.
+    pub fn remove(self) {
+        let Router { net, teams, .. } = &mut self.endpoint.router;
+        debug_assert!(net.peers.iter().all(|peer| peer.removed || peer.team != Some(self.id)));
+        teams.remove(&mut net.cx, self.id);
+        net.radios.iter_mut().for_each(|radio| radio.forget_team(self.id));
     }
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of one node. The crate's documentation has the contract.
 //!
-//! [`Endpoint`] routes packets and timers to its peers ([`peer`]), gives radios their turns
-//! ([`schedule`]), and does what peers ask of it because it concerns others ([`context::Request`]).
+//! An [`Endpoint`] is the public face of a [`router::Router`], which routes packets and timers to peers
+//! ([`peer::Peer`]), gives radios their turns ([`schedule`]), and does what peers ask for because it
+//! concerns others ([`context::Request`]).
 
 mod api;
 pub(crate) mod arrival;
+mod attempts;
 mod backlog_reports;
 mod context;
 mod discovery;
@@ -13,14 +15,16 @@ pub(crate) mod events;
 mod forecast;
 pub(crate) mod handles;
 mod handshake;
+pub(crate) mod membership;
 pub(crate) mod network;
 mod peer;
 mod peers;
 mod relay;
 pub(crate) mod rendezvous;
 mod reports;
+mod router;
 mod schedule;
-pub(crate) mod setup;
+mod setup;
 mod state;
 pub(crate) mod teams;
 mod timer;

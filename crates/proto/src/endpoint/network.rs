@@ -16,6 +16,7 @@ use crate::path::link::Link;
 use crate::path::radio::Radio;
 use crate::time::Instant;
 use crate::wire::relay::ShortName;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 /// Bytes that a hop adds to a relayed packet: 29 of its own packet; type, length, priority, number,
@@ -81,14 +82,28 @@ pub(crate) struct Network {
     pub(crate) cx: Context,
     pub(crate) peers: Peers,
     pub(crate) radios: Arena<RadioId, Radio>,
+    /// Radios that removed links through relays left.
+    pub(crate) vacant_radios: BTreeSet<RadioId>,
     /// Number of the states for which [forecasts](crate::path::select::Forecasts) were made.
     pub(crate) forecast_round: u64,
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
 }
 
 /// Radios.
 impl Network {
     pub(crate) fn new(cx: Context) -> Self {
-        Self { cx, peers: Peers::new(), radios: Arena::new(), forecast_round: 0 }
+        Self {
+            cx,
+            peers: Peers::new(),
+            radios: Arena::new(),
+            vacant_radios: BTreeSet::new(),
+            forecast_round: 0,
+        }
     }
 
     /// Bytes in the kernel that count against a radio's budget.
@@ -132,7 +147,7 @@ impl Network {
         self.peers[peer].rendezvous.is_on() && self.is_metered(radio)
     }
 
-    /// From here on, forecasts are made anew: the state of a radio or of a link has changed.
+    /// From here on, forecasts are made again: the state of a radio or of a link has changed.
     pub(crate) fn forget_forecasts(&mut self) {
         self.forecast_round += 1;
     }
@@ -189,7 +204,7 @@ impl Network {
     pub(crate) fn set_idle_rate(&mut self, now: Instant, peer: PeerId) {
         if self.peers[peer].channels.outbox.waits_for_budget() {
             let idle_bps = self.fair_share_bps(peer);
-            self.peers[peer].channels.outbox.set_idle_rate(now, idle_bps);
+            self.peers[peer].channels.outbox.repairs.set_idle(now, idle_bps);
         }
     }
 
@@ -203,7 +218,8 @@ impl Network {
         let shares = radios.len() > 1;
         let mut sum = None;
         for id in radios {
-            let busy = self.peers.iter().filter(|peer| peer.channels.outbox.waiting_bytes() > 0);
+            let busy =
+                self.peers.iter().filter(|peer| peer.channels.outbox.queues.waiting_bytes() > 0);
             let sharing = busy.filter(|peer| peer.links.iter().any(|it| it.radio == id)).count();
             let radio = &self.radios[id];
             let served = radio.pacer.service_bps(self.cx.clock_now).filter(|_| shares);

@@ -229,7 +229,7 @@ impl Peers {
     fn take_vacant_link(&mut self) -> Option<LinkId> {
         let held = |id: LinkId| RelayOrigin::Own(id);
         let has_packets =
-            |id: &LinkId| self.iter().any(|it| it.channels.outbox.held(held(*id)) > 0);
+            |id: &LinkId| self.iter().any(|it| it.channels.outbox.queues.held(held(*id)) > 0);
         let id = self.vacant_links.iter().find(|id| !has_packets(id)).copied()?;
         self.vacant_links.remove(&id);
         Some(id)

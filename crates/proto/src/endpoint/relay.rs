@@ -101,7 +101,7 @@ impl Relay {
     /// Passes changes of relay backlogs to links and to reports for neighbours.
     pub(crate) fn process_backlog_changes(&self, net: &mut Network, now: Instant) {
         for id in net.peers.ids() {
-            while let Some(origin) = net.peers[id].channels.outbox.pop_backlog_change() {
+            while let Some(origin) = net.peers[id].channels.outbox.queues.pop_backlog_change() {
                 match origin {
                     RelayOrigin::Own(id) => update_window(net, now, id),
                     RelayOrigin::For(hop, flow) => self.plan_report(net, now, hop, flow),
@@ -257,7 +257,7 @@ impl Relay {
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
         let flow = Flow { from, to };
-        if net.peers[next].channels.outbox.held_from(hop) >= limits::RELAYED_BYTES {
+        if net.peers[next].channels.outbox.queues.held_from(hop) >= limits::RELAYED_BYTES {
             return Err(RefusedPacket::Bound);
         }
         if !teams.has_room(&net.peers, next, payload.len()) {
@@ -282,7 +282,7 @@ fn enqueue(net: &mut Network, now: Instant, hop: PeerId, packet: RelayedPacket) 
 }
 
 fn backlog(net: &Network, origin: RelayOrigin) -> u64 {
-    let backlogs = net.peers.iter().map(|peer| peer.channels.outbox.held(origin));
+    let backlogs = net.peers.iter().map(|peer| peer.channels.outbox.queues.held(origin));
     backlogs.fold(0, u64::saturating_add)
 }
 

@@ -54,7 +54,7 @@ impl Network {
         let due = peer.received_packets.values().filter_map(|it| Some((it.ack_due()?, it.via)));
         let first = due.filter(|(at, _)| *at <= now).min();
         // Packets that the peer is to forward precede our goodbye; they may include goodbyes.
-        let leaves = peer.goodbye_now && !peer.channels.outbox.has_relayed();
+        let leaves = peer.goodbye_now && !peer.channels.outbox.queues.has_relayed();
         let goodbye = leaves.then_some((Instant::default(), None));
         goodbye.or(first).map(|(at, came_by)| (at, id, came_by))
     }

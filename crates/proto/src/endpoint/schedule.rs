@@ -179,7 +179,7 @@ impl Schedule<'_> {
             let admits = self.net.peers[next.link].relay_window.admits(priority);
             return (Limit::Radio, if admits { Release::Now } else { Release::Drained });
         }
-        let waiting = self.net.peers[next.peer].channels.outbox.waiting_bytes() as usize;
+        let waiting = self.net.peers[next.peer].channels.outbox.queues.waiting_bytes() as usize;
         let datagram = (waiting + HEADER_ESTIMATE).min(self.packet_bytes(next.link, priority));
         let ahead = self.net.in_flight(radio).ahead_of(self.net.class(next.link, Some(priority)));
         let link = &mut self.net.peers[next.link];
@@ -194,7 +194,7 @@ impl Schedule<'_> {
             _ => (Limit::Radio, local),
         };
         let by_path = limit == Limit::Path;
-        // A controller may begin anew on an idle path.
+        // A controller may start again on an idle path.
         let mut is_changed = by_path && outstanding == 0;
         if release != Release::Now {
             is_changed |= std::mem::replace(&mut link.headroom.limited_by_path, by_path) != by_path;
@@ -222,7 +222,7 @@ impl Schedule<'_> {
         let Network { cx, peers, .. } = &mut *self.net;
         let peer = &mut peers[peer_id];
         let mut packet = peer.start_packet(cx, now, id, capacity, false)?;
-        let urgency = peer.channels.outbox.urgency(order);
+        let urgency = peer.channels.outbox.queues.urgency(order);
         if order.is_control() {
             peer.control_first.take(now);
         }
@@ -334,7 +334,7 @@ impl Schedule<'_> {
         peer: PeerId,
         held_back: &[LinkId],
     ) -> Option<Candidate> {
-        if self.net.peers[peer].channels.outbox.waiting_messages() == 0 {
+        if self.net.peers[peer].channels.outbox.queues.waiting_messages() == 0 {
             return None;
         }
         let mut forecasts = self.net.take_forecasts(now, peer);

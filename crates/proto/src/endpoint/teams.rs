@@ -112,7 +112,7 @@ impl Teams {
     pub(crate) fn stats(&self, peers: &Peers, id: TeamId) -> TeamStats {
         let mut stats = self.0[id].stats;
         for peer in peers.iter().filter(|peer| !peer.removed && peer.team == Some(id)) {
-            let forwarded = peer.channels.outbox.forwarded();
+            let forwarded = peer.channels.outbox.forwarded;
             stats.packets += forwarded.packets;
             stats.dropped.add_all(&forwarded.dropped);
         }
@@ -122,7 +122,7 @@ impl Teams {
     /// Keeps the counters of a member that is removed.
     pub(crate) fn keep_counters(&mut self, member: &Peer) {
         let Some(id) = member.team else { return };
-        let forwarded = member.channels.outbox.forwarded();
+        let forwarded = member.channels.outbox.forwarded;
         let stats = &mut self.0[id].stats;
         stats.packets += forwarded.packets;
         stats.dropped.add_all(&forwarded.dropped);
@@ -172,5 +172,5 @@ impl Teams {
 
 fn queue_bytes(peers: &Peers, id: TeamId) -> u64 {
     let members = peers.iter().filter(|peer| peer.team == Some(id));
-    members.map(|peer| peer.channels.outbox.taken_bytes()).fold(0, u64::saturating_add)
+    members.map(|peer| peer.channels.outbox.queues.taken_bytes()).fold(0, u64::saturating_add)
 }

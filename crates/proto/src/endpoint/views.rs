@@ -6,16 +6,16 @@ use crate::clock::ClockView;
 use crate::config::ChannelConfig;
 use crate::crypto::keys::PublicKey;
 use crate::ecn::EcnUse;
-use crate::endpoint::handles::{LinkMut, PeerMut};
+use crate::endpoint::handles::{LinkMut, PeerMut, TeamMut};
+use crate::endpoint::network::Network;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::state::Endpoint;
 use crate::endpoint::teams::{TeamLimits, TeamStats};
-use crate::error::SetupError;
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId, TeamId};
 use crate::path::link::Link;
 use crate::path::mtu::MtuState;
 use crate::stats::{Forwarded, InStats, LinkStats, OutStats, RefusedPackets};
-use crate::time::{Duration, Instant};
+use crate::time::Duration;
 use crate::wire::control::OfferedTopic;
 use std::net::IpAddr;
 
@@ -48,8 +48,8 @@ impl<'a> PeerView<'a> {
         channel: ChannelId,
     ) -> Option<(&'a ChannelConfig, bool, &'a OutStats)> {
         let outbox = &self.peer.channels.outbox;
-        let config = outbox.config(channel.0)?;
-        Some((config, outbox.is_wanted(channel.0), outbox.stats(channel.0)?))
+        let config = outbox.queues.config(channel.0)?;
+        Some((config, outbox.queues.is_wanted(channel.0), outbox.queues.stats(channel.0)?))
     }
 
     /// Source and payload of the messages on a channel that are queued, or sent with unknown outcome. In a
@@ -58,7 +58,7 @@ impl<'a> PeerView<'a> {
         &self,
         channel: ChannelId,
     ) -> impl Iterator<Item = (u32, &'a bytes::Bytes)> + use<'a> {
-        self.peer.channels.outbox.pending(channel.0)
+        self.peer.channels.outbox.queues.pending(channel.0)
     }
 
     /// A channel from the peer: its topic, whether this node is subscribed, its counters.
@@ -74,12 +74,12 @@ impl<'a> PeerView<'a> {
 
     /// Counters of relayed packets to the neighbour, of others and of this node.
     pub fn relayed(&self) -> OutStats {
-        self.peer.channels.outbox.relayed_stats()
+        self.peer.channels.outbox.queues.relayed_stats()
     }
 
     /// Counters of relayed packets of others to the neighbour.
     pub fn forwarded(&self) -> Forwarded {
-        self.peer.channels.outbox.forwarded()
+        self.peer.channels.outbox.forwarded
     }
 }
 
@@ -109,7 +109,7 @@ pub struct LinkView<'a> {
     pub standby: bool,
     /// Whether it costs money, by the configuration.
     pub metered: bool,
-    /// Whether its [allowance](crate::Endpoint::set_allowance) is used up.
+    /// Whether its [allowance](crate::LinkMut::set_allowance) is used up.
     pub spent: bool,
     /// Largest IP packet that the path is known to carry, in bytes; through a relay, the largest
     /// packet.
@@ -135,12 +135,24 @@ pub struct LinkView<'a> {
     /// Counters.
     pub stats: &'a LinkStats,
     link: &'a Link,
+    net: &'a Network,
 }
 
 impl LinkView<'_> {
     /// Whether the packets of the link leave at once now, after an idle time, instead of at its pacing rate.
     pub fn is_in_burst(&self) -> bool {
         self.link.controller.as_ref().is_some_and(|it| it.is_in_burst())
+    }
+
+    /// Whether a direct path that is found belongs to the link.
+    pub fn is_direct_path(&self) -> bool {
+        self.net.peers[self.peer].rendezvous.is_for(self.link.id)
+    }
+
+    /// Whether packets of a direct path must not leave by this radio: links of the radio cost money, and the
+    /// direct path would not have their limits.
+    pub fn shuns(&self, radio: RadioId) -> bool {
+        self.is_direct_path() && self.net.is_metered(radio)
     }
 
     /// The local address at which packets arrive from the address to which the link leads, if they have
@@ -173,29 +185,29 @@ pub struct RadioView {
 impl Endpoint {
     /// This node's name.
     pub fn name(&self) -> &str {
-        &self.net.cx.config.name
+        &self.router.net.cx.config.name
     }
 
     /// This node's public key.
     pub fn key(&self) -> PublicKey {
-        self.net.cx.public
+        self.router.net.cx.public
     }
 
     /// Packets refused, by reason.
     pub fn refused_packets(&self) -> &RefusedPackets {
-        &self.net.cx.refused
+        &self.router.net.cx.refused
     }
 
     /// Whether the queues for all peers that are up are empty.
     pub fn is_drained(&self) -> bool {
-        let mut peers = self.net.peers.iter();
-        peers.all(|peer| !peer.up || peer.channels.outbox.waiting_messages() == 0)
+        let mut peers = self.router.net.peers.iter();
+        peers.all(|peer| !peer.up || peer.channels.outbox.queues.waiting_messages() == 0)
     }
 
     /// A beacon for the local network, to be sent from the address at which this node receives;
     /// `None` without peers. With more peers than a beacon has tags, peers are announced to in turn.
     pub fn beacon(&mut self) -> Option<Vec<u8>> {
-        self.beacons.make(&mut self.net)
+        self.router.beacons.make(&mut self.router.net)
     }
 }
 
@@ -203,16 +215,16 @@ impl Endpoint {
 impl Endpoint {
     /// State of a peer.
     pub fn peer(&self, id: PeerId) -> PeerView<'_> {
-        let peer = &self.net.peers[id];
+        let peer = &self.router.net.peers[id];
         PeerView {
             name: &peer.name,
             team: peer.team,
             up: peer.up,
-            clock: peer.clock.view(self.net.cx.clock_now),
+            clock: peer.clock.view(self.router.net.cx.clock_now),
             met: peer.session.was_established(),
             key: peer.session.key,
-            queued_messages: peer.channels.outbox.waiting_messages(),
-            queued_bytes: peer.channels.outbox.waiting_bytes(),
+            queued_messages: peer.channels.outbox.queues.waiting_messages(),
+            queued_bytes: peer.channels.outbox.queues.waiting_bytes(),
             peer,
         }
     }
@@ -224,14 +236,15 @@ impl Endpoint {
 
     /// All peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> + use<> {
-        let present = self.net.peers.iter().filter(|peer| !peer.removed);
+        let present = self.router.net.peers.iter().filter(|peer| !peer.removed);
         present.map(|peer| peer.id).collect::<Vec<_>>().into_iter()
     }
 
     /// State of a link.
     pub fn link(&self, id: LinkId) -> LinkView<'_> {
-        let (available_bps, signal) = self.net.available_rate(self.net.cx.clock_now, id);
-        let link = &self.net.peers[id];
+        let (available_bps, signal) =
+            self.router.net.available_rate(self.router.net.cx.clock_now, id);
+        let link = &self.router.net.peers[id];
         LinkView {
             peer: link.peer,
             number: link.number,
@@ -240,10 +253,10 @@ impl Endpoint {
             up: link.up,
             silent: link.silent,
             stalled: link.stalled,
-            standby: self.net.peers[link.peer].links.is_on_standby(id),
+            standby: self.router.net.peers[link.peer].links.is_on_standby(id),
             metered: link.config.metered,
             spent: link.is_spent(),
-            mtu: self.net.datagram_bytes(id) + link.config.header_bytes,
+            mtu: self.router.net.datagram_bytes(id) + link.config.header_bytes,
             mtu_state: link.sent_packets.mtu.state(),
             is_translated: link.ends.is_translated(),
             is_peer_translated: link.ends.is_peer_translated(),
@@ -255,6 +268,7 @@ impl Endpoint {
             ecn: link.sent_packets.ecn.state(),
             stats: &link.stats,
             link,
+            net: &self.router.net,
         }
     }
 
@@ -265,24 +279,18 @@ impl Endpoint {
 
     /// All links.
     pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        let present = self.net.peers.links().filter(|link| !link.removed);
+        let present = self.router.net.peers.links().filter(|link| !link.removed);
         present.map(|link| link.id).collect::<Vec<_>>().into_iter()
-    }
-
-    /// Whether packets of a direct path must not leave by this radio: links of the radio cost money, and the
-    /// direct path would not have their limits.
-    pub fn shuns(&self, id: LinkId, radio: RadioId) -> bool {
-        self.is_direct_path(id) && self.net.is_metered(radio)
     }
 
     /// State of a radio.
     pub fn radio(&self, id: RadioId) -> RadioView {
-        let radio = &self.net.radios[id];
+        let radio = &self.router.net.radios[id];
         RadioView {
             signal: radio.pacer.signal(),
             configured_bps: radio.config.rate.fixed_bps(),
             measured_bps: radio.measured_bps(),
-            in_flight_bytes: self.net.in_flight(id).total(),
+            in_flight_bytes: self.router.net.in_flight(id).total(),
             in_flight_limit_bytes: radio.pacer.limit_bytes(),
             sent_packets: radio.sent_packets,
             sent_bytes: radio.sent_bytes,
@@ -291,7 +299,7 @@ impl Endpoint {
 
     /// All radios.
     pub fn radios(&self) -> impl Iterator<Item = RadioId> + use<> {
-        self.net.radios.ids()
+        self.router.net.radios.ids()
     }
 }
 
@@ -299,34 +307,16 @@ impl Endpoint {
 impl Endpoint {
     /// Adds a team without members.
     pub fn add_team(&mut self, limits: TeamLimits) -> TeamId {
-        self.teams.add(limits)
+        self.router.teams.add(limits)
     }
 
-    /// Changes the limits of a team. What is queued beyond a smaller limit stays.
-    pub fn set_team_limits(&mut self, now: Instant, id: TeamId, limits: TeamLimits) {
-        self.teams.set_limits(&mut self.net.cx, now, id, limits);
-    }
-
-    /// Removes a team. Its members have to be removed before.
-    pub fn remove_team(&mut self, id: TeamId) {
-        debug_assert!(self.net.peers.iter().all(|peer| peer.removed || peer.team != Some(id)));
-        self.teams.remove(&mut self.net.cx, id);
-        self.net.radios.iter_mut().for_each(|radio| radio.forget_team(id));
-    }
-
-    /// Adds a member of a team, whose packets to other members are forwarded. Its key identifies it; it
-    /// may have another name for itself.
-    pub fn add_member(
-        &mut self,
-        team: TeamId,
-        name: &str,
-        key: PublicKey,
-    ) -> Result<PeerId, SetupError> {
-        self.add_peer_to(Some(team), name, key)
+    /// A team, to act on it.
+    pub fn team_mut(&mut self, id: TeamId) -> TeamMut<'_> {
+        TeamMut { endpoint: self, id }
     }
 
     /// Counters of a team.
     pub fn team_stats(&self, id: TeamId) -> TeamStats {
-        self.teams.stats(&self.net.peers, id)
+        self.router.teams.stats(&self.router.net.peers, id)
     }
 }

@@ -128,7 +128,7 @@ pub(crate) struct Link {
     /// Other addresses of the peer, before their validation.
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) ends: Ends,
-    /// That of a direct path which is not configured, beside a relay.
+    /// That of a direct path which is not configured, in addition to a relay.
     pub(crate) trial: Option<Trial>,
     /// The former or the configured address, tried in turn with `remote`.
     alternate_remote: Option<Place>,

@@ -88,7 +88,7 @@ pub trait Controller: std::fmt::Debug + Send {
     fn rate_bps(&self) -> Option<u64> {
         None
     }
-    /// Whether the packets since an idle time are a burst that goes on, which the path forwards without a
+    /// Whether the packets since an idle time are a burst that continues, which the path forwards without a
     /// queue. They need no pauses.
     fn is_in_burst(&self) -> bool {
         false

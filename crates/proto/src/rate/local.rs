@@ -64,7 +64,7 @@ const LARGE: usize = FULL_PACKET / 2;
 /// Weight of earlier large packets in that rate.
 const SERVICE_DECAY: f64 = 7.0 / 8.0;
 /// Weight of earlier packets, per packet. The memory is long enough that two packets that a
-/// shaper's bucket releases at once hardly show, and takes 130 ms at 3 Mbps.
+/// shaper's bucket releases at once rarely show, and takes 130 ms at 3 Mbps.
 const DECAY: f64 = 31.0 / 32.0;
 
 impl BackPressure {

@@ -16,7 +16,7 @@ fn add(net: &mut Net, node: usize, name: &str, remote: Option<SocketAddr>) -> Pe
     let (now, endpoint) = (net.now, &mut net.nodes[node].endpoint);
     let peer = endpoint.add_peer(name, SecretKey::insecure(name).public()).unwrap();
     let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: false };
-    endpoint.add_link(now, peer, RadioId(0), link).unwrap();
+    endpoint.peer_mut(peer).add_link(now, RadioId(0), link).unwrap();
     peer
 }
 

@@ -80,7 +80,7 @@ fn offer_topics(net: &mut Net, rng: &mut Rng) -> Vec<Topic> {
             let config = random_channel(rng, &format!("/{node}/{number}"));
             let most = pick(rng, &[48, 1000, 20_000, 200_000]);
             let len = most.min(easy_len(net, node, &config)) / share;
-            let id = net.nodes[node].endpoint.offer(net.now, P, config).unwrap();
+            let id = net.nodes[node].endpoint.peer_mut(P).offer(net.now, config).unwrap();
             // Shorter messages have no number.
             if len >= 4 {
                 topics.push(Topic { node, id, len });
@@ -103,7 +103,7 @@ fn a_clean_run_below_the_rate_drops_nothing() {
         net.join(0, 1);
         let topics = offer_topics(&mut net, &mut rng);
         let wanted = |net: &Net, Topic { node, id, .. }: &Topic| {
-            net.nodes[*node].endpoint.channel_out(P, *id).is_some_and(|(_, wanted, _)| wanted)
+            net.nodes[*node].endpoint.peer(P).channel_out(*id).is_some_and(|(_, wanted, _)| wanted)
         };
         // Definitions of 60 KB take a second each on the slowest path.
         let (step, limit) = (MS * 100, MS * 10_000);
@@ -118,9 +118,9 @@ fn a_clean_run_below_the_rate_drops_nothing() {
         }
         net.run(MS * 5000);
         for (number, Topic { node, id, len }) in topics.iter().enumerate() {
-            let out = *net.nodes[*node].endpoint.channel_out(P, *id).unwrap().2;
+            let out = *net.nodes[*node].endpoint.peer(P).channel_out(*id).unwrap().2;
             assert!(out.adds_up() && out.delivered == ROUNDS as u64, "{out:?}");
-            let inward = *net.nodes[1 - node].endpoint.channel_in(P, *id).unwrap().2;
+            let inward = *net.nodes[1 - node].endpoint.peer(P).channel_in(*id).unwrap().2;
             assert_eq!(inward.dropped.total(), 0, "{inward:?}");
             let sent = (0..ROUNDS).map(|round| (round * topics.len() + number) as u32);
             let all =

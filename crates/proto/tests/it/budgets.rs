@@ -30,7 +30,7 @@ fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it
     let mut net = Net::pair(1, &Pipe::of(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 240)));
     let command = net.open(0, P, permitted("/cmd_vel", 10));
-    net.nodes[0].endpoint.set_allowance(LINK, Some(0));
+    net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(0));
     assert!(net.nodes[0].endpoint.link(LINK).spent);
     for round in 0..8 {
         net.send(0, P, image, payload(round, 5000));
@@ -41,7 +41,7 @@ fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it
     assert_eq!((of(&net, command), of(&net, image)), (8, 0), "whatever the priorities");
     assert!(net.nodes[0].endpoint.link(LINK).up, "heartbeats continue");
     let before = received(&net);
-    net.nodes[0].endpoint.set_allowance(LINK, None);
+    net.nodes[0].endpoint.link_mut(LINK).set_allowance(None);
     assert!(!net.nodes[0].endpoint.link(LINK).spent);
     net.send(0, P, command, payload(9, 50));
     net.run(SECOND);
@@ -54,7 +54,7 @@ fn the_next_packet_follows_a_used_up_allowance() {
     let mut net = Net::pair(2, &Pipe::of(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 100)));
     let begun = used(&net.nodes[0].endpoint.link(LINK));
-    net.nodes[0].endpoint.set_allowance(LINK, Some(20_000));
+    net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(20_000));
     net.send(0, P, image, payload(1, 100_000));
     net.run(SECOND);
     let link = net.nodes[0].endpoint.link(LINK);
@@ -72,14 +72,14 @@ fn messages_that_wait_for_a_spent_link_are_dropped_by_the_ordinary_rules() {
     short_lived.lifespan = Some(Duration::from_millis(300));
     let scan = net.open(0, P, channel(short_lived));
     let image = net.open(0, P, channel(topic("/image", 100)));
-    net.nodes[0].endpoint.set_allowance(LINK, Some(0));
+    net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(0));
     for round in 0..15 {
         net.send(0, P, scan, payload(round, 100));
         net.send(0, P, image, payload(round, 100));
     }
     net.run(SECOND);
     let dropped = |channel, reason| {
-        let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, channel).unwrap();
+        let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(channel).unwrap();
         stats.dropped.iter().find(|(it, _)| *it == reason).map_or(0, |(_, count)| count)
     };
     assert_eq!(dropped(scan, DropReason::Superseded) + dropped(scan, DropReason::Expired), 15);
@@ -92,7 +92,7 @@ fn messages_that_wait_for_a_spent_link_are_dropped_by_the_ordinary_rules() {
 fn a_channel_opens_over_a_spent_link() {
     let mut net = Net::pair(4, &Pipe::of(6_000_000));
     for node in 0..2 {
-        net.nodes[node].endpoint.set_allowance(LINK, Some(0));
+        net.nodes[node].endpoint.link_mut(LINK).set_allowance(Some(0));
     }
     let command = net.open(0, P, permitted("/cmd_vel", 200));
     net.send(0, P, command, payload(1, 50));
@@ -111,15 +111,15 @@ fn a_relay_carries_what_the_spent_direct_link_may_not() {
     let (to_base, to_robot) = net.join(robot, base);
     for peer in net.nodes[relay].endpoint.peers() {
         let rights = tautline_proto::Rights { relayed: true, max_priority: 255 };
-        net.nodes[relay].endpoint.set_rights(peer, rights);
+        net.nodes[relay].endpoint.peer_mut(peer).set_rights(rights);
     }
-    net.nodes[robot].endpoint.add_relayed_link(net.now, to_base, to_relay).unwrap();
-    net.nodes[base].endpoint.add_relayed_link(net.now, to_robot, back_to_relay).unwrap();
+    net.nodes[robot].endpoint.peer_mut(to_base).add_relayed_link(net.now, to_relay).unwrap();
+    net.nodes[base].endpoint.peer_mut(to_robot).add_relayed_link(net.now, back_to_relay).unwrap();
     net.run(SECOND * 3);
     let image = net.open(robot, to_base, channel(topic("/image", 100)));
     let direct = LinkId(1);
     assert_eq!(net.nodes[robot].endpoint.link(direct).peer, to_base);
-    net.nodes[robot].endpoint.set_allowance(direct, Some(0));
+    net.nodes[robot].endpoint.link_mut(direct).set_allowance(Some(0));
     let before = net.nodes[robot].endpoint.link(direct).stats.sent_bytes;
     for round in 0..5 {
         net.send(robot, to_base, image, payload(round, 5000));

@@ -22,9 +22,12 @@ fn satellite(seed: u64) -> Net {
 fn open(net: &mut Net, fec: Option<u8>, repair: bool) -> ChannelId {
     let topic = tautline_proto::OfferedTopic { keep_last: 1000, ..topic("/state", 100) };
     let (now, config) = (net.now, ChannelConfig { fec, repair, ..channel(topic) });
-    let channel = net.nodes[0].endpoint.offer(now, P, config).unwrap();
+    let channel = net.nodes[0].endpoint.peer_mut(P).offer(now, config).unwrap();
     net.run(10_000 * MS);
-    assert!(net.nodes[0].endpoint.channel_out(P, channel).unwrap().1, "the peer is subscribed");
+    assert!(
+        net.nodes[0].endpoint.peer(P).channel_out(channel).unwrap().1,
+        "the peer is subscribed"
+    );
     channel
 }
 
@@ -38,7 +41,7 @@ fn send(net: &mut Net, topic: ChannelId, count: u32, bytes: usize) {
 }
 
 fn recovered(net: &Net, topic: ChannelId) -> u64 {
-    net.nodes[1].endpoint.channel_in(P, topic).unwrap().2.recovered_pieces
+    net.nodes[1].endpoint.peer(P).channel_in(topic).unwrap().2.recovered_pieces
 }
 
 #[test]
@@ -57,7 +60,7 @@ fn parity_recovers_small_messages_before_a_repair_could_arrive() {
     assert!((70..130).contains(&recovered), "{recovered}");
     let slowest = received.iter().map(|r| r.3.age).max().unwrap();
     assert!(slowest < 600 * MS, "at most a block of 200 ms later, not a round trip: {slowest:?}");
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, topic).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(topic).unwrap();
     let delivered = stats.delivered - warm;
     assert!(delivered.abs_diff(received.len() as u64) < 5, "the sender knows: {delivered}");
     net.check_conservation(0, P, &[topic]);

@@ -180,7 +180,7 @@ fn offers() {
         attacked.offer(n + 2, topic(&format!("/{n}{}", "x".repeat(900))));
     });
     assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES + 1 - 4096);
-    assert_eq!(attacked.endpoint.channels_in(PEER).count(), 4096);
+    assert_eq!(attacked.endpoint.peer(PEER).channels_in().count(), 4096);
 }
 
 #[test]

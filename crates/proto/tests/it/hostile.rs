@@ -264,11 +264,11 @@ proptest! {
             attacked.packet(&frames.concat());
             attacked.raw_or_framed(&[&[2], &control[..]].concat());
         }
-        let channels: Vec<_> = attacked.endpoint.channels_in(PEER).collect();
+        let channels: Vec<_> = attacked.endpoint.peer(PEER).channels_in().collect();
         for channel in channels {
-            prop_assert!(attacked.endpoint.channel_in(PEER, channel).is_some());
+            prop_assert!(attacked.endpoint.peer(PEER).channel_in(channel).is_some());
         }
-        let out = attacked.endpoint.channel_out(PEER, ChannelId(1)).map(|c| c.2.adds_up());
+        let out = attacked.endpoint.peer(PEER).channel_out(ChannelId(1)).map(|c| c.2.adds_up());
         prop_assert_eq!(out, Some(true));
     }
 }
@@ -285,7 +285,7 @@ fn forged_answers_cost_few_key_agreements() {
         header_bytes: 28,
         metered: false,
     };
-    endpoint.add_link(net.now, base, RadioId(0), link).unwrap();
+    endpoint.peer_mut(base).add_link(net.now, RadioId(0), link).unwrap();
     let proof = MacKey::of(&endpoint.key());
     net.run(1000 * MS);
     // Anybody who hears an initiation knows its session number.

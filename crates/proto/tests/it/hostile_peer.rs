@@ -44,7 +44,7 @@ impl Liar {
             header_bytes: 28,
             metered: false,
         };
-        net.nodes[node].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
+        net.nodes[node].endpoint.peer_mut(peer).add_link(net.now, RadioId(0), link).unwrap();
         // Packets to another liar leave the kernel.
         net.run(10 * MS);
         let mut liar =
@@ -183,7 +183,7 @@ fn packets_within_packets_end_at_the_first() {
     for rights in [Rights::default(), RELAYED] {
         let mut net = Net::pair(1, &Pipe::of(MBPS_6));
         let mut liar = Liar::meet(&mut net, 0, "liar");
-        net.nodes[0].endpoint.set_rights(liar.peer, rights);
+        net.nodes[0].endpoint.peer_mut(liar.peer).set_rights(rights);
         let content = nested(&liar, &net, 5000);
         liar.relay(&mut net, 1, &content);
         let expected =
@@ -206,8 +206,8 @@ fn relayed_pair() -> (Net, PeerId, ChannelId, Liar) {
     }
     for node in 1..3 {
         let (left, right) = net.join(node - 1, node);
-        net.nodes[node - 1].endpoint.set_rights(left, RELAYED);
-        net.nodes[node].endpoint.set_rights(right, RELAYED);
+        net.nodes[node - 1].endpoint.peer_mut(left).set_rights(RELAYED);
+        net.nodes[node].endpoint.peer_mut(right).set_rights(RELAYED);
     }
     let base = net.meet_through(0, 2, &[PeerId(0)]);
     net.meet_through(2, 0, &[PeerId(0)]);
@@ -242,7 +242,7 @@ fn sums_of_what_waits_saturate() {
     // The next hop of the relay is the hostile peer here, so that its reports count.
     let mut liar = Liar::meet(&mut net, 1, "second");
     let end = net.nodes[1].endpoint.add_peer("end", SecretKey::insecure("end").public()).unwrap();
-    net.nodes[1].endpoint.add_relayed_link(net.now, end, liar.peer).unwrap();
+    net.nodes[1].endpoint.peer_mut(end).add_relayed_link(net.now, liar.peer).unwrap();
     let mut frame = Vec::new();
     put_held(&Held { to: short_name("end"), bytes: u64::MAX, from: None }, &mut frame);
     put_held(
@@ -263,7 +263,7 @@ fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
     let (mut net, _, _, mut liar) = relayed_pair();
     let forwarded = |net: &Net| {
         let base = net.nodes[1].endpoint.peers().nth(1).unwrap();
-        net.nodes[1].endpoint.relayed(base).accepted
+        net.nodes[1].endpoint.peer(base).relayed().accepted
     };
     let before = forwarded(&net);
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
@@ -274,7 +274,7 @@ fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
     assert_eq!(forwarded(&net), before);
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 4);
     // With the right, it may send for itself and for nodes that are unknown here.
-    net.nodes[1].endpoint.set_rights(liar.peer, RELAYED);
+    net.nodes[1].endpoint.peer_mut(liar.peer).set_rights(RELAYED);
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
         let header = RelayHeader { hops: 8, life: None, from, to };
@@ -287,7 +287,7 @@ fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
 #[test]
 fn one_neighbour_fills_a_bounded_part_of_anothers_queue() {
     let (mut net, _, _, mut liar) = relayed_pair();
-    net.nodes[1].endpoint.set_rights(liar.peer, RELAYED);
+    net.nodes[1].endpoint.peer_mut(liar.peer).set_rights(RELAYED);
     net.nodes[1].pipe.rate_bps = 100_000;
     let header = RelayHeader { hops: 8, life: None, from: None, to: Some(short_name("base")) };
     for number in 1..2000 {
@@ -348,11 +348,11 @@ fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
     let mut net = Net::pair(5, &Pipe::of(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     offer(&mut liar, &mut net, 1, "abc", "text");
-    assert_eq!(net.nodes[0].endpoint.channels_in(liar.peer).count(), 1);
+    assert_eq!(net.nodes[0].endpoint.peer(liar.peer).channels_in().count(), 1);
     let mut frame = Vec::new();
     put_goodbye(&mut frame);
     liar.send(&mut net, &frame);
-    assert_eq!(net.nodes[0].endpoint.channels_in(liar.peer).count(), 0);
+    assert_eq!(net.nodes[0].endpoint.peer(liar.peer).channels_in().count(), 0);
     assert!(net.nodes[0].events.contains(&Event::PeerLeft { peer: liar.peer }));
     // The other peer's session continues, and nothing of the ended one is valid.
     let before = refused(&net, 0, RefusedPacket::UnknownSession);
@@ -416,7 +416,7 @@ fn control_messages_of_one_peer_are_handled_at_a_bounded_rate_and_none_is_lost()
     // 100 000 of 50 us are 5 s.
     assert!(taken <= allowed.burst + 5 * allowed.per_second + 1, "{taken} were handled");
     assert!(taken > allowed.burst);
-    assert_eq!(net.nodes[0].endpoint.channels_in(liar.peer).count(), 1);
+    assert_eq!(net.nodes[0].endpoint.peer(liar.peer).channels_in().count(), 1);
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn a_forged_cookie_brings_about_few_calls() {
         header_bytes: 28,
         metered: false,
     };
-    net.nodes[0].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
+    net.nodes[0].endpoint.peer_mut(peer).add_link(net.now, RadioId(0), link).unwrap();
     net.run(100 * MS);
     let calls = |net: &Net| {
         let sent = net.nodes[0].sent.iter();
@@ -459,7 +459,7 @@ fn packets_of_a_peer_are_taken_only_by_the_relays_that_the_file_names() {
     let mut net = Net::pair(10, &Pipe::of(MBPS_6));
     let laser = net.open(1, PeerId(0), channel(topic("/scan", 200)));
     let mut liar = Liar::meet(&mut net, 0, "liar");
-    net.nodes[0].endpoint.set_rights(liar.peer, RELAYED);
+    net.nodes[0].endpoint.peer_mut(liar.peer).set_rights(RELAYED);
     net.nodes[1].sent.clear();
     net.nodes[1].pipe.cut = true;
     net.send(1, PeerId(0), laser, payload(1, 500));
@@ -484,7 +484,7 @@ fn what_is_owed_to_one_peer_does_not_go_before_commands_to_another() {
         for _ in 0..20 {
             let (now, channel) = (net.now, ChannelId(1));
             liar.control(&mut net, &Control::Offer(Offer { channel: 1, topic: topic("/x", 1) }));
-            net.nodes[0].endpoint.refuse(now, liar.peer, channel, "r".repeat(1000));
+            net.nodes[0].endpoint.peer_mut(liar.peer).refuse(now, channel, "r".repeat(1000));
         }
         if step % 3 == 0 {
             liar.acknowledge_newest(&mut net);

@@ -40,7 +40,11 @@ fn more_than_can_be_held_for_a_node_behind_a_relay_is_as_good_as_too_much() {
     let mut attacked = attacker::Attacked::new(net::defaults());
     let far = SecretKey::insecure("far").public();
     let peer = attacked.endpoint.add_peer("far", far).expect("a free name");
-    attacked.endpoint.add_relayed_link(attacked.now, peer, attacker::PEER).expect("a link");
+    attacked
+        .endpoint
+        .peer_mut(peer)
+        .add_relayed_link(attacked.now, attacker::PEER)
+        .expect("a link");
     let mut held = Vec::new();
     put_held(&Held { to: far.short_name(), bytes: u64::MAX, from: None }, &mut held);
     for _ in 0..20 {

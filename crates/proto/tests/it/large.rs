@@ -48,7 +48,7 @@ fn await_map(net: &mut Net, map: ChannelId, limit: Duration) -> Duration {
     let received: Vec<_> = net.nodes[1].received.iter().filter(|it| it.2 == map).collect();
     assert_eq!(received.len(), 1);
     assert_eq!(received[0].3.payload, payload(MAP, MAP_BYTES));
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, map).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(map).unwrap();
     assert!(stats.adds_up() && stats.delivered == 1, "{stats:?}");
     taken
 }
@@ -133,7 +133,7 @@ fn scan_ages(pipe: &Pipe, bulk: Bulk) -> [Duration; 2] {
             if net.now >= until {
                 break;
             }
-            let waiting = net.nodes[0].endpoint.channel_out(P, image).unwrap().2.queued;
+            let waiting = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap().2.queued;
             if bulk == Bulk::Images && waiting < 2 {
                 net.send(0, P, image, payload(n, 20_000));
             }
@@ -182,7 +182,7 @@ fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
         repairs.push(net.nodes[0].endpoint.link(link).stats.repair_bytes);
     }
     assert_eq!((arrivals(&net, map), arrivals(&net, scan)), (0, 6000));
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, map).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(map).unwrap();
     assert_eq!(stats.dropped.get(DropReason::Lost), 1, "{stats:?}");
     // Within 30 s it is over. Until then repairs have their share of the bytes sent for the first time,
     // a burst of 64 KiB and 8 kB/s.

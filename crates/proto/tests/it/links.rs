@@ -48,7 +48,7 @@ fn node_with(number: usize, metered: bool) -> Endpoint {
     for is_second in [false, true] {
         let radio = endpoint.add_radio(RadioConfig::default());
         let config = LinkConfig { metered: metered && is_second, ..link(number, radio) };
-        endpoint.add_link(Instant(0), PEER, radio, config).unwrap();
+        endpoint.peer_mut(PEER).add_link(Instant(0), radio, config).unwrap();
     }
     endpoint
 }
@@ -303,7 +303,7 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
     let unknown = robot.add_radio(RadioConfig::default());
     let links = radios.map(|radio| {
         let pending = LinkConfig { remote: None, ..link(0, radio) };
-        robot.add_link(Instant(0), PEER, unknown, pending).unwrap()
+        robot.peer_mut(PEER).add_link(Instant(0), unknown, pending).unwrap()
     });
     let mut joined = Joined::of([robot, base]);
     joined.cut[0] = true;

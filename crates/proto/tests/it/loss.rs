@@ -96,7 +96,7 @@ fn without_repair_a_lost_piece_ends_its_message_with_a_reason() {
         net.run(60 * MS);
     }
     net.run(2000 * MS);
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap();
     assert!(stats.dropped.get(DropReason::Lost) > 50, "{stats:?}");
     assert!(stats.adds_up() && stats.queued == 0 && stats.sent == 0, "{stats:?}");
 }
@@ -163,7 +163,7 @@ fn a_late_message_is_dropped_where_only_the_newest_matters() {
     net.run(1000 * MS);
     let got: Vec<_> = net.nodes[1].received.iter().map(|r| number_of(&r.3.payload)).collect();
     assert!(got.windows(2).all(|w| w[0] < w[1]), "never an older command after a newer one");
-    let (_, _, stats) = net.nodes[1].endpoint.channel_in(P, command).unwrap();
+    let (_, _, stats) = net.nodes[1].endpoint.peer(P).channel_in(command).unwrap();
     assert!(stats.dropped.get(DropReason::Late) > 0, "{stats:?}");
 }
 
@@ -229,7 +229,7 @@ fn a_thin_topic_adds_up_through_losses_and_outages_and_goes_on_after_them() {
         }
         net.nodes.iter_mut().for_each(|node| node.pipe = Pipe::of(2_000_000));
         net.run(20_000 * MS);
-        let stats = *net.nodes[0].endpoint.channel_out(P, image).unwrap().2;
+        let stats = *net.nodes[0].endpoint.peer(P).channel_out(image).unwrap().2;
         assert_eq!((stats.queued, stats.sent), (0, 0), "{stats:?}");
         assert!(stats.dropped.get(DropReason::Thinned) > 100, "{stats:?}");
         net.nodes[1].received.clear();
@@ -247,7 +247,7 @@ fn an_incomplete_message_is_given_up_when_newer_ones_of_its_source_come_for_ten_
     let image = net.open(0, P, unrepaired);
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     let dropped = |net: &Net| {
-        let (_, _, stats) = net.nodes[1].endpoint.channel_in(P, image).unwrap();
+        let (_, _, stats) = net.nodes[1].endpoint.peer(P).channel_in(image).unwrap();
         stats.dropped.get(DropReason::Incomplete)
     };
     net.nodes[0].pipe.loss = 0.1;
@@ -279,7 +279,7 @@ fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
     let link = net.nodes[0].endpoint.links().next().unwrap();
     let spurious = net.nodes[0].endpoint.link(link).stats.spurious_losses;
     assert!(spurious > 0, "acknowledgements were overdue");
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap();
     assert_eq!((stats.delivered, stats.dropped.total()), (1, 0), "{stats:?}");
     assert_eq!(net.nodes[1].received.len(), 1);
 }
@@ -292,7 +292,7 @@ fn repairs_of_a_definition_become_rare_while_none_arrives() {
     let mut config = channel(topic("/scan", 200));
     config.topic.type_name = "unknown/Type".into();
     config.definition = "x".repeat(60_000).into();
-    net.nodes[0].endpoint.offer(net.now, P, config).unwrap();
+    net.nodes[0].endpoint.peer_mut(P).offer(net.now, config).unwrap();
     net.run(MS * 1000);
     let before = net.nodes[0].sent.len();
     net.run(MS * 1000);

@@ -142,7 +142,10 @@ fn a_path_through_a_relay_follows_the_link_to_the_relay() {
     let (to_relay, _) = net.join(robot, relay);
     let (base_to_relay, _) = net.join(base, relay);
     for peer in net.nodes[relay].endpoint.peers() {
-        net.nodes[relay].endpoint.set_rights(peer, Rights { relayed: true, max_priority: 255 });
+        net.nodes[relay]
+            .endpoint
+            .peer_mut(peer)
+            .set_rights(Rights { relayed: true, max_priority: 255 });
     }
     let to_base = net.meet_through(robot, base, &[to_relay]);
     net.meet_through(base, robot, &[base_to_relay]);
@@ -175,7 +178,7 @@ fn what_the_kernel_refuses_is_sent_in_smaller_packets() {
         net.send(0, P, scan, payload(n, 5000));
         net.run(50 * MS);
     }
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, scan).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(scan).unwrap();
     assert_eq!((stats.delivered, stats.dropped.total()), (10, 0), "also without repair");
     assert_eq!((link(&net, 0).loss, link(&net, 0).stats.lost_packets), (0.0, 0));
     assert!((1280..=1300).contains(&link(&net, 0).mtu), "{}", link(&net, 0).mtu);

@@ -134,8 +134,8 @@ fn another_peer_in_the_same_place_gets_nothing_of_the_first() {
     assert!(net.nodes[0].endpoint.peer(place).up);
     assert_eq!(net.nodes[0].endpoint.peer(place).key, SecretKey::insecure("guest").public());
     assert!(net.nodes[guest].received.is_empty() && numbers(&net, 0).is_empty());
-    assert!(net.nodes[0].endpoint.channel_out(place, secret).is_none());
-    assert_eq!(net.nodes[0].endpoint.channels_in(place).count(), 0);
+    assert!(net.nodes[0].endpoint.peer(place).channel_out(secret).is_none());
+    assert_eq!(net.nodes[0].endpoint.peer(place).channels_in().count(), 0);
 }
 
 fn link_to(remote: std::net::SocketAddr) -> LinkConfig {
@@ -157,13 +157,15 @@ fn a_link_is_replaced_within_the_session_and_nothing_is_lost() {
         let endpoint = &mut net.nodes[0].endpoint;
         let links: Vec<LinkId> = endpoint.links().collect();
         if round % 3 == 0 {
-            let second =
-                endpoint.add_link(now, PeerId(0), RadioId(0), link_to(address(1))).unwrap();
-            endpoint.order_links(PeerId(0), &[second]);
+            let second = endpoint
+                .peer_mut(PeerId(0))
+                .add_link(now, RadioId(0), link_to(address(1)))
+                .unwrap();
+            endpoint.peer_mut(PeerId(0)).order_links(&[second]);
         }
-        endpoint.remove_link(now, links[0]);
+        endpoint.link_mut(links[0]).remove(now);
         if round % 3 != 0 && links.len() == 1 {
-            endpoint.add_link(now, PeerId(0), RadioId(0), link_to(address(1))).unwrap();
+            endpoint.peer_mut(PeerId(0)).add_link(now, RadioId(0), link_to(address(1))).unwrap();
         }
     }
     net.run(Duration::from_secs(5));
@@ -182,7 +184,7 @@ fn the_removal_of_a_relay_closes_the_link_through_it_and_another_relay_takes_ove
     for relay in [1, 2] {
         for end in [0, 3] {
             let (_, at_relay) = net.join(end, relay);
-            net.nodes[relay].endpoint.set_rights(at_relay, rights);
+            net.nodes[relay].endpoint.peer_mut(at_relay).set_rights(rights);
         }
     }
     let base = net.meet_through(0, 3, &[PeerId(0), PeerId(1)]);
@@ -211,7 +213,7 @@ fn relays_forget_removed_peers() {
     for end in [0, 2] {
         let (_, at_relay) = net.join(end, 1);
         let rights = Rights { relayed: true, max_priority: 255 };
-        net.nodes[1].endpoint.set_rights(at_relay, rights);
+        net.nodes[1].endpoint.peer_mut(at_relay).set_rights(rights);
     }
     let base = net.meet_through(0, 2, &[PeerId(0)]);
     net.meet_through(2, 0, &[PeerId(0)]);
@@ -226,7 +228,7 @@ fn relays_forget_removed_peers() {
     net.run(Duration::from_secs(3));
     assert!(!net.nodes[0].endpoint.peer(base).up, "no route is left");
     let again = net.meet(1, 2);
-    net.nodes[1].endpoint.set_rights(again, Rights { relayed: true, max_priority: 255 });
+    net.nodes[1].endpoint.peer_mut(again).set_rights(Rights { relayed: true, max_priority: 255 });
     net.run(Duration::from_secs(10));
     assert!(net.nodes[0].endpoint.peer(base).up, "the route works again");
     for n in 10..20 {
@@ -259,7 +261,7 @@ fn a_beacon_names_no_peer_that_was_removed() {
     let endpoint = &mut other.nodes[0].endpoint;
     let base = endpoint.add_peer("base", SecretKey::insecure("base").public()).unwrap();
     let nowhere = LinkConfig { remote: None, ..link_to(address(0)) };
-    endpoint.add_link(other.now, base, RadioId(0), nowhere).unwrap();
+    endpoint.peer_mut(base).add_link(other.now, RadioId(0), nowhere).unwrap();
     other.inject(0, address(5), &beacon);
     assert_eq!(other.nodes[0].endpoint.link(LinkId(0)).remote, Some(address(5).into()));
 }

@@ -16,8 +16,8 @@ fn row(seed: u64, names: &[&str], pipe: &Pipe) -> Net {
     }
     for node in 1..names.len() {
         let (left, right) = net.join(node - 1, node);
-        net.nodes[node - 1].endpoint.set_rights(left, RELAYED);
-        net.nodes[node].endpoint.set_rights(right, RELAYED);
+        net.nodes[node - 1].endpoint.peer_mut(left).set_rights(RELAYED);
+        net.nodes[node].endpoint.peer_mut(right).set_rights(RELAYED);
     }
     net
 }
@@ -51,8 +51,8 @@ fn messages_of_all_sizes_pass_in_both_directions() {
     assert_eq!(numbers(&net, 0, back), (0..20).collect::<Vec<_>>());
     net.check_conservation(0, base, &[there]);
     for peer in [PeerId(0), PeerId(1)] {
-        assert!(net.nodes[1].endpoint.relayed(peer).adds_up());
-        assert!(net.nodes[1].endpoint.relayed(peer).delivered > 20);
+        assert!(net.nodes[1].endpoint.peer(peer).relayed().adds_up());
+        assert!(net.nodes[1].endpoint.peer(peer).relayed().delivered > 20);
     }
 }
 
@@ -104,7 +104,7 @@ fn urgent_messages_overtake_at_every_hop_and_the_queue_stays_at_the_sender() {
     // Two packets ahead at each hop, and the airtime of its own: 12 + 4 ms, 4 + 1.5 ms.
     assert!(ages[190] < 30 * MS, "{:?}", ages[190]);
     assert!(worst_at_relay < 12_000, "{worst_at_relay} bytes wait at the relay");
-    let dropped = net.nodes[1].endpoint.relayed(PeerId(1)).dropped.total();
+    let dropped = net.nodes[1].endpoint.peer(PeerId(1)).relayed().dropped.total();
     assert_eq!(dropped, 0, "nothing is dropped on the path");
     let carried = net.nodes[2].received.iter().filter(|r| r.2 == bulk).count() * 15_000;
     // The relay's 2 Mbps carry 1.2 MB in the time: the laser 0.2, acknowledgements 0.17, headers 0.1.
@@ -134,7 +134,7 @@ fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() 
     let (robot_c, c_robot) = net.join(0, c);
     let (base_c, c_base) = net.join(3, c);
     for (node, peer) in [(0, robot_c), (c, c_robot), (3, base_c), (c, c_base)] {
-        net.nodes[node].endpoint.set_rights(peer, RELAYED);
+        net.nodes[node].endpoint.peer_mut(peer).set_rights(RELAYED);
     }
     // The relays know the ends, because they are their neighbours.
     net.meet_through(1, 3, &[PeerId(1)]);
@@ -144,13 +144,13 @@ fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() 
     for node in [0, 3] {
         let peers: Vec<_> = net.nodes[node].endpoint.peers().collect();
         for peer in peers {
-            net.nodes[node].endpoint.set_rights(peer, RELAYED);
+            net.nodes[node].endpoint.peer_mut(peer).set_rights(RELAYED);
         }
     }
     for node in [1, 2] {
         let peers: Vec<_> = net.nodes[node].endpoint.peers().collect();
         for peer in peers {
-            net.nodes[node].endpoint.set_rights(peer, RELAYED);
+            net.nodes[node].endpoint.peer_mut(peer).set_rights(RELAYED);
         }
     }
     net.run(2000 * MS);
@@ -161,7 +161,7 @@ fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() 
         net.run(20 * MS);
     }
     assert_eq!(numbers(&net, 3, scan).len(), 50);
-    let through_a = net.nodes[1].endpoint.relayed(PeerId(1)).delivered;
+    let through_a = net.nodes[1].endpoint.peer(PeerId(1)).relayed().delivered;
     assert!(through_a >= 50, "the first route of the configuration: {through_a}");
     // The relay a is silent from here on.
     net.nodes[1].pipe.cut = true;
@@ -205,7 +205,7 @@ fn a_stalled_relayed_link_is_used_again_although_packets_are_always_in_flight() 
 #[test]
 fn a_relay_forwards_nothing_without_the_right_and_reports_it() {
     let mut net = row(6, &["robot", "relay", "base"], &Pipe::of(MBPS_6));
-    net.nodes[1].endpoint.set_rights(PeerId(0), Rights::default());
+    net.nodes[1].endpoint.peer_mut(PeerId(0)).set_rights(Rights::default());
     let base = net.meet_through(0, 2, &[PeerId(0)]);
     net.meet_through(2, 0, &[PeerId(0)]);
     net.run(2000 * MS);
@@ -220,7 +220,7 @@ fn a_relay_forwards_nothing_without_the_right_and_reports_it() {
 fn a_relay_limits_the_priority_of_a_sender() {
     let (mut net, base, _) = three(7, &Pipe::of(MBPS_6));
     let clamped = Rights { relayed: true, max_priority: 50 };
-    net.nodes[1].endpoint.set_rights(PeerId(0), clamped);
+    net.nodes[1].endpoint.peer_mut(PeerId(0)).set_rights(clamped);
     net.nodes[1].pipe.rate_bps = 1_000_000;
     let greedy = net.open(0, base, channel(topic("/greedy", 250)));
     // The relay's own messages, to the same base.
@@ -258,7 +258,7 @@ fn expired_messages_are_dropped_on_the_path() {
     for (_, _, _, message) in &net.nodes[2].received {
         assert!(message.age <= 100 * MS, "{:?}", message.age);
     }
-    let relayed = net.nodes[1].endpoint.relayed(PeerId(1));
+    let relayed = net.nodes[1].endpoint.peer(PeerId(1)).relayed();
     let dropped = relayed.dropped;
     assert!(relayed.adds_up() && dropped.get(DropReason::Expired) > 0, "{dropped:?}");
 }
@@ -286,7 +286,7 @@ fn ends_that_start_again_are_met_again_through_the_relay() {
     let (mut net, base, _) = three(10, &Pipe::of(MBPS_6));
     let scan = net.open(0, base, channel(topic("/scan", 200)));
     net.restart(2, &[1]);
-    net.nodes[2].endpoint.set_rights(PeerId(0), RELAYED);
+    net.nodes[2].endpoint.peer_mut(PeerId(0)).set_rights(RELAYED);
     let back = net.now;
     net.meet_through(2, 0, &[PeerId(0)]);
     for n in 0..100 {

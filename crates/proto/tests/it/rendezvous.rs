@@ -34,7 +34,7 @@ fn behind(kinds: [Option<(Filtering, bool)>; 2], when: DirectPath, pipe: &Pipe) 
             kind.map(|(filtering, is_symmetric)| Translator::new(outside, filtering, is_symmetric));
         let at_relay = net.meet_from_afar(RELAY, node);
         let relayed = Rights { relayed: true, max_priority: 255 };
-        net.nodes[RELAY].endpoint.set_rights(at_relay, relayed);
+        net.nodes[RELAY].endpoint.peer_mut(at_relay).set_rights(relayed);
         join(&mut net, node, 2 - node, when);
     }
     net
@@ -44,12 +44,12 @@ fn behind(kinds: [Option<(Filtering, bool)>; 2], when: DirectPath, pipe: &Pipe) 
 fn join(net: &mut Net, node: usize, other: usize, when: DirectPath) {
     net.meet(node, RELAY);
     let own = net.nodes[node].address;
-    net.nodes[node].endpoint.set_own_address(LinkId(0), own);
+    net.nodes[node].endpoint.link_mut(LinkId(0)).set_own_address(own);
     let peer = net.meet_from_afar(node, other);
     let now = net.now;
     let endpoint = &mut net.nodes[node].endpoint;
-    endpoint.add_relayed_link(now, peer, PeerId(0)).unwrap();
-    endpoint.set_direct_path(now, LinkId(1), Some(when));
+    endpoint.peer_mut(peer).add_relayed_link(now, PeerId(0)).unwrap();
+    endpoint.link_mut(LinkId(1)).set_direct_path(now, Some(when));
 }
 
 /// Whether packets arrive by the direct link of a node.
@@ -110,7 +110,7 @@ fn each_end_learns_what_lies_between() {
     let mut net = behind([Some(KINDS[2]), None], DirectPath::IfTranslated, &pipe);
     for link in [LinkId(0), LinkId(1)] {
         let own = net.nodes[RELAY].address;
-        net.nodes[RELAY].endpoint.set_own_address(link, own);
+        net.nodes[RELAY].endpoint.link_mut(link).set_own_address(own);
     }
     net.run(2 * SECOND);
     let seen = |node: usize, link| {
@@ -148,9 +148,9 @@ fn messages_take_the_direct_path_and_return_to_the_relay_when_it_ends() {
             net.run(50 * MS);
         }
     };
-    let before = net.nodes[RELAY].endpoint.forwarded(PeerId(1)).packets;
+    let before = net.nodes[RELAY].endpoint.peer(PeerId(1)).forwarded().packets;
     send(&mut net, 0..20);
-    let forwarded = net.nodes[RELAY].endpoint.forwarded(PeerId(1)).packets - before;
+    let forwarded = net.nodes[RELAY].endpoint.peer(PeerId(1)).forwarded().packets - before;
     assert!(forwarded < 10, "{forwarded} packets, heartbeats included");
     // The providers between the two drop what does not come from the relay.
     let relay = net.nodes[RELAY].address;
@@ -314,7 +314,7 @@ fn no_direct_path_leaves_by_a_radio_that_costs_money() {
     let remote = Some(SocketAddr::from(([10, 0, 9, 9], 18470)));
     let config = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: true };
     let now = net.now;
-    net.nodes[0].endpoint.add_link(now, PeerId(0), RadioId(0), config).unwrap();
+    net.nodes[0].endpoint.peer_mut(PeerId(0)).add_link(now, RadioId(0), config).unwrap();
     assert!(!runs_until_direct(&mut net, 20 * SECOND));
     assert!(!is_direct(&net, 0) && !is_direct(&net, 2));
 }

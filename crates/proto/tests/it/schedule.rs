@@ -61,7 +61,7 @@ fn packets_in_a_row_stay_within_the_budget_before_the_kernel_reports_any() {
             lifespan: None,
         };
         let endpoint = &mut net.nodes[0].endpoint;
-        endpoint.send(now, P, image, message).unwrap();
+        endpoint.peer_mut(P).send(now, image, message).unwrap();
         let budget = endpoint.radio(RadioId(0)).in_flight_limit_bytes;
         let row: Vec<Transmit> = std::iter::from_fn(|| endpoint.poll_transmit(now)).collect();
         let bytes: usize = row.iter().map(|it| it.datagram.len() + 28).sum();
@@ -151,7 +151,7 @@ fn priority_can_change_while_messages_are_queued() {
     net.send(0, P, second, payload(0, 60_000));
     let now = net.now;
     let raised = channel(topic("/second", 150));
-    net.nodes[0].endpoint.change_offer(now, P, second, raised).unwrap();
+    net.nodes[0].endpoint.peer_mut(P).change_offer(now, second, raised).unwrap();
     net.run(500 * MS);
     let order: Vec<_> = net.nodes[1].received.iter().map(|r| r.2).collect();
     assert_eq!(order, [second, first]);
@@ -170,7 +170,7 @@ fn keep_last_replaces_what_has_not_begun() {
     net.run(1000 * MS);
     let got: Vec<_> = net.nodes[1].received.iter().map(|r| number_of(&r.3.payload)).collect();
     assert_eq!((got[0], *got.last().unwrap()), (0, 19), "{got:?}");
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap();
     assert_eq!(stats.dropped.get(DropReason::Superseded), 20 - got.len() as u64);
     assert!(stats.adds_up());
 }
@@ -186,7 +186,7 @@ fn expired_messages_cost_no_airtime_and_are_counted() {
         net.send(0, P, image, payload(n, 20_000));
     }
     net.run(5000 * MS);
-    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+    let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap();
     assert!(stats.dropped.get(DropReason::Expired) >= 7, "{stats:?}");
     assert!(net.nodes[1].received.iter().all(|r| r.3.age <= 300 * MS));
     assert!(!net.nodes[1].received.is_empty() && stats.adds_up());
@@ -206,7 +206,7 @@ fn survivors(fec: Option<u8>, lifespans: [Option<Duration>; 3]) -> Vec<u32> {
             let (payload, published) = (payload(number, 3000).into(), net.now);
             let (source, encoded) = (number % 2, false);
             let message = Message { payload, published, source, encoded, lifespan };
-            net.nodes[0].endpoint.send(published, P, channel, message).unwrap();
+            net.nodes[0].endpoint.peer_mut(P).send(published, channel, message).unwrap();
         }
         net.run(5000 * MS);
     }
@@ -251,7 +251,7 @@ fn overflow_gives_up_the_lowest_priority_first_and_whole_messages() {
         net.send(0, P, high, payload(n, 10_000));
     }
     net.run(2000 * MS);
-    let stats = |c| *net.nodes[0].endpoint.channel_out(P, c).unwrap().2;
+    let stats = |c| *net.nodes[0].endpoint.peer(P).channel_out(c).unwrap().2;
     assert_eq!(stats(high).delivered, 9);
     assert_eq!(stats(low).dropped.get(DropReason::Overflow), 8, "{:?}", stats(low));
     assert!(stats(low).adds_up() && stats(high).adds_up());
@@ -390,7 +390,7 @@ impl Stream {
         let of_image = net.nodes[1].received.iter().filter(|r| r.2 == image);
         // With the first one, rate control finds the rate of the link.
         let numbers: Vec<_> = of_image.skip(1).map(|r| number_of(&r.3.payload)).collect();
-        let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+        let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap();
         Self {
             gaps: numbers.windows(2).map(|two| two[1] - two[0]).collect(),
             ages: delays_ms(&net, 1, image),
@@ -484,6 +484,6 @@ fn a_large_message_does_not_shorten_the_queue_of_more_urgent_ones() {
         net.send(0, P, tf, payload(number, 3000));
     }
     net.run(1000 * MS);
-    let stats = net.nodes[0].endpoint.channel_out(P, tf).unwrap().2;
+    let stats = net.nodes[0].endpoint.peer(P).channel_out(tf).unwrap().2;
     assert_eq!(stats.dropped.total(), 0, "{stats:?}");
 }

@@ -59,7 +59,7 @@ fn a_restarted_peer_is_found_and_offered_everything_again() {
     net.send(0, P, kept, payload(1, 50_000));
     net.restart(1, &[0]);
     net.run(5000 * MS);
-    let (_, wanted, stats) = net.nodes[0].endpoint.channel_out(P, kept).unwrap();
+    let (_, wanted, stats) = net.nodes[0].endpoint.peer(P).channel_out(kept).unwrap();
     assert!(wanted && stats.adds_up());
     assert_eq!(stats.dropped.get(DropReason::PeerGone), 1, "{stats:?}");
     net.send(0, P, kept, payload(2, 4));
@@ -176,7 +176,7 @@ fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
         let remote = Some(address(other));
         let link =
             LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: false };
-        net.nodes[node].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
+        net.nodes[node].endpoint.peer_mut(peer).add_link(net.now, RadioId(0), link).unwrap();
     }
     net.run(1000 * MS);
     for (node, other) in [(robot, base), (base, robot)] {
@@ -195,7 +195,7 @@ fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
     let peer = net.nodes[base].endpoint.add_peer("robot7", key).unwrap();
     let link =
         LinkConfig { remote: None, datagram_bytes: DATAGRAM, header_bytes: 28, metered: false };
-    net.nodes[base].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
+    net.nodes[base].endpoint.peer_mut(peer).add_link(net.now, RadioId(0), link).unwrap();
     net.run(1000 * MS);
     let (name, theirs) = ("robot7".to_owned(), "robot".to_owned());
     let found = Notice::OtherName { name, theirs, from: address(robot).into() };
@@ -423,11 +423,11 @@ fn an_unwanted_channel_carries_nothing() {
     let mut net = Net::pair(10, &Pipe::of(6_000_000));
     let channel = net.open(0, P, channel(topic("/chatter", 100)));
     let now = net.now;
-    let theirs = net.nodes[1].endpoint.channels_in(P).next().unwrap();
-    net.nodes[1].endpoint.want(now, P, theirs, false);
+    let theirs = net.nodes[1].endpoint.peer(P).channels_in().next().unwrap();
+    net.nodes[1].endpoint.peer_mut(P).want(now, theirs, false);
     net.run(100 * MS);
-    assert!(!net.nodes[0].endpoint.channel_out(P, channel).unwrap().1);
-    net.nodes[1].endpoint.refuse(net.now, P, theirs, "type differs".into());
+    assert!(!net.nodes[0].endpoint.peer(P).channel_out(channel).unwrap().1);
+    net.nodes[1].endpoint.peer_mut(P).refuse(net.now, theirs, "type differs".into());
     net.run(100 * MS);
     let refused = Event::Refused { peer: P, channel, reason: "type differs".into() };
     assert!(net.nodes[0].events.contains(&refused));
@@ -446,9 +446,15 @@ fn a_message_too_large_for_the_receiver_is_reported_at_both_ends_and_the_next_ar
     }
     net.run(2000 * MS);
     assert_eq!(net.nodes[1].received.len(), 1);
-    let theirs = net.nodes[1].endpoint.channels_in(P).next().unwrap();
-    let dropped =
-        net.nodes[1].endpoint.channel_in(P, theirs).unwrap().2.dropped.get(DropReason::TooLarge);
+    let theirs = net.nodes[1].endpoint.peer(P).channels_in().next().unwrap();
+    let dropped = net.nodes[1]
+        .endpoint
+        .peer(P)
+        .channel_in(theirs)
+        .unwrap()
+        .2
+        .dropped
+        .get(DropReason::TooLarge);
     assert_eq!(dropped, 4, "each counts once");
     let notice = Notice::TooLarge {
         peer: "robot".into(),

@@ -58,11 +58,11 @@ impl Teams {
     /// Adds a member at the relay, which finds out its address.
     fn enrol(&mut self, team: TeamId, name: &str, own_name: &str) -> PeerId {
         let endpoint = &mut self.net.nodes[RELAY].endpoint;
-        let id = endpoint.add_member(team, name, key(own_name)).unwrap();
-        endpoint.set_rights(id, RELAYED);
+        let id = endpoint.team_mut(team).add_member(name, key(own_name)).unwrap();
+        endpoint.peer_mut(id).set_rights(RELAYED);
         let link =
             LinkConfig { remote: None, datagram_bytes: DATAGRAM, header_bytes: 28, metered: false };
-        endpoint.add_link(self.net.now, id, RadioId(0), link).unwrap();
+        endpoint.peer_mut(id).add_link(self.net.now, RadioId(0), link).unwrap();
         self.members.push(id);
         id
     }
@@ -195,7 +195,7 @@ fn a_member_that_lies_about_its_name_reaches_no_other_team() {
     }
     let forwarded = |teams: &Teams| {
         let relay = &teams.net.nodes[RELAY].endpoint;
-        [2, 3].map(|member: usize| relay.relayed(teams.members[member]).accepted)
+        [2, 3].map(|member: usize| relay.peer(teams.members[member]).relayed().accepted)
     };
     teams.net.run(2000 * MS);
     let before = forwarded(&teams);
@@ -229,8 +229,8 @@ fn two_keys_with_one_short_name_may_be_in_different_teams() {
     assert!(endpoint.check_members(&members([Some("a"), Some("b")])).is_ok());
     let twice = [(Some("a"), "a/x", key), (Some("b"), "b/x", key)];
     assert!(endpoint.check_members(&twice).is_err(), "a key belongs to one team");
-    assert!(endpoint.add_member(teams.ids[0], "a/x", key).is_ok());
-    assert!(endpoint.add_member(teams.ids[1], "b/x", key).is_err());
+    assert!(endpoint.team_mut(teams.ids[0]).add_member("a/x", key).is_ok());
+    assert!(endpoint.team_mut(teams.ids[1]).add_member("b/x", key).is_err());
 }
 
 /// Runs a laser of team 1 while a member of team 0 floods the relay, which sends 10 Mbps. Returns the 99th
@@ -337,7 +337,7 @@ fn a_removed_team_leaves_its_place_and_nothing_else() {
     let gone = teams.members[0];
     teams.net.part(RELAY, gone);
     let endpoint = &mut teams.net.nodes[RELAY].endpoint;
-    endpoint.remove_team(teams.ids[0]);
+    endpoint.team_mut(teams.ids[0]).remove();
     let next = endpoint.add_team(TeamLimits::default());
     assert_eq!(next, teams.ids[0], "ids are used again");
     assert_eq!(endpoint.team_stats(next).packets, 0);

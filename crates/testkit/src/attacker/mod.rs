@@ -72,7 +72,7 @@ impl Attacked {
             metered: false,
         };
         let now = Instant(1_000_000_000);
-        endpoint.add_link(now, peer, radio, link).expect("a valid link");
+        endpoint.peer_mut(peer).add_link(now, radio, link).expect("a valid link");
         let definition = "d".repeat(20_000).into();
         let config = ChannelConfig {
             topic: topic("/out"),
@@ -82,13 +82,13 @@ impl Attacked {
             fec: None,
             links: tautline_proto::LinkUse::default(),
         };
-        endpoint.offer(now, peer, config).expect("a valid offer");
+        endpoint.peer_mut(peer).offer(now, config).expect("a valid offer");
         let (session, sealer, events) = (0, None, Vec::new());
         let mut new = Self { endpoint, now, from, session, sealer, packet: 0, control: 0, events };
         new.meet();
         new.offer(1, topic("/in"));
         new.control(&Control::Definition { channel: 1, text: "string data".into() });
-        new.endpoint.want(now, PEER, ChannelId(1), true);
+        new.endpoint.peer_mut(PEER).want(now, ChannelId(1), true);
         new.drain();
         new
     }
@@ -130,7 +130,7 @@ impl Attacked {
     fn drain(&mut self) {
         while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
             if let Some(link) = transmit.link {
-                self.endpoint.handle_in_flight(self.now, link, transmit.class, 0);
+                self.endpoint.link_mut(link).handle_in_flight(self.now, transmit.class, 0);
             }
         }
         while let Some(event) = self.endpoint.poll_event() {

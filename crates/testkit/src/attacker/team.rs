@@ -55,7 +55,7 @@ fn add_liar(net: &mut Net, address: SocketAddr) -> Liar {
         header_bytes: 28,
         metered: false,
     };
-    endpoint.add_link(now, peer, RadioId(0), link).expect("a valid link");
+    endpoint.peer_mut(peer).add_link(now, RadioId(0), link).expect("a valid link");
     Liar::new(Cast { name: LIAR.into(), node: endpoint.key(), team })
 }
 
@@ -95,9 +95,9 @@ impl Team {
         let liar = add_liar(&mut net, address);
         let endpoint = &mut net.nodes[NODE].endpoint;
         for peer in HONEST {
-            endpoint.set_rights(peer, Rights { relayed: true, ..Rights::default() });
+            endpoint.peer_mut(peer).set_rights(Rights { relayed: true, ..Rights::default() });
         }
-        endpoint.set_rights(LYING, Rights { relayed, ..Rights::default() });
+        endpoint.peer_mut(LYING).set_rights(Rights { relayed, ..Rights::default() });
         net.run(Duration::from_secs(2));
         let mut open = |node, peer| {
             let opened = net.open(node, peer, channel(topic("/honest", 100)));
@@ -149,7 +149,7 @@ impl Team {
             1 => self.change_offer(draw),
             2 => {
                 let (wanted, number) = (draw(2) == 0, 1 + draw(6));
-                self.net.nodes[NODE].endpoint.want(now, LYING, ChannelId(number), wanted);
+                self.net.nodes[NODE].endpoint.peer_mut(LYING).want(now, ChannelId(number), wanted);
             }
             3 => {
                 if let Some(to_liar) = self.to_liar {
@@ -181,13 +181,13 @@ impl Team {
         let endpoint = &mut self.net.nodes[NODE].endpoint;
         match (self.to_liar, draw(2)) {
             (Some(channel), 0) => {
-                endpoint.withdraw(now, LYING, channel);
+                endpoint.peer_mut(LYING).withdraw(now, channel);
                 self.to_liar = None;
             }
             (Some(channel), _) => {
-                let _ = endpoint.change_offer(now, LYING, channel, config);
+                let _ = endpoint.peer_mut(LYING).change_offer(now, channel, config);
             }
-            (None, _) => self.to_liar = endpoint.offer(now, LYING, config).ok(),
+            (None, _) => self.to_liar = endpoint.peer_mut(LYING).offer(now, config).ok(),
         }
     }
 
@@ -221,8 +221,8 @@ impl Team {
                 let view = state.endpoint.peer(peer);
                 let most = QUEUE_BYTES as u64 + view.queued_messages as u64 + MAX_OWN_BYTES;
                 assert!(view.queued_bytes <= most, "{} bytes wait", view.queued_bytes);
-                assert!(state.endpoint.channels_in(peer).count() <= MAX_CHANNELS);
-                assert!(state.endpoint.relayed(peer).adds_up(), "relayed at {node}");
+                assert!(state.endpoint.peer(peer).channels_in().count() <= MAX_CHANNELS);
+                assert!(state.endpoint.peer(peer).relayed().adds_up(), "relayed at {node}");
             }
             for event in &state.events {
                 let honest = |peer: &PeerId| node != NODE || *peer != LYING;
@@ -236,7 +236,7 @@ impl Team {
             }
         }
         for (node, peer, channel) in self.honest {
-            let state = self.net.nodes[node].endpoint.channel_out(peer, channel);
+            let state = self.net.nodes[node].endpoint.peer(peer).channel_out(channel);
             let (_, wanted, stats) = state.expect("an honest channel");
             assert!(wanted && stats.adds_up(), "{stats:?}");
         }
@@ -253,7 +253,7 @@ impl Team {
         let now = self.net.now;
         let endpoint = &mut self.net.nodes[NODE].endpoint;
         let config = channel(topic("/to_liar", 255));
-        let to_liar = endpoint.offer(now, LYING, config).expect("a valid offer");
+        let to_liar = endpoint.peer_mut(LYING).offer(now, config).expect("a valid offer");
         let (base, (_, peer, honest)) = (BASE, self.honest[0]);
         let mut longest = Duration::ZERO;
         for round in 0..60 {
@@ -305,7 +305,7 @@ impl Team {
             let endpoint = &self.net.nodes[*node].endpoint;
             let links = endpoint.links().map(|link| endpoint.link(link));
             let links: Vec<_> = links.filter(|link| link.peer == *peer).collect();
-            let stats = endpoint.channel_out(*peer, *channel).map(|(_, _, stats)| *stats);
+            let stats = endpoint.peer(*peer).channel_out(*channel).map(|(_, _, stats)| *stats);
             format!("\nfrom {node} to its {peer:?}: {stats:?}, {links:?}")
         });
         all.collect()

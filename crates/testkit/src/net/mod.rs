@@ -254,7 +254,7 @@ impl Net {
         let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
         let link =
             LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: IP_UDP, metered: false };
-        endpoint.add_link(self.now, peer, RadioId(0), link).unwrap();
+        endpoint.peer_mut(peer).add_link(self.now, RadioId(0), link).unwrap();
         peer
     }
 
@@ -264,14 +264,14 @@ impl Net {
         let endpoint = &mut self.nodes[node].endpoint;
         let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
         for via in via {
-            endpoint.add_relayed_link(self.now, peer, *via).unwrap();
+            endpoint.peer_mut(peer).add_relayed_link(self.now, *via).unwrap();
         }
         peer
     }
 
     /// Removes a peer of `node`, and sends its goodbyes.
     pub fn part(&mut self, node: usize, peer: PeerId) -> RemovedPeer {
-        let mut parted = self.nodes[node].endpoint.remove_peer(self.now, peer);
+        let mut parted = self.nodes[node].endpoint.peer_mut(peer).remove(self.now);
         for transmit in parted.goodbyes.drain(..) {
             self.transmit(node, transmit);
         }
@@ -295,9 +295,9 @@ impl Net {
     /// Offers a topic from one node to a peer, and waits until the peer is subscribed.
     pub fn open(&mut self, node: usize, peer: PeerId, config: ChannelConfig) -> ChannelId {
         let now = self.now;
-        let channel = self.nodes[node].endpoint.offer(now, peer, config).unwrap();
+        let channel = self.nodes[node].endpoint.peer_mut(peer).offer(now, config).unwrap();
         self.run(Duration::from_secs(1));
-        let wanted = self.nodes[node].endpoint.channel_out(peer, channel).unwrap().1;
+        let wanted = self.nodes[node].endpoint.peer(peer).channel_out(channel).unwrap().1;
         assert!(wanted, "the harness wants whatever is offered");
         channel
     }
@@ -320,7 +320,7 @@ impl Net {
             encoded: false,
             lifespan: None,
         };
-        let sent = self.nodes[node].endpoint.send(self.now, peer, channel, message);
+        let sent = self.nodes[node].endpoint.peer_mut(peer).send(self.now, channel, message);
         self.drain(node);
         sent
     }
@@ -366,7 +366,7 @@ impl Net {
                 let left = state.in_flight.entry((link, class)).or_default();
                 *left = left.saturating_sub(bytes);
                 let left = *left;
-                state.endpoint.handle_in_flight(self.now, link, class, left);
+                state.endpoint.link_mut(link).handle_in_flight(self.now, class, left);
                 self.drain(node);
             }
             Happening::Arrives { node, from, to, ecn, datagram } => {
@@ -405,12 +405,12 @@ impl Net {
             }
             Event::Candidates { link, ref addresses, .. } => {
                 for &remote in addresses {
-                    state.endpoint.try_address(self.now, link, RadioId(0), remote);
+                    state.endpoint.link_mut(link).try_address(self.now, RadioId(0), remote);
                 }
                 state.events.push(event);
             }
             Event::Offered { peer, channel, .. } => {
-                state.endpoint.want(self.now, peer, channel, true);
+                state.endpoint.peer_mut(peer).want(self.now, channel, true);
                 state.events.push(event);
             }
             other => state.events.push(other),
@@ -423,16 +423,16 @@ impl Net {
         let ip_bytes = datagram.len() + IP_UDP;
         let state = &mut self.nodes[node];
         if let Some(link) = link.filter(|_| datagram.len() > state.pipe.interface) {
-            state.endpoint.handle_refused(self.now, link, &datagram);
+            state.endpoint.link_mut(link).handle_refused(self.now, &datagram);
             let in_flight = state.in_flight.get(&(link, class)).copied().unwrap_or(0);
-            return state.endpoint.handle_in_flight(self.now, link, class, in_flight);
+            return state.endpoint.link_mut(link).handle_in_flight(self.now, class, in_flight);
         }
         let stuck = state.stuck.contains(&to);
         if let Some(link) = link {
             let in_flight = state.in_flight.entry((link, class)).or_default();
             *in_flight += ip_bytes;
             let bytes = *in_flight;
-            state.endpoint.handle_in_flight(self.now, link, class, bytes);
+            state.endpoint.link_mut(link).handle_in_flight(self.now, class, bytes);
         }
         if stuck {
             return;
@@ -500,7 +500,7 @@ impl Net {
     /// Checks that every accepted message is accounted for, on every channel of a node.
     pub fn check_conservation(&self, node: usize, peer: PeerId, channels: &[ChannelId]) {
         for &channel in channels {
-            let (_, _, stats) = self.nodes[node].endpoint.channel_out(peer, channel).unwrap();
+            let (_, _, stats) = self.nodes[node].endpoint.peer(peer).channel_out(channel).unwrap();
             assert!(stats.adds_up(), "{stats:?}");
         }
     }

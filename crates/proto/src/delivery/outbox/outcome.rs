@@ -2,20 +2,13 @@
 //! The fate of sent pieces: acknowledged, suspected lost, lost.
 
 use super::Outbox;
+use super::loss::{FutileRepairs, LossCertainty};
 use crate::delivery::Piece;
 use crate::delivery::fec::sender::Consequences;
 use crate::delivery::traffic::Traffic;
-use crate::limits;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A message is given up after [`limits::FUTILE_REPAIRS`], if they took this time. Without that, a peer
-/// that acknowledges nothing would be sent a message without a lifespan for ever. Time alone is no
-/// measure: a large message waits for more urgent ones. Nor is the number alone: within a round trip,
-/// a fast link repairs more after a burst of losses.
-const MAX_FUTILE_TIME: Duration = Duration::from_secs(10);
-/// A longer pause between two repairs counts as this: an outage, or more urgent messages.
-const MAX_FUTILE_PAUSE: Duration = Duration::from_secs(1);
 /// A relayed packet is repaired for at most this time after it was first sent. Its origin has no
 /// acknowledgement by then, and sends its content again.
 const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
@@ -24,37 +17,6 @@ const MAX_RELAYED_REPAIR_TIME: Duration = Duration::from_secs(10);
 const LOST_GRACE: Duration = Duration::from_millis(500);
 /// The same for a channel with parity: its links have long delays.
 const LOST_GRACE_WITH_PARITY: Duration = Duration::from_secs(3);
-
-/// How sure a sender is that a piece was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LossCertainty {
-    /// A later packet was acknowledged, or the link is lost.
-    Certain,
-    /// Its acknowledgement is overdue, and may still arrive.
-    Overdue,
-}
-
-/// The repairs of a message in a row of which none was acknowledged.
-#[derive(Debug, Default)]
-pub(super) struct FutileRepairs {
-    count: u16,
-    /// Time from the first to the last of them, with pauses up to [`MAX_FUTILE_PAUSE`].
-    time: Duration,
-    last: Instant,
-}
-
-impl FutileRepairs {
-    pub(super) fn on_repair(&mut self, now: Instant) {
-        if self.count > 0 {
-            self.time += now.since(self.last).min(MAX_FUTILE_PAUSE);
-        }
-        (self.count, self.last) = (self.count.saturating_add(1), now);
-    }
-
-    fn is_enough(&self) -> bool {
-        self.count >= limits::FUTILE_REPAIRS && self.time >= MAX_FUTILE_TIME
-    }
-}
 
 impl Outbox {
     /// A piece was acknowledged, and with it others that the peer recovers.
@@ -68,7 +30,7 @@ impl Outbox {
     }
 
     fn piece_acked(&mut self, piece: &Piece) {
-        self.change(piece.message, |message| {
+        self.queues.change(piece.message, |message| {
             message.repairs.remove(&piece.range);
             // Our own fragments stay below the limit of ranges. Beyond it, a repair would fill the
             // gap.
@@ -76,7 +38,7 @@ impl Outbox {
                 message.futile = FutileRepairs::default();
             }
         });
-        let Some(message) = self.store.get(piece.message) else { return };
+        let Some(message) = self.queues.store.get(piece.message) else { return };
         if message.traffic == Traffic::Control {
             self.control_repairs.reset();
         }
@@ -88,21 +50,15 @@ impl Outbox {
             }
             self.supersede(traffic, source, number.unwrap_or(0));
         } else {
-            self.clear_suspicion(piece);
+            self.queues.clear_suspicion(piece);
         }
     }
 
-    /// Drops the messages that `number`, now delivered, makes late: those `keep_last` or more before
-    /// it, or all before it if the receiver delivers only newer ones.
+    /// Drops the messages that `number`, now delivered, makes late.
     fn supersede(&mut self, traffic: Traffic, source: u32, number: u64) {
-        let Some(open) = self.channels.get_mut(&traffic) else { return };
-        let keep = open.config.topic.late_after();
-        let Some(queue) = open.sources.get_mut(&source) else { return };
-        queue.newest_delivered = queue.newest_delivered.max(number);
-        let late_from = queue.newest_delivered.saturating_sub(keep);
-        let late: Vec<_> = queue.begun.range(..=late_from).map(|(_, id)| *id).collect();
-        for id in late {
-            let is_lost = self.store.get(id).is_some_and(|message| message.is_suspected());
+        for id in self.queues.late(traffic, source, number) {
+            let message = self.queues.store.get(id);
+            let is_lost = message.is_some_and(|message| message.is_suspected());
             let reason = if is_lost { DropReason::Lost } else { DropReason::Superseded };
             self.drop_message(id, reason);
         }
@@ -123,8 +79,8 @@ impl Outbox {
         piece: &Piece,
         certainty: LossCertainty,
     ) -> bool {
-        let Some(message) = self.store.get(piece.message) else { return false };
-        let Some(channel) = self.channels.get(&message.traffic) else { return false };
+        let Some(message) = self.queues.store.get(piece.message) else { return false };
+        let Some(channel) = self.queues.channels.get(&message.traffic) else { return false };
         if message.traffic != Traffic::Control {
             let is_relayed = message.origin.is_some();
             let end = if message.expires.is_some_and(|at| at <= now) {
@@ -154,7 +110,8 @@ impl Outbox {
 
     /// Marks a piece for repair; returns whether it is repaired.
     fn send_again(&mut self, piece: &Piece) -> bool {
-        let inserted = self.change(piece.message, |message| message.repair(piece.range.clone()));
+        let inserted =
+            self.queues.change(piece.message, |message| message.repair(piece.range.clone()));
         if inserted == Some(false) {
             self.drop_message(piece.message, DropReason::Lost);
         }
@@ -171,23 +128,11 @@ impl Outbox {
         }
     }
 
-    /// A link is down: the copies of messages on it end.
-    pub(crate) fn abandon_copies(&mut self, link: u8) {
-        for id in self.store.ids(|message| message.copies.is_some()) {
-            self.change(id, |message| {
-                let left = message.copies.as_mut().and_then(|copies| copies.abandon(link));
-                if let Some(next) = left {
-                    (message.copies, message.next) = (None, next);
-                }
-            });
-        }
-    }
-
     /// Marks a piece that is not repaired as suspected lost. If the loss is certain, a message that
     /// is not sent completely is dropped. If the acknowledgement is only overdue, sending continues.
     fn suspect(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty, grace: Duration) {
         let id = piece.message;
-        let kept = self.change(id, |message| {
+        let kept = self.queues.change(id, |message| {
             let is_useful = !(message.is_queued() && certainty == LossCertainty::Certain);
             let kept = is_useful && message.suspected.insert(piece.range.clone()).is_some();
             let end = message.lifespan_end.filter(|_| message.is_queued());
@@ -199,50 +144,5 @@ impl Outbox {
         if kept == Some(false) {
             self.drop_message(id, DropReason::Lost);
         }
-    }
-
-    /// Clears the suspicion of a piece that was acknowledged.
-    fn clear_suspicion(&mut self, piece: &Piece) {
-        self.change(piece.message, |message| {
-            if !message.is_suspected() {
-                return;
-            }
-            message.suspected.remove(&piece.range);
-            if !message.is_suspected() {
-                (message.expires, message.is_checked) = (message.lifespan_end, false);
-            }
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn repairs(count: u64, interval_ms: u64) -> FutileRepairs {
-        let mut futile = FutileRepairs::default();
-        for n in 0..count {
-            futile.on_repair(Instant((1000 + n * interval_ms) * 1_000_000));
-        }
-        futile
-    }
-
-    #[test]
-    fn repairs_are_futile_after_both_their_number_and_their_time() {
-        assert!(!repairs(10_000, 1).is_enough(), "9.999 s");
-        assert!(!repairs(255, 500).is_enough(), "127 s");
-        assert!(repairs(256, 40).is_enough());
-    }
-
-    #[test]
-    fn an_outage_is_no_futile_repair() {
-        let mut futile = repairs(1000, 1);
-        futile.on_repair(Instant(1_000_000_000_000));
-        assert!(!futile.is_enough());
-        futile = repairs(300, 30);
-        futile.on_repair(Instant(1_000_000_000_000));
-        assert!(!futile.is_enough(), "9 s and the pause");
-        futile.on_repair(Instant(1_000_100_000_000));
-        assert!(futile.is_enough());
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parity of a topic's frames, which is queued as messages.
 
-use super::store::Outgoing;
-use super::{Carrier, LossCertainty, Message, Outbox};
+use super::Outbox;
+use super::loss::LossCertainty;
+use super::message::Message;
 use crate::config::ChannelConfig;
 use crate::delivery::fec::sender::{Complete, Joining};
 use crate::delivery::traffic::Traffic;
@@ -17,17 +18,9 @@ use crate::wire::frame::Data;
 const LIFESPAN: Duration = Duration::from_secs(10);
 
 impl Outbox {
-    /// Whether a frame of the message joins a block. Copies on several links replace parity, and a
-    /// repair follows after its block is decided.
-    pub(super) fn is_protected(&self, carrier: Carrier, message: &Outgoing, repair: bool) -> bool {
-        let is_copied = message.copies.is_some() || carrier.copies > 1;
-        let has_fec = || self.channels[&message.traffic].config.fec.is_some();
-        message.traffic != Traffic::Control && !repair && !is_copied && has_fec()
-    }
-
     /// Adds a frame to the block of its channel, and queues the parity if the block is complete.
     pub(super) fn join_block(&mut self, now: Instant, data: &Data, payload: &[u8], piece: &Piece) {
-        let Some(message) = self.store.get(piece.message) else { return };
+        let Some(message) = self.queues.store.get(piece.message) else { return };
         let rest = message.extent() - piece.range.start;
         let lifespan = message.lifespan_end.map(|end| end.since(message.published));
         let frame = Joining { data, payload, piece, rest, lifespan };
@@ -47,25 +40,25 @@ impl Outbox {
     }
 
     fn queue_parity(&mut self, block: &Complete) {
-        let Some(open) = self.channels.get(&Traffic::Topic(block.channel)) else { return };
+        let Some(open) = self.queues.channels.get(&Traffic::Topic(block.channel)) else { return };
         let Some(percent) = open.config.fec else {
             self.unrecovered.extend(self.blocks.abandon(block.channel));
             return;
         };
         let expires = block.began + block.lifespan.unwrap_or(LIFESPAN);
         let parity = self.open_parity(block.channel, &open.config.clone());
-        let first = self.next_id;
+        let first = self.queues.next_id;
         for payload in block.parity(percent) {
             // Parity must not displace messages.
-            if self.store.held_bytes() + payload.len() > self.queue_bytes {
+            if self.queues.store.held_bytes() + payload.len() > self.queue_bytes {
                 break;
             }
             let (payload, published) = (payload.into(), block.began);
             let (source, encoded, lifespan) = (0, false, None);
             let message = Message { payload, published, source, encoded, lifespan };
-            self.insert(parity, message, Some(expires), None);
+            self.queues.insert(parity, message, Some(expires), None);
         }
-        let messages = (first..self.next_id).map(MessageId).collect();
+        let messages = (first..self.queues.next_id).map(MessageId).collect();
         self.blocks.on_parity(block, messages);
     }
 
@@ -88,8 +81,8 @@ impl Outbox {
         let (definition, repair, thin, fec) = ("".into(), false, false, None);
         let config = ChannelConfig { topic, definition, repair, thin, links, fec };
         let parity = Traffic::Parity(channel);
-        self.configure(parity, config);
-        if let Some(open) = self.channels.get_mut(&parity) {
+        self.queues.configure(parity, config);
+        if let Some(open) = self.queues.channels.get_mut(&parity) {
             open.wanted = true;
         }
         parity

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Relayed packets: those of others, and our own to nodes behind a relay.
 
-use super::{Message, Outbox};
-use crate::delivery::traffic::Traffic;
 use crate::ids::{LinkId, PeerId};
 use crate::limits;
-use crate::stats::{DropReason, Forwarded, OutStats};
 use crate::time::Instant;
 use crate::wire::relay::{SHORT_NAME, ShortName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +25,8 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// The first flow in their order.
-    const FIRST: Self = Self { from: ShortName([0; SHORT_NAME]), to: ShortName([0; SHORT_NAME]) };
+    pub(super) const FIRST: Self =
+        Self { from: ShortName([0; SHORT_NAME]), to: ShortName([0; SHORT_NAME]) };
 }
 
 /// A packet to be relayed.
@@ -45,82 +43,11 @@ pub(crate) struct RelayedPacket {
     pub(crate) is_forwarded_again: bool,
 }
 
-impl Outbox {
-    /// Queues a relayed packet.
-    pub(crate) fn enqueue_relayed(&mut self, packet: RelayedPacket) {
-        let RelayedPacket { priority, payload, published, expires, origin, is_forwarded_again } =
-            packet;
-        let traffic = Traffic::Relayed(priority);
-        if !self.channels.contains_key(&traffic) {
-            self.add_internal(traffic, priority.into());
-        }
-        if let Some(open) = self.channels.get_mut(&traffic) {
-            open.stats.accepted += 1;
-            open.stats.bytes += payload.len() as u64;
-        }
-        let (payload, encoded, lifespan) = (payload.into(), false, None);
-        let message = Message { payload, published, source: 0, encoded, lifespan };
-        self.insert(traffic, message, expires, Some((origin, is_forwarded_again)));
-    }
-
-    /// Counters of relayed packets of others.
-    pub(crate) fn forwarded(&self) -> Forwarded {
-        self.forwarded
-    }
-
-    /// Counters of all relayed packets, our own included.
-    pub(crate) fn relayed_stats(&self) -> OutStats {
-        let mut sum = OutStats::default();
-        for (_, channel) in self.channels.range(Traffic::Relayed(0)..) {
-            sum.add(&channel.stats);
-        }
-        sum
-    }
-
-    /// Backlog of one origin, in bytes.
-    pub(crate) fn held(&self, origin: RelayOrigin) -> u64 {
-        self.store.backlog.sums.get(&origin).map_or(0, |sum| sum.bytes)
-    }
-
-    /// Memory of all packets from one neighbour, with the overhead of each.
-    pub(crate) fn held_from(&self, hop: PeerId) -> u64 {
-        let first = RelayOrigin::For(hop, Flow::FIRST);
-        let from = self.store.backlog.sums.range(first..).map_while(|(origin, sum)| match origin {
-            RelayOrigin::For(from, _) if *from == hop => Some(sum.taken()),
-            _ => None,
-        });
-        from.fold(0, u64::saturating_add)
-    }
-
-    /// Memory of all messages that are queued, or sent with unknown outcome, with the overhead of each.
-    pub(crate) fn taken_bytes(&self) -> u64 {
-        let (bytes, packets) = (self.store.held_bytes() as u64, self.store.len() as u64);
-        Sum { bytes, packets }.taken()
-    }
-
-    /// Whether relayed packets are queued.
-    pub(crate) fn has_relayed(&self) -> bool {
-        self.store.ready().any(|(_, message)| message.origin.is_some())
-    }
-
-    /// Drops queued relayed packets, as when no link leads to the next hop.
-    pub(crate) fn drop_relayed(&mut self, which: impl Fn(RelayOrigin) -> bool) {
-        for id in self.store.ids(|message| message.origin.is_some_and(&which)) {
-            self.drop_message(id, DropReason::PeerGone);
-        }
-    }
-
-    /// The next origin whose backlog has changed.
-    pub(crate) fn pop_backlog_change(&mut self) -> Option<RelayOrigin> {
-        self.store.backlog.changes.pop_first()
-    }
-}
-
 /// Packets queued to be relayed, by their origin.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    sums: BTreeMap<RelayOrigin, Sum>,
-    changes: BTreeSet<RelayOrigin>,
+    pub(super) sums: BTreeMap<RelayOrigin, Sum>,
+    pub(super) changes: BTreeSet<RelayOrigin>,
 }
 
 impl Backlog {
@@ -147,14 +74,14 @@ impl Backlog {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    bytes: u64,
-    packets: u64,
+pub(super) struct Sum {
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
 }
 
 impl Sum {
     /// Memory, about.
-    fn taken(&self) -> u64 {
+    pub(super) fn taken(&self) -> u64 {
         self.bytes + self.packets * limits::RELAYED_OVERHEAD_BYTES
     }
 }

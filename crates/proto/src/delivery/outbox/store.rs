@@ -5,9 +5,9 @@
 //! Only [`MessageStore::change`] changes a message. It compares the derived values before and after,
 //! so that the collections stay consistent.
 
-use super::SendOrder;
 use super::copies::Copies;
-use super::outcome::FutileRepairs;
+use super::loss::FutileRepairs;
+use super::order::SendOrder;
 use super::relayed::{Backlog, RelayOrigin};
 use crate::delivery::MessageId;
 use crate::delivery::fragment::RangeSet;

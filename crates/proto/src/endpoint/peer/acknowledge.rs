@@ -7,7 +7,7 @@ use crate::endpoint::events::Notice;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::timer::Timer;
 use crate::ids::LinkId;
-use crate::path::links::NumberedLink;
+use crate::path::links::{Links, NumberedLink};
 use crate::path::mtu::BlackHole;
 use crate::recovery::sent::Outcome;
 use crate::stats::RefusedPacket;
@@ -37,7 +37,7 @@ impl Peer {
                 link.count_losses(&outcome, false);
                 link.report_to_controller(now, clock, ack, &outcome);
                 self.apply_outcome(cx, now, id, outcome);
-                self.follow_path_mtu(cx, id);
+                self.links.follow_path_mtu(cx, id, &self.name);
                 cx.ask(Request::AvailableRate(id));
             }
             Err(()) => cx.refused.add(RefusedPacket::Malformed),
@@ -77,10 +77,10 @@ impl Peer {
             self.links[id].sent_packets.test_ecn();
             // The peer may have restarted without our keys.
             cx.timers.set(Timer::Reconnect(id), Some(now));
-            self.rouse_metered_links(cx, now);
-            self.on_link_lost(cx, now, id);
+            self.links.rouse_metered(cx, now);
+            self.rendezvous.on_link_lost(cx, now, &mut self.links, id);
         } else if was_silent && !silent {
-            self.on_link_heard(now, id);
+            self.rendezvous.on_link_heard(now, &mut self.links, id);
         }
         self.links.arm(cx, id);
         self.channels.arm_expiry(cx, now);
@@ -107,7 +107,7 @@ impl Peer {
                 outbox.refund(piece);
             }
         }
-        outbox.abandon_copies(number);
+        outbox.queues.abandon_copies(number);
         self.links.arm(cx, id);
         self.channels.arm_expiry(cx, now);
     }
@@ -131,16 +131,18 @@ impl Peer {
         self.links.arm(cx, id);
         self.channels.arm_expiry(cx, now);
     }
+}
 
+impl Links {
     /// Reports a black hole that probes confirmed, and plans the next search.
-    fn follow_path_mtu(&mut self, cx: &mut Context, id: LinkId) {
-        let link = &mut self.links[id];
+    fn follow_path_mtu(&mut self, cx: &mut Context, id: LinkId, name: &str) {
+        let link = &mut self[id];
         let found = link.sent_packets.mtu.take_black_hole();
         if link.sent_packets.mtu.probe().is_none() {
             cx.timers.set(Timer::Probe(id), link.sent_packets.mtu.next_search());
         }
         if let Some((BlackHole { lost, passes }, to)) = found.zip(link.remote) {
-            cx.notice(Notice::BlackHole { name: self.name.clone(), to, lost, passes });
+            cx.notice(Notice::BlackHole { name: name.to_owned(), to, lost, passes });
         }
     }
 }

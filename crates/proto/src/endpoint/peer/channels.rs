@@ -5,7 +5,7 @@ use crate::bucket::Bucket;
 use crate::config::{ChannelConfig, Config, MAX_CHANNELS};
 use crate::delivery::definitions::Definitions;
 use crate::delivery::fec::receiver::Recovered;
-use crate::delivery::inbox::{Inbox, PARTIAL_CHECK, Taken, Transit};
+use crate::delivery::inbox::{Inbox, PARTIAL_CHECK, Received, Taken, Transit};
 use crate::delivery::outbox::{Message, Outbox};
 use crate::endpoint::context::{Context, Request};
 use crate::endpoint::events::{Event, Notice};
@@ -66,7 +66,7 @@ impl Channels {
     /// A session began: all channels are offered.
     pub(crate) fn open(&mut self, now: Instant) {
         self.is_open = true;
-        let channels: Vec<_> = self.outbox.channels().collect();
+        let channels: Vec<_> = self.outbox.queues.channels().collect();
         for channel in channels {
             self.announce(now, channel);
         }
@@ -99,7 +99,7 @@ impl Channels {
         config: ChannelConfig,
     ) -> Result<ChannelId, OfferError> {
         check_texts(&config)?;
-        let open = self.outbox.channels().count();
+        let open = self.outbox.queues.channels().count();
         if open >= MAX_CHANNELS {
             return Err(OfferError::TooMany(open));
         }
@@ -120,7 +120,7 @@ impl Channels {
         check_texts(&config)?;
         // A definition without space is requested from peers like any other.
         let _ = cx.definitions.insert(&config.topic, &config.definition);
-        self.outbox.set_channel(channel.0, config);
+        self.outbox.queues.set_channel(channel.0, config);
         self.announce(now, channel.0);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Channels {
     /// Refuses a channel that the peer offered. A peer that does not acknowledge earlier control messages
     /// is not told: each of its messages may be a reason to refuse.
     pub(crate) fn refuse(&mut self, now: Instant, channel: ChannelId, reason: String) {
-        if self.outbox.control_backlog() < limits::CONTROL_BACKLOG {
+        if self.outbox.queues.control_backlog() < limits::CONTROL_BACKLOG {
             self.send_control(now, &Control::Refuse { channel: channel.0, reason });
         }
     }
@@ -180,7 +180,7 @@ impl Channels {
 impl Channels {
     /// Queues the offer of a channel, if there is a session.
     fn announce(&mut self, now: Instant, channel: u64) {
-        let Some(config) = self.outbox.config(channel) else { return };
+        let Some(config) = self.outbox.queues.config(channel) else { return };
         let topic = config.topic.clone();
         self.defined.remove(&channel);
         self.send_control(now, &Control::Offer(Offer { channel, topic }));
@@ -226,6 +226,26 @@ impl Channels {
         self.after_fragment(cx, now);
     }
 
+    /// Takes a fragment of a relayed packet. Returns the packet if it is complete; the endpoint tells when it
+    /// is handled.
+    pub(crate) fn take_relayed(
+        &mut self,
+        cx: &mut Context,
+        name: &str,
+        (now, transit): (Instant, Transit),
+        data: &Data,
+        bytes: &[u8],
+    ) -> Option<Received> {
+        let taken = self.inbox.take_relayed(now, transit, data, bytes);
+        if let Taken::Message(packet) = taken {
+            return Some(packet);
+        }
+        self.handle_taken(cx, name, now, ChannelId(data.channel), taken);
+        self.after_fragment(cx, now);
+        None
+    }
+
+    /// A fragment was taken, and what it completes was handled.
     pub(crate) fn after_fragment(&mut self, cx: &mut Context, now: Instant) {
         self.arm_partials(cx, now);
         self.deliver_ready(cx, now);
@@ -247,7 +267,7 @@ impl Channels {
         }
     }
 
-    pub(crate) fn handle_taken(
+    fn handle_taken(
         &mut self,
         cx: &mut Context,
         name: &str,
@@ -321,7 +341,7 @@ impl Channels {
             return;
         }
         let needs_reply = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
-        if needs_reply && self.outbox.control_backlog() >= limits::CONTROL_BACKLOG {
+        if needs_reply && self.outbox.queues.control_backlog() >= limits::CONTROL_BACKLOG {
             return cx.refused.add(RefusedPacket::Bound);
         }
         match control {
@@ -341,7 +361,7 @@ impl Channels {
                 }
             }
             Control::GetDefinition { channel } => {
-                if let Some(config) = self.outbox.config(channel) {
+                if let Some(config) = self.outbox.queues.config(channel) {
                     if !self.defined.insert(channel) {
                         return cx.refused.add(RefusedPacket::Bound);
                     }
@@ -417,7 +437,7 @@ impl Channels {
             at = Some(at.map_or(now + REPAIR_POLL, |at| at.min(now + REPAIR_POLL)));
             cx.ask(Request::IdleRate(self.peer));
         } else {
-            self.outbox.set_idle_rate(now, None);
+            self.outbox.repairs.set_idle(now, None);
         }
         cx.timers.set(Timer::Expiry(self.peer), at);
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The effect of each frame of a session packet.
 
-use crate::delivery::inbox::{Taken, Transit};
+use crate::delivery::inbox::Transit;
 use crate::endpoint::arrival::Origin;
 use crate::endpoint::context::{Context, Request};
 use crate::endpoint::peer::Peer;
-use crate::ids::{ChannelId, LinkId};
+use crate::ids::LinkId;
 use crate::limits;
 use crate::stats::RefusedPacket;
 use crate::time::Instant;
-use crate::wire::frame::{Data, Frame};
+use crate::wire::frame::Frame;
 use std::collections::BTreeSet;
 
 /// PARITY frames of one packet that are read.
@@ -61,7 +61,13 @@ impl Peer {
                 self.channels.handle_parity(cx, &self.name, time, data, bytes);
             }
             Frame::Relay(..) if !packet.may_relay => spent.refuses_relay = true,
-            Frame::Relay(data, bytes) => self.handle_relayed(cx, packet, data, bytes),
+            Frame::Relay(data, bytes) => {
+                let packet = self.channels.take_relayed(cx, &self.name, time, data, bytes);
+                if let Some(packet) = packet {
+                    let (radio, priority) = (origin.radio, data.channel as u8);
+                    cx.ask(Request::Relay { hop: self.id, radio, priority, packet });
+                }
+            }
             // Each costs a pass over the sent-packet table; one suffices for a link.
             Frame::Ack(ack) if !spent.acked_links.insert(ack.link) => {
                 return Err(RefusedPacket::Malformed);
@@ -98,18 +104,5 @@ impl Peer {
             Frame::Unknown(_) => {}
         }
         Ok(())
-    }
-
-    fn handle_relayed(&mut self, cx: &mut Context, from: &FromPeer, data: &Data, bytes: &[u8]) {
-        let &FromPeer { now, transit, origin, .. } = from;
-        let taken = self.channels.inbox.take_relayed(now, transit, data, bytes);
-        if let Taken::Message(packet) = taken {
-            // The endpoint tells when the packet is handled.
-            let (radio, priority) = (origin.radio, data.channel as u8);
-            return cx.ask(Request::Relay { hop: self.id, radio, priority, packet });
-        }
-        let channel = ChannelId(data.channel);
-        self.channels.handle_taken(cx, &self.name, now, channel, taken);
-        self.channels.after_fragment(cx, now);
     }
 }

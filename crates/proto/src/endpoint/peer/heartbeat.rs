@@ -55,6 +55,24 @@ impl Links {
         let usual = cx.config.link_timeout.unwrap_or_else(|| self[id].timeout());
         if self.is_spared(now, id) { usual + METERED_HEARTBEAT * 3 } else { usual }
     }
+
+    /// A link is no longer heard: the metered ones show at once whether they are up.
+    pub(super) fn rouse_metered(&mut self, cx: &mut Context, now: Instant) {
+        for id in self.ids().to_vec() {
+            let link = &self[id];
+            if !link.config.metered || self.is_spared(now, id) {
+                continue;
+            }
+            if link.up {
+                let due = now + self.timeout(cx, now, id);
+                cx.timers.bring_forward(Timer::Silent(id), due);
+            }
+            if !link.is_heard() {
+                cx.timers.bring_forward(Timer::Reconnect(id), now);
+            }
+            self.arm(cx, id);
+        }
+    }
 }
 
 impl Peer {
@@ -90,7 +108,7 @@ impl Peer {
         // During the outage, translators may have forgotten it.
         link.ends.ask_again();
         link.ping_now |= link.ends.asks();
-        self.on_link_up(cx, now, id);
+        self.rendezvous.on_link_up(cx, now, &mut self.links, id);
         self.links.arm(cx, id);
         let peer = self.id;
         cx.emit(peer, Event::LinkUp { link: id });
@@ -122,8 +140,8 @@ impl Peer {
         if !self.links.direct().any(|link| link.up) {
             cx.ask(Request::ForgetRoutes(peer));
         }
-        self.on_link_lost(cx, now, id);
-        self.rouse_metered_links(cx, now);
+        self.rendezvous.on_link_lost(cx, now, &mut self.links, id);
+        self.links.rouse_metered(cx, now);
     }
 
     /// Nothing arrived on a link for its timeout, which is longer if the link is spared since then.
@@ -137,24 +155,6 @@ impl Peer {
         }
     }
 
-    /// A link is no longer heard: the metered ones show at once whether they are up.
-    pub(super) fn rouse_metered_links(&mut self, cx: &mut Context, now: Instant) {
-        for id in self.links.ids().to_vec() {
-            let link = &self.links[id];
-            if !link.config.metered || self.links.is_spared(now, id) {
-                continue;
-            }
-            if link.up {
-                let due = now + self.links.timeout(cx, now, id);
-                cx.timers.bring_forward(Timer::Silent(id), due);
-            }
-            if !link.is_heard() {
-                cx.timers.bring_forward(Timer::Reconnect(id), now);
-            }
-            self.links.arm(cx, id);
-        }
-    }
-
     /// Seeks the peer by a link that is down or silent. `has_relay`: its relay is heard, or it has none.
     pub(crate) fn on_reconnect_timer(
         &mut self,
@@ -163,7 +163,7 @@ impl Peer {
         id: LinkId,
         has_relay: bool,
     ) {
-        if self.is_given_up(now, id) {
+        if self.rendezvous.is_given_up(now, &self.links, id) {
             self.forget_direct_path(cx, now, id);
         }
         let link = &mut self.links[id];

@@ -164,7 +164,7 @@ impl Peer {
         let moved = link.remote.is_some();
         (link.remote, link.radio) = (Some(remote), radio);
         if moved {
-            // Packets in flight to the old address will hardly arrive.
+            // Packets in flight to the old address will rarely arrive.
             self.mark_all_lost(cx, now, id);
             self.links[id].forget_path();
             cx.emit(self.id, Event::LinkMoved { link: id, to: remote });

@@ -105,6 +105,7 @@ impl Peer {
     /// Gives the peer its place.
     pub(crate) fn settle(&mut self, id: PeerId) {
         self.id = id;
+        self.rendezvous.settle(id);
         self.channels.settle(id, self.team.is_some());
     }
 
@@ -128,20 +129,15 @@ impl Peer {
 
 /// The session.
 impl Peer {
-    /// A key set came into use.
+    /// A key set came into use. In a new session, the state of the earlier one is obsolete.
     pub(crate) fn start_keys(&mut self, cx: &mut Context, now: Instant, new_epoch: bool) {
         if new_epoch {
-            self.start_session(cx, now);
+            self.reset_session(cx, now);
+            self.channels.open(now);
+            self.up = true;
+            cx.emit(self.id, Event::PeerUp { peer: self.id, new_session: true });
         }
         cx.timers.set(Timer::Rekey(self.id), self.session.rekey_at());
-    }
-
-    /// A new session began: the state of the earlier one is obsolete.
-    fn start_session(&mut self, cx: &mut Context, now: Instant) {
-        self.reset_session(cx, now);
-        self.channels.open(now);
-        self.up = true;
-        cx.emit(self.id, Event::PeerUp { peer: self.id, new_session: true });
     }
 
     /// Ends the session for both nodes, after its links are down: the next session has other epochs.
@@ -149,6 +145,15 @@ impl Peer {
         let epoch = cx.draw_token();
         self.session.end(epoch);
         self.channels.close();
+    }
+
+    /// Gives up a direct path, until another is found.
+    pub(crate) fn forget_direct_path(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
+        if self.rendezvous.is_for(id) {
+            self.mark_down(cx, now, id);
+            self.links[id].remote = None;
+            self.forget_learned_address(cx, id);
+        }
     }
 
     /// Discards all state of a session.

@@ -87,7 +87,9 @@ impl Peer {
         let expected = received.map_or(1, ReceivedPackets::expected);
         let number = full_number(header.number, expected);
         if received.is_some_and(|received| !received.is_new(number)) {
-            self.count_duplicate(header.link);
+            if let Some(via) = received.and_then(|received| received.via) {
+                self.links[via].stats.duplicate_packets += 1;
+            }
             return Err(RefusedPacket::Duplicate);
         }
         let datagram_len = datagram.len();
@@ -106,13 +108,6 @@ impl Peer {
         };
         let clock = clock.map(u32::from_le_bytes);
         Ok((Opened { header, number, expected, datagram_len, clock }, body))
-    }
-
-    fn count_duplicate(&mut self, number: u8) {
-        let received = self.received_packets.get(&number);
-        if let Some(via) = received.and_then(|received| received.via) {
-            self.links[via].stats.duplicate_packets += 1;
-        }
     }
 
     /// Checks that there is capacity for the frames' data.

@@ -23,7 +23,7 @@ const UNCHANGED: f64 = 0.5;
 const DECAY_BELOW: f64 = 0.6;
 /// by this part of the difference.
 const DECAY_DIVISOR: u32 = 16;
-/// A queue that marks is short. A longer external delay beside its marks may be a download's: CoDel
+/// A queue that marks is short. A longer external delay in addition to its marks may be a download's: CoDel
 /// keeps 5 ms (RFC 8289).
 const MARKING_DELAY: Duration = MIN_DELAY;
 /// Two observations of an excess delay are this far apart: a single one may be a scheduling delay.
@@ -110,7 +110,7 @@ impl External {
         self.drains.is_due(now) && self.stays_since.is_some_and(|since| now.since(since) > least)
     }
 
-    /// Whether a drain may show that a delay beside marks is that of others.
+    /// Whether a drain may show that a delay in addition to marks is that of others.
     pub(super) fn may_be_of_others(&self, now: Instant, delay: Duration) -> bool {
         delay > MARKING_DELAY && self.drains.is_due(now)
     }

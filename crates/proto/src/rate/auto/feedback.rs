@@ -63,7 +63,7 @@ impl Jitter {
         self.mean + self.deviation * 2
     }
 
-    /// A delay that is hardly ever exceeded.
+    /// A delay that is rarely exceeded.
     pub(super) fn mean_plus_4_deviations(&self) -> Duration {
         self.mean + self.deviation * 4
     }

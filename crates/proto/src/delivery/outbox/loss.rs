@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How sure a loss is, and how many repairs are futile.
+
+use crate::limits;
+use crate::time::{Duration, Instant};
+
+/// A message is given up after [`limits::FUTILE_REPAIRS`], if they took this time. Without that, a peer
+/// that acknowledges nothing would be sent a message without a lifespan for ever. Time alone is no
+/// measure: a large message waits for more urgent ones. Nor is the number alone: within a round trip,
+/// a fast link repairs more after a burst of losses.
+const MAX_FUTILE_TIME: Duration = Duration::from_secs(10);
+/// A longer pause between two repairs counts as this: an outage, or more urgent messages.
+const MAX_FUTILE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How sure a sender is that a piece was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LossCertainty {
+    /// A later packet was acknowledged, or the link is lost.
+    Certain,
+    /// Its acknowledgement is overdue, and may still arrive.
+    Overdue,
+}
+
+/// The repairs of a message in a row of which none was acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct FutileRepairs {
+    count: u16,
+    /// Time from the first to the last of them, with pauses up to [`MAX_FUTILE_PAUSE`].
+    time: Duration,
+    last: Instant,
+}
+
+impl FutileRepairs {
+    pub(super) fn on_repair(&mut self, now: Instant) {
+        if self.count > 0 {
+            self.time += now.since(self.last).min(MAX_FUTILE_PAUSE);
+        }
+        (self.count, self.last) = (self.count.saturating_add(1), now);
+    }
+
+    pub(super) fn is_enough(&self) -> bool {
+        self.count >= limits::FUTILE_REPAIRS && self.time >= MAX_FUTILE_TIME
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repairs(count: u64, interval_ms: u64) -> FutileRepairs {
+        let mut futile = FutileRepairs::default();
+        for n in 0..count {
+            futile.on_repair(Instant((1000 + n * interval_ms) * 1_000_000));
+        }
+        futile
+    }
+
+    #[test]
+    fn repairs_are_futile_after_both_their_number_and_their_time() {
+        assert!(!repairs(10_000, 1).is_enough(), "9.999 s");
+        assert!(!repairs(255, 500).is_enough(), "127 s");
+        assert!(repairs(256, 40).is_enough());
+    }
+
+    #[test]
+    fn an_outage_is_no_futile_repair() {
+        let mut futile = repairs(1000, 1);
+        futile.on_repair(Instant(1_000_000_000_000));
+        assert!(!futile.is_enough());
+        futile = repairs(300, 30);
+        futile.on_repair(Instant(1_000_000_000_000));
+        assert!(!futile.is_enough(), "9 s and the pause");
+        futile.on_repair(Instant(1_000_100_000_000));
+        assert!(futile.is_enough());
+    }
+}
