@@ -20,7 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KNOWN = ROOT / "checks/structure.json"
-PRODUCT = ["proto", "gateway", "dds", "node", "plan", "cli"]
+PRODUCT = ["proto", "gateway", "dds", "tautline", "plan", "cli"]
 LABORATORY = ["lab", "medium", "study", "restaurant"]
 # Their types, files and functions have the same limits.
 FOR_TESTS_ONLY = ["testkit"]

@@ -2,7 +2,7 @@
 #![no_main]
 //! A robot's file: it is valid, or every problem has a position.
 use std::path::PathBuf;
-use tautline_node::config::{ConfigError, MAX_PROBLEMS, Surroundings, parse};
+use tautline::config::{ConfigError, MAX_PROBLEMS, Surroundings, parse};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Err(problems) = parse(text, &Surroundings::default()) {

@@ -30,12 +30,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tautline::Handle;
+use tautline::audit::{Actor, Text};
+use tautline::reload::Changes;
+use tautline::status::{Status, TopicChange};
+use tautline::sys::Credentials;
 use tautline_gateway::threads::{self, End};
-use tautline_node::Handle;
-use tautline_node::audit::{Actor, Text};
-use tautline_node::reload::Changes;
-use tautline_node::status::{Status, TopicChange};
-use tautline_node::sys::Credentials;
 
 /// Maximum bytes of a request; longer ones are refused and the client is disconnected.
 pub const MAX_REQUEST_BYTES: u64 = 64 * 1024;
@@ -285,7 +285,7 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
 /// Returns a slot for a client, or the reason why there is none.
 fn admit(clients: &Arc<Clients>, client: &Arc<UnixStream>) -> Result<(Place, Credentials), String> {
     // No change is made for an unknown user.
-    let credentials = tautline_node::sys::peer_credentials(client.as_fd()).map_err(|error| {
+    let credentials = tautline::sys::peer_credentials(client.as_fd()).map_err(|error| {
         format!("the kernel does not report the user of this connection (SO_PEERCRED): {error}")
     })?;
     let place = clients.admit(Instant::now(), credentials.uid, client.clone())?;
@@ -298,7 +298,7 @@ fn actor(Credentials { uid, gid, pid }: Credentials) -> Actor {
 
 /// Returns a user's name from /etc/passwd. Users of other directories have only a number.
 fn user_name(uid: u32) -> Option<String> {
-    tautline_node::accounts::find_user(|_, found| found == uid).map(|user| user.name)
+    tautline::accounts::find_user(|_, found| found == uid).map(|user| user.name)
 }
 
 /// A client that is read until a deadline, however slowly it sends.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program `tautline`: a node (`tautline-node`) as a daemon with its ROS, and what people and other
+//! The program `tautline`: a node (`tautline`) as a daemon with its ROS, and what people and other
 //! programs see of it: the control socket, metrics, the audit log, pairing and the doctor.
 
 pub mod audit;

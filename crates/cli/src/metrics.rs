@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tautline_gateway::threads;
-use tautline_node::status::{
+use tautline::status::{
     DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, PlanReport,
     RadioReport, RejectedReport, Status, TopicReport,
 };
+use tautline_gateway::threads;
 
 /// Maximum bytes of the head of a request.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;

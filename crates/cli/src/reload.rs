@@ -2,19 +2,19 @@
 //! Reload of a changed file into the running daemon, for SIGHUP and `tautline reload`.
 //!
 //! The file is read and checked as at the start, and compared with the running configuration
-//! ([`difference`](tautline_node::reload::difference)). All steps that may fail are tried before the first change. Then the data plane
+//! ([`difference`](tautline::reload::difference)). All steps that may fail are tried before the first change. Then the data plane
 //! applies all changes between two iterations of its loop.
 
 use crate::control::Inspect;
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::origin::Origin;
 use std::sync::{Arc, Mutex, PoisonError};
+use tautline::Handle;
+use tautline::audit::Actor;
+use tautline::config::{self, Config};
+use tautline::reload::{Changes, NeedsRestart, difference};
+use tautline::status::{Status, TopicChange};
 use tautline_gateway::threads::End;
-use tautline_node::Handle;
-use tautline_node::audit::Actor;
-use tautline_node::config::{self, Config};
-use tautline_node::reload::{Changes, NeedsRestart, difference};
-use tautline_node::status::{Status, TopicChange};
 use tautline_plan::with_warnings;
 
 /// Reloads a node's file, one reload at a time. Results are also logged.

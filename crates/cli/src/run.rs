@@ -12,10 +12,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 use std::path::PathBuf;
 use std::sync::Arc;
+use tautline::audit::{Actor, Event};
+use tautline::config::{Config, Ros1Config, Ros2Config, Security};
+use tautline::{DataPlane, Handle, OpenError, Settings, SystemError, Watchdog};
 use tautline_gateway::{Command, Gateway, GatewayStatus};
-use tautline_node::audit::{Actor, Event};
-use tautline_node::config::{Config, Ros1Config, Ros2Config, Security};
-use tautline_node::{DataPlane, Handle, OpenError, Settings, SystemError, Watchdog};
 
 /// The reason why the daemon cannot start or continue.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum RunError {
     Open(#[from] OpenError),
     /// The node cannot continue.
     #[error(transparent)]
-    Node(#[from] tautline_node::RunError),
+    Node(#[from] tautline::RunError),
     /// The kernel refused a basic operation.
     #[error(transparent)]
     System(#[from] SystemError),

@@ -2,8 +2,8 @@
 //! The systemd units of this machine, as far as commands must know them: their folder and their user.
 
 use std::path::Path;
-use tautline_node::accounts::{User, unit_user};
-use tautline_node::config::SYSTEM_CONTROL_FOLDER;
+use tautline::accounts::{User, unit_user};
+use tautline::config::SYSTEM_CONTROL_FOLDER;
 
 /// Folder of the units' files and keys.
 pub const FOLDER: &str = "/etc/tautline";

@@ -391,7 +391,7 @@ impl TopicPlan {
 mod tests {
     use super::*;
     use crate::{Links, Radio};
-    use tautline_node::config::channel;
+    use tautline::config::channel;
 
     fn traffic(
         from: &str,

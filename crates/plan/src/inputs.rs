@@ -6,11 +6,11 @@ use super::spread::Links;
 use super::team::{Team, Traffic};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use tautline::config::{Config, Expected, LinkConfig, PeerConfig, units};
+use tautline::rates;
+use tautline::status::{Direction, Status, TopicReport};
+use tautline::treatment::TopicRule;
 use tautline_gateway::pattern::Pattern;
-use tautline_node::config::{Config, Expected, LinkConfig, PeerConfig, units};
-use tautline_node::rates;
-use tautline_node::status::{Direction, Status, TopicReport};
-use tautline_node::treatment::TopicRule;
 
 /// A shorter time measures no rate.
 const MIN_SECONDS: f64 = 5.0;

@@ -3,8 +3,8 @@
 
 use super::contention::{Contention, Stations, Timing};
 use super::traffic::{Channel, FULL_PACKET};
-use tautline_node::config;
-use tautline_node::planned::ChannelModel;
+use tautline::config;
+use tautline::planned::ChannelModel;
 use tautline_proto::Class;
 
 /// Returns the model of a channel of a file, with which the running node compares what it measures.
@@ -35,8 +35,8 @@ impl ChannelModel for Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tautline::config::channel::{DSSS_BPS, OFDM_BPS, parse};
     use tautline_medium::Phy;
-    use tautline_node::config::channel::{DSSS_BPS, OFDM_BPS, parse};
 
     /// A full packet on an idle 802.11a channel of 6 Mbps: 2108 us with preamble and its
     /// acknowledgement, AIFS 43 us, and 7.5 slots of backoff.

@@ -3,10 +3,10 @@
 
 use super::spread::Links;
 use super::team::Radio;
-use tautline_node::config::{Config, LinkConfig, PeerConfig, channel};
-use tautline_node::link_policy;
-use tautline_node::status::{LinkReport, LinkUseReport, Status, TopicReport};
-use tautline_node::treatment::{LinkRule, TopicRule};
+use tautline::config::{Config, LinkConfig, PeerConfig, channel};
+use tautline::link_policy;
+use tautline::status::{LinkReport, LinkUseReport, Status, TopicReport};
+use tautline::treatment::{LinkRule, TopicRule};
 use tautline_proto::LinkPolicy;
 
 const FORM: &str = "INTERFACE[,INTERFACE...]=RADIO";

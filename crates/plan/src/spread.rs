@@ -252,7 +252,7 @@ fn at_the_same_time(rooms: &[Room]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::Radio;
-    use tautline_node::config::channel;
+    use tautline::config::channel;
 
     fn team(policy: LinkPolicy, bytes: u64, rate_hz: f64) -> Team {
         let channels = [("wifi", "wifi:6Mbps"), ("lte", "line:2Mbps,delay=40ms")];

@@ -173,7 +173,7 @@ fn point(at: f64, team: &Team) -> Point {
 mod tests {
     use super::*;
     use crate::{Links, Radio};
-    use tautline_node::config::channel;
+    use tautline::config::channel;
 
     fn traffic(from: &str, topic: &str, rate_hz: f64, bytes: u64, priority: u8) -> Traffic {
         let [from, to, topic] = [from, "base", topic].map(str::to_owned);

@@ -7,7 +7,7 @@ use super::traffic::{Channel, Fleet, Flow};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tautline_node::config;
+use tautline::config;
 use tautline_proto::LinkPolicy;
 
 /// A topic from one robot to another.

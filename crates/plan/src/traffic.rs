@@ -4,8 +4,8 @@
 use super::contention::Timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tautline::config::{self, channel::DSSS_BPS};
 use tautline_medium::{Access, Loss, Phy, PipeConfig, RateControl, Trial, WifiConfig};
-use tautline_node::config::{self, channel::DSSS_BPS};
 use tautline_proto::Marking;
 
 /// IP bytes of a full packet, and those of them that carry a large message.

@@ -2,7 +2,7 @@
 //! Warnings about the file of one node.
 
 use crate::inputs;
-use tautline_node::config::{Checked, Warning};
+use tautline::config::{Checked, Warning};
 
 /// Adds a warning for each radio that does not carry what the file expects of the topics.
 #[must_use]

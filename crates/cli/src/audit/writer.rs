@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tautline_node::audit::{Audit, AuditSink, Event, Record, Text};
-use tautline_node::config::AuditConfig;
+use tautline::audit::{Audit, AuditSink, Event, Record, Text};
+use tautline::config::AuditConfig;
 
 /// Maximum number of records queued for the writer; further records are counted as lost.
 pub const MAX_QUEUED: usize = 1024;
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((&lines[0]["event"], &lines[0]["peer"]), (&"moved".into(), &"base".into()));
         let address = lines[0]["address"].as_str().unwrap();
         assert!(address.starts_with("\"}\\n{\"event\":\"forged\"}\\u{1b}[2Jxxx"), "{address}");
-        assert_eq!(address.len(), tautline_node::audit::MAX_TEXT);
+        assert_eq!(address.len(), tautline::audit::MAX_TEXT);
         assert_eq!((&lines[1]["count"], lines[1].get("peer")), (&7.into(), None));
         assert_eq!(lines[0]["time"].as_str().unwrap().len(), "2026-11-23T15:04:05.678Z".len());
         assert!(text.is_ascii());

@@ -8,9 +8,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tautline::audit::{EVENTS, EventEntry};
+use tautline::config::SYSTEM_LOGS_FOLDER;
 use tautline_gateway::plain::is_obeyed;
-use tautline_node::audit::{EVENTS, EventEntry};
-use tautline_node::config::SYSTEM_LOGS_FOLDER;
 
 /// Maximum bytes of a line; the daemon writes shorter lines.
 const MAX_LINE: u64 = 256 * 1024;

@@ -8,18 +8,18 @@ use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use tautline::config::kind::pacing_word;
+use tautline::config::{
+    self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_MTU, PeerConfig,
+    Ros2Config, Security, Surroundings, WatchdogConfig,
+};
+use tautline::keys::{self, KeyFileError};
+use tautline::treatment::services::ServiceRule;
+use tautline::treatment::{Compression, KEEP_LAST, TopicRule, Treatment, WhenSlow};
 use tautline_cli::unit;
 use tautline_gateway::pattern::Pattern;
 use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
-use tautline_node::config::kind::pacing_word;
-use tautline_node::config::{
-    self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_MTU, PeerConfig,
-    Ros2Config, Security, Surroundings, WatchdogConfig,
-};
-use tautline_node::keys::{self, KeyFileError};
-use tautline_node::treatment::services::ServiceRule;
-use tautline_node::treatment::{Compression, KEEP_LAST, TopicRule, Treatment, WhenSlow};
 use tautline_proto::{DirectPath, Marking, PublicKey, Rate};
 
 /// Arguments of `tautline check`.

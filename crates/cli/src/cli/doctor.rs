@@ -9,12 +9,12 @@ use std::io::{IsTerminal, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tautline::config;
+use tautline::status::{Direction, Status};
 use tautline_cli::doctor::{
     self, CHECKS, Finding, Findings, Machine, Outcome, PeerTest, Report, Robot,
 };
 use tautline_cli::unit;
-use tautline_node::config;
-use tautline_node::status::{Direction, Status};
 
 /// Exit code if a finding stops or delays messages.
 const HARMFUL: u8 = 3;

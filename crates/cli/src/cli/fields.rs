@@ -2,11 +2,11 @@
 //! Fields of accepted types that only one ROS has, where both versions are installed here.
 
 use std::collections::BTreeSet;
+use tautline::config::{Config, Surroundings};
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::one_sided_fields;
-use tautline_node::config::{Config, Surroundings};
 
 /// Returns the fields of the types that the file accepts, by name or as observations of a peer with
 /// a prefix, each once.

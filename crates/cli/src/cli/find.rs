@@ -4,10 +4,10 @@
 use super::Failure;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use tautline::config::{Config, Surroundings};
+use tautline::status::Status;
 use tautline_cli::control::Client;
 use tautline_cli::unit;
-use tautline_node::config::{Config, Surroundings};
-use tautline_node::status::Status;
 
 /// Which daemon to ask.
 #[derive(Debug, Clone, clap::Args)]

@@ -5,7 +5,7 @@ use super::{Failure, output};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use tautline_node::config::starter;
+use tautline::config::starter;
 
 /// Arguments of `tautline init`.
 #[derive(Debug, clap::Args)]

@@ -4,8 +4,8 @@
 use super::{Failure, output};
 use serde_json::json;
 use std::path::PathBuf;
+use tautline::keys::{self, KeyFileError};
 use tautline_cli::unit;
-use tautline_node::keys::{self, KeyFileError};
 
 /// Arguments of `tautline keygen`.
 #[derive(Debug, clap::Args)]

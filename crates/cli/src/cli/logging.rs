@@ -81,7 +81,7 @@ mod tests {
     fn directives_choose_one_crate() {
         let filter = targets("warn,tautline_gateway=trace").unwrap();
         assert!(filter.would_enable("tautline_gateway::ros1", &Level::TRACE));
-        assert!(!filter.would_enable("tautline_node", &Level::INFO));
+        assert!(!filter.would_enable("tautline::topics", &Level::INFO));
         assert!(targets("tautline=loud").unwrap_err().text.contains("'tautline=loud'"));
     }
 }

@@ -10,7 +10,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use file::FilePage;
 use std::path::{Path, PathBuf};
-use tautline_node::config::{relay, table};
+use tautline::config::{relay, table};
 
 /// Shells and where their packages keep completions, relative to the folder of the pages.
 const COMPLETIONS: [(Shell, &str); 3] = [
@@ -107,11 +107,7 @@ fn pages_and_completions_have_every_command() {
         for (path, script) in &completions {
             write(&folder, path, script);
         }
-        write(
-            &folder,
-            "doc/tautline/examples/robot.yaml",
-            &tautline_node::config::starter::starter(),
-        );
+        write(&folder, "doc/tautline/examples/robot.yaml", &tautline::config::starter::starter());
     }
 }
 

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use tautline_node::config::{self, channel};
-use tautline_node::status::Status;
+use tautline::config::{self, channel};
+use tautline::status::Status;
 use tautline_plan::inputs::{Expectation, Inputs, MeasuredDelay, RobotFile, UNKNOWN_RATE_OR_SIZE};
 use tautline_plan::{
     Axis, Carried, GivesWay, Radios, Team, TeamPlan, TopicPlan, Traffic, Waiting, Without,

@@ -5,7 +5,7 @@ use super::logging::LogArguments;
 use super::ros_arguments::RosArguments;
 use super::{Failure, run};
 use std::path::PathBuf;
-use tautline_node::config::FileKind;
+use tautline::config::FileKind;
 
 /// Arguments of `tautline relay`.
 #[derive(Debug, clap::Args)]

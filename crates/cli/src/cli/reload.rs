@@ -4,7 +4,7 @@
 use super::find::Daemon;
 use super::{Failure, output};
 use std::io::Write;
-use tautline_node::reload::Changes;
+use tautline::reload::Changes;
 
 /// Arguments of `tautline reload`.
 #[derive(Debug, clap::Args)]
@@ -64,8 +64,8 @@ fn text(changes: &Changes, dry_run: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_node::reload::{Change, Kind};
-    use tautline_node::status::TopicChange;
+    use tautline::reload::{Change, Kind};
+    use tautline::status::TopicChange;
 
     #[test]
     fn what_was_set_before_is_named_whether_the_file_changes_anything_or_not() {

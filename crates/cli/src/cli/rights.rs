@@ -4,11 +4,11 @@
 use super::{Failure, output, words};
 use serde::Serialize;
 use serde_json::json;
+use tautline::config::{Config, PeerConfig};
+use tautline::treatment::peer_names::Accept;
 use tautline_gateway::action_names::action_of;
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_gateway::pattern::Pattern;
-use tautline_node::config::{Config, PeerConfig};
-use tautline_node::treatment::peer_names::Accept;
 
 /// Text that stands for all of [`OBSERVATIONS`].
 const ALL_OBSERVATIONS: &str = "observations";

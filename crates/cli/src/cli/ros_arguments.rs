@@ -4,7 +4,7 @@
 //! design.ros2.org, "ROS Command Line Arguments").
 
 use std::ffi::OsString;
-use tautline_node::config::Launch;
+use tautline::config::Launch;
 
 /// Separates both sides of a rule.
 const REMAP: &str = ":=";

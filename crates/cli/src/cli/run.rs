@@ -5,9 +5,9 @@ use super::logging::{self, LogArguments};
 use super::ros_arguments::RosArguments;
 use super::{EXIT_CONFIG, Failure};
 use std::path::{Path, PathBuf};
+use tautline::OpenError;
+use tautline::config::{self, FileKind};
 use tautline_cli::{Origin, RunError};
-use tautline_node::OpenError;
-use tautline_node::config::{self, FileKind};
 use tautline_plan::with_warnings;
 
 /// Arguments of `tautline run`.

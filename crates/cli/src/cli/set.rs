@@ -3,9 +3,9 @@
 
 use super::find::Daemon;
 use super::{Failure, output};
+use tautline::config::units;
+use tautline::status::TopicChange;
 use tautline_gateway::pattern::Pattern;
-use tautline_node::config::units;
-use tautline_node::status::TopicChange;
 
 /// Maximum rate in hertz, as in the file.
 const MAX_RATE_HZ: f64 = 100_000.0;

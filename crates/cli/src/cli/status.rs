@@ -9,7 +9,7 @@ use super::words::{
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tautline_node::status::{
+use tautline::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
     TeamReport, TopicReport, UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
 };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tautline_node::status::ClockReport;
+use tautline::status::ClockReport;
 
 pub const UNKNOWN: &str = "-";
 

@@ -9,7 +9,7 @@ use super::unit;
 use crate::unit::FILE;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use tautline_node::config::{ConfigError, Security};
+use tautline::config::{ConfigError, Security};
 
 /// Mistakes and warnings of the file that are listed.
 const MAX_LISTED: usize = 10;
@@ -159,7 +159,7 @@ pub(super) fn running(machine: &Machine, robot: &Robot) -> Answer {
 }
 
 /// What the gateway says: it does not reach its ROS, or does not see some nodes.
-fn troubles(status: &tautline_node::status::Status) -> Vec<Found> {
+fn troubles(status: &tautline::status::Status) -> Vec<Found> {
     let troubled = status.gateways.iter().filter(|it| !it.trouble.is_empty());
     let found = troubled.map(|it| {
         let harm = if it.connected { Harm::Delays } else { Harm::Stops };

@@ -9,7 +9,7 @@ use super::processes::{RosProcess, names};
 use super::robot::{Robot, set_key};
 use super::sockets::{self, Owner};
 use std::collections::BTreeSet;
-use tautline_node::config::Ros2Config;
+use tautline::config::Ros2Config;
 
 /// The port of announcements in domain 0, and the distance to the next (RTPS 2.5, 9.6.2.3).
 const FIRST_PORT: u16 = 7400;

@@ -6,8 +6,8 @@ use super::firewall_rules::{Fate, IP6TABLES, IPTABLES, Packet, Place, Ruleset};
 use super::machine::{Machine, Said};
 use super::robot::Robot;
 use std::net::IpAddr;
-use tautline_node::GROUP_V4 as BEACONS;
-use tautline_node::config::Beacons;
+use tautline::GROUP_V4 as BEACONS;
+use tautline::config::Beacons;
 
 /// The firewall of the kernel.
 enum Rules {

@@ -8,10 +8,10 @@ use super::robot::Robot;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tautline_node::config::{AuditConfig, SYSTEM_LOGS_FOLDER};
+use tautline::config::{AuditConfig, SYSTEM_LOGS_FOLDER};
 
 /// The receive buffer that the daemon asks for (docs/how-to/links.md), in bytes.
-const RECEIVE_BUFFER: u64 = tautline_node::RECEIVE_BUFFER_BYTES as u64;
+const RECEIVE_BUFFER: u64 = tautline::RECEIVE_BUFFER_BYTES as u64;
 /// Links above which the default buffer loses packets, in bits per second.
 const FAST_BPS: u64 = 500_000_000;
 /// Room on a disk that is too small for logs, in bytes.
@@ -31,7 +31,7 @@ pub(super) fn clock(machine: &Machine, robot: &Robot) -> Answer {
             Said::Output(text) if text.trim() == "yes" => true,
             Said::Output(text) if text.trim() == "no" => false,
             // Without systemd, the kernel knows.
-            _ => match tautline_node::sys::clock_is_synchronized() {
+            _ => match tautline::sys::clock_is_synchronized() {
                 Ok(it) => it,
                 Err(error) => return Answer::NotMade(format!("adjtimex: {error}")),
             },

@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::robot::Robot;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use tautline_node::status::{
+use tautline::status::{
     ClockReport, Direction, LinkReport, PeerReport, Status, SteadyReport, TopicReport,
     WaitingReport,
 };
@@ -352,7 +352,7 @@ fn lines_to_add(status: &Status, robot: &Robot, peer: &str, waiting: &[&WaitingR
 mod tests {
     use super::*;
     use std::net::SocketAddr;
-    use tautline_node::notices;
+    use tautline::notices;
     use tautline_proto::{Notice, SecretKey, Verdict};
 
     #[test]

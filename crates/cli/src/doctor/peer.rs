@@ -4,8 +4,8 @@
 
 use super::links::can_send;
 use serde::Serialize;
-use tautline_node::rates::{self, Rates, TopicRates};
-use tautline_node::status::{Direction, LinkReport, Status, TopicReport, WaitingReport};
+use tautline::rates::{self, Rates, TopicRates};
+use tautline::status::{Direction, LinkReport, Status, TopicReport, WaitingReport};
 use tautline_plan::inputs::Inputs;
 use tautline_plan::{Radios, Team, TeamPlan};
 

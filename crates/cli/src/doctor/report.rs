@@ -6,7 +6,7 @@ use super::machine::{Machine, Said};
 use super::robot::Robot;
 use super::ros;
 use std::fmt::Write;
-use tautline_node::config;
+use tautline::config;
 
 /// Maximum bytes of the log in a report.
 const MAX_LOG: usize = 64 << 10;

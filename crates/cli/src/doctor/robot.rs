@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::time::Duration;
-use tautline_node::config::{Checked, Config, ConfigError, DEFAULT_PORT, LinkConfig};
-use tautline_node::paths::{self, Path};
-use tautline_node::status::Status;
+use tautline::config::{Checked, Config, ConfigError, DEFAULT_PORT, LinkConfig};
+use tautline::paths::{self, Path};
+use tautline::status::Status;
 
 /// Time for the resolution of a host name.
 const RESOLUTION_TIME: Duration = Duration::from_secs(6);

@@ -5,8 +5,8 @@ use super::finding::{Answer, Found, Harm};
 use super::machine::{Machine, Said, interface};
 use super::robot::{Robot, Route};
 use std::net::{IpAddr, SocketAddr};
-use tautline_node::config::Beacons;
-use tautline_node::paths::{self, Path};
+use tautline::config::Beacons;
+use tautline::paths::{self, Path};
 
 /// Smallest MTU that every path of IPv6 has (RFC 8200, 5), below which links are inefficient.
 const MIN_MTU: u64 = 1280;

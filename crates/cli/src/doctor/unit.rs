@@ -7,8 +7,8 @@ use super::processes::Process;
 use super::robot::Robot;
 use crate::unit::{FILE, FOLDERS, UNIT};
 use std::path::Path;
-use tautline_node::config::Config;
-use tautline_node::limits::team_bytes;
+use tautline::config::Config;
+use tautline::limits::team_bytes;
 
 /// Bits of capabilities (linux/capability.h).
 const SYS_NICE: u32 = 23;

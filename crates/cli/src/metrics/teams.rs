@@ -4,7 +4,7 @@
 use super::Value::{Counter, Level};
 use super::{Metric, Page};
 use std::fmt;
-use tautline_node::status::TeamReport;
+use tautline::status::TeamReport;
 
 pub(super) const TEAMS: &[Metric<TeamReport>] = &[
     Metric("tautline_team_members", "Members of the team", Level(|t| t.members)),

@@ -5,7 +5,7 @@
 
 use super::file::TopicLine;
 use serde_json::{Value, json};
-use tautline_node::config::yaml::{self, Key, Node, Yaml};
+use tautline::config::yaml::{self, Key, Node, Yaml};
 
 /// What a file gets.
 pub struct Additions<'a> {

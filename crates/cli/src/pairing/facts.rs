@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use tautline::config::MAX_TOPIC_RULES;
+use tautline::config::kind::is_node_name;
 use tautline_gateway::names::check_peer_name;
-use tautline_node::config::MAX_TOPIC_RULES;
-use tautline_node::config::kind::is_node_name;
 use tautline_proto::PublicKey;
 
 /// Maximum number of topics that one end lists: a file has room for the rules of two robots.

@@ -161,7 +161,7 @@ mod tests {
     use super::super::facts::tests::facts;
     use super::super::plan::plan;
     use super::*;
-    use tautline_node::config::{self, Surroundings};
+    use tautline::config::{self, Surroundings};
 
     const ROBOT: &[&str] = &[
         "/scan sensor_msgs/LaserScan p",

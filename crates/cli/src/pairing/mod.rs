@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Number of the pairing protocol, in every query and HELLO.
 pub const VERSION: u8 = 1;
 /// TCP port on which the base waits: the number of the daemon's UDP port.
-pub const PORT: u16 = tautline_node::config::DEFAULT_PORT;
+pub const PORT: u16 = tautline::config::DEFAULT_PORT;
 /// UDP port of queries and answers. It is another one than the daemon's, which the daemon holds.
 pub const SEARCH_PORT: u16 = 18471;
 tautline_proto::limits! {

@@ -8,10 +8,10 @@
 
 use super::facts::{Facts, TopicFact};
 use std::collections::BTreeSet;
+use tautline::treatment::is_view;
 use tautline_gateway::action_names::is_action_topic;
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_gateway::types::definition::short_name;
-use tautline_node::treatment::is_view;
 
 /// Types of velocity commands, which a robot obeys at once.
 const VELOCITIES: [&str; 2] = ["geometry_msgs/Twist", "geometry_msgs/TwistStamped"];

@@ -2,7 +2,7 @@
 //! Datagrams of the search and frames of the pairing (spec/pairing.md). Pure.
 
 use super::VERSION;
-use tautline_node::config::kind::is_node_name;
+use tautline::config::kind::is_node_name;
 
 /// Bytes of a query, and maximum bytes of an answer: an answer is not longer than its query, so
 /// that a forged source address gains nothing.
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::pairing::{MAX_OPEN, MAX_SEALED};
     use proptest::prelude::*;
-    use tautline_node::config::kind::MAX_NODE_NAME;
+    use tautline::config::kind::MAX_NODE_NAME;
 
     fn name() -> impl Strategy<Value = String> {
         "[A-Za-z0-9_-]{1,32}".prop_map(|it| it.chars().take(MAX_NODE_NAME).collect())

@@ -24,7 +24,7 @@ fn tautline(arguments: &[&str]) -> (bool, String) {
 fn assert_described(records: &[Value]) {
     for record in records {
         let event = record["event"].as_str().unwrap();
-        let described = tautline_node::audit::EVENTS.iter().find(|it| it.name == event);
+        let described = tautline::audit::EVENTS.iter().find(|it| it.name == event);
         let described = described.unwrap_or_else(|| panic!("{record}"));
         for key in record.as_object().unwrap().keys() {
             let is_known = described.fields().any(|(name, _)| name == key);

@@ -2,7 +2,7 @@
 //! Daemons without configured addresses of each other, in a separate network.
 
 use crate::PROGRAM;
-use tautline_node::keys;
+use tautline::keys;
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::{Daemon, Place, wait_for};
 

@@ -4,7 +4,7 @@
 
 use crate::PROGRAM;
 use std::time::Duration;
-use tautline_node::status::{BudgetReport, Status};
+use tautline::status::{BudgetReport, Status};
 use tautline_testkit::running::node::Running;
 use tautline_testkit::running::{Daemon, Place, free_port, wait_for};
 

@@ -4,13 +4,13 @@
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
-use tautline_gateway::types::compose::Written;
-use tautline_node::config::{
+use tautline::config::{
     AuditConfig, Beacons, Budget, Config, MAX_FILE_BYTES, MAX_NESTING, Realtime, Surroundings,
     Warning, parse, starter,
 };
-use tautline_node::treatment::peer_names::Accepted;
-use tautline_node::treatment::{Compression, treatment};
+use tautline::treatment::peer_names::Accepted;
+use tautline::treatment::{Compression, treatment};
+use tautline_gateway::types::compose::Written;
 use tautline_proto::limits as proto;
 use tautline_proto::{Marking, Rate};
 use tautline_testkit::reference::EXAMPLE;

@@ -8,11 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tautline::audit::Actor;
+use tautline::status::TopicChange;
 use tautline_cli::control::{
     Client, ControlError, ControlServer, MAX_CLIENTS_PER_USER, MAX_REQUEST_BYTES, SOCKET_MODE,
 };
-use tautline_node::audit::Actor;
-use tautline_node::status::TopicChange;
 
 fn socket() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use crate::PROGRAM;
 use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tautline_node::keys;
+use tautline::keys;
 use tautline_proto::SecretKey;
 use tautline_proto::wire::VERSION;
 use tautline_proto::wire::beacon::emit_beacon;

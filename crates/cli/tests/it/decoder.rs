@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use tautline_node::keys;
+use tautline::keys;
 use tautline_testkit::ros;
 use tautline_testkit::ros::bytes_of;
 use tautline_testkit::ros::ros1;

@@ -4,7 +4,7 @@
 
 use crate::PROGRAM;
 use std::time::{Duration, Instant};
-use tautline_node::status::LinkReport;
+use tautline::status::LinkReport;
 use tautline_testkit::running::Place;
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::node::Running;

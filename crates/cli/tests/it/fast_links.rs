@@ -5,7 +5,7 @@
 use crate::PROGRAM;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
-use tautline_node::status::LinkReport;
+use tautline::status::LinkReport;
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::node::Running;
 use tautline_testkit::running::{Place, wait_for};

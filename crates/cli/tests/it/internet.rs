@@ -7,9 +7,9 @@ use crate::translators::{Kind, World};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use tautline::keys;
+use tautline::status::Status;
 use tautline_cli::control::Client;
-use tautline_node::keys;
-use tautline_node::status::Status;
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::{Place, wait_for};
 

@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tautline_node::status::{Direction, TopicReport};
+use tautline::status::{Direction, TopicReport};
 use tautline_testkit::ros;
 use tautline_testkit::ros::ros1;
 use tautline_testkit::ros::ros1::Master;

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+use tautline::status::{Direction, LinkReport, TopicReport};
 use tautline_gateway::{Event, Qos, Source, Topic};
-use tautline_node::status::{Direction, LinkReport, TopicReport};
 use tautline_testkit::running::node::Running;
 use tautline_testkit::running::{free_port, wait_for};
 

@@ -6,12 +6,12 @@ use crate::fake::FakeNode;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use tautline::audit::Actor;
+use tautline::status::{Status, TopicChange};
 use tautline_cli::control::Inspect;
 use tautline_cli::metrics::{
     MAX_CONNECTIONS_PER_ADDRESS, MAX_HEAD_BYTES, MetricsServer, openmetrics,
 };
-use tautline_node::audit::Actor;
-use tautline_node::status::{Status, TopicChange};
 
 fn server() -> MetricsServer {
     MetricsServer::start("127.0.0.1:0".parse().unwrap(), FakeNode::new()).unwrap()

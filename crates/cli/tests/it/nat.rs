@@ -5,7 +5,7 @@
 use crate::translators::{Kind, NODE_PORT, World, needs_relay, pairs};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tautline_node::status::LinkReport;
+use tautline::status::LinkReport;
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::node::Running;
 use tautline_testkit::running::{Daemon, wait_for};

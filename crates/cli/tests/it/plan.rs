@@ -60,7 +60,7 @@ fn report(topic: &str, direction: &str, peer: &str, messages: u64, bytes: u64) -
 
 fn snapshot(node: &str, uptime_s: f64, topics: &[Json]) -> String {
     let mut status: Json =
-        serde_json::from_str(include_str!("../../../node/src/status/fixture.json")).unwrap();
+        serde_json::from_str(include_str!("../../../tautline/src/status/fixture.json")).unwrap();
     status["node"] = node.into();
     status["uptime_s"] = uptime_s.into();
     status["topics"] = topics.into();

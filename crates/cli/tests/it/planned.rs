@@ -4,7 +4,7 @@
 use crate::PROGRAM;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tautline_node::status::{Assumption, PlanReport};
+use tautline::status::{Assumption, PlanReport};
 use tautline_proto::wire::control::Control;
 use tautline_testkit::peer::Peer;
 use tautline_testkit::running::hostile;

@@ -4,7 +4,7 @@
 use crate::PROGRAM;
 use serde_json::json;
 use std::time::Duration;
-use tautline_node::{Config, MessageType, Node};
+use tautline::{Config, MessageType, Node};
 use tautline_testkit::ros::ros1::{self, Master};
 use tautline_testkit::ros::{bytes_of, free_port, wait_for};
 use tautline_testkit::running::{self, Place};

@@ -4,7 +4,7 @@
 use crate::PROGRAM;
 use std::path::Path;
 use std::process::Command;
-use tautline_node::config::{Config, MAX_MEMBERS, MAX_TEAMS, Security, Surroundings, parse};
+use tautline::config::{Config, MAX_MEMBERS, MAX_TEAMS, Security, Surroundings, parse};
 use tautline_proto::SecretKey;
 
 fn tautline(arguments: &[&str]) -> (Option<i32>, String) {

@@ -9,16 +9,16 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tautline::audit::Actor;
+use tautline::config::{self, Config, Surroundings};
+use tautline::status::TopicChange;
+use tautline::{DataPlane, Handle, RunError, Settings, keys};
 use tautline_cli::Origin;
 use tautline_cli::control::Inspect;
 use tautline_cli::reload::Reloader;
 use tautline_gateway::{
     Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,
 };
-use tautline_node::audit::Actor;
-use tautline_node::config::{self, Config, Surroundings};
-use tautline_node::status::TopicChange;
-use tautline_node::{DataPlane, Handle, RunError, Settings, keys};
 use tautline_testkit::running::{Daemon, Place, free_port, wait_for};
 
 /// Runs `tautline reload` for a daemon.

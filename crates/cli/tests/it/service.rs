@@ -8,9 +8,9 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command};
 use std::time::Duration;
+use tautline::status::Status;
 use tautline_cli::control::Client;
 use tautline_cli::service;
-use tautline_node::status::Status;
 use tautline_testkit::again::this_test_alone;
 use tautline_testkit::running;
 

@@ -4,7 +4,7 @@
 
 use crate::PROGRAM;
 use std::time::Duration;
-use tautline_node::status::{LinkReport, TopicReport};
+use tautline::status::{LinkReport, TopicReport};
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::node::Running;
 use tautline_testkit::running::{Place, wait_for};

@@ -5,7 +5,7 @@
 use crate::PROGRAM;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tautline_node::status::Direction;
+use tautline::status::Direction;
 use tautline_testkit::ros::ros1;
 use tautline_testkit::ros::ros1::Master;
 use tautline_testkit::ros::ros2;

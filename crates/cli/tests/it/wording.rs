@@ -101,7 +101,18 @@ fn text_for_people_has_no_banned_phrase() {
     files_below(&root.join("docs"), ".md", &mut pages);
     files_below(&root.join("spec"), ".md", &mut pages);
     let mut sources = Vec::new();
-    for part in ["dds", "gateway", "lab", "medium", "node", "proto", "restaurant", "study"] {
+    for part in [
+        "cli",
+        "dds",
+        "gateway",
+        "lab",
+        "medium",
+        "plan",
+        "proto",
+        "restaurant",
+        "study",
+        "tautline",
+    ] {
         files_below(&root.join("crates").join(part).join("src"), ".rs", &mut sources);
     }
     sources.retain(|path| !path.to_string_lossy().contains("tests"));

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
+use tautline::config::kind::pacing_word;
 use tautline_medium::Nanos;
-use tautline_node::config::kind::pacing_word;
 use tautline_proto::{DeliveryOrder, LinkPolicy};
 
 /// Time for the handshakes of all nodes, before the scenario starts.
@@ -215,14 +215,14 @@ fn link_text(scenario: &Scenario, link: &Link) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_node::treatment::{LinkChoice, LinkRule};
+    use tautline::treatment::{LinkChoice, LinkRule};
 
     #[test]
     fn the_daemon_takes_the_links_of_flows() {
         let scenario = crate::scenario::named("two-radios").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = node_file(&scenario, 0).write(folder.path()).unwrap();
-        let config = tautline_node::config::load(&file).unwrap().config;
+        let config = tautline::config::load(&file).unwrap().config;
         let names: Vec<_> = config.peers[0].links.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["wifi", "lte"]);
         let rules = config.topics.iter().map(|rule| &rule.treatment.links);

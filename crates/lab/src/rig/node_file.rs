@@ -5,7 +5,7 @@ use crate::rig::enclosure::SCRATCH;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use tautline_node::keys::{self, KeyFileError};
+use tautline::keys::{self, KeyFileError};
 use tautline_proto::PublicKey;
 
 /// Keys of a peer with all rights.
@@ -89,7 +89,7 @@ mod tests {
             rest: "ros1: false".into(),
         };
         let read = |file: &NodeFile| {
-            tautline_node::config::load(&file.write(folder.path()).unwrap()).unwrap().config
+            tautline::config::load(&file.write(folder.path()).unwrap()).unwrap().config
         };
         let config = read(&file);
         assert_eq!(

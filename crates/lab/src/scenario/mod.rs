@@ -16,8 +16,8 @@ mod tests;
 mod value;
 
 use std::path::{Path, PathBuf};
+use tautline::config::{self, ConfigError, Problem, yaml};
 use tautline_medium::{Interference, Motion, Nanos, Outage, PipeConfig, Trace, WifiConfig};
-use tautline_node::config::{self, ConfigError, Problem, yaml};
 use tautline_proto::{DeliveryOrder, LinkPolicy};
 
 /// Maximum number of stations, after expansion of `count`.

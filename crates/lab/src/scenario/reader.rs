@@ -12,8 +12,8 @@ use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
-use tautline_node::config::yaml::{Key, Node, Yaml, quoted};
-use tautline_node::config::{Position, Problem, nearest};
+use tautline::config::yaml::{Key, Node, Yaml, quoted};
+use tautline::config::{Position, Problem, nearest};
 
 /// Number of names that an error lists; further names are only counted.
 const MAX_NAMES_SHOWN: usize = 20;

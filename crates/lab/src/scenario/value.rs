@@ -9,8 +9,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use tautline::config::kind::{Kind, Value};
 use tautline_medium::Nanos;
-use tautline_node::config::kind::{Kind, Value};
 
 /// Maximum of every duration, as in the file.
 pub const LONGEST: &str = "24h";

@@ -13,13 +13,13 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tautline::{DataPlane, Handle, Settings, config};
 use tautline_cli::Origin;
 use tautline_cli::control::ControlServer;
 use tautline_cli::reload::Reloader;
 use tautline_gateway::{
     Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,
 };
-use tautline_node::{DataPlane, Handle, Settings, config};
 
 /// Printed when the peers subscribe to all awaited channels.
 pub const READY: &str = "ready";

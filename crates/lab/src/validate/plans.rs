@@ -16,8 +16,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use tautline::config::Problem;
 use tautline_medium::RateControl;
-use tautline_node::config::Problem;
 use tautline_plan::{Assessment, Channel, Fleet, Flow};
 
 /// Fleets of the golden summary.

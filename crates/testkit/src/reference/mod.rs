@@ -3,11 +3,11 @@
 //! files have the same texts.
 
 use std::fmt::Write;
-use tautline_node::config::kind::Kind;
-use tautline_node::config::relay::table::FILE as RELAY_FILE;
-use tautline_node::config::setting::{Preset, Setting, Shape};
-use tautline_node::config::table::FILE;
-use tautline_node::config::{
+use tautline::config::kind::Kind;
+use tautline::config::relay::table::FILE as RELAY_FILE;
+use tautline::config::setting::{Preset, Setting, Shape};
+use tautline::config::table::FILE;
+use tautline::config::{
     MAX_FILE_BYTES, MAX_MEMBERS, MAX_NESTING, MAX_PEERS, MAX_TEAMS, MAX_TOPIC_RULES,
 };
 

@@ -13,8 +13,8 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use tautline::status::Status;
 use tautline_cli::control::Client;
-use tautline_node::status::Status;
 
 /// Names of the documentation, with the addresses of `translators`.
 const NAMES: &str = "203.0.113.2 relay.example.org\n192.0.2.2 base.example.org\n";

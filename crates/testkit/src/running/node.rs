@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tautline::config::{self, Surroundings};
+use tautline::planned::Planner;
+use tautline::status::{Direction, Status, TopicReport};
+use tautline::{DataPlane, Handle, RunError, Settings};
 use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
-use tautline_node::config::{self, Surroundings};
-use tautline_node::planned::Planner;
-use tautline_node::status::{Direction, Status, TopicReport};
-use tautline_node::{DataPlane, Handle, RunError, Settings};
 
 /// Subscribes to all topics of peers, and counts what arrives.
 struct Listener {

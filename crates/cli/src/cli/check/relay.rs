@@ -5,7 +5,7 @@ use super::{audit, key};
 use crate::cli::{output, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
-use tautline_node::config::{Config, TeamConfig};
+use tautline::config::{Config, TeamConfig};
 
 /// Explains the file of a relay.
 pub fn in_words(config: &Config, teams: &[TeamConfig]) -> String {

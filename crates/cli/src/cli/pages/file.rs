@@ -2,8 +2,8 @@
 //! Man pages of the files, from their option tables.
 
 use std::fmt::Write;
-use tautline_node::config::setting::Setting;
-use tautline_node::config::starter::plain;
+use tautline::config::setting::Setting;
+use tautline::config::starter::plain;
 
 // The same texts as in docs/reference/configuration.md.
 use tautline_testkit::reference as configuration;

@@ -10,9 +10,9 @@ use serde_json::json;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tautline::config::{self, Config};
+use tautline::status::Status;
 use tautline_cli::control::Client;
-use tautline_node::config::{self, Config};
-use tautline_node::status::Status;
 
 /// Wait for the peer.
 const PATIENCE: Duration = Duration::from_secs(20);

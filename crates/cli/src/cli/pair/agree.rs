@@ -12,12 +12,12 @@ use super::write::{self, Change};
 use crate::cli::Failure;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use tautline::config::{ConfigError, DEFAULT_PORT, parse};
 use tautline_cli::pairing::exchange::Role;
 use tautline_cli::pairing::facts::{Facts, Message, Ros};
 use tautline_cli::pairing::file::End;
 use tautline_cli::pairing::plan::{Plan, plan};
 use tautline_gateway::plain::plain;
-use tautline_node::config::{ConfigError, DEFAULT_PORT, parse};
 
 /// Time limit for the answer of a person at the other end.
 const PERSON: Duration = Duration::from_secs(600);

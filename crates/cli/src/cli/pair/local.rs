@@ -11,14 +11,14 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tautline::accounts::{Owner, unit_user};
+use tautline::config::kind::{MAX_NODE_NAME, is_node_name};
+use tautline::config::{self, Config, ConfigError, DEFAULT_PORT, Security, Surroundings};
+use tautline::keys::{self, KeyFileError};
 use tautline_cli::interfaces;
 use tautline_cli::pairing::facts::{Facts, MAX_ADDRESSES, MAX_LISTED, TopicFact, is_name, is_type};
 use tautline_cli::pairing::plan::{asked_of_base, by_use};
 use tautline_cli::unit;
-use tautline_node::accounts::{Owner, unit_user};
-use tautline_node::config::kind::{MAX_NODE_NAME, is_node_name};
-use tautline_node::config::{self, Config, ConfigError, DEFAULT_PORT, Security, Surroundings};
-use tautline_node::keys::{self, KeyFileError};
 use tautline_proto::{SecretKey, wire};
 
 /// A file that exists.

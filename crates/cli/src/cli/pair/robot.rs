@@ -8,11 +8,11 @@ use crate::cli::Failure;
 use rand_core::OsRng;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
+use tautline::config::kind::Kind;
+use tautline::config::value::{Address, Value};
 use tautline_cli::pairing::exchange::{Exchange, Role};
 use tautline_cli::pairing::wire::{Frame, Refusal, WireError};
 use tautline_cli::pairing::{Code, MAX_ADDRESSES, STRANGER_TIME, VERSION};
-use tautline_node::config::kind::Kind;
-use tautline_node::config::value::{Address, Value};
 
 /// Time limit of a connection.
 const CONNECT: Duration = Duration::from_secs(5);

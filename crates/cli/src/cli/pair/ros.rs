@@ -4,12 +4,12 @@
 use crate::cli::Failure;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tautline::config::table::DEFAULT_NODE_NAME;
+use tautline::config::{Config, MAX_DOMAIN};
 use tautline_cli::doctor::{DEFAULT_MASTER, Machine, RosSettings};
 use tautline_cli::pairing::facts::Ros;
 use tautline_gateway::plain::plain;
 use tautline_gateway::survey::Graph;
-use tautline_node::config::table::DEFAULT_NODE_NAME;
-use tautline_node::config::{Config, MAX_DOMAIN};
 
 /// Maximum number of folders of types that the file gets.
 const MAX_FOLDERS: usize = 8;

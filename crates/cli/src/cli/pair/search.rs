@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
+use tautline::{GROUP_V4, GROUP_V6};
 use tautline_cli::pairing::wire::{Answer, DATAGRAM, NONCE, Query};
 use tautline_cli::pairing::{ANSWERS_PER_SECOND, Code, MAX_ADDRESSES, MAX_BASES, SEARCH_PORT};
-use tautline_node::{GROUP_V4, GROUP_V6};
 
 /// Interval of queries.
 const INTERVAL: Duration = Duration::from_millis(500);

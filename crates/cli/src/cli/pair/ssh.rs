@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tautline::accounts;
 use tautline_cli::pairing::Code;
 use tautline_gateway::plain::plain;
-use tautline_node::accounts;
 
 /// Maximum bytes of a line of the robot that is shown.
 const MAX_LINE: usize = 1000;

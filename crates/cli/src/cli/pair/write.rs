@@ -6,12 +6,12 @@ use super::store::Prepared;
 use crate::cli::Failure;
 use std::fmt::Write;
 use std::path::PathBuf;
+use tautline::config::{Config, PeerConfig};
+use tautline::keys;
 use tautline_cli::pairing::exchange::Role;
 use tautline_cli::pairing::extend::{Additions, Extended, extend};
 use tautline_cli::pairing::file::{End, TopicLine};
 use tautline_cli::pairing::plan::prefix;
-use tautline_node::config::{Config, PeerConfig};
-use tautline_node::keys;
 use tautline_proto::wire;
 
 /// Key of `base` in the file that `tautline init` writes. Nobody has the secret key.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A snapshot for tests of `top`.
 
-use tautline_node::status::Status;
+use tautline::status::Status;
 
 /// Returns the state of a busy robot at `uptime_s`, with counters that match that time.
 pub fn status(uptime_s: f64) -> Status {
     let mut status: Status =
-        serde_json::from_str(include_str!("../../../../node/src/status/fixture.json"))
+        serde_json::from_str(include_str!("../../../../tautline/src/status/fixture.json"))
             .expect("fixture.json is a Status");
     let grown = |per_second: u64| (per_second as f64 * uptime_s) as u64;
     status.uptime_s = uptime_s;

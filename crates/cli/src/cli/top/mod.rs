@@ -17,9 +17,9 @@ use ratatui::layout::Rect;
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
+use tautline::rates;
+use tautline::status::Status;
 use tautline_cli::control::Client;
-use tautline_node::rates;
-use tautline_node::status::Status;
 use view::Choices;
 
 /// Time between two snapshots.

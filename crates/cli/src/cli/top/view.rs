@@ -11,8 +11,8 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
-use tautline_node::rates::{LinkRates, RadioRates, Rates, TeamRates, TopicRates};
-use tautline_node::status::{PeerReport, Status, up_or_down};
+use tautline::rates::{LinkRates, RadioRates, Rates, TeamRates, TopicRates};
+use tautline::status::{PeerReport, Status, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
 const MAX_NOTICES: usize = 3;

@@ -7,7 +7,7 @@ use crate::PROGRAM;
 use serde_json::Value as Json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use tautline_node::status::{ClockReport, SteadyReport};
+use tautline::status::{ClockReport, SteadyReport};
 
 /// Installs the unit as the package does, in folders that end with the enclosure.
 fn install(scene: &Scene) {

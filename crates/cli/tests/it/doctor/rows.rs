@@ -3,7 +3,7 @@
 
 use super::scene::{BASE, Scene};
 use std::os::unix::fs::PermissionsExt;
-use tautline_node::status::{ClockReport, Direction, LinesReport, WaitingReport};
+use tautline::status::{ClockReport, Direction, LinesReport, WaitingReport};
 
 /// A fault, and what doctor has to find.
 pub struct Row {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tautline::audit::Actor;
+use tautline::keys;
+use tautline::status::{Status, TopicChange};
 use tautline_cli::control::{ControlServer, Inspect};
-use tautline_node::audit::Actor;
-use tautline_node::keys;
-use tautline_node::status::{Status, TopicChange};
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::{Place, wait_for};
 

@@ -2,13 +2,13 @@
 //! A node with a constant state, for tests of the control socket.
 
 use std::sync::{Arc, Mutex};
+use tautline::audit::Actor;
+use tautline::status::{Status, TopicChange};
 use tautline_cli::control::Inspect;
-use tautline_node::audit::Actor;
-use tautline_node::status::{Status, TopicChange};
 
 /// Returns the state that the node reports.
 pub fn status() -> Status {
-    serde_json::from_str(include_str!("../../../../node/src/status/fixture.json")).unwrap()
+    serde_json::from_str(include_str!("../../../../tautline/src/status/fixture.json")).unwrap()
 }
 
 /// A node that responds with [`status`] and stores changes.

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use tautline::status::Status;
 use tautline_cli::control::Client;
-use tautline_node::status::Status;
 use tautline_testkit::running::enclosure::Enclosure;
 use tautline_testkit::running::{Place, wait_for};
 

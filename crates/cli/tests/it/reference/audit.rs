@@ -2,14 +2,14 @@
 //! docs/reference/audit.md, generated from the events and their quotas.
 
 use std::fmt::Write;
-use tautline_cli::audit::MAX_QUEUED;
-use tautline_node::audit::{
+use tautline::audit::{
     EVENTS, EventEntry, MAX_CHANGES, MAX_MERGED, MAX_TEXT, MAX_USERS, RECORDED, STRANGER_BUDGETS,
 };
+use tautline_cli::audit::MAX_QUEUED;
 
 const HEAD: &str = r#"# The audit log
 
-<!-- Written from crates/node/src/audit/; `UPDATE=1 cargo test -p tautline-cli --test it generated::` updates it. -->
+<!-- Written from crates/tautline/src/audit/; `UPDATE=1 cargo test -p tautline-cli --test it generated::` updates it. -->
 
 The audit log records peers that came up or went down, with their keys and addresses; refusals; changes of the running daemon, with their authors; and published safe messages. It has one JSON object per line and is separate from the log on standard error.
 

@@ -2,7 +2,7 @@
 //! docs/reference/limits.md, generated from the limits of the node and the protocol.
 
 use std::fmt::Write;
-use tautline_node::limits::{OWN_QUEUES_BYTES, parts_of_a_peer, table, team_bytes};
+use tautline::limits::{OWN_QUEUES_BYTES, parts_of_a_peer, table, team_bytes};
 
 /// Returns the page.
 pub fn markdown() -> String {
@@ -14,7 +14,7 @@ pub fn markdown() -> String {
          limits.\n",
     );
     let sections = [
-        ("In the node", "crates/node/src/limits.rs", table()),
+        ("In the node", "crates/tautline/src/limits.rs", table()),
         ("In the protocol", "crates/proto/src/limits.rs", tautline_proto::limits::table()),
         (
             "While `tautline pair` runs, in all",
@@ -52,7 +52,7 @@ fn memory() -> String {
     let relayed = relayed as f64 / 1e6;
     let of_member = tautline_proto::limits::CONTROL_BYTES_HELD
         + tautline_proto::limits::BLOCK_BYTES
-        + tautline_node::config::relay::MEMBER_REASSEMBLY_BYTES;
+        + tautline::config::relay::MEMBER_REASSEMBLY_BYTES;
     let member = megabytes(of_member);
     let mut text = String::from(
         "\n## Memory of a team\n\nMemory of a peer that reaches every limit in bytes:\n\n\

@@ -2,10 +2,10 @@
 //! docs/reference/robot.schema.json, generated from the option table.
 
 use serde_json::{Map, Value as Json, json};
-use tautline_node::config::kind::Kind;
-use tautline_node::config::relay;
-use tautline_node::config::setting::{Preset, Setting, Shape};
-use tautline_node::config::table::FILE;
+use tautline::config::kind::Kind;
+use tautline::config::relay;
+use tautline::config::setting::{Preset, Setting, Shape};
+use tautline::config::table::FILE;
 
 /// Returns the schema (JSON Schema 2020-12) of the robot's file.
 pub fn schema() -> Json {

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use tautline_node::keys;
+use tautline::keys;
 use tautline_proto::PublicKey;
 use tautline_testkit::peer::{Identity, Peer};
 

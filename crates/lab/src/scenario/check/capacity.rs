@@ -3,8 +3,8 @@
 
 use super::trace::{Wrong, read_with};
 use std::path::Path;
+use tautline::config::yaml::quoted;
 use tautline_medium::Trace;
-use tautline_node::config::yaml::quoted;
 
 const LINES: &str = "lines of milliseconds, whole numbers that never fall, the last one above 0";
 

@@ -18,9 +18,9 @@ use super::reader::{At, Place, one_of};
 use super::value::{Reference, Whole, value_or};
 use super::{Network, Scenario, Station, Tautline};
 use std::path::Path;
+use tautline::config::yaml::quoted;
+use tautline::config::{MAX_PROBLEMS, Problem};
 use tautline_medium::Nanos;
-use tautline_node::config::yaml::quoted;
-use tautline_node::config::{MAX_PROBLEMS, Problem};
 
 /// Returns the scenario that `file` describes; the error contains all problems, at least one.
 pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<Problem>> {

@@ -5,8 +5,8 @@ use super::super::value::{FromText, Real};
 use super::super::{MAX_TRACE_BYTES, MAX_WAYPOINTS};
 use std::io::Read;
 use std::path::Path;
+use tautline::config::yaml::quoted;
 use tautline_medium::Nanos;
-use tautline_node::config::yaml::quoted;
 
 /// Seconds, up to one day as in [`LONGEST`](crate::scenario::value::LONGEST).
 type Seconds = Real<0, 86_400>;

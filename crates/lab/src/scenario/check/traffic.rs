@@ -7,7 +7,7 @@ use super::super::value::{List, Or, Reference, value_or};
 use super::super::{ControlLoop, Flow, MAX_CONTROL_LOOPS, MAX_FLOWS, Over, Pace};
 use super::Check;
 use std::collections::HashSet;
-use tautline_node::config::yaml::quoted;
+use tautline::config::yaml::quoted;
 use tautline_proto::LinkPolicy;
 
 /// One end of a flow.

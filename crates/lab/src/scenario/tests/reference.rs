@@ -8,7 +8,7 @@ use crate::scenario::{
 };
 use serde_json::{Map, Value as Json};
 use std::fmt::Write;
-use tautline_node::config::yaml::MAX_FILE_BYTES;
+use tautline::config::yaml::MAX_FILE_BYTES;
 
 /// Returns the schema (JSON Schema 2020-12) of a scenario file.
 pub fn schema() -> Json {

@@ -2,7 +2,7 @@
 //! Two processes of one machine: `robot` greets `base` over loopback, encrypted.
 //!
 //! ```console
-//! $ cargo run -p tautline-node --example hello
+//! $ cargo run -p tautline --example hello
 //! base received: hello from process 4711
 //! ```
 
@@ -11,7 +11,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use tautline_node::{Config, Node, keys};
+use tautline::{Config, Node, keys};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

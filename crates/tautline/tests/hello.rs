@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The example of the library, in two processes.
+//! The examples of the library, in two processes.
 
+#[allow(dead_code, reason = "its main belongs to the example")]
+#[path = "../examples/greet.rs"]
+mod greet;
 #[path = "../examples/hello.rs"]
 mod hello;
 
@@ -42,4 +45,24 @@ fn the_robot_greets_its_base_or_says_that_nobody_listens() {
     let [robot, _] = End::pair(folder.path()).unwrap();
     let error = hello::robot(&robot, Duration::ZERO).unwrap_err();
     assert_eq!(error.to_string(), "nobody subscribes to /greeting");
+}
+
+/// The test is its own second process.
+#[test]
+fn the_program_of_the_page_exchanges_a_message_between_two_processes() {
+    const ROBOT: &str = "TAUTLINE_GREET_ROBOT";
+    if std::env::var_os(ROBOT).is_some() {
+        return greet::robot().unwrap();
+    }
+    let page = include_str!("../../../docs/how-to/library.md");
+    let example = include_str!("../examples/greet.rs").split("\n\n").skip(1).collect::<Vec<_>>();
+    assert!(page.contains(example.join("\n\n").trim()), "the page has the text of the example");
+    let name = "the_program_of_the_page_exchanges_a_message_between_two_processes";
+    let mut robot = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name])
+        .env(ROBOT, "")
+        .spawn()
+        .unwrap();
+    assert_eq!(greet::base().unwrap(), "hello");
+    assert!(robot.wait().unwrap().success());
 }

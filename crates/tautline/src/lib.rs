@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tautline_node::{Config, Node};
+//! use tautline::{Config, Node};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let sockets = [std::net::UdpSocket::bind("127.0.0.1:0")?, std::net::UdpSocket::bind("127.0.0.1:0")?];
