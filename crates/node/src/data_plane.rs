@@ -130,7 +130,7 @@ impl Handle {
         self.inlet.hand_over(Input::Changed(by, outcome));
     }
 
-    /// Returns a snapshot of the node's state; blocks for about a second at most.
+    /// Returns a snapshot of the node's state; blocks for no longer than about a second.
     pub fn status(&self) -> Result<Status, AskError> {
         self.ask(Input::Status)
     }

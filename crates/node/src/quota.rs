@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_rooms_is_bounded() {
+    fn the_number_of_entries_is_bounded() {
         let mut quota = Quota::new(TEN_SECONDS);
         let passed = (0..MAX_BUDGETS + 1000).filter(|i| quota.take(&peer(&i.to_string()))).count();
         assert_eq!(passed, MAX_BUDGETS + 4);

@@ -36,7 +36,7 @@ pub struct TopicPlan {
     pub worst_ms: Option<f64>,
     /// Whether messages may expire before they arrive: the worst case exceeds their lifespan.
     pub may_expire: bool,
-    /// Attempts of a packet on the air that the worst case assumes at most.
+    /// The most attempts of a packet on the air that the worst case assumes.
     pub attempts: Option<u32>,
     /// Highest rate of the topic, of all its senders alike, at which everything fits, in hertz; `None`
     /// if the radio does not limit it.
@@ -302,7 +302,7 @@ impl Team {
             let traffic = |it: &Part| &self.traffic[it.topic];
             let is_shared = self.radios[radio].channel.is_shared();
             let is_full = |it: &&Part| {
-                is_shared || self.load_beside(radio, &self.traffic, parts, traffic(it)) >= 1.0
+                is_shared || self.load_of_others(radio, &self.traffic, parts, traffic(it)) >= 1.0
             };
             let full = parts.iter().filter(is_full).map(traffic);
             let first = full.min_by_key(|it| it.priority)?.clone();
@@ -313,11 +313,17 @@ impl Team {
     /// Whether the radio carries all that competes with a topic.
     fn has_room(&self, first: &First, traffic: &[Traffic]) -> bool {
         let parts = self.by_radio(traffic).swap_remove(first.radio);
-        self.load_beside(first.radio, traffic, &parts, &first.traffic) < 1.0
+        self.load_of_others(first.radio, traffic, &parts, &first.traffic) < 1.0
     }
 
     /// Load of the parts on a radio that compete with a topic.
-    fn load_beside(&self, radio: usize, traffic: &[Traffic], parts: &[Part], of: &Traffic) -> f64 {
+    fn load_of_others(
+        &self,
+        radio: usize,
+        traffic: &[Traffic],
+        parts: &[Part],
+        of: &Traffic,
+    ) -> f64 {
         let beside = parts.iter().filter(|it| self.compete(radio, of, &traffic[it.topic]));
         self.load_of(traffic, &beside.copied().collect::<Vec<_>>())
     }

@@ -27,7 +27,7 @@ pub struct FlowForecast {
     /// A delay that fewer than one message in 100 000 exceeds while no packet of its station needs
     /// more than `attempts`; `None` if it grows without bound.
     pub worst: Option<Duration>,
-    /// Attempts on the air of each packet, at most: one message in a thousand may need more.
+    /// The most attempts on the air of each packet: one message in a thousand may need more.
     pub attempts: u32,
 }
 

@@ -10,7 +10,7 @@ pub(super) const CLASSES: usize = Class::ALL.len();
 /// Rounds after which attempts and collisions of all classes agree.
 const ROUNDS: u32 = 50;
 
-/// Slots that differ by the classes that send in them, at most: EDCA's AIFS are of 2 to 7 slots.
+/// The most slots that differ by the classes that send in them: EDCA's AIFS are 2 to 7 slots.
 const MAX_SLOTS: usize = 8;
 
 /// Nanoseconds of the medium as seconds.
@@ -30,7 +30,7 @@ pub(super) struct Timing {
     /// Loss of an attempt, and of a packet after all attempts.
     attempt_loss: f64,
     pub(super) packet_loss: f64,
-    /// From the end of a packet to its arrival, at most.
+    /// The longest time from the end of a packet to its arrival.
     pub(super) delay: f64,
 }
 

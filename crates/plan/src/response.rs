@@ -56,7 +56,7 @@ struct Station<'a> {
     /// Its reports.
     reports: Vec<&'a Stream>,
     rivals: Rivals<'a>,
-    /// Attempts of a packet, at most.
+    /// The most attempts of a packet.
     attempts: u32,
     /// Time on the air of the last packet of a message.
     last: f64,
@@ -181,7 +181,7 @@ impl<'a> Station<'a> {
         if self.is_held_briefly() {
             let most = HELD_REPORTS * (message as usize + 1);
             let number = match message < RANDOM_REPORTS {
-                true => Number::at_most(most, means),
+                true => Number::bounded_sum(most, means),
                 false => Number::Mean(means.sum::<f64>().min(most as f64)),
             };
             return vec![Queued { number, packets }];
@@ -218,7 +218,7 @@ fn blocking(timing: &Timing, rivals: &Rivals<'_>, following: &[&Stream]) -> Opti
     })
 }
 
-/// The number of attempts that the packets of all but few messages need at most.
+/// The number of attempts that is enough for the packets of all but few messages.
 fn usual_attempts(rivals: &Rivals<'_>, stream: &Stream) -> u32 {
     let bearable = MORE_ATTEMPTS / stream.packets.count() as f64;
     let more = rivals.more_attempts();

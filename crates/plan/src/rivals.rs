@@ -80,7 +80,7 @@ impl<'a> Rivals<'a> {
         if self.free > 0.0 { airtime / self.free } else { MAX_SERVICE }
     }
 
-    /// Messages of a stream that are sent within a time, at most. Within a negative time: those that wait
+    /// The most messages of a stream that are sent within a time. Within a negative time: those that wait
     /// although they were published before that time.
     pub(super) fn messages(&self, stream: &Stream, within: f64) -> f64 {
         ((within + self.busy(stream)) / stream.period).max(0.0)
@@ -171,7 +171,7 @@ impl<'a> Rivals<'a> {
         Within { small, large: airtimes.into_iter().zip(numbers(&chances)).collect() }
     }
 
-    /// Airtime of what a queue that is present sends within a time, at most.
+    /// The most airtime that a present queue uses within a time.
     fn demand(&self, queue: &[&Stream], within: f64) -> f64 {
         let airtime =
             |it: &&Stream| self.messages(it, within).ceil().max(1.0) * it.airtime(self.timing);
@@ -211,7 +211,7 @@ pub(super) struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// The time in which the station's queue is delivered but for a probability. The rivals' messages
+    /// The time in which the station's queue is delivered, except with a probability. The rivals' messages
     /// are those of a time `until`; their phases are independent.
     pub(super) fn of(&self, queue: &[Queued], until: f64, probability: f64) -> f64 {
         let within = self.rivals.within(until);

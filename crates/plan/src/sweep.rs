@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::thread::ScopedJoinHandle;
 
-/// Loads at which delays are determined, at most.
+/// The most loads at which delays are determined.
 const POINTS: u32 = 24;
 /// The least multiple of all rates, and the highest one that is drawn: if everything fits, and if not.
 const LEAST_FACTOR: f64 = 0.1;

@@ -47,7 +47,7 @@ pub enum Fault {
     Daemon,
     /// The robot's master is killed, and another started after two seconds: the robot goes on.
     Master,
-    /// The kitchen revokes the robot's key: the robot stands for good, and the other one serves.
+    /// The kitchen revokes the robot's key: the robot stays where it is, and the other one serves.
     Revoked,
 }
 

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_alone_begins_anew() {
+    fn one_file_alone_starts_again() {
         let (folder, path) = folder();
         let mut files = Files::open(&path, 30, 1).unwrap();
         (0..4).for_each(|line| files.write(&format!("line {line:04}")).unwrap());

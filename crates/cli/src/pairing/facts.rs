@@ -70,7 +70,7 @@ impl Ros {
 pub struct TopicFact {
     /// Its name.
     pub name: String,
-    /// Its type, as that ROS has it.
+    /// Its type in the notation of that ROS.
     #[serde(rename = "type")]
     pub type_name: String,
     /// Whether a node publishes it.

@@ -150,7 +150,7 @@ fn commented(line: String, comment: &str) -> String {
     format!("{line:COMMENT$}# {comment}")
 }
 
-/// An address as YAML has it.
+/// An address as a YAML scalar.
 fn scalar(address: &str) -> String {
     let is_plain = !address.contains("::") && !address.starts_with('[') && !address.contains(": ");
     if is_plain { address.into() } else { format!("\"{address}\"") }

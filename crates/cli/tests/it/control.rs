@@ -204,7 +204,7 @@ fn an_endless_request_is_cut_off() {
 }
 
 #[test]
-fn too_many_clients_are_told_so() {
+fn too_many_clients_get_an_error() {
     let (_folder, path) = socket();
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     let mut clients: Vec<Client> =

@@ -310,7 +310,7 @@ fn the_test_of_a_peer_says_what_topics_get() {
         let found = all.iter().find(|it| it["topic"] == topic);
         found.unwrap_or_else(|| panic!("{topic}: {test:#}"))["words"].as_str().unwrap().to_owned()
     };
-    // So many images in a second, at most: wait_for calls every 20 ms.
+    // The limit of images per second: wait_for calls every 20 ms.
     let mut next = Instant::now();
     let next = std::cell::RefCell::new(&mut next);
     let publish = |image: usize| {

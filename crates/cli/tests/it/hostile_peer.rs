@@ -93,7 +93,7 @@ fn packets_in_packets_end_no_daemon_and_cost_no_memory() {
 }
 
 #[test]
-fn what_waits_is_told_by_the_next_hop_alone() {
+fn only_the_next_hop_reports_its_queue() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "alice: { relay: true }, bob: { relay: true }, mallory: {}");
     let [mut alice, mut bob, mut mallory] = ["alice", "bob", "mallory"].map(|it| meet(it, port));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Payloads of a peer that are not of their type, beside an honest peer, for real nodes: their
-//! subscribers and clients go on.
+//! A peer whose payloads do not match their type, and an honest peer, for real nodes: their
+//! subscribers and clients continue.
 
 use crate::PROGRAM;
 use serde_json::json;
@@ -135,7 +135,7 @@ fn a_payload_that_is_not_its_type_ends_no_subscriber_of_ros_1() {
     assert!(base.status().unchecked.is_empty(), "{:?}", base.status().unchecked);
 }
 
-/// A text with its length in front and its NUL, as CDR has it.
+/// A string in CDR: its length, its bytes and a NUL.
 fn cdr_text(text: &str) -> Vec<u8> {
     [&(text.len() as u32 + 1).to_le_bytes()[..], text.as_bytes(), &[0]].concat()
 }

@@ -369,7 +369,7 @@ while True:
     forger.sendto(packet, ("10.81.0.1", 0))
 "#;
 
-/// So many that the second attempt of a packet meets a report, too.
+/// Enough reports to reach the second attempt of a packet, too.
 const FORGERS: usize = 4;
 
 #[test]

@@ -296,7 +296,7 @@ fn two_robots_do_not_get_one_prefix() {
 }
 
 #[test]
-fn a_file_in_another_form_is_left_and_the_lines_are_put_beside_it() {
+fn a_file_in_another_form_is_left_and_the_lines_go_into_a_second_file() {
     let world = World::new();
     let old = "name: base\nros1: false\npeers: {}\n";
     std::fs::write(world.base.file(), old).unwrap();
@@ -495,7 +495,7 @@ fn the_unit_is_started_at_both_ends_and_the_peers_come_up() {
 }
 
 #[test]
-fn who_may_not_write_is_told_so_before_anything_happens() {
+fn a_folder_without_write_permission_is_reported_first() {
     let world = World::new();
     let file = std::path::Path::new("/proc/tautline/robot.yaml");
     let mut command = world.base.command(&["pair", "--yes", "--json", "--no-ros", "--file"]);

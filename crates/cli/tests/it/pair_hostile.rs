@@ -134,7 +134,7 @@ fn a_robot_that_vanishes_leaves_both_ends_as_they_were() {
 }
 
 #[test]
-fn a_lost_message_leaves_both_ends_as_they_were_but_for_the_last_ones() {
+fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
     for (who, number) in
         [(From::Base, 1), (From::Base, 2), (From::Base, 3), (From::Base, 4), (From::Base, 5)]
     {

@@ -146,7 +146,7 @@ fn what_changes_in_a_file_is_shown_line_by_line() {
 }
 
 #[test]
-fn without_a_master_both_are_told_what_to_do() {
+fn without_a_master_both_ends_explain_what_to_do() {
     let world = World::new();
     let ros = "--ros1=http://127.0.0.1:1";
     let silent = |machine: &Machine, more: &[&str]| {

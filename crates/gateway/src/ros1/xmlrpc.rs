@@ -497,7 +497,7 @@ mod tests {
 
         #[test]
         fn calls_survive_the_wire(words: Vec<String>) {
-            // XML has no way to write control characters.
+            // XML cannot represent control characters.
             let writable = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
             let words: Vec<String> =
                 words.iter().map(|word| word.chars().filter(writable).collect()).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Message types and the way between ROS 1's and ROS 2's bytes, beside what others make of
+//! Message types and the conversion between ROS 1's and ROS 2's bytes, compared with what others make of
 //! them (`types/oracle.py`, in the Python environment that `make ros2` installs).
 
 use serde_json::Value;
@@ -24,7 +24,7 @@ const MESSAGES: u64 = 1000;
 const DECODED: u64 = 20;
 /// Of these, the number that is also cut at every length.
 const CUT: u64 = 2;
-/// Elements of an unbounded sequence, at most.
+/// The most elements of an unbounded sequence.
 const ELEMENTS: u64 = 3;
 /// Bytes that are ample for a message without elements.
 const MAX_ZEROS: usize = 10_000;
@@ -476,7 +476,7 @@ fn messages_of_the_graph_are_read_by_rosbags() {
 /// Splitmix64: small, and the same everywhere.
 struct Random {
     state: u64,
-    /// Elements of each sequence, at most.
+    /// The most elements of each sequence.
     elements: u64,
 }
 

@@ -335,7 +335,7 @@ impl Cell {
         Ok(Self { name: name.into(), place: Place::Trace(Box::new(scenario)) })
     }
 
-    /// Returns the bits of images that fit beside the laser, for `time` ns since `start` (recorded
+    /// Returns the bits of images that fit in addition to the laser, for `time` ns since `start` (recorded
     /// links: of the recording). `offered` are the bits per second of laser and images.
     fn fitting_bits(&self, start: u64, time: u64, [laser, images]: [f64; 2]) -> f64 {
         let seconds = time as f64 / 1e9;

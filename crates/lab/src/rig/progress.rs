@@ -69,7 +69,7 @@ impl Progress {
     }
 
     /// Replaces the remaining stages by these.
-    pub fn plan_anew(&self, stages: Vec<(String, Duration)>) {
+    pub fn replan(&self, stages: Vec<(String, Duration)>) {
         if let Ok(mut state) = self.0.lock() {
             state.rest = stages.into();
         }

@@ -54,7 +54,7 @@ fn a_queue_fills_to_its_limit_and_traffic_continues_after_the_outage() {
 }
 
 #[test]
-fn a_refused_frame_comes_back_unchanged() {
+fn a_refused_frame_is_returned_unchanged() {
     let mut medium = tautline_medium::Medium::new(1);
     let wifi = medium.add_wifi(fixed(6));
     let station = medium.add_station(tautline_medium::Motion::at([0.0; 3]));

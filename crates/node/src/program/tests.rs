@@ -83,7 +83,7 @@ fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
 }
 
 #[test]
-fn a_service_is_called_across_the_nodes_and_its_failures_are_told() {
+fn a_service_is_called_across_the_nodes_and_its_failures_are_reported() {
     let [robot, base] = pair("services: { /twice: {} }\n", ACCEPTS);
     let soon = Duration::from_millis(50);
     let not_served = base.call("/twice", "x", soon);

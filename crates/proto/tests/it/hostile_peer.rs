@@ -218,7 +218,7 @@ fn relayed_pair() -> (Net, PeerId, ChannelId, Liar) {
 }
 
 #[test]
-fn what_waits_is_believed_of_the_next_neighbour_alone() {
+fn queue_reports_are_believed_from_the_next_neighbour_only() {
     for bytes in [100_000, u64::MAX] {
         let (mut net, base, laser, mut liar) = relayed_pair();
         let flow = (short_name("robot"), short_name("base"));
@@ -237,7 +237,7 @@ fn what_waits_is_believed_of_the_next_neighbour_alone() {
 }
 
 #[test]
-fn sums_of_what_waits_saturate() {
+fn sums_of_queued_bytes_saturate() {
     let (mut net, base, laser, _) = relayed_pair();
     // The next hop of the relay is the hostile peer here, so that its reports count.
     let mut liar = Liar::meet(&mut net, 1, "second");
@@ -362,7 +362,7 @@ fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
 }
 
 #[test]
-fn both_ends_of_a_goodbye_begin_anew_even_where_it_was_lost() {
+fn both_ends_of_a_goodbye_start_again_even_if_it_was_lost() {
     for lost in [false, true] {
         let mut net = Net::pair(6, &Pipe::of(MBPS_6));
         let first = net.open(0, PeerId(0), channel(topic("/scan", 200)));

@@ -149,7 +149,7 @@ fn scan_ages(pipe: &Pipe, bulk: Bulk) -> [Duration; 2] {
 }
 
 #[test]
-fn scans_beside_a_large_message_wait_for_the_packets_on_the_link_and_no_more() {
+fn scans_during_a_large_message_wait_only_for_the_packets_on_the_link() {
     for (rate_bps, loss) in [(1_000_000, 0.01), (5_000_000, 0.05)] {
         for is_far in [false, true] {
             let pipe = Pipe { is_far, ..Pipe::lossy(rate_bps, loss) };

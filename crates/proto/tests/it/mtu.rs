@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The MTU of paths between two endpoints: it is found, no message depends on it, and messages go on when
+//! The MTU of paths between two endpoints: it is found, no message depends on it, and messages continue when
 //! it falls.
 
 use tautline_proto::{

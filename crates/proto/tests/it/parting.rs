@@ -96,7 +96,7 @@ fn the_others_lose_nothing_while_peers_come_and_go_in_the_same_place() {
 }
 
 #[test]
-fn a_peer_that_is_added_again_starts_anew_at_both_ends() {
+fn a_peer_that_is_added_again_restarts_at_both_ends() {
     let mut net = star(4, &["robot"]);
     let before = net.open(0, PeerId(0), channel(topic("/scan", 200)));
     net.send(0, PeerId(0), before, payload(1, 1000));

@@ -20,7 +20,7 @@ fn delays_ms(net: &Net, node: usize, channel: ChannelId) -> Vec<f64> {
 }
 
 #[test]
-fn a_small_urgent_message_waits_for_two_packets_at_most() {
+fn a_small_urgent_message_waits_for_no_more_than_two_packets() {
     let mut net = Net::pair(1, &Pipe::of(MBPS_6));
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     let image = net.open(0, P, channel(topic("/image", 10)));

@@ -247,7 +247,7 @@ fn a_node_does_not_take_its_own_reflected_packets() {
 }
 
 #[test]
-fn keys_are_made_anew_while_messages_flow_and_none_is_lost() {
+fn rekeying_while_messages_flow_loses_none() {
     let mut net = Net::pair(14, &Pipe::of(6_000_000));
     let channel = net.open(0, P, channel(topic("/chatter", 100)));
     net.nodes[0].sent.clear();
@@ -364,7 +364,7 @@ fn a_round_trip_of_the_past_expires_no_fresh_message() {
     command.lifespan = Some(100 * MS);
     let command = net.open(0, P, ChannelConfig { repair: false, ..channel(command) });
     net.run(2000 * MS);
-    // The base has measured round trips of 600 ms, and hardly any since.
+    // The base has measured round trips of 600 ms, and few since.
     net.nodes[0].pipe.delay = 300 * MS;
     net.nodes[1].pipe.delay = 300 * MS;
     net.run(6000 * MS);

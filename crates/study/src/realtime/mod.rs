@@ -209,7 +209,7 @@ impl Arguments {
             can_stress,
             skipped,
         };
-        progress.plan_anew(self.stages(&context));
+        progress.replan(self.stages(&context));
         let mut figures = Figures { quick: self.quick, ..Figures::default() };
         if self.has(Part::Latency) {
             figures.latency = latency::measure(&mut context)?;

@@ -34,7 +34,7 @@ impl Measure {
             if runs.is_empty() {
                 break;
             }
-            self.progress.plan_anew(self.stages(experiment, rung, common.time));
+            self.progress.replan(self.stages(experiment, rung, common.time));
             for (ladder, repetition, trial) in runs {
                 self.progress.next();
                 self.run(ladder, rung, (&trial, repetition), common, folder)?;

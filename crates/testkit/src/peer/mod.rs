@@ -287,7 +287,7 @@ impl Peer {
     }
 
     /// Returns an initiation of a new session epoch, as after a restart of this peer.
-    pub fn call_anew(&mut self) -> Vec<u8> {
+    pub fn call_on_new_connection(&mut self) -> Vec<u8> {
         self.epoch = drawn();
         self.call()
     }

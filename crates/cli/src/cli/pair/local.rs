@@ -121,7 +121,7 @@ impl Local {
         place.ok_or_else(|| Failure::new(format!("{}: names no file", file.display())))
     }
 
-    /// What the other end is told; a base knows the facts of the robot first.
+    /// What the other end receives; a base knows the facts of the robot first.
     pub fn facts(&self, robot: Option<&Facts>) -> Facts {
         let asked = robot.map(asked_of_base);
         let is_asked = |name: &String| asked.as_ref().is_none_or(|asked| asked.contains(name));

@@ -265,7 +265,7 @@ fn a_publisher_is_probed_while_it_is_read_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_topic_that_comes_back_with_another_type_is_offered_again() {
+fn a_topic_that_returns_with_another_type_is_offered_again() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "change");
     let mut agent = start(&master.uri, "/change_agent");

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_from_an_acknowledgement() {
+    fn an_error_differs_from_an_acknowledgement() {
         let error = |code: i32| Incoming {
             kind: KIND_ERROR,
             sequence: 1,

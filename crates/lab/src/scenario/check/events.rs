@@ -13,7 +13,7 @@ const ONE_HAPPENING: &str = "exactly one of outage, interference and rate";
 impl Check {
     pub(super) fn events(&mut self, file: &File) {
         if let Some(beyond) = file.events.0.get(MAX_EVENTS) {
-            self.at_most(MAX_EVENTS, file.events.0.len(), "events", &beyond.place);
+            self.limit_count(MAX_EVENTS, file.events.0.len(), "events", &beyond.place);
             return;
         }
         for event in &file.events.0 {

@@ -33,7 +33,7 @@ const LEAST_GOODPUT: f64 = 0.9;
 const UNEVEN: f64 = 1.1;
 /// The same for two equal links.
 const EQUAL: f64 = 1.0 / 1.7;
-/// Largest increase of a topic's p99 delay beside a link that blocks, in milliseconds.
+/// Largest increase of a topic's p99 delay next to a link that blocks, in milliseconds.
 const BLOCKED_MS: f64 = 1.0;
 /// The first messages are sent before anything is measured.
 const SETTLED: Nanos = 5_000_000_000;

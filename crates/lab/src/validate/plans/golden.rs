@@ -44,7 +44,7 @@ impl Line {
         }
     }
 
-    /// Whether another line is the same but for rounding.
+    /// Whether another line is the same except for rounding.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let near = |a: f64, b: f64| (a - b).abs() <= SAME * a.abs().max(b.abs());
         let ratio = match (self.median_ratio, other.median_ratio) {

@@ -19,7 +19,7 @@ const HEADER_BYTES: u64 = 75;
 pub enum Kind {
     /// Nothing.
     Plain,
-    /// It drops what exceeds its rate and its bucket, with hardly a queue.
+    /// It drops what exceeds its rate and its bucket; its queue is short.
     Policer,
     /// It loses single packets.
     Loss,

@@ -117,7 +117,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
 }
 
 #[test]
-fn who_goes_in_silence_and_comes_back_is_recorded_so() {
+fn a_peer_that_disappears_and_returns_is_recorded() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }", BASE);
     let recorded = record(&mut world, 0);
     world.sides[0].deaf = true;

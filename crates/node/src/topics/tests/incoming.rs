@@ -114,7 +114,7 @@ fn type_and_definition_arrive_with_the_offer() {
 }
 
 #[test]
-fn a_definition_of_another_hash_is_not_used_and_people_are_told_once() {
+fn a_definition_of_another_hash_is_not_used_and_is_reported_once() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let honest = defined("/map", STRING, "string data\n");
     let definition = "float64 data\n".into();
@@ -406,7 +406,7 @@ fn asked(side: &mut Side) -> Option<(PeerId, Topic)> {
 }
 
 #[test]
-fn topics_are_looked_into_one_of_each_peer_at_a_time() {
+fn topics_are_examined_one_per_peer_at_a_time() {
     let mut world = plain_team();
     let now = world.now;
     let side = &mut world.sides[2];
@@ -495,7 +495,7 @@ fn names_of_one_peer_are_bounded_as_long_as_the_daemon_runs() {
 }
 
 #[test]
-fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on() {
+fn queues_for_slow_subscribers_are_bounded_and_other_topics_of_the_peer_continue() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for name in ["/image", "/stop"] {
         world.says(0, Event::Offered(topic(name, STRING)));
@@ -518,7 +518,7 @@ fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on
 
 /// A thousand topics of a peer that goes down and returns.
 #[test]
-fn what_nobody_reads_of_a_peer_that_comes_back_is_published_a_few_at_a_time() {
+fn unread_messages_of_a_returning_peer_are_published_a_few_at_a_time() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for number in 0..1000 {
         world.says(0, Event::Offered(topic(&format!("/n{number}"), STRING)));

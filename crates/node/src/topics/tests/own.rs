@@ -56,7 +56,7 @@ fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
 }
 
 #[test]
-fn a_rule_takes_it_to_peers_beside_what_local_nodes_publish() {
+fn a_rule_sends_the_nodes_own_topic_along_with_local_ones() {
     let mut world = World::pair(ROBOT, BASE);
     assert!(!world.tells(0, "1"));
     assert_eq!(world.told(1), advertised());
@@ -75,7 +75,7 @@ fn a_rule_takes_it_to_peers_beside_what_local_nodes_publish() {
 }
 
 #[test]
-fn a_base_station_tells_of_itself_beside_its_robots() {
+fn a_base_station_reports_itself_and_its_robots() {
     let mut world = World::pair(ROBOT, BASE);
     world.tells(1, "base 1");
     assert_eq!(world.told(1), advertised());

@@ -221,7 +221,7 @@ fn services_are_opened_and_closed_to_peers() {
 }
 
 #[test]
-fn frames_that_leave_are_read_anew_when_their_rules_change() {
+fn outgoing_frames_are_read_again_when_their_rules_change() {
     let robot = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
     let mut world = World::pair(robot, "peers: { robot: 10.0.0.1 }");
     world.says(0, Event::Offered(topic("/tf", "tf2_msgs/TFMessage")));

@@ -226,7 +226,7 @@ fn a_topic_that_gets_another_type_is_given_up() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_forgotten_with_its_topic_and_its_session() {
+fn queues_are_bounded_and_dropped_with_their_topic_and_session() {
     let mut world = robot("");
     for n in 0..crate::limits::MAX_WAITING_PER_PEER + 10 {
         world.says(1, Event::Offered(topic(&format!("/t{n}"), STRING)));
@@ -336,7 +336,7 @@ fn a_compressed_message_counts_as_what_it_becomes() {
 }
 
 #[test]
-fn what_is_dropped_for_its_rate_is_counted_anew_in_a_new_session_only() {
+fn the_count_of_rate_drops_restarts_only_with_a_new_session() {
     let mut world = limited();
     world.publishes(1, "/image", 0, &"x".repeat(1000));
     world.publishes(1, "/image", 0, &"x".repeat(1000));
@@ -351,7 +351,7 @@ fn what_is_dropped_for_its_rate_is_counted_anew_in_a_new_session_only() {
 }
 
 #[test]
-fn an_offer_above_a_peers_highest_priority_is_told() {
+fn an_offer_above_a_peers_highest_priority_is_reported() {
     let robot = "peers: { base: { address: 10.0.0.2, max_priority: 150 } }";
     let base =
         "peers: { robot: 10.0.0.1 }\ntopics: { /a: { priority: 150 }, /b: { priority: 151 } }";

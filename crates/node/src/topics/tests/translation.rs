@@ -13,7 +13,7 @@ fn text(name: &str, type_name: &str) -> Topic {
 }
 
 #[test]
-fn a_topic_arrives_typed_as_the_other_ros_has_it_both_ways() {
+fn a_topic_arrives_with_the_type_of_the_other_ros_both_ways() {
     let mut world = World::pair(ROS1, ROS2);
     world.says(0, Event::Offered(text("/from1", "std_msgs/String")));
     assert_eq!(world.told(1), ["advertise /from1 std_msgs/msg/String"]);

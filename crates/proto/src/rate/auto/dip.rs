@@ -42,7 +42,7 @@ pub(super) struct Dip {
 pub(super) enum Shown {
     /// Fewer losses: packets had arrived at this rate in bits per second.
     Congestion { arrived: f64 },
-    /// So many losses that it may have been too shallow: those before were still rising.
+    /// Losses during the dip, still far above the baseline: the dip may have been too shallow.
     Rising(Ratio),
     /// As many losses.
     Path,

@@ -52,8 +52,8 @@ pub(super) enum Found {
 }
 
 impl Probe {
-    /// `delay` is the present queueing delay, and `deviation` that of it. `rooms`: the probes in a row
-    /// that found room; each doubles what the next sends in addition.
+    /// `delay` is the present queueing delay, and `deviation` its deviation. `rooms` is the number of
+    /// probes in a row that found room; each doubles what the next sends in addition.
     pub(super) fn begin(
         now: Instant,
         estimate: f64,

@@ -374,7 +374,7 @@ impl View<'_> {
 mod tests {
     use super::*;
 
-    /// The table of rules as the documentation has it.
+    /// The table of rules in the documentation.
     fn table() -> String {
         let row = |rule: &Rule| format!("| {} | {} | {} |\n", rule.state, rule.when, rule.then);
         let head = "| state | if | verdict |\n|---|---|---|\n";

@@ -231,7 +231,7 @@ fn read(samples: &[[u64; 4]]) -> Vec<Job> {
         .collect()
 }
 
-/// Formats what was measured, beside the schedule of the same releases.
+/// Formats what was measured next to the schedule of the same releases.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,
