@@ -220,7 +220,7 @@ impl Drop for ControlServer {
 }
 
 fn identity(path: &Path) -> Option<FileId> {
-    fs::symlink_metadata(path).ok().map(|file| FileId::of(&file))
+    fs::symlink_metadata(path).ok().map(|file| FileId::from_metadata(&file))
 }
 
 fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ControlError {

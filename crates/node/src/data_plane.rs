@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_lateness_is_not_done_later_and_what_was_begun_is_waited_for() {
+    fn late_requests_are_never_done_and_started_ones_are_awaited() {
         let done = Arc::new(AtomicU64::new(0));
         run(|node| {
             let handle = node.handle();

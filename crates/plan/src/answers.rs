@@ -59,9 +59,9 @@ pub struct Carried {
 pub struct GivesWay {
     /// Name of the topic.
     pub topic: String,
-    /// Its senders that give way.
+    /// The senders that give way.
     pub from: BTreeSet<String>,
-    /// Its priority.
+    /// The priority.
     pub priority: u8,
     /// Messages per second and sender that remain.
     pub rate_hz: f64,
@@ -156,7 +156,7 @@ impl Team {
             let factor = highest.get(&*traffic.topic).copied().flatten();
             let delays =
                 delays.iter().find(|it| it.traffic.is(&traffic.from, &traffic.to, &traffic.topic));
-            TopicPlan::of(traffic, radios, delays, factor)
+            TopicPlan::new(traffic, radios, delays, factor)
         };
         let mut topics: Vec<TopicPlan> = self.traffic.iter().zip(parts).map(topic).collect();
         topics.sort_by_key(|it| Reverse(it.traffic.priority));
@@ -199,7 +199,7 @@ impl Team {
         let fleet = self.fleet_of(&self.traffic, &[part]);
         Carried {
             radio: self.radios[part.radio].name.clone(),
-            part: part.of(traffic),
+            part: part.fraction(traffic),
             share: fleet.as_ref().map_or(0.0, share_of),
         }
     }
@@ -370,7 +370,7 @@ impl Team {
 }
 
 impl TopicPlan {
-    fn of(
+    fn new(
         traffic: &Traffic,
         radios: Vec<Carried>,
         delays: Option<&Delays>,
@@ -472,7 +472,7 @@ mod tests {
 
     /// A topic that changes radios when it is multiplied must not hide what overfills one.
     #[test]
-    fn what_cannot_change_radios_gives_way() {
+    fn a_topic_that_cannot_change_radios_gives_way() {
         let radio = |name: &str, text: &str| Radio {
             name: name.into(),
             channel: channel::parse(text).unwrap(),

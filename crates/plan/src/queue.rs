@@ -14,7 +14,7 @@ pub(super) struct Queued {
 /// A random number.
 #[derive(Debug, Clone)]
 pub(super) enum Number {
-    /// Its mean: the whole ones are certain, one more has the rest as its probability.
+    /// The mean: the whole ones are certain, one more has the rest as its probability.
     Mean(f64),
     /// The probabilities of 0, 1, 2, ...
     Chances(Vec<f64>),

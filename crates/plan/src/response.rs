@@ -38,7 +38,7 @@ pub(super) fn forecast(
     let airtime = streams[flow].airtime(timing);
     let share = airtime / streams[flow].period;
     let least = Duration::from_secs_f64(airtime + timing.delay);
-    let station = Station::of(channel, timing, streams, flow);
+    let station = Station::for_flow(channel, timing, streams, flow);
     let bounds = station.rivals.bounds(station.attempts, &station.sizes());
     let arrival = |sent: f64| Duration::from_secs_f64(sent + timing.delay);
     let worst = station.worst(&bounds).map(arrival);
@@ -51,9 +51,9 @@ struct Station<'a> {
     stream: &'a Stream,
     /// Packets of lower priority that the kernel holds.
     blocking: Option<Queued>,
-    /// Its streams of messages of the same or a higher priority.
+    /// The streams of messages of the same or a higher priority.
     preceding: Vec<&'a Stream>,
-    /// Its reports.
+    /// The reports.
     reports: Vec<&'a Stream>,
     rivals: Rivals<'a>,
     /// The most attempts of a packet.
@@ -68,7 +68,7 @@ struct Station<'a> {
 }
 
 impl<'a> Station<'a> {
-    fn of(channel: &Channel, timing: &'a Timing, streams: &'a [Stream], flow: usize) -> Self {
+    fn for_flow(channel: &Channel, timing: &'a Timing, streams: &'a [Stream], flow: usize) -> Self {
         let stream = &streams[flow];
         let class = stream.class();
         let own = streams.iter().enumerate().filter(|(_, it)| it.station == stream.station);
@@ -128,7 +128,7 @@ impl<'a> Station<'a> {
         loop {
             // What is published while the last packet is on the air does not delay it.
             let begun = (until - self.last).max(0.0);
-            let found = bounds.of(&self.queue(begun, message), begun, EXCEEDED);
+            let found = bounds.delivery_time(&self.queue(begun, message), begun, EXCEEDED);
             if found > UNBOUNDED {
                 return None;
             }

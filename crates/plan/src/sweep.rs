@@ -55,7 +55,7 @@ pub struct Point {
 pub struct TopicDelays {
     /// Name of the topic.
     pub topic: String,
-    /// Its priority; the highest, if they differ.
+    /// The priority; the highest, if they differ.
     pub priority: u8,
     /// Mean delay, in milliseconds; `None` without a bound.
     pub typical_ms: Option<f64>,

@@ -40,7 +40,7 @@ pub enum Record {
     Command {
         /// Nanoseconds.
         ns: u64,
-        /// Its number.
+        /// The number.
         command: f64,
     },
     /// The begin, and where a robot was put.

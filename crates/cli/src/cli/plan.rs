@@ -82,7 +82,7 @@ pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
     };
     let radios = radios.map_err(Failure::new)?;
     let traffic = inputs.traffic(&radios).map_err(ask)?;
-    let team = Team { radios: radios.all().to_vec(), traffic };
+    let team = Team { radios: radios.as_slice().to_vec(), traffic };
     if let Some(path) = &arguments.plot {
         draw(&team, path, arguments.plot_robots.as_deref())?;
     }

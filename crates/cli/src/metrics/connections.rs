@@ -87,7 +87,7 @@ impl Served {
         &self.stream
     }
 
-    /// Runs `work`, which does not depend on the client; the connection is not closed meanwhile.
+    /// Runs `work`, which does not depend on the client; the connection stays open until `work` ends.
     /// Returns `None` if it was closed before.
     pub(super) fn work<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if !self.becomes(State::Works) {

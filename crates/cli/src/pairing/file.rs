@@ -13,9 +13,9 @@ const COMMENT: usize = 28;
 pub struct End<'a> {
     /// Which end.
     pub role: Role,
-    /// Its own facts.
+    /// The own facts.
     pub own: &'a Facts,
-    /// Those of the other end.
+    /// The facts of the other end.
     pub other: &'a Facts,
     /// Address of the other end, with its port if that is not the default; `None`: the other end
     /// initiates the handshake.
@@ -31,7 +31,7 @@ pub struct End<'a> {
 pub struct TopicLine {
     /// The topic.
     pub name: String,
-    /// Its treatment in YAML.
+    /// The treatment in YAML.
     pub treatment: String,
 }
 

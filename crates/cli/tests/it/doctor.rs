@@ -345,7 +345,7 @@ fn the_test_of_a_peer_says_what_topics_get() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_listed_with_what_it_needs() {
+fn skipped_checks_are_listed_with_their_requirements() {
     let scene = Scene::new();
     // This interface is no Wi-Fi, so that a real iw fails, and none is installed otherwise.
     std::fs::remove_file(scene.place.path("programs/iw")).unwrap();

@@ -81,7 +81,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_the_link_does_not_carry_is_given_up_as_the_file_says_and_explained() {
+fn excess_messages_are_dropped_by_the_rules_of_the_file_and_explained() {
     let ways = [
         ("latest", "superseded", "newer messages replaced them"),
         ("thin", "thinned", "an earlier message was still being sent"),

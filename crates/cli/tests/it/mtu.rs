@@ -293,7 +293,7 @@ fn the_least_mtu_of_ipv4_is_enough() {
 }
 
 #[test]
-fn a_path_that_becomes_smaller_without_a_report_goes_on() {
+fn a_path_that_becomes_smaller_without_a_report_continues() {
     for ip in Ip::BOTH {
         let world = World::new(ip, 1500, 1500, Way::Direct);
         world.until_they_arrive();

@@ -18,7 +18,7 @@ pub(super) struct Polls {
     started: Instant,
     took: Duration,
     is_running: bool,
-    /// Another poll was wanted meanwhile.
+    /// Another poll was requested during this one.
     again: bool,
     /// Nodes may be starting until this time.
     starting_until: Instant,

@@ -100,7 +100,7 @@ impl<L> NodePublishers<L> {
         }
     }
 
-    /// The node was connected again. What it keeps may have changed meanwhile.
+    /// The node was connected again. The messages that it keeps may have changed.
     pub fn reconnected(&mut self, latching: bool, is_roscpp: bool, forget: impl FnMut(&L)) {
         self.is_uncertain = true;
         self.interruptions = 0;

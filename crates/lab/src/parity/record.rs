@@ -102,7 +102,7 @@ pub struct Record {
     /// Across Tautline.
     pub tautline: Run,
     /// Steps [`super::situation::Step::Settle`] that ended with everything connected, without a
-    /// trouble before them that goes on.
+    /// trouble before them that continues.
     pub calm: Vec<usize>,
     /// Steps that failed across Tautline, with the reason.
     pub failed: Vec<(usize, String)>,

@@ -143,9 +143,9 @@ impl Subscriber {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// That of the publishers and servers.
+    /// The daemon of the publishers and servers.
     Near,
-    /// That of the subscribers and clients.
+    /// The daemon of the subscribers and clients.
     Far,
 }
 

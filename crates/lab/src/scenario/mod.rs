@@ -280,7 +280,7 @@ pub fn recording(text: &str) -> anyhow::Result<Trace> {
         .map_err(|it| anyhow::anyhow!("found {}; allowed: {}", it.found, it.allowed))
 }
 
-/// As [`load`], for virtual time: keys that only real time supports are problems.
+/// Like [`load`], for virtual time: keys that only real time supports are problems.
 pub fn load_for_virtual_time(file: &Path) -> Result<Scenario, ConfigError> {
     let scenario = load(file)?;
     if scenario.real_time_only.is_empty() {

@@ -25,7 +25,7 @@ fn diagnostics(lines: &str) -> Option<Diagnostics> {
 }
 
 fn told(earlier: Option<&Status>, now: &Status, part: &str) -> DiagnosticStatus {
-    let all = statuses::of(earlier, now);
+    let all = statuses::build(earlier, now);
     let name = format!("tautline robot1: {part}");
     let mut found = all.iter().filter(|it| it.name == name);
     let told = found.next().unwrap_or_else(|| panic!("no {name} in {all:?}")).clone();
@@ -82,7 +82,7 @@ fn a_node_without_ros_or_told_to_be_silent_has_none() {
 
 #[test]
 fn every_part_is_reported_under_the_nodes_name() {
-    let all = statuses::of(None, &status(10.0));
+    let all = statuses::build(None, &status(10.0));
     let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
     let expected = ["node", "peer base", "peer robot2", "radio wlan0", "radio eth0", "drops"];
     assert_eq!(names, expected.map(|part| format!("tautline robot1: {part}")));

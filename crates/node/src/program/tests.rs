@@ -141,7 +141,7 @@ fn events_say_that_a_peer_came_and_went() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_at_once_with_the_line_that_is_missing() {
+fn impossible_requests_are_refused_at_once_with_the_missing_line() {
     let [robot, base] = pair("topics: { /a: {} }\nlimits: { max_message: 1kB }\n", ACCEPTS);
     let no_rule = robot.publish("/b", "T").map(drop).unwrap_err();
     assert_eq!(no_rule, PublishError::NoRule("/b".into()));

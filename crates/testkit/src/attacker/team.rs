@@ -85,7 +85,7 @@ impl Team {
     pub fn new(relayed: bool) -> Self {
         let mut net = Net::new(1);
         for name in ["node", "base", "arm"] {
-            net.add(name, config(), Pipe::of(50_000_000));
+            net.add(name, config(), Pipe::with_rate(50_000_000));
         }
         net.join(NODE, BASE);
         net.join(NODE, ARM);

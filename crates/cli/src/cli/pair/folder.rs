@@ -75,7 +75,7 @@ impl Folder {
         self.remove(probe)
     }
 
-    /// Its path, as it was given.
+    /// The path, as it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -99,7 +99,7 @@ fn one_node_takes_few_of_a_topics_places() {
 }
 
 #[test]
-fn what_the_master_rejects_holds_up_nothing_else() {
+fn a_rejection_of_the_master_delays_nothing_else() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "turns");
     let mut agent = start(&master.uri, "/turns_agent");

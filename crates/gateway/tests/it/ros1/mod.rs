@@ -200,7 +200,7 @@ fn listed(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
     (texts("published"), texts("subscribed"))
 }
 
-/// As [`listed`], without [`ALL_NODES`].
+/// Like [`listed`], without [`ALL_NODES`].
 fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
     let (published, mut subscribed) = listed(agent, node);
     subscribed.retain(|topic| topic != ALL_NODES);
@@ -312,7 +312,7 @@ fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() 
 }
 
 #[test]
-fn who_left_during_a_restart_and_comes_again_gets_latched_messages_again() {
+fn a_subscriber_that_returns_after_a_restart_gets_latched_messages_again() {
     let master = Master::shared();
     let folder = tempfile::tempdir().unwrap();
     let deliveries = folder.path().join("robot.latched");

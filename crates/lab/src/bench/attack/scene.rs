@@ -331,7 +331,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_left_is_named_and_what_was_always_there_is_not() {
+    fn leftovers_are_named_and_earlier_objects_are_not() {
         let topic = |peer: &str, direction: &str| json!({ "topic": "/t", "peer": peer, "direction": direction });
         let status = json!({
             "peers": [{ "name": MALLORY, "state": "down", "queued_bytes": 7000 }],

@@ -253,7 +253,7 @@ pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     if let Some(folder) = docs {
         series::write_docs(&series, folder)?;
     }
-    super::conclude(&figures, as_json, &figures.text(), figures.missed().is_empty())
+    super::conclude(&figures, as_json, &figures.to_text(), figures.missed().is_empty())
 }
 
 impl Figures {
@@ -278,7 +278,7 @@ impl Figures {
         missed
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let rcom = table::markdown(
             &self.rcom,
             &[

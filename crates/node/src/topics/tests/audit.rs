@@ -17,7 +17,7 @@ fn record(world: &mut World, side: usize) -> Arc<Lines> {
 /// Returns the records.
 fn records(world: World, recorded: Arc<Lines>) -> Vec<Value> {
     drop(world);
-    let text = recorded.text();
+    let text = recorded.json_lines();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -251,7 +251,7 @@ fn two_topics_of_one_peer_that_get_one_name_are_not_mixed() {
 }
 
 #[test]
-fn what_the_local_middleware_refuses_the_offering_side_hears() {
+fn a_refusal_of_the_local_middleware_reaches_the_offering_peer() {
     let mut world = plain_team();
     world.says(0, Event::Offered(topic("/tf", STRING)));
     let reason = "a local node has it as std_msgs/Header";
@@ -286,7 +286,7 @@ fn a_peer_that_restarts_without_a_topic_loses_it_after_a_while() {
 }
 
 #[test]
-fn a_peer_that_restarts_goes_on_under_other_numbers_without_a_gap_in_the_advertisement() {
+fn a_peer_that_restarts_continues_under_other_numbers_without_a_gap_in_the_advertisement() {
     let mut world = listening();
     world.restart(0);
     world.run(2 * SECOND);
@@ -367,7 +367,7 @@ fn a_receiver_that_restarts_and_wants_the_same_is_no_news_to_the_sources_ros() {
 }
 
 #[test]
-fn a_peer_that_was_out_of_reach_goes_on_as_before() {
+fn a_peer_that_was_out_of_reach_continues_as_before() {
     let mut world = listening();
     world.sides[0].deaf = true;
     world.run(10 * SECOND);
@@ -434,7 +434,7 @@ fn topics_are_examined_one_per_peer_at_a_time() {
 }
 
 #[test]
-fn what_nobody_reads_of_a_peer_that_stays_away_is_not_published_until_it_is_back() {
+fn unread_messages_of_an_absent_peer_wait_until_the_peer_returns() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for name in ["/read", "/unread"] {
         world.says(0, Event::Offered(topic(name, STRING)));
@@ -454,7 +454,7 @@ fn what_nobody_reads_of_a_peer_that_stays_away_is_not_published_until_it_is_back
 }
 
 #[test]
-fn what_latched_topics_of_one_peer_make_us_keep_is_bounded() {
+fn memory_for_latched_topics_of_one_peer_is_bounded() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let mut maps = latched("/map");
     maps.qos.depth = u32::MAX;

@@ -69,7 +69,7 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
 }
 
 #[test]
-fn it_is_repeated_where_the_file_says_so_until_messages_come_again() {
+fn a_safe_message_is_repeated_if_configured_until_messages_return() {
     let mut world = guarded("{ after: 1s, repeat: 250ms, message: { b: 7, a: hi } }");
     world.publishes(1, "/x", 0, HELLO);
     world.run(SECOND + Duration::from_millis(800));

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_to_us_is_a_part_of_the_rate_before_a_download() {
+    fn our_share_is_a_part_of_the_rate_before_a_download() {
         let tuning = Tuning::default();
         let mut external = External::default();
         external.on_sample(at(0), 8e6, 8e6, ms(0));

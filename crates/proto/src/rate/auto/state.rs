@@ -98,10 +98,10 @@ pub(super) struct View<'a> {
 /// A rule of one state.
 pub(super) struct Rule {
     pub(super) state: &'static str,
-    /// Its condition in words.
+    /// The condition in words.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
     pub(super) when: &'static str,
-    /// Its verdict in words.
+    /// The verdict in words.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
     pub(super) then: &'static str,
     /// The verdict, if the condition holds.

@@ -45,7 +45,7 @@ enum Peer {
 /// How far a program looks for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// As it comes: by multicast on its network.
+    /// The default: discovery by multicast on the network.
     Network,
     /// Over loopback and without multicast.
     Loopback,
@@ -204,7 +204,7 @@ fn until_read(gateway: &Watched, topic: &str, mut send: impl FnMut()) {
     });
 }
 
-/// As [`until_read`], in the other direction.
+/// Like [`until_read`], in the other direction.
 fn until_got(agent: &Agent, topic: &str, mut send: impl FnMut()) {
     wait_for(&format!("message of {topic} at a subscriber"), || {
         send();
