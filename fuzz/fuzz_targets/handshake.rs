@@ -9,7 +9,7 @@ use tautline_testkit::attacker::{Attacked, PEER};
 
 /// Appends the MACs to a handshake packet, as a sender that knows the key.
 fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
-    let proof = MacKey::of(key);
+    let proof = MacKey::for_receiver(key);
     if codes == 2 {
         CookieJar::default().append_macs(tautline_proto::Instant(0), &proof, &mut packet);
     } else {

@@ -55,7 +55,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The requests of the command line to the running node.
 pub trait Inspect: Send + Sync + 'static {
-    /// Returns a snapshot; blocks for about a second at most.
+    /// Returns a snapshot; blocks for no longer than about a second.
     fn status(&self) -> Result<Status, String>;
     /// Changes topics for `by` and returns the changed local topics. The error explains the cause
     /// and names the known topics.
@@ -220,7 +220,7 @@ impl Drop for ControlServer {
 }
 
 fn identity(path: &Path) -> Option<FileId> {
-    fs::symlink_metadata(path).ok().map(|file| FileId::of(&file))
+    fs::symlink_metadata(path).ok().map(|file| FileId::from_metadata(&file))
 }
 
 fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ControlError {

@@ -13,7 +13,7 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
-    pub(crate) fn of(file: &Metadata) -> Self {
+    pub(crate) fn from_metadata(file: &Metadata) -> Self {
         Self { device: file.dev(), inode: file.ino() }
     }
 }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_no_daemon_learns_what_starts_it() {
+    fn without_a_daemon_the_error_names_the_start_command() {
         let start = "sudo systemctl start tautline";
         for (is_installed, has_file, words, absent) in [
             (false, Some(true), "tautline run FILE", "systemctl"),

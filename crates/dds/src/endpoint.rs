@@ -60,7 +60,7 @@ impl RawReader {
     ) -> Result<RawReader> {
         Self::watching(participant, specification, on_sample, on_incompatible, |_, _| ())
     }
-    /// As [`Self::new`]; `on_liveliness` gets how many matched writers are alive, and how many are not.
+    /// Like [`Self::new`]; `on_liveliness` gets how many matched writers are alive, and how many are not.
     pub fn watching(
         participant: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,

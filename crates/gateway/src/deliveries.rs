@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_deliveries_are_bounded() {
         let known = Deliveries::open(None);
         for identity in 0..2 * MAX_MESSAGES as u64 {
             known.add("/log", identity, 0..2 * MAX_SUBSCRIBERS as u128);

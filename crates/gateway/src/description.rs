@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_a_limit_is_not_written() {
+    fn descriptions_above_a_limit_are_not_written() {
         let names: BTreeSet<String> = (0..MAX_NAMES).map(|it| format!("/t{it}")).collect();
         let one = Shown { publishes: names.clone(), serves: names };
         let nodes: Nodes = (0..=MAX_NODES).map(|it| (format!("/n{it:04}"), one.clone())).collect();

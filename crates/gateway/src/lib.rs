@@ -128,7 +128,7 @@ pub enum Command {
     Forget {
         /// Local name.
         topic: String,
-        /// Their publisher; `None` means all.
+        /// The publisher of these messages; `None` means all.
         source: Option<Source>,
     },
     /// Serve a service locally on behalf of a peer. A repetition replaces the type.

@@ -75,7 +75,7 @@ impl Troubles {
         self.set(topic, kind, text)
     }
 
-    /// As [`Self::update`]; also logs a new text.
+    /// Like [`Self::update`]; also logs a new text.
     pub fn report(&self, topic: &str, kind: &'static str, text: String) {
         if self.update(topic, kind, text.clone()) {
             log_limited!(warn, {}, "{text}");

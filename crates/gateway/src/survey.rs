@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the nodes of a graph do with a topic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopicUse {
-    /// Type, as that ROS has it; empty if unknown.
+    /// Type in the notation of that ROS; empty if unknown.
     pub type_name: String,
     /// Whether a node publishes it.
     pub published: bool,

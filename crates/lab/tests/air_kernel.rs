@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn check(case: &str) {
     let output = Command::new(LAB).args(["air-check", case]).output().unwrap();
-    let said = text(&output);
+    let said = printed(&output);
     assert!(output.status.success(), "{case}: {said}");
     println!("{said}");
 }
 
-fn text(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&both).into_owned()
 }
@@ -48,7 +48,7 @@ fn ping(scenario: &str, address: &str) -> (String, Vec<u64>) {
     let output = lab.args(["--", &format!("s1: ping -n -c 3 -i 0.2 -W 5 {address}")]).output();
     let output = output.unwrap();
     let done = [Some(0), Some(NOT_IN_TIME)].contains(&output.status.code());
-    assert!(done, "{}", text(&output));
+    assert!(done, "{}", printed(&output));
     let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
     let radios = figures["radios"].as_array().unwrap().iter();
     let frames = radios.map(|radio| radio["attempts"].as_u64().unwrap()).collect();
@@ -69,7 +69,7 @@ fn a_held_packet_stays_charged_to_its_socket() {
 }
 
 #[test]
-fn what_the_medium_loses_does_not_arrive_and_a_broadcast_reaches_only_its_receivers() {
+fn lost_frames_do_not_arrive_and_a_broadcast_reaches_only_its_receivers() {
     check("verdicts");
 }
 
@@ -97,7 +97,7 @@ fn tcp_passes_intact_in_single_packets() {
 }
 
 #[test]
-fn what_the_kernel_could_not_report_is_counted() {
+fn unreported_kernel_events_are_counted() {
     check("overrun");
 }
 
@@ -116,7 +116,7 @@ fn an_ordinary_user_needs_no_more_than_user_namespaces() {
         (LAB.into(), Command::new("env"))
     };
     let output = command.arg(lab).args(["air-check", "back-pressure"]).output().unwrap();
-    let said = text(&output);
+    let said = printed(&output);
     let refused = said.contains("needs network namespaces of its own and got none");
     assert!(output.status.success() || refused, "{said}");
     println!("{said}");
@@ -182,6 +182,6 @@ fn a_program_that_leaves_its_group_does_not_hold_up_the_end() {
     let mut lab = Command::new("timeout");
     lab.arg(PATIENCE.as_secs().to_string()).args([LAB, "air", "--no-flows"]).arg(scenario);
     let output = lab.args(["--", "robot: setsid sleep 1000 & echo gone"]).output().unwrap();
-    assert_ne!(output.status.code(), Some(124), "{}", text(&output));
-    assert!(text(&output).contains("robot | gone"), "{}", text(&output));
+    assert_ne!(output.status.code(), Some(124), "{}", printed(&output));
+    assert!(printed(&output).contains("robot | gone"), "{}", printed(&output));
 }

@@ -39,7 +39,7 @@ fn run(name: &str, commands: &[&str]) -> (String, Value) {
     (said, serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// As [`run`], repeated until the emulator is in time; prints a message and returns `None` if it
+/// Like [`run`], repeated until the emulator is in time; prints a message and returns `None` if it
 /// never is.
 fn run_in_time(name: &str, commands: &[&str]) -> Option<String> {
     for _ in 0..ATTEMPTS {

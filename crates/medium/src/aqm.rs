@@ -36,9 +36,9 @@ pub(crate) struct Manager {
 pub(crate) struct Head {
     /// Time since it was queued.
     pub(crate) waited: Nanos,
-    /// More than a full packet waits behind it.
+    /// More than a full packet waits behind this one.
     pub(crate) is_followed: bool,
-    /// Its sender obeys marks.
+    /// The sender obeys marks.
     pub(crate) capable: bool,
 }
 

@@ -125,7 +125,7 @@ impl<P: Clone> Pipe<P> {
         self.losses = Losses::new(loss);
     }
 
-    /// Changes the rate; a trace goes on.
+    /// Changes the rate; a trace continues.
     pub fn set_rate(&mut self, now: Nanos, rate_bps: u64) {
         if self.config.trace.is_some() {
             return;
@@ -347,7 +347,7 @@ impl<P: Clone> Pipe<P> {
         let latest = self.latest.entry((from, to)).or_default();
         *latest = (now + self.config.delay + jitter).max(*latest);
         let mut at = *latest;
-        // Not drawn without need: the random numbers of other pipes stay as they are.
+        // A random number is drawn only if it is needed, so that other pipes get the same numbers as before.
         let (reordering, duplicates) = (self.config.reordering, self.config.duplicates);
         if reordering.probability > 0.0 && self.random.f64() < reordering.probability {
             at += self.random.u64(0..=reordering.delay);

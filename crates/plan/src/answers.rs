@@ -36,7 +36,7 @@ pub struct TopicPlan {
     pub worst_ms: Option<f64>,
     /// Whether messages may expire before they arrive: the worst case exceeds their lifespan.
     pub may_expire: bool,
-    /// Attempts of a packet on the air that the worst case assumes at most.
+    /// The most attempts of a packet on the air that the worst case assumes.
     pub attempts: Option<u32>,
     /// Highest rate of the topic, of all its senders alike, at which everything fits, in hertz; `None`
     /// if the radio does not limit it.
@@ -59,9 +59,9 @@ pub struct Carried {
 pub struct GivesWay {
     /// Name of the topic.
     pub topic: String,
-    /// Its senders that give way.
+    /// The senders that give way.
     pub from: BTreeSet<String>,
-    /// Its priority.
+    /// The priority.
     pub priority: u8,
     /// Messages per second and sender that remain.
     pub rate_hz: f64,
@@ -156,7 +156,7 @@ impl Team {
             let factor = highest.get(&*traffic.topic).copied().flatten();
             let delays =
                 delays.iter().find(|it| it.traffic.is(&traffic.from, &traffic.to, &traffic.topic));
-            TopicPlan::of(traffic, radios, delays, factor)
+            TopicPlan::new(traffic, radios, delays, factor)
         };
         let mut topics: Vec<TopicPlan> = self.traffic.iter().zip(parts).map(topic).collect();
         topics.sort_by_key(|it| Reverse(it.traffic.priority));
@@ -199,7 +199,7 @@ impl Team {
         let fleet = self.fleet_of(&self.traffic, &[part]);
         Carried {
             radio: self.radios[part.radio].name.clone(),
-            part: part.of(traffic),
+            part: part.fraction(traffic),
             share: fleet.as_ref().map_or(0.0, share_of),
         }
     }
@@ -302,7 +302,7 @@ impl Team {
             let traffic = |it: &Part| &self.traffic[it.topic];
             let is_shared = self.radios[radio].channel.is_shared();
             let is_full = |it: &&Part| {
-                is_shared || self.load_beside(radio, &self.traffic, parts, traffic(it)) >= 1.0
+                is_shared || self.load_of_others(radio, &self.traffic, parts, traffic(it)) >= 1.0
             };
             let full = parts.iter().filter(is_full).map(traffic);
             let first = full.min_by_key(|it| it.priority)?.clone();
@@ -313,11 +313,17 @@ impl Team {
     /// Whether the radio carries all that competes with a topic.
     fn has_room(&self, first: &First, traffic: &[Traffic]) -> bool {
         let parts = self.by_radio(traffic).swap_remove(first.radio);
-        self.load_beside(first.radio, traffic, &parts, &first.traffic) < 1.0
+        self.load_of_others(first.radio, traffic, &parts, &first.traffic) < 1.0
     }
 
     /// Load of the parts on a radio that compete with a topic.
-    fn load_beside(&self, radio: usize, traffic: &[Traffic], parts: &[Part], of: &Traffic) -> f64 {
+    fn load_of_others(
+        &self,
+        radio: usize,
+        traffic: &[Traffic],
+        parts: &[Part],
+        of: &Traffic,
+    ) -> f64 {
         let beside = parts.iter().filter(|it| self.compete(radio, of, &traffic[it.topic]));
         self.load_of(traffic, &beside.copied().collect::<Vec<_>>())
     }
@@ -364,7 +370,7 @@ impl Team {
 }
 
 impl TopicPlan {
-    fn of(
+    fn new(
         traffic: &Traffic,
         radios: Vec<Carried>,
         delays: Option<&Delays>,
@@ -466,7 +472,7 @@ mod tests {
 
     /// A topic that changes radios when it is multiplied must not hide what overfills one.
     #[test]
-    fn what_cannot_change_radios_gives_way() {
+    fn a_topic_that_cannot_change_radios_gives_way() {
         let radio = |name: &str, text: &str| Radio {
             name: name.into(),
             channel: channel::parse(text).unwrap(),

@@ -27,26 +27,26 @@ pub struct FlowForecast {
     /// A delay that fewer than one message in 100 000 exceeds while no packet of its station needs
     /// more than `attempts`; `None` if it grows without bound.
     pub worst: Option<Duration>,
-    /// Attempts on the air of each packet, at most: one message in a thousand may need more.
+    /// The most attempts on the air of each packet: one message in a thousand may need more.
     pub attempts: u32,
 }
 
 /// Returns only the load ([`Assessment::load`]).
 pub(super) fn load_of(fleet: &Fleet) -> f64 {
-    let timing = Timing::of(&fleet.channel);
+    let timing = Timing::for_channel(&fleet.channel);
     load::load(&fleet.channel, &timing, &traffic::streams(fleet))
 }
 
 /// Returns the airtime of all flows, as a fraction ([`FlowForecast::share`]).
 pub(super) fn share_of(fleet: &Fleet) -> f64 {
-    let timing = Timing::of(&fleet.channel);
+    let timing = Timing::for_channel(&fleet.channel);
     let streams = traffic::streams(fleet).into_iter().take(fleet.flows.len());
     streams.map(|it| it.airtime(&timing) / it.period).sum()
 }
 
 /// Returns the delay of a message over all flows on an idle channel ([`FlowForecast::least`]).
 pub(super) fn least_of(fleet: &Fleet) -> Duration {
-    let timing = Timing::of(&fleet.channel);
+    let timing = Timing::for_channel(&fleet.channel);
     let streams = traffic::streams(fleet).into_iter().take(fleet.flows.len());
     streams.map(|it| Duration::from_secs_f64(it.airtime(&timing) + timing.delay)).sum()
 }
@@ -54,7 +54,7 @@ pub(super) fn least_of(fleet: &Fleet) -> Duration {
 impl Assessment {
     /// Determines load and delays of a fleet.
     pub fn new(fleet: &Fleet) -> Self {
-        let timing = Timing::of(&fleet.channel);
+        let timing = Timing::for_channel(&fleet.channel);
         let streams = traffic::streams(fleet);
         let load = load::load(&fleet.channel, &timing, &streams);
         let flows = 0..fleet.flows.len();

@@ -10,7 +10,7 @@ pub(super) const CLASSES: usize = Class::ALL.len();
 /// Rounds after which attempts and collisions of all classes agree.
 const ROUNDS: u32 = 50;
 
-/// Slots that differ by the classes that send in them, at most: EDCA's AIFS are of 2 to 7 slots.
+/// The most slots that differ by the classes that send in them: EDCA's AIFS are 2 to 7 slots.
 const MAX_SLOTS: usize = 8;
 
 /// Nanoseconds of the medium as seconds.
@@ -24,13 +24,13 @@ pub(super) struct Timing {
     channel: Kind,
     /// A slot of the backoff.
     pub(super) slot: f64,
-    /// By class; all the same without EDCA; none on a line.
+    /// One entry per class; equal entries without EDCA; empty on a line.
     categories: Option<[Category; CLASSES]>,
     pub(super) retries: u32,
     /// Loss of an attempt, and of a packet after all attempts.
     attempt_loss: f64,
     pub(super) packet_loss: f64,
-    /// From the end of a packet to its arrival, at most.
+    /// The longest time from the end of a packet to its arrival.
     pub(super) delay: f64,
 }
 
@@ -50,7 +50,7 @@ fn share(loss: Loss) -> f64 {
 }
 
 impl Timing {
-    pub(super) fn of(channel: &Channel) -> Self {
+    pub(super) fn for_channel(channel: &Channel) -> Self {
         match channel {
             Channel::Wifi(wifi) => Self::of_wifi(wifi),
             Channel::Pipe(pipe) => Self {
@@ -77,7 +77,7 @@ impl Timing {
             Trial::Frame => (0.0, lost),
         };
         let header_bytes = wifi.access.header_bytes();
-        let all = Category::all(wifi.phy, wifi.access);
+        let all = Category::for_access(wifi.phy, wifi.access);
         let of_class = |class: usize| if wifi.access == Access::Edca { all[class] } else { all[0] };
         Self {
             channel: Kind::Wifi { phy: wifi.phy, rate, header_bytes },
@@ -176,7 +176,7 @@ pub(super) type Stations = [f64; CLASSES];
 /// the shortest AIFS; in each, more classes send than before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Contention {
-    /// That one station sends, in the slots in which its class may.
+    /// Probability that one station sends, in the slots in which its class may.
     pub(super) attempt: [f64; CLASSES],
     stations: Stations,
     /// The first slot after a packet in which a class sends.
@@ -185,7 +185,7 @@ pub(super) struct Contention {
 
 impl Contention {
     /// Among these stations.
-    pub(super) fn of(timing: &Timing, stations: Stations) -> Self {
+    pub(super) fn among(timing: &Timing, stations: Stations) -> Self {
         let first_slot = timing.first_slots();
         let mut found = Self { attempt: [0.0; CLASSES], stations, first_slot };
         if !timing.contends() {
@@ -203,7 +203,7 @@ impl Contention {
         found
     }
 
-    /// That nobody sends in a slot after a packet.
+    /// Probability that nobody sends in a slot after a packet.
     fn idle(&self, slot: usize) -> f64 {
         let each = self.attempt.iter().zip(&self.stations).zip(&self.first_slot);
         each.filter(|(_, first)| **first <= slot)
@@ -227,25 +227,25 @@ impl Contention {
         seen.map(move |slot| (slot, visits[slot] / all))
     }
 
-    /// That nobody sends in a slot that a class sees.
+    /// Probability that nobody sends in a slot that a class sees.
     fn idle_for(&self, class: usize) -> f64 {
         self.slots(class).map(|(slot, share)| share * self.idle(slot)).sum()
     }
 
-    /// That one station of a class sends in a slot that another class sees.
+    /// Probability that one station of a class sends in a slot that another class sees.
     fn attempt_for(&self, class: usize, sender: usize) -> f64 {
         let slots = self.slots(class).filter(|(slot, _)| *slot >= self.first_slot[sender]);
         slots.map(|(_, share)| share * self.attempt[sender]).sum()
     }
 
-    /// That an attempt of one of the stations collides with the others.
+    /// Probability that an attempt of one of the stations collides with the others.
     pub(super) fn collision(&self, class: usize) -> f64 {
         let mut others = *self;
         others.stations[class] = (others.stations[class] - 1.0).max(0.0);
         1.0 - others.idle_for(class)
     }
 
-    /// That each attempt of a packet of a class fails, if those before it failed: both stations of a
+    /// Probability that each attempt of a packet of a class fails, if those before it failed: both stations of a
     /// collision draw from windows that have doubled.
     pub(super) fn failures(&self, timing: &Timing, class: usize) -> Vec<f64> {
         let mut others = *self;
@@ -280,7 +280,7 @@ impl Contention {
         wasted / (one * (1.0 - timing.attempt_loss))
     }
 
-    /// That exactly one sends.
+    /// Probability that exactly one station sends.
     fn one(&self) -> f64 {
         let each = self.attempt.iter().zip(&self.stations);
         each.map(|(attempt, stations)| stations * attempt / (1.0 - attempt)).sum::<f64>()
@@ -304,7 +304,7 @@ mod tests {
 
     fn wifi(mbps: u64, access: Access) -> Timing {
         let rate = RateControl::Fixed(mbps * 1_000_000);
-        Timing::of(&Channel::Wifi(WifiConfig { rate, access, ..WifiConfig::default() }))
+        Timing::for_channel(&Channel::Wifi(WifiConfig { rate, access, ..WifiConfig::default() }))
     }
 
     fn best_effort(stations: f64) -> Stations {
@@ -327,7 +327,7 @@ mod tests {
             (32.0, 3.64),
         ] {
             let timing = wifi(6, Access::Dcf);
-            let contention = Contention::of(&timing, best_effort(stations));
+            let contention = Contention::among(&timing, best_effort(stations));
             let time = timing.airtime(class, 1500) + contention.waste(&timing, class, 1500);
             let found = 1500.0 * 8.0 / time / 1e6;
             assert!(

@@ -88,7 +88,7 @@ pub(super) struct LogMeans {
 }
 
 impl LogMeans {
-    pub(super) fn of(delays: &Delays<'_>, theta: f64, sizes: &[u32]) -> Self {
+    pub(super) fn from_delays(delays: &Delays<'_>, theta: f64, sizes: &[u32]) -> Self {
         let values = delays.log_means(theta, sizes);
         Self { packets: sizes.iter().copied().zip(values).collect() }
     }

@@ -57,7 +57,7 @@ impl Expectation {
 pub struct RobotFile {
     /// Path, for errors.
     pub path: String,
-    /// Its contents.
+    /// The contents.
     pub config: Config,
 }
 
@@ -257,7 +257,7 @@ impl Inputs {
         for it in &self.snapshots {
             by_node.entry(&it.node).or_default().push(it);
         }
-        by_node.into_values().filter_map(Pair::of).collect()
+        by_node.into_values().filter_map(Pair::from_statuses).collect()
     }
 }
 
@@ -268,7 +268,7 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn of(mut of_node: Vec<&'a Status>) -> Option<Self> {
+    fn from_statuses(mut of_node: Vec<&'a Status>) -> Option<Self> {
         of_node.sort_by(|a, b| a.uptime_s.total_cmp(&b.uptime_s));
         let last = of_node.pop()?;
         Some(Self { first: of_node.first().copied(), last })
@@ -407,7 +407,7 @@ pub fn warning(config: &Config, interface: &str) -> Option<String> {
             .map(move |(peer, links)| sent(config, rule, peer, expected, links))
             .collect::<Vec<_>>()
     });
-    let team = Team { traffic: traffic.collect(), radios: radios.all().to_vec() };
+    let team = Team { traffic: traffic.collect(), radios: radios.as_slice().to_vec() };
     let load = team.loads()[own].load;
     (load >= 1.0).then(|| {
         format!(

@@ -57,7 +57,7 @@ fn shared(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
     let class = Class::BestEffort as usize;
     let mut stations = Stations::default();
     stations[class] = count.max(1.0);
-    let contention = Contention::of(timing, stations);
+    let contention = Contention::among(timing, stations);
     let bytes = (total(|it| it.bytes) / total(|it| it.packets)) as u32;
     airtime + total(|it| it.packets) * contention.waste(timing, class, bytes)
 }

@@ -15,17 +15,17 @@ pub fn channel_model(channel: &config::Channel) -> Box<dyn ChannelModel> {
 impl ChannelModel for Channel {
     fn round_trip(&self) -> Option<(f64, f64)> {
         let Self::Pipe(pipe) = self else { return None };
-        let timing = Timing::of(self);
+        let timing = Timing::for_channel(self);
         (pipe.delay > 0).then(|| (2.0 * timing.delay, 2.0 * timing.exchange(FULL_PACKET)))
     }
 
     fn capacity_bps(&self, ip_bytes: u32) -> f64 {
-        let timing = Timing::of(self);
+        let timing = Timing::for_channel(self);
         let class = Class::BestEffort as usize;
         let mut stations = Stations::default();
         stations[class] = 1.0;
         let waste = match timing.contends() {
-            true => Contention::of(&timing, stations).waste(&timing, class, ip_bytes),
+            true => Contention::among(&timing, stations).waste(&timing, class, ip_bytes),
             false => 0.0,
         };
         f64::from(ip_bytes) * 8.0 / (timing.airtime(class, ip_bytes) + waste)
@@ -58,7 +58,7 @@ mod tests {
     fn the_model_keeps_the_loss_of_the_file_and_the_bit_rates_of_802_11() {
         for text in ["wifi:6Mbps,loss=2%", "line:2Mbps,loss=2%"] {
             let of_file = parse(text).unwrap();
-            let loss = Timing::of(&Channel::from(&of_file)).packet_loss;
+            let loss = Timing::for_channel(&Channel::from(&of_file)).packet_loss;
             assert!((loss - of_file.loss()).abs() < 1e-9, "{text}: {loss}");
         }
         for (phy, bps) in [(Phy::Ofdm, &OFDM_BPS[..]), (Phy::Dsss, &DSSS_BPS[..])] {

@@ -14,7 +14,7 @@ pub(super) struct Queued {
 /// A random number.
 #[derive(Debug, Clone)]
 pub(super) enum Number {
-    /// Its mean: the whole ones are certain, one more has the rest as its probability.
+    /// The mean: the whole ones are certain, one more has the rest as its probability.
     Mean(f64),
     /// The probabilities of 0, 1, 2, ...
     Chances(Vec<f64>),
@@ -22,7 +22,7 @@ pub(super) enum Number {
 
 impl Number {
     /// The sum of independent numbers with these means, of which no more than `most` count.
-    pub(super) fn at_most(most: usize, means: impl Iterator<Item = f64>) -> Self {
+    pub(super) fn bounded_sum(most: usize, means: impl Iterator<Item = f64>) -> Self {
         let mut chances = vec![1.0];
         for mean in means {
             let mut rest = mean.min(most as f64);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn chances(most: usize, means: &[f64]) -> Vec<f64> {
-        match Number::at_most(most, means.iter().copied()) {
+        match Number::bounded_sum(most, means.iter().copied()) {
             Number::Chances(chances) => chances,
             Number::Mean(_) => vec![],
         }

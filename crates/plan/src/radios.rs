@@ -85,7 +85,7 @@ impl Radios {
     }
 
     /// The radios.
-    pub fn all(&self) -> &[Radio] {
+    pub fn as_slice(&self) -> &[Radio] {
         &self.all
     }
 
@@ -97,7 +97,7 @@ impl Radios {
         }
     }
 
-    /// The radio of an interface of a file; without an interface, its only one.
+    /// The radio of an interface of a file; without `interface`, the only radio of the file.
     fn of_interface(&self, config: &Config, interface: Option<&str>) -> Option<usize> {
         if let Some(interfaces) = &self.interfaces {
             let interface = interface?;
@@ -156,7 +156,7 @@ impl Radios {
         before: Option<&TopicReport>,
         file: Option<&Config>,
     ) -> Result<Links, String> {
-        let used = Used::of(report, before);
+        let used = Used::from_reports(report, before);
         if self.is_for_all() {
             return Ok(Links { policy: used.policy, ..Links::only() });
         }
@@ -200,7 +200,7 @@ struct Used {
 }
 
 impl Used {
-    fn of(report: &TopicReport, before: Option<&TopicReport>) -> Self {
+    fn from_reports(report: &TopicReport, before: Option<&TopicReport>) -> Self {
         let before = before.and_then(|it| it.links.as_ref());
         let used = report.links.as_ref().map(|it| it.since(before));
         let by_priority = LinkPolicy::of_priority(report.priority);

@@ -38,7 +38,7 @@ pub(super) fn forecast(
     let airtime = streams[flow].airtime(timing);
     let share = airtime / streams[flow].period;
     let least = Duration::from_secs_f64(airtime + timing.delay);
-    let station = Station::of(channel, timing, streams, flow);
+    let station = Station::for_flow(channel, timing, streams, flow);
     let bounds = station.rivals.bounds(station.attempts, &station.sizes());
     let arrival = |sent: f64| Duration::from_secs_f64(sent + timing.delay);
     let worst = station.worst(&bounds).map(arrival);
@@ -51,12 +51,12 @@ struct Station<'a> {
     stream: &'a Stream,
     /// Packets of lower priority that the kernel holds.
     blocking: Option<Queued>,
-    /// Its streams of messages of the same or a higher priority.
+    /// The streams of messages of the same or a higher priority.
     preceding: Vec<&'a Stream>,
-    /// Its reports.
+    /// The reports.
     reports: Vec<&'a Stream>,
     rivals: Rivals<'a>,
-    /// Attempts of a packet, at most.
+    /// The most attempts of a packet.
     attempts: u32,
     /// Time on the air of the last packet of a message.
     last: f64,
@@ -68,7 +68,7 @@ struct Station<'a> {
 }
 
 impl<'a> Station<'a> {
-    fn of(channel: &Channel, timing: &'a Timing, streams: &'a [Stream], flow: usize) -> Self {
+    fn for_flow(channel: &Channel, timing: &'a Timing, streams: &'a [Stream], flow: usize) -> Self {
         let stream = &streams[flow];
         let class = stream.class();
         let own = streams.iter().enumerate().filter(|(_, it)| it.station == stream.station);
@@ -128,7 +128,7 @@ impl<'a> Station<'a> {
         loop {
             // What is published while the last packet is on the air does not delay it.
             let begun = (until - self.last).max(0.0);
-            let found = bounds.of(&self.queue(begun, message), begun, EXCEEDED);
+            let found = bounds.delivery_time(&self.queue(begun, message), begun, EXCEEDED);
             if found > UNBOUNDED {
                 return None;
             }
@@ -181,7 +181,7 @@ impl<'a> Station<'a> {
         if self.is_held_briefly() {
             let most = HELD_REPORTS * (message as usize + 1);
             let number = match message < RANDOM_REPORTS {
-                true => Number::at_most(most, means),
+                true => Number::bounded_sum(most, means),
                 false => Number::Mean(means.sum::<f64>().min(most as f64)),
             };
             return vec![Queued { number, packets }];
@@ -218,7 +218,7 @@ fn blocking(timing: &Timing, rivals: &Rivals<'_>, following: &[&Stream]) -> Opti
     })
 }
 
-/// The number of attempts that the packets of all but few messages need at most.
+/// The number of attempts that is enough for the packets of all but few messages.
 fn usual_attempts(rivals: &Rivals<'_>, stream: &Stream) -> u32 {
     let bearable = MORE_ATTEMPTS / stream.packets.count() as f64;
     let more = rivals.more_attempts();

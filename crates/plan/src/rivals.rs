@@ -80,7 +80,7 @@ impl<'a> Rivals<'a> {
         if self.free > 0.0 { airtime / self.free } else { MAX_SERVICE }
     }
 
-    /// Messages of a stream that are sent within a time, at most. Within a negative time: those that wait
+    /// The most messages of a stream that are sent within a time. Within a negative time: those that wait
     /// although they were published before that time.
     pub(super) fn messages(&self, stream: &Stream, within: f64) -> f64 {
         ((within + self.busy(stream)) / stream.period).max(0.0)
@@ -115,7 +115,7 @@ impl<'a> Rivals<'a> {
         let mut stations = self.usual;
         stations.iter_mut().zip(large).for_each(|(it, more)| *it += more);
         stations[self.class] += 1.0;
-        Contention::of(self.timing, stations)
+        Contention::among(self.timing, stations)
     }
 
     /// Prepares the bounds of queues of packets of these sizes, if each packet needs no more than
@@ -135,7 +135,7 @@ impl<'a> Rivals<'a> {
                 let (timing, class, rival_bytes) = (self.timing, self.class, present.bytes);
                 let attempts = contention.attempt;
                 let delays = Delays { timing, class, rivals, rival_bytes, attempts, failures };
-                thetas().map(|theta| LogMeans::of(&delays, theta, sizes)).collect()
+                thetas().map(|theta| LogMeans::from_delays(&delays, theta, sizes)).collect()
             };
             let contending = if self.timing.contends() { delays(present.stations) } else { vec![] };
             Number { alone: delays(Stations::default()), contending }
@@ -171,7 +171,7 @@ impl<'a> Rivals<'a> {
         Within { small, large: airtimes.into_iter().zip(numbers(&chances)).collect() }
     }
 
-    /// Airtime of what a queue that is present sends within a time, at most.
+    /// The most airtime that a present queue uses within a time.
     fn demand(&self, queue: &[&Stream], within: f64) -> f64 {
         let airtime =
             |it: &&Stream| self.messages(it, within).ceil().max(1.0) * it.airtime(self.timing);
@@ -197,9 +197,9 @@ fn thetas() -> impl Iterator<Item = f64> {
 
 /// The delays of packets while a number of large queues contend, at each of [`thetas`].
 struct Number {
-    /// If the rivals' packets are counted apart.
+    /// Delays if the rivals' packets are counted separately.
     alone: Vec<LogMeans>,
-    /// If each rival sends as often as the rules allow; empty without contention.
+    /// Delays if each rival sends as often as the rules allow; empty without contention.
     contending: Vec<LogMeans>,
 }
 
@@ -211,9 +211,9 @@ pub(super) struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// The time in which the station's queue is delivered but for a probability. The rivals' messages
+    /// The time in which the station's queue is delivered, except with a probability. The rivals' messages
     /// are those of a time `until`; their phases are independent.
-    pub(super) fn of(&self, queue: &[Queued], until: f64, probability: f64) -> f64 {
+    pub(super) fn delivery_time(&self, queue: &[Queued], until: f64, probability: f64) -> f64 {
         let within = self.rivals.within(until);
         let bound = |(step, theta): (usize, f64)| {
             (self.log_mean(step, theta, queue, &within) - probability.ln()) / theta
@@ -263,7 +263,7 @@ mod tests {
 
     fn wifi(access: Access) -> Timing {
         let rate = RateControl::Fixed(6_000_000);
-        Timing::of(&Channel::Wifi(WifiConfig { rate, access, ..WifiConfig::default() }))
+        Timing::for_channel(&Channel::Wifi(WifiConfig { rate, access, ..WifiConfig::default() }))
     }
 
     /// The time of `count` full packets among large messages of other stations, one each.
@@ -274,7 +274,7 @@ mod tests {
         let streams: Vec<Stream> = (1..=rivals).map(stream).collect();
         let rivals = Rivals::new(timing, class as usize, streams.iter().collect());
         let queue = [Queued { number: queue::Number::Mean(f64::from(count)), packets: FULL }];
-        rivals.bounds(timing.retries + 1, &[0, 1500]).of(&queue, 0.5, probability)
+        rivals.bounds(timing.retries + 1, &[0, 1500]).delivery_time(&queue, 0.5, probability)
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_line_delivers_in_order_without_contention() {
-        let timing = Timing::of(&Channel::Pipe(PipeConfig::default()));
+        let timing = Timing::for_channel(&Channel::Pipe(PipeConfig::default()));
         let three = within(&timing, Class::BestEffort, 0, 3, 1e-6);
         assert!((three / 0.006 - 1.0).abs() < 0.01, "{three}");
     }

@@ -20,9 +20,9 @@ const SHORT: u64 = 1;
 /// The radios whose links may carry a topic, by their numbers in [`Team::radios`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Links {
-    /// Those that carry it.
+    /// The radios that carry the topic.
     pub radios: Vec<usize>,
-    /// Those that carry it only while none of the others can: of metered links, and of `avoid_links`.
+    /// The radios that carry the topic only while no other radio can: of metered links, and of `avoid_links`.
     pub otherwise: Vec<usize>,
     /// How they share it.
     pub policy: LinkPolicy,
@@ -79,7 +79,7 @@ impl Part {
     }
 
     /// Fraction of the topic's bytes.
-    pub(super) fn of(&self, traffic: &Traffic) -> f64 {
+    pub(super) fn fraction(&self, traffic: &Traffic) -> f64 {
         self.rate_hz * self.bytes as f64 / (traffic.rate_hz * traffic.bytes as f64).max(1e-9)
     }
 }
@@ -280,7 +280,7 @@ mod tests {
     fn parts(policy: LinkPolicy, bytes: u64, rate_hz: f64) -> Vec<(usize, f64)> {
         let team = team(policy, bytes, rate_hz);
         let parts = team.spread(&team.traffic).remove(0);
-        parts.iter().map(|it| (it.radio, it.of(&team.traffic[0]))).collect()
+        parts.iter().map(|it| (it.radio, it.fraction(&team.traffic[0]))).collect()
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         let high = Traffic { priority: 200, rate_hz: 1000.0, links, ..team.traffic[0].clone() };
         team.traffic.push(high);
         let parts = team.spread(&team.traffic).remove(0);
-        let share = |number: usize| parts[number].of(&team.traffic[0]);
+        let share = |number: usize| parts[number].fraction(&team.traffic[0]);
         assert!(parts.len() == 2 && share(0) > share(1) && share(1) > 0.1, "{parts:?}");
         assert!(!team.plan().fits);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::thread::ScopedJoinHandle;
 
-/// Loads at which delays are determined, at most.
+/// The most loads at which delays are determined.
 const POINTS: u32 = 24;
 /// The least multiple of all rates, and the highest one that is drawn: if everything fits, and if not.
 const LEAST_FACTOR: f64 = 0.1;
@@ -55,7 +55,7 @@ pub struct Point {
 pub struct TopicDelays {
     /// Name of the topic.
     pub topic: String,
-    /// Its priority; the highest, if they differ.
+    /// The priority; the highest, if they differ.
     pub priority: u8,
     /// Mean delay, in milliseconds; `None` without a bound.
     pub typical_ms: Option<f64>,

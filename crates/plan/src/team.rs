@@ -55,7 +55,7 @@ impl Traffic {
 /// A radio of a team.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Radio {
-    /// Its name: that of its interface in the first file that has it, or on the command line.
+    /// The name: that of its interface in the first file that has it, or on the command line.
     pub name: String,
     /// The channel.
     pub channel: config::Channel,
@@ -99,7 +99,7 @@ impl Delays {
         };
         Self {
             traffic: traffic.clone(),
-            part: part.of(traffic),
+            part: part.fraction(traffic),
             least_ms: sum(|it| Some(it.least)).unwrap_or_default(),
             typical_ms: sum(|it| it.typical),
             worst_ms: sum(|it| it.worst),
@@ -178,7 +178,7 @@ impl Team {
             || one.senders().any(|it| other.senders().any(|sender| sender == it))
     }
 
-    /// These parts on the radio that carries them: a flow for every hop, in their order; `None` without
+    /// The flows of these parts on their radio: one for every hop, in the order of the hops; `None` without
     /// parts.
     pub(super) fn fleet_of(&self, traffic: &[Traffic], parts: &[Part]) -> Option<Fleet> {
         let channel = Channel::from(&self.radios[parts.first()?.radio].channel);

@@ -59,7 +59,7 @@ impl From<&config::Channel> for Channel {
 }
 
 impl Channel {
-    /// Its highest rate in bits per second.
+    /// The highest rate in bits per second.
     fn bps(&self) -> u64 {
         match self {
             Self::Wifi(wifi) => match wifi.rate {
@@ -135,7 +135,7 @@ impl Stream {
 }
 
 impl Packets {
-    fn of(bytes: u64) -> Self {
+    fn for_bytes(bytes: u64) -> Self {
         let full = bytes.saturating_sub(1) / FULL_PAYLOAD;
         Self { full, last_bytes: (bytes - full * FULL_PAYLOAD + OVERHEAD) as u32 }
     }
@@ -163,7 +163,7 @@ pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
         priority: flow.priority.into(),
         period: flow.period.as_secs_f64(),
         due: flow.lifespan.unwrap_or(DEFAULT_DUE).as_secs_f64(),
-        packets: Packets::of(flow.bytes),
+        packets: Packets::for_bytes(flow.bytes),
     });
     messages.chain(reports(fleet)).collect()
 }
@@ -173,7 +173,7 @@ pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
 fn reports(fleet: &Fleet) -> impl Iterator<Item = Stream> {
     let mut rates: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for flow in &fleet.flows {
-        let packets = Packets::of(flow.bytes).count() as f64;
+        let packets = Packets::for_bytes(flow.bytes).count() as f64;
         *rates.entry((flow.to, flow.from)).or_default() += packets / flow.period.as_secs_f64();
     }
     let bytes = f64::from(REPORT_BYTES) * 8.0 / fleet.channel.bps() as f64;

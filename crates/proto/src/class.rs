@@ -86,7 +86,7 @@ impl Marking {
 pub(crate) struct InFlight([usize; CLASSES]);
 
 impl InFlight {
-    pub(crate) fn of(&self, class: Class) -> usize {
+    pub(crate) fn of_class(&self, class: Class) -> usize {
         self.0[class as usize]
     }
 

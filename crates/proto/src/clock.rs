@@ -34,7 +34,7 @@ pub struct ClockView {
 /// microseconds modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct LeastDifference {
-    /// That of this span and of the previous one.
+    /// The least difference of this span and of the previous one.
     spans: [Option<u32>; 2],
     span_end: Instant,
 }

@@ -112,7 +112,7 @@ pub struct LinkConfig {
     pub datagram_bytes: usize,
     /// Bytes that IP and UDP add to each datagram.
     pub header_bytes: usize,
-    /// It costs money: it carries messages only while no other link can, unless their topic names
+    /// The link costs money: it carries messages only while no other link can, unless their topic names
     /// it.
     pub metered: bool,
 }
@@ -127,7 +127,7 @@ impl LinkConfig {
 /// The rights of a peer beyond its own topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// Its packets to other nodes are forwarded.
+    /// The packets to other nodes are forwarded.
     pub relayed: bool,
     /// The highest priority of these packets.
     pub max_priority: u8,

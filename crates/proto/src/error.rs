@@ -35,7 +35,7 @@ pub enum OfferError {
     TooLong {
         /// Which text.
         what: &'static str,
-        /// Its bytes.
+        /// The bytes.
         found: usize,
         /// The limit.
         allowed: usize,
@@ -51,7 +51,7 @@ pub enum SendError {
     /// The message is larger than this node or the peer allows.
     #[error("message of {found} bytes; at most {allowed} are allowed (limits.max_message)")]
     TooLarge {
-        /// Its bytes.
+        /// The bytes.
         found: usize,
         /// The limit.
         allowed: usize,

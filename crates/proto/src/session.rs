@@ -86,9 +86,9 @@ struct PendingResponse {
 /// Where a key set was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyOrigin {
-    /// It is in use.
+    /// The key set is in use.
     InUse,
-    /// It belongs to a stored response and was not confirmed yet.
+    /// The key set belongs to a stored response and was not confirmed yet.
     Stored,
 }
 
@@ -152,7 +152,7 @@ impl Session {
         Self {
             key,
             renews: own < key,
-            remote_mac: MacKey::of(&key),
+            remote_mac: MacKey::for_receiver(&key),
             cookies: CookieJar::default(),
             pending_initiation: None,
             quiet_until: Instant::default(),

@@ -72,7 +72,7 @@ counted_reasons! {
         PeerGone => "peer_gone",
         /// The peer is not subscribed to the channel.
         Refused => "refused",
-        /// It arrived after `keep_last` newer messages.
+        /// The message arrived after `keep_last` newer ones.
         Late => "late",
         /// No fragments arrived any more.
         Incomplete => "incomplete",
@@ -84,7 +84,7 @@ counted_reasons! {
 counted_reasons! {
     /// The reason for which a packet, or a frame in it, was refused.
     RefusedPacket, RefusedPackets {
-        /// It does not follow the format.
+        /// The message does not follow the format.
         Malformed => "malformed",
         /// Another version of the format.
         Version => "version",
@@ -122,7 +122,7 @@ counted_reasons! {
 pub struct OutStats {
     /// Messages accepted.
     pub accepted: u64,
-    /// Their payload bytes.
+    /// Payload bytes of these messages.
     pub bytes: u64,
     /// Messages completely acknowledged by the peer.
     pub delivered: u64,
@@ -170,7 +170,7 @@ pub struct Forwarded {
 pub struct InStats {
     /// Messages delivered to the application.
     pub delivered: u64,
-    /// Their payload bytes.
+    /// Payload bytes of these messages.
     pub bytes: u64,
     /// Messages of which a part arrived, dropped by reason.
     pub dropped: Drops,

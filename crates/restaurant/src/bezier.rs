@@ -29,7 +29,7 @@ pub const CONDITIONS: [Condition; 6] = [
 const BEGIN: [f64; 3] = [0.6, 2.5, 0.0];
 /// Longest time of one drive; the path takes about 9 s.
 const DRIVE_PATIENCE: Duration = Duration::from_secs(40);
-/// As long as a drive.
+/// The length of a drive.
 const DISTURBANCE: Duration = Duration::from_secs(11);
 
 /// A robot has arrived when it is this near to the path's end, metres.
@@ -83,7 +83,7 @@ pub fn run(
     let mut all = Vec::new();
     for &condition in conditions {
         progress.next();
-        // By turns, since the machine may change meanwhile.
+        // The runs alternate, since the machine may change over time.
         for _ in 0..drives {
             for controller in [Controller::Local, Controller::Kitchen] {
                 all.push(course.drive(controller, condition)?);
@@ -128,7 +128,8 @@ impl Course<'_> {
         let mut running = drive.condition.start(&self.stage, self.plan.folder)?;
         self.stage.put(ROBOTS[0], BEGIN)?;
         let path_file = self.plan.folder.join(PATH);
-        let arguments = [ROBOTS[0].to_owned(), ros::text(&samples)?, ros::text(&path_file)?];
+        let arguments =
+            [ROBOTS[0].to_owned(), ros::path_text(&samples)?, ros::path_text(&path_file)?];
         let mut tracker =
             self.stage.script(drive.controller.computer(), &name, "tracker", &arguments)?;
         tracker.await_line("ready", START_PATIENCE)?;

@@ -54,7 +54,7 @@ impl Condition {
             running.programs.extend(stage.display()?);
         }
         if matches!(self, Self::HiddenStation | Self::Everything) {
-            running.neighbour = Some(stage.neighbour()?);
+            running.neighbour = Some(stage.start_neighbour()?);
         }
         Ok(running)
     }

@@ -18,7 +18,7 @@ use tautline_medium::{Outage, StationId};
 
 /// The table of the drives: the farthest, so that there is time for a fault.
 const TABLE: &str = "5";
-/// Its place, and the greatest distance at which a robot is at it, metres.
+/// The place, and the greatest distance at which a robot is at it, metres.
 const TABLE_AT: [f64; 2] = [0.4, 6.4];
 const AT_TABLE_M: f64 = 0.9;
 /// A drive has begun when the robot is this far from its dock, metres.
@@ -40,14 +40,14 @@ const REVOKED: Duration = Duration::from_secs(8);
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// The robot's radio is out for five seconds: the robot stands after the watchdog's time, and
-    /// goes on when the radio is back.
+    /// continues when the radio is back.
     Outage,
-    /// The robot's daemon is killed, and started again after two seconds: the robot goes on, since
+    /// The robot's daemon is killed, and started again after two seconds: the robot continues, since
     /// its ROS is its own.
     Daemon,
-    /// The robot's master is killed, and another started after two seconds: the robot goes on.
+    /// The robot's master is killed, and another started after two seconds: the robot continues.
     Master,
-    /// The kitchen revokes the robot's key: the robot stands for good, and the other one serves.
+    /// The kitchen revokes the robot's key: the robot stays where it is, and the other one serves.
     Revoked,
 }
 
@@ -181,7 +181,7 @@ impl Scene<'_> {
     fn strike(&mut self, fault: Fault, robot: usize) -> Result<u64> {
         match fault {
             Fault::Outage => {
-                let outage = Outage::of(StationId(robot + 1));
+                let outage = Outage::of_station(StationId(robot + 1));
                 self.stage.air.outage(outage, true);
                 std::thread::sleep(OUTAGE);
                 self.stage.air.outage(outage, false);

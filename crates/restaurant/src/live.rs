@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The restaurant open for people: they order, watch and drive by the page, in their own browser.
+//! The interactive restaurant: people order, watch and drive on a web page in their own browser.
 
 use super::stage::{Plan, Stage};
 use anyhow::{Context, Result};

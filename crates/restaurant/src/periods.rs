@@ -22,7 +22,7 @@ const PERIOD_MS: u64 = 50;
 /// Time of each condition, and from the start of a load to its measurement.
 pub const WINDOW: Duration = Duration::from_secs(12);
 pub const WARM_UP: Duration = Duration::from_secs(2);
-/// More orders than are served meanwhile.
+/// More orders than the robots serve during a measurement.
 const ORDERS: u32 = 60;
 
 /// Jitter of one robot's controller in one condition: differences of the times between activations

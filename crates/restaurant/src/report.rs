@@ -53,16 +53,16 @@ pub struct Figures {
 
 /// A part that was run.
 pub struct Section {
-    /// Its name, also on the page of the documentation.
+    /// The name, also on the page of the documentation.
     pub name: &'static str,
-    /// Its table, in Markdown.
+    /// The table, in Markdown.
     pub table: String,
     /// Whether the radio's emulator was late in one of its runs, so that it does not count.
     pub is_void: bool,
 }
 
 impl Section {
-    fn of<T>(
+    fn from_rows<T>(
         name: &'static str,
         rows: &[T],
         columns: Vec<Column<T>>,
@@ -129,12 +129,14 @@ impl Figures {
     /// Returns the parts that were run.
     pub fn sections(&self) -> Vec<Section> {
         let all = [
-            Section::of("orders", &self.orders, order_columns(), |it| it.emulator.as_ref()),
-            Section::of("page", &self.pages, page_columns(), |it| Some(&it.emulator)),
-            Section::of("bezier", &self.drives(), drive_columns(), Drives::late),
-            Section::of("regulation", &self.regulation, step_columns(), |it| it.emulator.as_ref()),
-            Section::of("periods", &self.periods, period_columns(), |it| Some(&it.emulator)),
-            Section::of("faults", &self.faults, fault_columns(), |it| Some(&it.emulator)),
+            Section::from_rows("orders", &self.orders, order_columns(), |it| it.emulator.as_ref()),
+            Section::from_rows("page", &self.pages, page_columns(), |it| Some(&it.emulator)),
+            Section::from_rows("bezier", &self.drives(), drive_columns(), Drives::late),
+            Section::from_rows("regulation", &self.regulation, step_columns(), |it| {
+                it.emulator.as_ref()
+            }),
+            Section::from_rows("periods", &self.periods, period_columns(), |it| Some(&it.emulator)),
+            Section::from_rows("faults", &self.faults, fault_columns(), |it| Some(&it.emulator)),
         ];
         all.into_iter().flatten().collect()
     }

@@ -40,7 +40,7 @@ pub enum Record {
     Command {
         /// Nanoseconds.
         ns: u64,
-        /// Its number.
+        /// The number.
         command: f64,
     },
     /// The begin, and where a robot was put.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_apart() {
+    fn records_are_distinguished() {
         let text = "{\"poses\": {\"kobuki\": [1, 2, 3]}, \"odometry\": {\"kobuki\": [0, 0, 0]}, \"ns\": 7}\n\
                     {\"command\": 3.0, \"robot\": \"tetra\", \"ns\": 8}\n\
                     {\"begin\": {}, \"ns\": 1}\n{\"cut";

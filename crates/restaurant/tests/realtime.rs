@@ -16,7 +16,7 @@ const ATTEMPTS: usize = 3;
 const NOT_IN_TIME: i32 = 4;
 
 /// Two robots with a ROS of their own each, one browser, two cameras and one radio: orders are served
-/// without a collision, the browser's too, and a robot without its kitchen stands and goes on.
+/// without a collision, the browser's too, and a robot without its kitchen stands and continues.
 #[test]
 #[ignore = "real time: make realtime"]
 fn two_robots_serve_tables_over_one_radio() {

@@ -18,9 +18,9 @@ pub type Owner = (u32, u32);
 pub struct User {
     /// Name in /etc/passwd.
     pub name: String,
-    /// Its number, and that of its group.
+    /// The number, and that of its group.
     pub owner: Owner,
-    /// Its folder.
+    /// The folder.
     pub home: PathBuf,
 }
 

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compresses_comes_back_and_what_does_not_is_left() {
+    fn compressible_payloads_round_trip_and_others_stay_raw() {
         let text = vec![b'a'; 10_000];
         let small = compressed(message(text.clone()));
         assert!(small.encoded && small.payload.len() < 100);

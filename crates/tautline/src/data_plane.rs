@@ -130,7 +130,7 @@ impl Handle {
         self.inlet.hand_over(Input::Changed(by, outcome));
     }
 
-    /// Returns a snapshot of the node's state; blocks for about a second at most.
+    /// Returns a snapshot of the node's state; blocks for no longer than about a second.
     pub fn status(&self) -> Result<Status, AskError> {
         self.ask(Input::Status)
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_lateness_is_not_done_later_and_what_was_begun_is_waited_for() {
+    fn late_requests_are_never_done_and_started_ones_are_awaited() {
         let done = Arc::new(AtomicU64::new(0));
         run(|node| {
             let handle = node.handle();

@@ -45,7 +45,7 @@ pub enum RunError {
     /// A thread that the node needs has ended.
     #[error("the thread '{thread}' has {how}; the daemon stops, because it cannot work without it")]
     Thread {
-        /// Its name.
+        /// The name.
         thread: String,
         /// Whether it ended by a panic, or otherwise.
         how: &'static str,
@@ -55,13 +55,13 @@ pub enum RunError {
 /// The reason why a running node does not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// It has stopped.
+    /// The node has stopped.
     #[error("the node has stopped")]
     Stopped,
-    /// It is too busy. Nothing was changed.
+    /// The node is too busy. Nothing was changed.
     #[error("the node does not answer")]
     Busy,
-    /// It refuses, for this reason. Nothing was changed.
+    /// The node refuses, for this reason. Nothing was changed.
     #[error("{0}")]
     Refused(String),
 }

@@ -137,7 +137,7 @@ impl Inlet {
         true
     }
 
-    /// Queues a message of so many bytes, if it fits; one that does not is counted as refused.
+    /// Queues a message of this number of bytes; counts it as refused if it does not fit.
     pub(crate) fn offer(&self, input: Input, bytes: usize) -> Result<(), NotTaken> {
         let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
         let taken = match before + bytes > MAX_INPUT_BYTES {

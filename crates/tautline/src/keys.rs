@@ -35,7 +35,7 @@ pub enum KeyFileError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// The permissions.
         mode: u32,
     },
     /// Another user could change the file, or give it away.
@@ -43,7 +43,7 @@ pub enum KeyFileError {
     Owner {
         /// The file.
         path: PathBuf,
-        /// Its owner.
+        /// The owner.
         owner: u32,
         /// The user of this process.
         user: u32,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_keys_are_named() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("robot.key");
         assert!(load(&path).unwrap_err().to_string().contains("tautline keygen"));

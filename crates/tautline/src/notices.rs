@@ -71,7 +71,7 @@ impl Notices {
             let oldest = oldest.map(|(cause, _)| cause.clone());
             oldest.map(|cause| self.kept.remove(&cause));
         }
-        let most = KEPT.of(&cause) as usize;
+        let most = KEPT.for_cause(&cause) as usize;
         let kept = self.kept.entry(cause).or_default();
         if let Some(known) = known {
             kept.remove(known);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     fn most(cause: &Cause) -> u64 {
-        u64::from(LOGGED.of(cause))
+        u64::from(LOGGED.for_cause(cause))
     }
 
     #[test]
@@ -354,14 +354,14 @@ mod tests {
             }
         }
         let kept = &notices.kept[&stranger];
-        assert_eq!(kept.len() as u32, KEPT.of(&stranger));
+        assert_eq!(kept.len() as u32, KEPT.for_cause(&stranger));
         assert!(kept.capacity() < 4 * kept.len(), "capacity for {} notices", kept.capacity());
         notices.add(at(6000), Cause::Here, "ours again");
         assert_eq!(notices.texts(at(6000)).last().unwrap(), "ours again");
     }
 
     #[test]
-    fn what_one_peer_causes_hides_neither_another_peer_nor_safety() {
+    fn notices_of_one_peer_hide_neither_another_peer_nor_safety() {
         let mut notices = Notices::default();
         let safety = Cause::Safety("/cmd_vel".into());
         for topic in 0..5000 {
@@ -376,7 +376,7 @@ mod tests {
         }
         assert!(!notices.may_log(at(2), &peer("worst")));
         let worst = notices.texts(at(2)).iter().filter(|text| text.contains("is refused")).count();
-        assert_eq!(worst as u32, KEPT.of(&peer("worst")));
+        assert_eq!(worst as u32, KEPT.for_cause(&peer("worst")));
         assert_eq!(notices.lines.end(), [(peer("worst"), 5001 - most(&peer("worst")))]);
     }
 

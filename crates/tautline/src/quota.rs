@@ -84,7 +84,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    pub(crate) fn of(&self, cause: &Cause) -> u32 {
+    pub(crate) fn for_cause(&self, cause: &Cause) -> u32 {
         match cause {
             Cause::Here | Cause::Plan => self.here,
             Cause::User(_) => self.user,
@@ -119,7 +119,7 @@ impl Quota {
     /// Whether one more line may be logged; if not, it is counted.
     pub(crate) fn take(&mut self, cause: &Cause) -> bool {
         let cause = self.budget_of(cause);
-        let most = self.allowance.of(cause);
+        let most = self.allowance.for_cause(cause);
         let Count { logged, left_out } = match self.counts.get_mut(cause) {
             Some(counts) => counts,
             None => self.counts.entry(cause.clone()).or_default(),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_rooms_is_bounded() {
+    fn the_number_of_entries_is_bounded() {
         let mut quota = Quota::new(TEN_SECONDS);
         let passed = (0..MAX_BUDGETS + 1000).filter(|i| quota.take(&peer(&i.to_string()))).count();
         assert_eq!(passed, MAX_BUDGETS + 4);

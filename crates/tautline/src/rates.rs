@@ -69,13 +69,13 @@ pub struct TopicRates {
 /// The rates of one team of a relay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TeamRates {
-    /// Its name.
+    /// The name.
     pub team: String,
     /// Number of its members.
     pub members: u64,
     /// Members that are up.
     pub up: u64,
-    /// Its `max_rate` in bits per second.
+    /// The `max_rate` in bits per second.
     pub max_bps: Option<u64>,
     /// Bits per second of the IP packets that carried forwarded packets.
     pub sent_bps: Option<f64>,
@@ -155,7 +155,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let seconds = |previous: &&Status| current.uptime_s - previous.uptime_s;
     let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
     let interval = Interval { seconds: previous.as_ref().map(seconds) };
-    let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::of);
+    let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::from_status);
     let topics = paired(previous.map(|p| &p.topics[..]), &current.topics, |t| {
         (t.direction, &*t.topic, &*t.peer)
     });
@@ -210,7 +210,7 @@ fn paired<'s, T, K: Hash + Eq>(
 struct Rejected<'s>(HashMap<(Direction, &'s str), Vec<(&'s str, u64)>>);
 
 impl<'s> Rejected<'s> {
-    fn of(status: Option<&'s Status>) -> Self {
+    fn from_status(status: Option<&'s Status>) -> Self {
         let mut of = HashMap::<_, Vec<_>>::new();
         for it in status.iter().flat_map(|s| &s.gateways).flat_map(|g| &g.rejected) {
             of.entry((it.direction, &*it.topic)).or_default().push((&*it.reason, it.count));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_gateway_rejects_is_among_the_drops_of_its_topic_and_direction() {
+    fn rejections_of_the_gateway_are_drops_of_their_topic_and_direction() {
         let rejected = |count| RejectedReport {
             topic: "/scan".into(),
             direction: Direction::Out,

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_grew_is_told_and_the_most_first() {
+    fn only_growing_counters_are_reported_largest_first() {
         use DropReason::{Expired, Lost, Superseded};
         let before = drops(&[(Lost, 5), (Superseded, 3)]);
         let now = drops(&[(Lost, 5), (Superseded, 4), (Expired, 9)]);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_samples_are_kept_as_are_told_of() {
+    fn as_many_samples_are_kept_as_are_reported() {
         let mut recent = Recent::default();
         assert!(recent.oldest(Instant(0)).is_none());
         let at = |second: u64| Instant(second * 1_000_000_000);

@@ -75,7 +75,7 @@ pub fn up_or_down(is_up: bool) -> &'static str {
 pub struct GatewayReport {
     /// Kind of the middleware: `ros1`, for example.
     pub kind: String,
-    /// Its address: `http://localhost:11311`, for example.
+    /// The address: `http://localhost:11311`, for example.
     pub location: String,
     /// Whether it is up: it answers.
     pub connected: bool,
@@ -102,9 +102,9 @@ pub struct RejectedReport {
 /// Another node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its public key; none without security.
+    /// The public key; none without security.
     pub key: Option<String>,
     /// `connecting`, `up` or `down`.
     pub state: String,
@@ -164,7 +164,7 @@ pub struct TopicReport {
     pub wanted: bool,
     /// Out: messages accepted for sending. In: messages handed to the gateway.
     pub messages: u64,
-    /// Their payload bytes (before compression).
+    /// Payload bytes of these messages (before compression).
     pub bytes: u64,
     /// Out: messages known to be complete at the peer.
     pub delivered: u64,
@@ -367,7 +367,7 @@ pub struct LinkReport {
     pub acked_packets: u64,
     /// Packets that were declared lost.
     pub lost_packets: u64,
-    /// Those of them that arrived after all.
+    /// Packets that arrived although they had been declared lost.
     #[serde(default)]
     pub late_packets: u64,
     /// Whether packets are ECN-capable: `testing`, `on`, or `off` if the path does not carry ECN.

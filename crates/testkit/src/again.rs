@@ -26,7 +26,7 @@ pub fn in_own_process() -> bool {
     is_alone() || succeeds(this_test_alone())
 }
 
-/// As [`in_own_process`], in a separate network, which the shell script `setup` prepares.
+/// Like [`in_own_process`], in a separate network, which the shell script `setup` prepares.
 pub fn in_own_network(setup: &str) -> bool {
     if is_alone() {
         return true;

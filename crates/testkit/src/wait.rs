@@ -16,7 +16,7 @@ pub fn wait_for<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain: {what}");
+        assert!(start.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
         std::thread::sleep(PAUSE);
     }
 }

@@ -76,7 +76,7 @@ impl Files {
         else {
             return false;
         };
-        FileId::of(&ours) == FileId::of(&there)
+        FileId::from_metadata(&ours) == FileId::from_metadata(&there)
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -188,7 +188,7 @@ mod tests {
         (folder, path)
     }
 
-    fn text(path: &Path) -> String {
+    fn content(path: &Path) -> String {
         fs::read_to_string(path).unwrap()
     }
 
@@ -202,30 +202,30 @@ mod tests {
             assert!(all.len() <= 3 && all.iter().all(|it| it.metadata().unwrap().len() <= 100));
         }
         // Each file holds ten lines.
-        assert_eq!(text(&path).lines().next_back(), Some("line 0999"));
-        assert_eq!(text(&numbered(&path, 1)).lines().next(), Some("line 0980"));
-        assert_eq!(text(&numbered(&path, 2)).lines().next(), Some("line 0970"));
+        assert_eq!(content(&path).lines().next_back(), Some("line 0999"));
+        assert_eq!(content(&numbered(&path, 1)).lines().next(), Some("line 0980"));
+        assert_eq!(content(&numbered(&path, 2)).lines().next(), Some("line 0970"));
     }
 
     #[test]
-    fn one_file_alone_begins_anew() {
+    fn one_file_alone_starts_again() {
         let (folder, path) = folder();
         let mut files = Files::open(&path, 30, 1).unwrap();
         (0..4).for_each(|line| files.write(&format!("line {line:04}")).unwrap());
-        assert_eq!(text(&path), "line 0003\n");
+        assert_eq!(content(&path), "line 0003\n");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_restart_goes_on_after_a_torn_line_and_within_the_bound() {
+    fn a_restart_continues_after_a_torn_line_and_within_the_bound() {
         let (_folder, path) = folder();
         fs::write(&path, "whole\ntor").unwrap();
         Files::open(&path, 20, 2).unwrap().write("next").unwrap();
-        assert_eq!(text(&path), "whole\ntor\nnext\n");
+        assert_eq!(content(&path), "whole\ntor\nnext\n");
         Files::open(&path, 20, 2).unwrap().write("more").unwrap();
         Files::open(&path, 20, 2).unwrap().write("again").unwrap();
-        assert_eq!(text(&numbered(&path, 1)), "whole\ntor\nnext\nmore\n");
-        assert_eq!(text(&path), "again\n");
+        assert_eq!(content(&numbered(&path, 1)), "whole\ntor\nnext\nmore\n");
+        assert_eq!(content(&path), "again\n");
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
         files.write("two").unwrap();
         fs::remove_file(&path).unwrap();
         files.write("three").unwrap();
-        assert_eq!(text(&path), "three\n");
+        assert_eq!(content(&path), "three\n");
     }
 
     fn set_mode(path: &Path, mode: u32) {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_made_or_may_write_is_refused_with_what_was_found() {
+    fn files_of_or_writable_by_other_users_are_refused_with_a_reason() {
         let (folder, path) = folder();
         for name in [path.clone(), numbered(&path, 1), numbered(&path, 3)] {
             fs::write(&name, "before\n").unwrap();
@@ -298,7 +298,7 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &path).unwrap();
         assert!(error(&path).contains("a symbolic link"), "{}", error(&path));
-        assert_eq!(text(&victim), "precious");
+        assert_eq!(content(&victim), "precious");
         fs::remove_file(&path).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         assert!(error(&path).contains("regular file"), "{}", error(&path));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_nobody_waits() {
+    fn unwritable_records_are_counted_and_nobody_waits() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let journald = UnixDatagram::bind(&path).unwrap();

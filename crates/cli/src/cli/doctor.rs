@@ -69,7 +69,7 @@ pub fn doctor(arguments: &Arguments) -> Result<(), Failure> {
         _ => {}
     }
     if let Some(path) = &arguments.report {
-        let text = Report { machine: &machine, robot: &robot, findings: &words }.text();
+        let text = Report { machine: &machine, robot: &robot, findings: &words }.to_text();
         write_report(path, &text)?;
     }
     if arguments.json {

@@ -82,7 +82,7 @@ pub fn plan(arguments: &Arguments) -> Result<(), Failure> {
     };
     let radios = radios.map_err(Failure::new)?;
     let traffic = inputs.traffic(&radios).map_err(ask)?;
-    let team = Team { radios: radios.all().to_vec(), traffic };
+    let team = Team { radios: radios.as_slice().to_vec(), traffic };
     if let Some(path) = &arguments.plot {
         draw(&team, path, arguments.plot_robots.as_deref())?;
     }
@@ -251,7 +251,7 @@ fn in_words(team: &Team, plan: &TeamPlan, measured: &[MeasuredDelay], notes: &[S
 }
 
 /// A rate rounded down to three digits, so that it still fits.
-fn at_most(hz: f64) -> String {
+fn rounded_down(hz: f64) -> String {
     let scale = 10_f64.powf(2.0 - hz.log10().floor().max(0.0));
     short((hz * scale).floor() / scale)
 }
@@ -309,7 +309,7 @@ fn gives_way(plan: &TeamPlan, it: &GivesWay) -> String {
     };
     let left = match it.rate_hz {
         0.0 => "is not sent".into(),
-        hz => format!("keeps {} of {} Hz", at_most(hz), short(it.asked_hz)),
+        hz => format!("keeps {} of {} Hz", rounded_down(hz), short(it.asked_hz)),
     };
     format!("{}{of} gives way (priority {}): it {left}.", it.topic, it.priority)
 }
@@ -362,7 +362,7 @@ fn row(plan: &TopicPlan, several: bool) -> [String; 12] {
             None => "any rate".into(),
             // The others alone do not fit.
             Some(0.0) => "no rate".into(),
-            Some(hz) => format!("{} Hz", at_most(hz)),
+            Some(hz) => format!("{} Hz", rounded_down(hz)),
         },
     ]
 }

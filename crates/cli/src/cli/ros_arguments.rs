@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_roslaunch_adds_is_taken_from_the_command_line() {
+    fn arguments_of_roslaunch_are_removed_from_the_command_line() {
         let (own, found) = parsed(
             "run robot.yaml --log debug /a:=/b __name:=link __log:=/x/link.log _p:=1 __ns:=/r1",
         )
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ros2_launch_adds_is_taken_from_the_command_line() {
+    fn arguments_of_ros2_launch_are_removed_from_the_command_line() {
         let (own, found) = parsed(
             "run --ros-args -r __node:=link -r __ns:=/r1 --params-file p.yaml -p a:=1 --remap /a:=/b \
              --log-level WARN --log-level rcl:=debug --disable-rosout-logs -- robot.yaml",

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_two_units() {
+    fn times_are_written_in_two_units() {
         assert_eq!(uptime(3.9), "3s");
         assert_eq!(uptime(303.0), "5min 3s");
         assert_eq!(uptime(7500.0), "2h 5min");

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_nothing_gives_way_oldest_first_and_who_polls_or_is_answered_stays() {
+    fn idle_clients_are_closed_oldest_first_and_active_ones_stay() {
         let door = Door::new();
         let mut served: Vec<_> = (0..MAX_CLIENTS_PER_USER as u64)
             .map(|second| door.admit(second, 1000).unwrap())

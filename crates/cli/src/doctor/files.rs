@@ -22,11 +22,11 @@ const MORE_PROGRAMS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 /// What a program said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// It ended successfully with this standard output.
+    /// The program ended successfully with this standard output.
     Output(String),
-    /// It failed with these words.
+    /// The program failed with these words.
     Failed(String),
-    /// It is not installed.
+    /// The program is not installed.
     Missing,
 }
 

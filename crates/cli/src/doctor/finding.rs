@@ -37,7 +37,7 @@ impl Harm {
 pub struct Finding {
     /// The check that found it.
     pub check: &'static str,
-    /// Its harm.
+    /// The harm.
     pub harm: Harm,
     /// The value that was found, and its place.
     pub found: String,

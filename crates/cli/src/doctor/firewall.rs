@@ -20,7 +20,7 @@ enum Rules {
 
 impl Rules {
     /// Returns the rules that concern a packet; `None` if they are not understood.
-    fn of(&self, packet: &Packet) -> Option<Ruleset> {
+    fn for_packet(&self, packet: &Packet) -> Option<Ruleset> {
         let is_v4 = packet.from.is_none_or(|it| it.is_ipv4());
         match self {
             Self::Nft(text) => Ruleset::of_nft(text, packet),
@@ -71,7 +71,7 @@ fn verdict(rules: &[Rules], arrival: &Arrival) -> Verdict {
 fn fate(rules: &[Rules], packet: &Packet) -> Verdict {
     let mut is_unknown = false;
     for text in rules {
-        let rules = text.of(packet);
+        let rules = text.for_packet(packet);
         match rules.as_ref().map(Ruleset::fate) {
             Some(Fate::Dropped(place)) => {
                 return rules.map_or(Verdict::Unknown, |it| Verdict::Dropped(place, it));

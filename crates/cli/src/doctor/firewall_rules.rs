@@ -363,7 +363,7 @@ fn is_udp(value: &Value) -> Option<bool> {
     Some(value.as_str() == Some("udp") || value.as_u64() == Some(17))
 }
 
-/// The kind of the destination, as the kernel's routing table has it.
+/// The kind of the destination in the kernel's routing table.
 fn kind_of_destination(packet: &Packet) -> &'static str {
     if packet.group.is_some() { "multicast" } else { "local" }
 }

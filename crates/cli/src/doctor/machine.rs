@@ -39,7 +39,7 @@ impl Machine {
 
     /// The processes of this machine.
     pub(super) fn processes(&self) -> &[Process] {
-        self.processes.get_or_init(|| processes::all(&self.files))
+        self.processes.get_or_init(|| processes::read_all(&self.files))
     }
 
     /// Returns the file of the only daemon in this network, as its command line names it.

@@ -40,7 +40,7 @@ use serde::Serialize;
 /// One check.
 #[derive(Debug)]
 pub struct Check {
-    /// Its name, unique.
+    /// The name, unique.
     pub name: &'static str,
     /// What holds if it passes.
     pub passed: &'static str,

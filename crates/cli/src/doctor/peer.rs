@@ -17,7 +17,7 @@ const USED: f64 = 0.5;
 pub struct PeerTest {
     /// The peer.
     pub peer: String,
-    /// Its state: `up`, `down` or `connecting`.
+    /// The state: `up`, `down` or `connecting`.
     pub state: String,
     /// Seconds between the two snapshots.
     pub seconds: f64,
@@ -164,7 +164,7 @@ fn plan(before: &Status, after: &Status, peer: &str) -> Option<TeamPlan> {
     let snapshots = vec![of_peer(before), of_peer(after)];
     let inputs = Inputs { snapshots, ..Inputs::default() };
     let traffic = inputs.traffic(&radios).ok()?;
-    Some(Team { radios: radios.all().to_vec(), traffic }.plan())
+    Some(Team { radios: radios.as_slice().to_vec(), traffic }.plan())
 }
 
 fn verdict(
@@ -221,7 +221,7 @@ fn sent(it: &TopicRates, after: &Status, seconds: f64, plan: Option<&TeamPlan>) 
     let planned = plan.topics.iter().find(|one| one.traffic.topic == it.topic);
     match planned.and_then(|one| Some((one.typical_ms?, one.worst_ms))) {
         Some((typical, Some(worst))) => {
-            (format!("arrives in about {typical:.1} ms, {worst:.1} ms at most"), false)
+            (format!("arrives in about {typical:.1} ms, at most {worst:.1} ms"), false)
         }
         Some((typical, None)) => {
             (format!("arrives in about {typical:.1} ms, without a bound"), true)

@@ -63,7 +63,7 @@ impl Process {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RosProcess {
     pub(super) process: Process,
-    /// Those of [`SETTINGS`] that are not empty.
+    /// The [`SETTINGS`] that are not empty.
     pub(super) settings: BTreeMap<&'static str, String>,
 }
 
@@ -80,15 +80,15 @@ impl RosProcess {
 /// The programs of ROS 2 that this user can see.
 #[derive(Debug, Default)]
 pub(super) struct Visible {
-    /// Those in the network of this process.
+    /// The programs in the network of this process.
     pub(super) here: Vec<RosProcess>,
-    /// Those in other networks, such as containers.
+    /// The programs in other networks, such as containers.
     pub(super) elsewhere: Vec<RosProcess>,
     /// Processes of other users, whose memory this user may not see.
     pub(super) hidden: usize,
 }
 
-pub(super) fn all(files: &Files) -> Vec<Process> {
+pub(super) fn read_all(files: &Files) -> Vec<Process> {
     let own = files.link("/proc/self/ns/net");
     let numbers = files.list("/proc").into_iter().filter_map(|it| it.parse::<u32>().ok());
     let process = |id: u32| {

@@ -50,7 +50,7 @@ pub struct Report<'a> {
 
 impl Report<'_> {
     /// Returns the text.
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = String::new();
         let mut part = |title: &str, contents: String| {
             let _ = write!(text, "== {title}\n{}\n\n", contents.trim_end());

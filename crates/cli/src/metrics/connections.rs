@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Admission of connections to the metrics port. A connection that waits for its client (for the
-//! request or for the client to read) is closed when a new one needs its slot, so many silent
+//! request or for the client to read) is closed when a new one needs its slot. Any number of silent
 //! connections exclude nobody.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -87,7 +87,7 @@ impl Served {
         &self.stream
     }
 
-    /// Runs `work`, which does not depend on the client; the connection is not closed meanwhile.
+    /// Runs `work`, which does not depend on the client; the connection stays open until `work` ends.
     /// Returns `None` if it was closed before.
     pub(super) fn work<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if !self.becomes(State::Works) {

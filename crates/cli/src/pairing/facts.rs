@@ -68,9 +68,9 @@ impl Ros {
 /// A topic of one end, and what the nodes there do with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicFact {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its type, as that ROS has it.
+    /// The type in the notation of that ROS.
     #[serde(rename = "type")]
     pub type_name: String,
     /// Whether a node publishes it.
@@ -84,17 +84,17 @@ pub struct TopicFact {
 pub struct Facts {
     /// Name of the node.
     pub name: String,
-    /// Its public key.
+    /// The public key.
     pub key: String,
     /// UDP port on which its daemon listens.
     pub port: u16,
-    /// Its global addresses.
+    /// The global addresses.
     pub addresses: Vec<IpAddr>,
     /// Version of Tautline.
     pub version: String,
     /// Version of the wire format of its daemon.
     pub wire: u8,
-    /// Its ROS; `None` if none was found.
+    /// The ROS; `None` if none was found.
     pub ros: Option<Ros>,
     /// Topics in its ROS; at a base, those that nodes publish and to which nodes of the robot subscribe.
     pub topics: Vec<TopicFact>,
@@ -247,7 +247,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_could_change_a_file_is_refused_with_its_name() {
+    fn facts_that_could_change_a_file_are_refused_by_name() {
         let good = facts("robot1", &["/scan sensor_msgs/msg/LaserScan p"]);
         assert_eq!(good.check().unwrap().to_string(), good.key);
         type Change = fn(&mut Facts);

@@ -13,9 +13,9 @@ const COMMENT: usize = 28;
 pub struct End<'a> {
     /// Which end.
     pub role: Role,
-    /// Its own facts.
+    /// The own facts.
     pub own: &'a Facts,
-    /// Those of the other end.
+    /// The facts of the other end.
     pub other: &'a Facts,
     /// Address of the other end, with its port if that is not the default; `None`: the other end
     /// initiates the handshake.
@@ -31,7 +31,7 @@ pub struct End<'a> {
 pub struct TopicLine {
     /// The topic.
     pub name: String,
-    /// Its treatment in YAML.
+    /// The treatment in YAML.
     pub treatment: String,
 }
 
@@ -150,7 +150,7 @@ fn commented(line: String, comment: &str) -> String {
     format!("{line:COMMENT$}# {comment}")
 }
 
-/// An address as YAML has it.
+/// An address as a YAML scalar.
 fn scalar(address: &str) -> String {
     let is_plain = !address.contains("::") && !address.starts_with('[') && !address.contains(": ");
     if is_plain { address.into() } else { format!("\"{address}\"") }

@@ -157,7 +157,7 @@ fn is_velocity(name: &str, type_name: &str) -> bool {
     VELOCITIES.contains(&type_name) && name.rsplit('/').next() == Some(VELOCITY_TOPIC)
 }
 
-/// The treatment of a topic under `topics`, by its type (`package/Type`), as the file has it.
+/// The treatment of a topic under `topics`, by its type (`package/Type`), in the syntax of the file.
 pub fn treatment(name: &str, type_name: &str) -> &'static str {
     match type_name {
         _ if name == "/tf_static" => "{ priority: 150 }",

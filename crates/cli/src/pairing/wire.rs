@@ -74,7 +74,7 @@ impl Query {
 /// The answer of a base that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// That of the query.
+    /// The nonce of the query.
     pub nonce: [u8; NONCE],
     /// Drawn for each pairing: the same base may answer at several addresses.
     pub instance: [u8; 8],

@@ -34,7 +34,7 @@ fn assert_described(records: &[Value]) {
 }
 
 #[test]
-fn who_comes_goes_and_is_refused_and_who_changes_what_is_recorded() {
+fn arrivals_departures_refusals_and_changes_are_recorded() {
     let (place, base_port) = (Place::new(PROGRAM), free_port());
     let path = place.path("base.audit");
     let audit = "audit: { file: base.audit }";

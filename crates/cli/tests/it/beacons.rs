@@ -63,7 +63,7 @@ const TO_BASE: &str = "peers: { base: {} }";
 const TO_ROBOT: &str = "peers: { robot: {} }";
 
 #[test]
-fn who_has_beacons_is_found_over_ipv4_and_whoever_it_is_found_by_needs_none() {
+fn a_node_with_beacons_is_found_over_ipv4_by_nodes_without_beacons() {
     let pair = Pair::joined();
     let v4 = "listen: 0.0.0.0:18470";
     for (of_robot, of_base) in [("true", "true"), ("true", "false"), ("false", "wire")] {
@@ -112,7 +112,7 @@ fn a_socket_bound_to_one_address_is_found_though_it_hears_nothing() {
 }
 
 #[test]
-fn they_meet_by_their_keys() {
+fn nodes_find_each_other_by_their_keys() {
     let pair = Pair::joined();
     let key = |name: &str| keys::generate(&pair.place.path(&format!("{name}.key"))).unwrap();
     let (robot_key, base_key) = (key("robot"), key("base"));

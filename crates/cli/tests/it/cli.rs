@@ -245,7 +245,7 @@ fn check_names_file_line_key_found_and_allowed() {
 }
 
 #[test]
-fn check_tells_of_a_key_that_is_missing_or_given_to_a_peer() {
+fn check_reports_a_key_that_is_missing_or_given_to_a_peer() {
     let place = Place::new();
     let file = |key: &str| {
         let peers = format!("peers: {{ base: {{ key: {key}, address: 10.0.0.2 }} }}");
@@ -346,7 +346,7 @@ fn the_one_daemon_is_found_and_shown() {
 }
 
 #[test]
-fn several_daemons_are_told_apart_by_name() {
+fn several_daemons_are_distinguished_by_name() {
     let place = Place::new();
     let _daemons = [place.daemon("robot1"), place.daemon("base")];
     let asked = place.tautline(&["status"]);

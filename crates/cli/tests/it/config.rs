@@ -380,7 +380,7 @@ fn prefixes_that_are_equal_or_nested_are_warned_of() {
 }
 
 #[test]
-fn what_is_odd_but_allowed_is_a_warning() {
+fn odd_but_valid_values_are_warnings() {
     let report = warnings("name: robot1");
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");
     let report = warnings("name: r\ntopics:\n  /camera/**: {}\n  /camera/info: {}\n");

@@ -119,7 +119,7 @@ fn the_socket_is_for_owner_and_group_and_goes_with_the_daemon() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_the_first_goes_on() {
+fn a_second_daemon_is_refused_and_the_first_continues() {
     let (_folder, path) = socket();
     let _first = ControlServer::start(&path, FakeNode::new()).unwrap();
     let second = ControlServer::start(&path, FakeNode::new());
@@ -204,7 +204,7 @@ fn an_endless_request_is_cut_off() {
 }
 
 #[test]
-fn too_many_clients_are_told_so() {
+fn too_many_clients_get_an_error() {
     let (_folder, path) = socket();
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     let mut clients: Vec<Client> =

@@ -85,7 +85,7 @@ fn an_unknown_key_is_named_where_it_calls() {
 }
 
 #[test]
-fn of_two_nodes_with_one_key_the_later_stays_and_the_other_is_told() {
+fn of_two_nodes_with_one_key_the_later_stays_and_the_other_is_notified() {
     let (place, base_port) = (Place::new(PROGRAM), free_port());
     let (first_port, second_port) = (free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), "robot: {}"));

@@ -310,7 +310,7 @@ fn the_test_of_a_peer_says_what_topics_get() {
         let found = all.iter().find(|it| it["topic"] == topic);
         found.unwrap_or_else(|| panic!("{topic}: {test:#}"))["words"].as_str().unwrap().to_owned()
     };
-    // So many images in a second, at most: wait_for calls every 20 ms.
+    // The limit of images per second: wait_for calls every 20 ms.
     let mut next = Instant::now();
     let next = std::cell::RefCell::new(&mut next);
     let publish = |image: usize| {
@@ -345,7 +345,7 @@ fn the_test_of_a_peer_says_what_topics_get() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_listed_with_what_it_needs() {
+fn skipped_checks_are_listed_with_their_requirements() {
     let scene = Scene::new();
     // This interface is no Wi-Fi, so that a real iw fails, and none is installed otherwise.
     std::fs::remove_file(scene.place.path("programs/iw")).unwrap();

@@ -93,7 +93,7 @@ fn packets_in_packets_end_no_daemon_and_cost_no_memory() {
 }
 
 #[test]
-fn what_waits_is_told_by_the_next_hop_alone() {
+fn only_the_next_hop_reports_its_queue() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "alice: { relay: true }, bob: { relay: true }, mallory: {}");
     let [mut alice, mut bob, mut mallory] = ["alice", "bob", "mallory"].map(|it| meet(it, port));
@@ -191,10 +191,10 @@ fn one_forged_cookie_leads_to_one_call() {
     let Ok(Packet::Initiation(call)) = Packet::parse(&buffer[..len]) else { panic!("not a call") };
     // Anybody who sees an initiation and knows the responder's public key can forge this cookie
     // reply.
-    let proof = MacKey::of(&SecretKey::insecure("far").public());
+    let proof = MacKey::for_receiver(&SecretKey::insecure("far").public());
     let cookie = proof.cookie(call.session, &call.mac1, [7; 12], &[9; 16]).unwrap();
     far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    // Far more cookie replies than initiations that the daemon sends meanwhile without any cookie.
+    // Far more cookie replies than the daemon sends initiations in this time without any cookie.
     let (rounds, of_each, mut calls) = (20, 50, 0);
     for _ in 0..rounds {
         for _ in 0..of_each {

@@ -165,7 +165,7 @@ fn the_package_for_ros1_starts_the_daemon_and_what_needs_it() {
 }
 
 #[test]
-fn a_program_that_waits_for_a_daemon_in_vain_is_not_started() {
+fn a_program_is_not_started_if_no_daemon_answers() {
     let place = Place::new(PROGRAM);
     let mut command = Command::new(format!("{PACKAGES}/ros1/tautline/when_ready"));
     command.env("TAUTLINE", PROGRAM);

@@ -39,7 +39,7 @@ fn wait_for_link(news: &Receiver<Vec<LinkReport>>, fits: impl Fn(&LinkReport) ->
 }
 
 #[test]
-fn an_application_is_told_when_a_link_comes_and_goes_and_what_it_has_room_for() {
+fn an_application_is_notified_of_links_and_their_free_capacity() {
     let [robot, base] = pair("");
     let news = robot.handle.watch_links().unwrap();
     wait_for_link(&news, |link| {
@@ -53,7 +53,7 @@ fn an_application_is_told_when_a_link_comes_and_goes_and_what_it_has_room_for() 
 }
 
 #[test]
-fn applications_are_told_only_so_many_and_those_that_go_make_room() {
+fn watching_applications_are_bounded_and_leaving_ones_free_their_place() {
     let robot = Running::start("robot", &format!("listen: \"127.0.0.1:{}\"", free_port()));
     let news: Vec<_> = (0..16).map(|_| robot.handle.watch_links().unwrap()).collect();
     let refused = robot.handle.watch_links().unwrap_err();
@@ -81,7 +81,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_the_link_does_not_carry_is_given_up_as_the_file_says_and_explained() {
+fn excess_messages_are_dropped_by_the_rules_of_the_file_and_explained() {
     let ways = [
         ("latest", "superseded", "newer messages replaced them"),
         ("thin", "thinned", "an earlier message was still being sent"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Payloads of a peer that are not of their type, beside an honest peer, for real nodes: their
-//! subscribers and clients go on.
+//! A peer whose payloads do not match their type, and an honest peer, for real nodes: their
+//! subscribers and clients continue.
 
 use crate::PROGRAM;
 use serde_json::json;
@@ -78,14 +78,14 @@ fn wait_for_malformed(daemon: &Daemon, topic: &str, count: u64) {
 }
 
 /// A text with its length in front, as ROS 1 writes it.
-fn text(text: &str) -> Vec<u8> {
+fn ros1_string(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
 /// `rosgraph_msgs/Log`; `topics` stands for the number of its topics.
 fn log(topics: u32) -> Vec<u8> {
-    let parts = ["/node", "text", "file", "function"].map(text).concat();
-    [&[0; 12][..], &text("frame"), &[2], &parts, &[0; 4], &topics.to_le_bytes()].concat()
+    let parts = ["/node", "text", "file", "function"].map(ros1_string).concat();
+    [&[0; 12][..], &ros1_string("frame"), &[2], &parts, &[0; 4], &topics.to_le_bytes()].concat()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_payload_that_is_not_its_type_ends_no_subscriber_of_ros_1() {
     // rosout, a roscpp node, publishes there what it reads on /rosout.
     rospy.subscribe("/rosout_agg", "rosgraph_msgs/Log");
     let [mut liar, mut robot] = meet(port, &[shared, rosout]);
-    let good = [&[0; 8][..], &text("data")].concat();
+    let good = [&[0; 8][..], &ros1_string("data")].concat();
     let mut numbers = 1..;
     arrives(&mut robot, shared, &mut numbers, &good, (&rospy, "/shared"));
     let mut at_rosout = 1..;
@@ -135,7 +135,7 @@ fn a_payload_that_is_not_its_type_ends_no_subscriber_of_ros_1() {
     assert!(base.status().unchecked.is_empty(), "{:?}", base.status().unchecked);
 }
 
-/// A text with its length in front and its NUL, as CDR has it.
+/// A string in CDR: its length, its bytes and a NUL.
 fn cdr_text(text: &str) -> Vec<u8> {
     [&(text.len() as u32 + 1).to_le_bytes()[..], text.as_bytes(), &[0]].concat()
 }

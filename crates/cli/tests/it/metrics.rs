@@ -55,7 +55,7 @@ fn anything_else_is_refused_in_the_words_of_http() {
 }
 
 #[test]
-fn prometheus_gets_its_page_beside_any_number_of_silent_connections() {
+fn prometheus_gets_its_page_despite_any_number_of_silent_connections() {
     let server = server();
     let connect = || TcpStream::connect(server.address()).unwrap();
     let silent: Vec<_> = (0..3 * MAX_CONNECTIONS_PER_ADDRESS).map(|_| connect()).collect();

@@ -293,7 +293,7 @@ fn the_least_mtu_of_ipv4_is_enough() {
 }
 
 #[test]
-fn a_path_that_becomes_smaller_without_a_report_goes_on() {
+fn a_path_that_becomes_smaller_without_a_report_continues() {
     for ip in Ip::BOTH {
         let world = World::new(ip, 1500, 1500, Way::Direct);
         world.until_they_arrive();
@@ -369,7 +369,7 @@ while True:
     forger.sendto(packet, ("10.81.0.1", 0))
 "#;
 
-/// So many that the second attempt of a packet meets a report, too.
+/// Enough reports to reach the second attempt of a packet, too.
 const FORGERS: usize = 4;
 
 #[test]

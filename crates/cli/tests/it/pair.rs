@@ -47,10 +47,10 @@ fn two_machines_with_ros_1_are_paired_and_carry_a_scan_and_commands() {
     assert_eq!(plan["shown"][0]["at_base"], "/robot1/scan", "{plan}");
     assert_eq!(plan["commands"][0]["at_robot"], "/cmd_vel", "{plan}");
     assert_eq!(plan["shown"], runs[1].event("plan")["shown"]);
-    let text = world.robot.text();
+    let text = world.robot.robot_yaml();
     assert!(text.contains("  /scan: { priority: 200 }\n"), "{text}");
     assert!(text.contains("address: 10.77.0.1 ") && text.contains("/cmd_vel: geometry_msgs/Twist"));
-    let text = world.base.text();
+    let text = world.base.robot_yaml();
     assert!(text.contains("prefix: /robot1 ") && text.contains("to: [robot1] }"), "{text}");
     for machine in [&world.base, &world.robot] {
         let mut expected = [format!("{}.key", machine.name), "robot.yaml".into()];
@@ -68,10 +68,10 @@ fn two_machines_with_ros_1_are_paired_and_carry_a_scan_and_commands() {
     // Once more, with a new topic: the running daemons take it, and what Tautline publishes is not
     // taken for a topic of the machine.
     robot.advertise("/odom", "nav_msgs/Odometry", false);
-    let before = world.robot.text();
+    let before = world.robot.robot_yaml();
     let runs = world.pair_well([&[], &[]]);
     let line = "  /odom: { priority: 220, keep_last: 1 }";
-    assert_eq!(world.robot.text(), format!("{before}{line}\n"));
+    assert_eq!(world.robot.robot_yaml(), format!("{before}{line}\n"));
     assert_eq!(runs[0].event("plan")["changes"], json!([]));
     assert_eq!(runs[1].event("plan")["changes"], json!([format!("+{line}")]));
     for (run, topic) in runs.iter().zip(["/robot1/scan", "/scan"]) {
@@ -139,15 +139,15 @@ fn of_thousands_of_topics_those_of_most_use_cross_and_the_rest_is_counted() {
     }
     let notes = runs[0].event("paired")["notes"].to_string();
     assert!(notes.contains("2000 services at robot1 are not opened"), "{notes}");
-    let text = world.robot.text();
+    let text = world.robot.robot_yaml();
     assert!(text.contains("/z/cmd_vel: geometry_msgs/Twist"), "{text}");
 
     let mut base = pairing::Run::start("base", world.base.pair_command(&["--no-ros", "--yes"]));
     base.wait_for("On the robot:");
-    let said = base.all();
+    let said = base.output();
     let code = said.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap();
     assert!(world.robot.pair(&[code]).end().success() && base.end().success());
-    assert!(base.all().contains("1489 topics of robot1 are left out"), "{}", base.all());
+    assert!(base.output().contains("1489 topics of robot1 are left out"), "{}", base.output());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_robot_without_ros_is_paired_and_asked_for_its_line() {
     let world = World::new();
     let runs = world.pair_well([NO_ROS, &[]]);
     assert_eq!(runs[0].event("plan")["shown"], json!([]));
-    let text = world.robot.text();
+    let text = world.robot.robot_yaml();
     assert!(text.contains("# No ROS was found") && text.contains("#ros2: { domain: 0 }"), "{text}");
     let (base, robot) = (world.base.run(), world.robot.run());
     base.wait_until_up("robot1");
@@ -168,11 +168,11 @@ fn a_base_that_cannot_write_takes_back_the_files_of_the_robot() {
     std::fs::write(world.base.file(), "name: base\nros1: false\n").unwrap();
     let mut base = pairing::Run::start("base", world.base.pair_command(&[]));
     base.wait_for("On the robot:");
-    let text = base.all();
+    let text = base.output();
     let code = text.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     let mut robot = world.robot.pair(&[&[&*code], NO_ROS].concat());
     base.wait_for("Pair with robot1");
-    // Somebody edits the file meanwhile.
+    // Somebody edits the file during the pairing.
     std::fs::write(world.base.file(), "name: base\n").unwrap();
     base.answer("y");
     let said = base.failure();
@@ -181,7 +181,7 @@ fn a_base_that_cannot_write_takes_back_the_files_of_the_robot() {
     assert!(said.contains("The files here are as before"), "{said}");
     assert!(world.robot.files().is_empty(), "{:?}", world.robot.files());
     assert_eq!(world.base.files(), ["robot.yaml"]);
-    assert_eq!(world.base.text(), "name: base\n");
+    assert_eq!(world.base.robot_yaml(), "name: base\n");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_trial_writes_nothing_at_either_end() {
 fn a_second_robot_extends_the_file_of_the_base() {
     let world = World::new();
     world.pair_well([NO_ROS, NO_ROS]);
-    let marked = world.base.text().replace("peers:", "peers:   # the team");
+    let marked = world.base.robot_yaml().replace("peers:", "peers:   # the team");
     std::fs::write(world.base.file(), &marked).unwrap();
     let mut robot2 = Machine { folder: world.place.path("robot2"), name: "robot2", ..world.robot };
     std::fs::create_dir(&robot2.folder).unwrap();
@@ -248,11 +248,11 @@ fn a_second_robot_extends_the_file_of_the_base() {
         [base, robot]
     };
     for mut run in pair(&robot2, &[]) {
-        assert!(run.end().success(), "{}", run.all());
+        assert!(run.end().success(), "{}", run.output());
         // Both robots have one address here.
-        assert!(run.name != "base" || run.all().contains("is that of peers.robot1 in the file"));
+        assert!(run.name != "base" || run.output().contains("is that of peers.robot1 in the file"));
     }
-    let text = world.base.text();
+    let text = world.base.robot_yaml();
     let head = marked.split("#topics").next().unwrap();
     assert!(text.starts_with(head) && text.contains("\n  robot2:\n    key: "), "{text}");
     let files = ["base.key", "robot.yaml", "robot.yaml~"];
@@ -261,9 +261,9 @@ fn a_second_robot_extends_the_file_of_the_base() {
 
     // Again: nothing changes. With another key: refused, unless told so.
     for mut run in pair(&robot2, &[]) {
-        assert!(run.end().success(), "{}", run.all());
+        assert!(run.end().success(), "{}", run.output());
     }
-    assert_eq!(world.base.text(), text);
+    assert_eq!(world.base.robot_yaml(), text);
     robot2.folder = world.place.path("robot2-again");
     std::fs::create_dir(&robot2.folder).unwrap();
     let [mut base, mut robot] = pair(&robot2, &[]);
@@ -271,12 +271,12 @@ fn a_second_robot_extends_the_file_of_the_base() {
     assert!(said.contains("another key for peers.robot2") && said.contains("--replace"), "{said}");
     let said = robot.failure();
     assert!(said.contains("another key for peers.robot2"), "{said}");
-    assert!(robot2.files().is_empty() && world.base.text() == text);
+    assert!(robot2.files().is_empty() && world.base.robot_yaml() == text);
     for mut run in pair(&robot2, &["--replace"]) {
-        assert!(run.end().success(), "{}", run.all());
+        assert!(run.end().success(), "{}", run.output());
     }
-    assert_ne!(world.base.text(), text);
-    assert_eq!(world.base.text().matches("robot2:").count(), 1);
+    assert_ne!(world.base.robot_yaml(), text);
+    assert_eq!(world.base.robot_yaml().matches("robot2:").count(), 1);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn two_robots_do_not_get_one_prefix() {
     let mut world = World::new();
     world.robot.name = "arm-1";
     world.pair_well([NO_ROS, NO_ROS]);
-    let before = world.base.text();
+    let before = world.base.robot_yaml();
     let other = Machine { folder: world.place.path("other"), name: "arm_1", ..world.robot };
     std::fs::create_dir(&other.folder).unwrap();
     let mut base = world.base.pair(NO_ROS);
@@ -292,16 +292,16 @@ fn two_robots_do_not_get_one_prefix() {
     for said in [base.failure(), robot.failure()] {
         assert!(said.contains("the names of peers.arm-1 are under /arm_1 already"), "{said}");
     }
-    assert!(world.base.text() == before && other.files().is_empty());
+    assert!(world.base.robot_yaml() == before && other.files().is_empty());
 }
 
 #[test]
-fn a_file_in_another_form_is_left_and_the_lines_are_put_beside_it() {
+fn a_file_in_another_form_is_left_and_the_lines_go_into_a_second_file() {
     let world = World::new();
     let old = "name: base\nros1: false\npeers: {}\n";
     std::fs::write(world.base.file(), old).unwrap();
     let runs = world.pair_well([&[], NO_ROS]);
-    assert_eq!(world.base.text(), old);
+    assert_eq!(world.base.robot_yaml(), old);
     assert_eq!(world.base.files(), ["base.key", "robot.yaml", "robot.yaml.new"]);
     let new = std::fs::read_to_string(world.base.folder.join("robot.yaml.new")).unwrap();
     assert!(new.contains("peers:\n  robot1:\n    key: "), "{new}");
@@ -330,7 +330,7 @@ fn over_link_local_addresses_the_files_name_the_interface() {
         machine.inside.ip("-4 addr flush dev wire");
     }
     world.pair_well([NO_ROS, NO_ROS]);
-    let text = world.robot.text();
+    let text = world.robot.robot_yaml();
     assert!(text.contains("address: \"fe80::77:1%wire\""), "{text}");
     let (base, robot) = (world.base.run(), world.robot.run());
     base.wait_until_up("robot1");
@@ -381,7 +381,7 @@ fn the_files_of_the_unit_are_for_its_user() {
         let base = world.base.pair(NO_ROS);
         let arguments = ["pair", &base.code(), "--yes", "--json", "--no-ros", "--name", "robot1"];
         let mut robot = pairing::Run::start("robot1", world.robot.command(&arguments));
-        assert!(robot.end().success(), "{}", robot.all());
+        assert!(robot.end().success(), "{}", robot.output());
         let written = robot.event("paired")["written"].to_string();
         assert_eq!(written.contains("/etc/tautline/robot1.key"), !again, "{written}");
         assert_eq!(written == "[]", again, "{written}");
@@ -486,7 +486,7 @@ fn the_unit_is_started_at_both_ends_and_the_peers_come_up() {
     let mut base = pair(&world.base, &[]);
     let mut robot = pair(&world.robot, &[&base.code()]);
     for (run, peer) in [(&mut base, "robot1"), (&mut robot, "base")] {
-        assert!(run.end().success(), "{}", run.all());
+        assert!(run.end().success(), "{}", run.output());
         assert_eq!(run.event("up")["peer"], peer);
     }
     let calls = std::fs::read_to_string(world.base.folder.join("systemctl.log")).unwrap();
@@ -495,7 +495,7 @@ fn the_unit_is_started_at_both_ends_and_the_peers_come_up() {
 }
 
 #[test]
-fn who_may_not_write_is_told_so_before_anything_happens() {
+fn a_folder_without_write_permission_is_reported_first() {
     let world = World::new();
     let file = std::path::Path::new("/proc/tautline/robot.yaml");
     let mut command = world.base.command(&["pair", "--yes", "--json", "--no-ros", "--file"]);

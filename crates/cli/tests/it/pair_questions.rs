@@ -16,7 +16,7 @@ fn start(machine: &Machine, more: &[&str]) -> Run {
 /// The code in the text of a base.
 fn code(base: &mut Run) -> String {
     base.wait_for("On the robot:");
-    let said = base.all();
+    let said = base.output();
     said.split("code: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
 }
 
@@ -41,7 +41,7 @@ fn two_times_yes_pairs_both() {
     let mut base = start(&world.base, &[]);
     let code = code(&mut base);
     let hint = format!("sudo tautline pair {code} --name robot1\n");
-    let said = base.all();
+    let said = base.output();
     assert!(said.contains(&hint) && said.contains("as /robot1/scan"), "{said}");
     let mut robot = start(&world.robot, &[&code]);
     for (run, answer) in [(&mut base, "y"), (&mut robot, "")] {
@@ -49,7 +49,7 @@ fn two_times_yes_pairs_both() {
         run.answer(answer);
     }
     for run in [&mut base, &mut robot] {
-        assert!(run.end().success(), "{}", run.all());
+        assert!(run.end().success(), "{}", run.output());
     }
     assert!(world.base.files().len() == 2 && world.robot.files().len() == 2);
 }
@@ -104,15 +104,15 @@ fn after_one_end_has_agreed_either_may_vanish() {
 }
 
 #[test]
-fn what_changes_in_a_file_is_shown_line_by_line() {
+fn changes_of_a_file_are_shown_line_by_line() {
     let world = World::new();
     // A file of the base that has another peer.
     let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
     let old = format!("name: base\nros1: false\npeers:\n  robot0:\n    key: {key}\n");
     std::fs::write(world.base.file(), &old).unwrap();
     let shown = |run: &mut Run| {
-        assert!(run.end().success(), "{}", run.all());
-        run.all()
+        assert!(run.end().success(), "{}", run.output());
+        run.output()
     };
     let trial = |more: &[&str]| {
         let mut base = Run::start("base", world.base.pair_command(more));
@@ -125,7 +125,7 @@ fn what_changes_in_a_file_is_shown_line_by_line() {
     assert!(!base.contains("robot0"), "{base}");
     let new = format!("new file {}\n  +# Tautline: ", world.robot.file().display());
     assert!(robot.contains(&new) && robot.contains("\n  +name: robot1\n"), "{robot}");
-    assert_eq!(world.base.text(), old);
+    assert_eq!(world.base.robot_yaml(), old);
 
     world.pair_well([&[], NO_ROS]);
     let [base, robot] = trial(&[]);
@@ -134,7 +134,7 @@ fn what_changes_in_a_file_is_shown_line_by_line() {
         assert!(said.contains(&expected) && !said.contains("\n  +"), "{said}");
     }
     // The same lines once more: none changes. A line that somebody edited does.
-    let marked = world.base.text().replace("    prefix: /robot1 ", "    prefix: /first ");
+    let marked = world.base.robot_yaml().replace("    prefix: /robot1 ", "    prefix: /first ");
     assert!(trial(&["--replace"])[0].contains("no changes in "));
     std::fs::write(world.base.file(), &marked).unwrap();
     let [base, _] = trial(&["--replace"]);
@@ -146,7 +146,7 @@ fn what_changes_in_a_file_is_shown_line_by_line() {
 }
 
 #[test]
-fn without_a_master_both_are_told_what_to_do() {
+fn without_a_master_both_ends_explain_what_to_do() {
     let world = World::new();
     let ros = "--ros1=http://127.0.0.1:1";
     let silent = |machine: &Machine, more: &[&str]| {
@@ -156,8 +156,8 @@ fn without_a_master_both_are_told_what_to_do() {
     let mut base = silent(&world.base, &[]);
     let mut robot = silent(&world.robot, &[&code(&mut base)]);
     for run in [&mut base, &mut robot] {
-        assert!(run.end().success(), "{}", run.all());
-        let said = run.all();
+        assert!(run.end().success(), "{}", run.output());
+        let said = run.output();
         assert!(said.contains("press Ctrl-C, start roscore and the nodes"), "{said}");
         assert!(said.contains("No node of robot1 publishes a topic that base could get"), "{said}");
     }

@@ -124,14 +124,18 @@ fn one_command_at_the_base_pairs_over_ssh() {
     there.add("tautline", &script);
     let own = ["--name", "robot1", "--no-ros"];
     let mut base = ssh.start("root@10.77.0.2", &own);
-    assert!(base.end().success(), "{}", base.all());
-    let said = base.all();
+    assert!(base.end().success(), "{}", base.output());
+    let said = base.output();
     assert!(
         said.contains("robot: paired with base") && said.contains("paired with robot1"),
         "{said}"
     );
     assert_eq!(world.robot.files(), ["robot.yaml", "robot1.key"]);
-    assert!(world.robot.text().contains("address: 10.77.0.1 "), "{}", world.robot.text());
+    assert!(
+        world.robot.robot_yaml().contains("address: 10.77.0.1 "),
+        "{}",
+        world.robot.robot_yaml()
+    );
     let arguments = std::fs::read_to_string(arguments).unwrap();
     assert!(arguments.contains("--code-from-stdin") && arguments.contains("--at 10.77.0.1"));
     let is_digit_pair = |word: &str| word.len() == 9 && word.as_bytes()[4] == b'-';
@@ -189,7 +193,7 @@ fn an_ordinary_user_of_the_robot_needs_sudo_without_a_password() {
         0o440,
     );
     let mut base = ssh.start("pi@10.77.0.2", &own);
-    assert!(base.end().success(), "{}", base.all());
+    assert!(base.end().success(), "{}", base.output());
     assert_eq!(world.robot.files(), ["robot.yaml", "robot1.key"]);
 }
 
@@ -202,10 +206,10 @@ fn over_ssh_the_settings_of_running_programs_are_found() {
     let mut robot = rclpy(&world.robot, 7);
     robot.publisher("/scan", SCAN, json!({}));
     let mut base = ssh.start("root@10.77.0.2", &["--name", "robot1"]);
-    assert!(base.end().success(), "{}", base.all());
-    let said = base.all();
+    assert!(base.end().success(), "{}", base.output());
+    let said = base.output();
     assert!(said.contains("are those of the running programs"), "{said}");
-    let text = world.robot.text();
+    let text = world.robot.robot_yaml();
     assert!(text.contains("domain: 7") && text.contains("  /scan: "), "{text}");
 }
 
@@ -228,7 +232,11 @@ fn two_machines_with_ros_2_are_paired_and_carry_a_scan_and_commands() {
         plan["shown"].as_array().unwrap().iter().map(|it| it["at_base"].clone()).collect();
     assert!(shown.contains(&json!("/robot1/scan")), "{plan}");
     assert_eq!(plan["commands"][0]["type"], "geometry_msgs/Twist", "{plan}");
-    assert!(world.robot.text().contains("ros2: { domain: 7 }"), "{}", world.robot.text());
+    assert!(
+        world.robot.robot_yaml().contains("ros2: { domain: 7 }"),
+        "{}",
+        world.robot.robot_yaml()
+    );
 
     let (base, _robot) = (world.base.run(), world.robot.run());
     base.wait_until_up("robot1");
@@ -254,7 +262,11 @@ fn ros_2_is_found_without_a_flag() {
     robot.publisher("/scan", SCAN, json!({}));
     let runs = world.pair_well([&["--no-ros"], &[]]);
     assert_eq!(runs[0].event("plan")["shown"][0]["at_robot"], "/scan");
-    assert!(world.robot.text().contains("ros2: { domain: 0 }"), "{}", world.robot.text());
+    assert!(
+        world.robot.robot_yaml().contains("ros2: { domain: 0 }"),
+        "{}",
+        world.robot.robot_yaml()
+    );
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_plan_asks_for_rates_and_sizes_by_name() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_what_gives_way() {
+fn excess_load_is_reported_with_the_topics_that_lose() {
     let place = Place::new();
     place.file("robot1.yaml", &ROBOT.replace("rate: 5Hz, ", ""));
     let (plan, code) = place.json(&["robot1.yaml", "--radio", "wifi:6Mbps"]);
@@ -165,7 +165,7 @@ fn notes_name_what_the_files_leave_out_and_where_they_disagree() {
 }
 
 #[test]
-fn a_worst_case_beyond_the_lifespan_is_told() {
+fn a_worst_case_beyond_the_lifespan_is_reported() {
     let place = Place::new();
     place.file("robot1.yaml", &ROBOT.replace("rate: 5Hz", "rate: 5Hz, lifespan: 50ms"));
     let arguments = ["robot1.yaml", "--radio", "wifi:6Mbps"];

@@ -286,7 +286,7 @@ fn flood(peer: &mut Peer, to: &PublicKey, stop: &AtomicBool) -> u64 {
 }
 
 /// The scans of one team while a member of another floods the relay, whose only cable carries 20 Mbps.
-fn scans_beside_a_flood(options: &str) -> (Vec<Duration>, String) {
+fn scans_during_a_flood(options: &str) -> (Vec<Duration>, String) {
     let world = World::new(&["robot", "base", "robot", "base"]);
     let teams = world.team("blue", options, &[0, 1]) + &world.team("red", "", &[2, 3]);
     world.inside.run("tc qdisc add dev wan root tbf rate 20mbit burst 3000 limit 100000");
@@ -324,7 +324,7 @@ fn scans_beside_a_flood(options: &str) -> (Vec<Duration>, String) {
 #[test]
 fn a_flood_of_one_team_leaves_another_its_messages() {
     for options in ["    max_rate: 2Mbps\n", ""] {
-        let (delays, text) = scans_beside_a_flood(options);
+        let (delays, text) = scans_during_a_flood(options);
         let at = |percent: usize| delays[(delays.len() * percent / 100).min(delays.len() - 1)];
         println!(
             "'{}': {} of 200 scans, p50 {:.1?}, p99 {:.1?}; {text}",

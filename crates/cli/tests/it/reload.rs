@@ -93,7 +93,7 @@ fn new_sessions(daemon: &Daemon, peer: &str) -> usize {
 }
 
 #[test]
-fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_goes_on() {
+fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_continues() {
     let team = Team::new(&["base", "robot", "thief", "guest"]);
     let base = team.start("base", &["robot", "thief"]);
     let others = ["robot", "thief", "guest"].map(|name| team.start(name, &["base"]));
@@ -439,7 +439,7 @@ fn a_stream_loses_nothing_through_many_changes_at_both_ends() {
 }
 
 #[test]
-fn what_cannot_be_leaves_everything_as_it_was() {
+fn an_impossible_reload_changes_nothing() {
     let robot = Running::start("robot", &format!("listen: \"127.0.0.1:{}\"", free_port()));
     let mut wrong = parsed("robot", "peers: { base: 10.0.0.2 }\ntopics: { /x: {} }");
     wrong.peers[0].name = "robot".into();

@@ -162,7 +162,7 @@ fn a_stranger_gets_nothing_where_the_robots_host_is_the_radios_address() {
 }
 
 #[test]
-fn what_the_file_allows_is_served() {
+fn services_in_the_file_are_served() {
     let world = World::new(&format!("host: {ROBOT}, allow: 10.77.0.0/24"));
     assert_served(&world.attempt(&world.stranger, ROBOT));
 }

@@ -97,7 +97,7 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
 }
 
 #[test]
-fn what_is_latched_comes_again_after_restarts_and_both_ends_hear_of_two_types() {
+fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
     if !ros2::inside() {
         return;
     }

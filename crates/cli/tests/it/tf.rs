@@ -313,7 +313,7 @@ fn stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros() {
 }
 
 #[test]
-fn two_robots_with_the_same_frames_are_told_apart_at_one_base() {
+fn two_robots_with_the_same_frames_are_distinguished_at_one_base() {
     let place = Place::new(PROGRAM);
     let masters = [(); 3].map(|()| Master::alone(free_port()));
     let lines: Vec<String> = masters.iter().map(ros1_lines).collect();
@@ -386,7 +386,7 @@ fn two_robots_with_the_same_frames_are_told_apart_at_one_base() {
 }
 
 #[test]
-fn robots_of_either_ros_are_told_apart_at_a_base_of_ros_2() {
+fn robots_of_either_ros_are_distinguished_at_a_base_of_ros_2() {
     if !ros2::inside() {
         return;
     }

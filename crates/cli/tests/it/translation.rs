@@ -21,7 +21,7 @@ const LARGE: usize = 10_000_000;
 const TOO_LARGE: usize = 40_000_000;
 
 /// Publishes `std_msgs/String` on two topics: a large message arrives, one that is too large is
-/// reported with its topic, its size and the key, and small ones arrive beside it.
+/// reported with its topic, its size and the key, and small ones still arrive.
 fn large_messages_arrive_or_are_reported(
     [image, scan]: [&str; 2],
     from: &mut Agent,

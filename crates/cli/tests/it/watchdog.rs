@@ -31,11 +31,11 @@ struct Team {
 impl Team {
     /// Starts a robot that is already driving; `message` is the safe message of its watchdog.
     fn driving(message: &str) -> Self {
-        Self::driving_beside(message, "", "")
+        Self::driving_alongside(message, "", "")
     }
 
     /// Does the same, with more peers of the robot and lines of its file.
-    fn driving_beside(message: &str, peers: &str, lines: &str) -> Self {
+    fn driving_alongside(message: &str, peers: &str, lines: &str) -> Self {
         let place = Place::new(PROGRAM);
         let masters = [(); 2].map(|()| Master::alone(free_port()));
         let [robot_port, base_port] = [(); 2].map(|()| running::free_port());
@@ -139,11 +139,11 @@ fn bounds(seconds: f64) -> (usize, usize) {
 }
 
 #[test]
-fn a_safe_message_is_told_and_recorded_while_a_peer_flaps_and_is_refused_without_end() {
+fn a_safe_message_is_reported_and_recorded_while_a_peer_flaps_and_is_refused_forever() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("robot.audit");
     let audit = format!("audit: {{ file: {} }}", path.display());
-    let mut team = Team::driving_beside("{}", ", worst: {}", &audit);
+    let mut team = Team::driving_alongside("{}", ", worst: {}", &audit);
     let (robot, stop) = (&team.robot, AtomicBool::new(false));
     let flaps = std::thread::scope(|scope| {
         let worst = scope.spawn(|| misbehave(robot, team.robot_port, &stop));

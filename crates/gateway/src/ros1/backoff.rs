@@ -90,7 +90,7 @@ pub(super) fn select<'a>(
     select_within(waiting, pending, now, usize::MAX).into_iter().cloned().collect()
 }
 
-/// As [`select`], with at most [`MAX_PER_NODE`] attempts of each node. The node's name is second.
+/// Like [`select`], with at most [`MAX_PER_NODE`] attempts of each node. The node's name is second.
 pub(super) fn select_per_node<'a, K>(
     waiting: impl Iterator<Item = (K, &'a str, Backoff)>,
     pending: impl Iterator<Item = (&'a str, Backoff)>,

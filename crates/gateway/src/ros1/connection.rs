@@ -193,7 +193,7 @@ async fn exchange(to: &HostPort, ours: &Header) -> Result<(TcpStream, Header), C
     }
 }
 
-/// As [`exchange`], within [`HANDSHAKE_TIMEOUT`].
+/// Like [`exchange`], within [`HANDSHAKE_TIMEOUT`].
 pub(super) async fn open_service(
     to: &HostPort,
     ours: &Header,

@@ -126,7 +126,7 @@ mod tests {
         runtime.block_on(all.keep(uri, "/a", &version(MD5), text))
     }
 
-    fn text(number: usize) -> String {
+    fn definition_of(number: usize) -> String {
         format!("{number:09}{}", "x".repeat(MAX_BYTES - 9))
     }
 
@@ -136,18 +136,19 @@ mod tests {
         let (one, two) = (take(&all, "a", "int32 x"), take(&all, "b", "int32 x"));
         assert!(Arc::ptr_eq(&one, &two));
         assert_eq!(&*take(&all, "a", &"x".repeat(MAX_BYTES + 1)), "", "of one topic");
-        let of_one: Vec<_> = (0..100).map(|number| take(&all, "a", &text(number))).collect();
+        let of_one: Vec<_> =
+            (0..100).map(|number| take(&all, "a", &definition_of(number))).collect();
         let bytes = |kept: &[Arc<str>]| kept.iter().map(|text| text.len()).sum::<usize>();
         assert!(bytes(&of_one) <= MAX_PUBLISHER_BYTES && !take(&all, "b", "int32 y").is_empty());
         let publishers: Vec<String> = (0..200).map(|number| number.to_string()).collect();
         let all_publishers = publishers.iter().enumerate();
         let kept: Vec<_> =
-            all_publishers.map(|(n, uri)| take(&all, uri, &text(1000 + n))).collect();
+            all_publishers.map(|(n, uri)| take(&all, uri, &definition_of(1000 + n))).collect();
         let found = bytes(&of_one) + bytes(&kept);
         assert!((MAX_ALL_BYTES - MAX_BYTES..=MAX_ALL_BYTES).contains(&found), "{found}");
-        assert!(Arc::ptr_eq(&kept[0], &take(&all, "c", &text(1000))), "known is known");
+        assert!(Arc::ptr_eq(&kept[0], &take(&all, "c", &definition_of(1000))), "known is known");
         drop((of_one, kept));
-        assert!(!take(&all, "c", &text(1)).is_empty(), "the bytes are free again");
+        assert!(!take(&all, "c", &definition_of(1)).is_empty(), "the bytes are free again");
     }
 
     #[test]

@@ -385,7 +385,7 @@ fn apply_check(publisher: &mut Publisher, topic: &str, result: &Checked, now: In
     let Some(known) = publisher.known() else { return };
     match topics.get(topic) {
         Some(type_name) if *type_name == known.version.name && *uri == publisher.uri => {}
-        // The same topic at another address is still offered: no message is lost meanwhile.
+        // The same topic at another address is still offered: no message is lost during the change.
         Some(type_name) if *type_name == known.version.name => {
             publisher.uri.clone_from(uri);
             publisher.replace(now);

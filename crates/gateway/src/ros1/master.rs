@@ -120,7 +120,7 @@ impl Master {
         let state = self.call("getSystemState", vec![]).await?;
         let types = self.types().await;
         let snapshot = move || Snapshot::new(&state, types.as_ref());
-        // Long lists take long; the gateway's thread has messages to forward meanwhile.
+        // Parsing a long list would delay the messages that the gateway's thread forwards.
         tokio::task::spawn_blocking(snapshot).await.map_err(|error| {
             let (uri, found) = (self.endpoint.uri.clone(), error.to_string());
             CallError::Answer { uri, method: "getSystemState", found }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_master_says_reaches_no_terminal_as_it_is() {
+    fn replies_of_a_master_are_sanitised_for_terminals() {
         let (master, _) = master(|_| {
             let refusal = "\u{202e}no\u{9b}0m way\nWARN forged".repeat(1000);
             let parts = vec![Value::Integer(0), string_value(&refusal), Value::Integer(0)];

@@ -92,7 +92,7 @@ fn only_parameters_that_are_ours_are_changed_or_removed() {
 }
 
 #[test]
-fn what_a_local_program_changes_is_put_back_and_what_it_changes_at_the_end_stays() {
+fn local_changes_are_reverted_except_those_at_the_end() {
     let wanted = parameters(&[("/r/a", 1), ("/r/b", 2)]);
     let mut ours = wanted.clone();
     let found = found(&[("/r/a", 7)]);

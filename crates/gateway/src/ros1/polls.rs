@@ -18,7 +18,7 @@ pub(super) struct Polls {
     started: Instant,
     took: Duration,
     is_running: bool,
-    /// Another poll was wanted meanwhile.
+    /// Another poll was requested during this one.
     again: bool,
     /// Nodes may be starting until this time.
     starting_until: Instant,
@@ -132,7 +132,7 @@ mod tests {
         assert!(polls.start(begin) && !polls.start(begin + ms(1)));
         polls.end(begin + ms(20), true);
         assert_eq!(polls.next(), Some(begin + ms(20)));
-        // Unless lists are so long that polls keep the master busy.
+        // Unless long lists make polls keep the master busy.
         assert!(polls.start(begin + ms(20)) && !polls.start(begin + ms(21)));
         polls.end(begin + ms(1520), true);
         assert_eq!(polls.next(), Some(begin + ms(3020)));

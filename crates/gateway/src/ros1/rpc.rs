@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_beside_others_is_refused_and_takes_none() {
+    fn a_reservation_that_does_not_fit_is_refused_and_takes_nothing() {
         let budget = ByteBudget::new(100_000, 0);
         let mut wire = Vec::new();
         run(write_block(&mut wire, None, &[7; 80_000])).unwrap();

@@ -51,7 +51,7 @@ const CHECKS_OF_UNLATCHED: (u32, Duration) = (4, Duration::from_secs(60));
 /// A check that a message interrupts makes the pause before the next one this many times longer: the
 /// node may send a message because a subscriber comes, and must not send it again and again.
 const LONGER_AFTER_INTERRUPTION: u32 = 8;
-/// After so many in a row, a node that is not known to latch is not checked.
+/// After this number of checks in a row, a node that is not known to latch is not checked.
 const MAX_INTERRUPTIONS: u32 = 3;
 
 /// The publisher of a message.
@@ -100,7 +100,7 @@ impl<L> NodePublishers<L> {
         }
     }
 
-    /// The node was connected again. What it keeps may have changed meanwhile.
+    /// The node was connected again. The messages that it keeps may have changed.
     pub fn reconnected(&mut self, latching: bool, is_roscpp: bool, forget: impl FnMut(&L)) {
         self.is_uncertain = true;
         self.interruptions = 0;

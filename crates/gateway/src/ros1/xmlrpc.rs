@@ -29,7 +29,7 @@ pub(super) const MAX_LIST_BYTES: usize = 512 * 1024;
 /// Longest other response of such a node: its address, or its process ID.
 pub(super) const MAX_REPLY_BYTES: usize = 16 * 1024;
 const MAX_HEAD_BYTES: usize = 16 * 1024;
-/// Longer bodies are parsed outside the gateway's thread, which has messages to forward meanwhile.
+/// Longer bodies are parsed outside the gateway's thread, which has messages to forward.
 const MAX_INLINE_BYTES: usize = 16 * 1024;
 /// Long responses and requests of other nodes parsed at a time; further ones wait. Those of the
 /// master do not wait.
@@ -240,7 +240,7 @@ pub(super) async fn call(
     call_identified(uri, method, params, limit).await.map(|(value, _)| value)
 }
 
-/// As [`call`]; also returns whether the node is one of roscpp.
+/// Like [`call`]; also returns whether the node is one of roscpp.
 pub(super) async fn call_identified(
     uri: &str,
     method: &'static str,
@@ -497,7 +497,7 @@ mod tests {
 
         #[test]
         fn calls_survive_the_wire(words: Vec<String>) {
-            // XML has no way to write control characters.
+            // XML cannot represent control characters.
             let writable = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
             let words: Vec<String> =
                 words.iter().map(|word| word.chars().filter(writable).collect()).collect();

@@ -24,7 +24,7 @@ const MAX_COUNTS: usize = 256;
 #[derive(Default)]
 pub struct Histories {
     found: BTreeMap<String, HashMap<Guid, u32>>,
-    /// When to count next. A count that goes on ends before.
+    /// When to count next. A count that is still running then ends first.
     waiting: BTreeMap<String, Instant>,
     counting: BTreeMap<String, Count>,
 }

@@ -96,7 +96,7 @@ impl Caller {
         }
     }
 
-    /// Reads the word that [`Self::text`] wrote.
+    /// Reads the word that [`Self::file_text`] wrote.
     pub fn read(text: &str) -> Option<Self> {
         let array = |text: &str| bytes(text)?.try_into().ok();
         if let Some((writer, rest)) = text.split_once(':') {

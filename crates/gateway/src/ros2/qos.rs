@@ -6,7 +6,7 @@ use crate::{Class, Classes, Liveliness, Qos};
 use std::time::Duration;
 use tautline_dds::{INFINITE, Qos as Dds};
 
-/// Messages that a writer of a volatile topic keeps for slow subscribers, at least: rmw's default.
+/// The fewest messages that a writer of a volatile topic keeps for slow subscribers: rmw's default.
 const DEPTH: u32 = 10;
 const VOLATILE: u32 = 0;
 const TRANSIENT_LOCAL: u32 = 1;

@@ -195,7 +195,7 @@ fn wrapped(part: Part, schema: &Schema) -> String {
         }
         Part::Feedback => format!("{} goal_id\n{name} feedback\n", UUID.0),
     };
-    let own = schema.text();
+    let own = schema.to_text();
     with_types(&head, [UUID, TIME, (name, own.as_str())])
 }
 
@@ -273,7 +273,7 @@ impl ActionType {
             name: topic,
             type_name: schema.root().name.clone(),
             type_hash: type_hash(schema),
-            definition: schema.text().into(),
+            definition: schema.to_text().into(),
             qos: Qos::default(),
         }
     }
@@ -345,7 +345,7 @@ const MAX_NO_RESULT_BYTES: usize = 1 << 20;
 /// The message of ROS 1 around a part.
 fn around(name: &str, part: Part, schema: &Schema) -> Result<Schema, String> {
     let (wrapper, own) = (format!("{name}Action{}", part.word()), &schema.root().name);
-    let text = schema.text();
+    let text = schema.to_text();
     let field = part.field();
     let text = match part {
         Part::Goal => with_types(
@@ -367,7 +367,7 @@ fn transcoder(part: Part, one: &Schema, two: &Schema) -> Result<Transcoder, Stri
             Part::Result => format!("int8 status\n{own} result\n"),
             _ => format!("{} goal_id\n{own} {}\n", UUID.0, part.field()),
         };
-        let text = with_types(&head, [UUID, (own, schema.text().as_str())]);
+        let text = with_types(&head, [UUID, (own, schema.to_text().as_str())]);
         Schema::parse(&format!("{own}_"), &text, schema.dialect).map_err(|error| error.to_string())
     };
     Transcoder::new(&side(one)?, &side(two)?).map_err(|error| error.to_string())

@@ -265,7 +265,7 @@ pub enum Check<T> {
     /// By the peer's own definition. Local nodes may read by another one of the same hash, or of the
     /// same name.
     ByTheirs(Arc<T>),
-    /// Not at all: no definition of this version is known.
+    /// No translation: no definition of this version is known.
     Impossible,
     /// Messages are translated, which checks them.
     InTranslation,
@@ -316,7 +316,7 @@ pub fn check_of_topic(topic: &Topic, installed: &Installed) -> Check<Checker> {
     }
 }
 
-/// As [`check_of_topic`], for a peer's service that is served here. In ROS 2 no hash covers the
+/// Like [`check_of_topic`], for a peer's service that is served here. In ROS 2 no hash covers the
 /// response.
 pub fn check_of_service(service: &Service, installed: &Installed) -> Check<ServiceChecker> {
     let name = &service.type_name;

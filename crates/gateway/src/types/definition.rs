@@ -229,7 +229,7 @@ impl Schema {
     /// The definition as text that [`Schema::parse`] reads, without comments, default values and
     /// types that the message does not contain. It is not empty: an empty text stands for a missing
     /// definition.
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = String::new();
         for number in contained(&self.structs) {
             let part = &self.structs[number];

@@ -136,7 +136,7 @@ pub struct LocalService {
     pub check: Check<ServiceChecker>,
 }
 
-/// As [`localize`], for a peer's service.
+/// Like [`localize`], for a peer's service.
 pub fn localize_service(
     offered: &Service,
     own: Option<Dialect>,
@@ -229,7 +229,7 @@ pub fn translate_service(
         Dialect::Ros1 => (name.clone(), service_md5(&local[0], &local[1])),
         Dialect::Ros2 => (format!("{package}/srv/{own_name}"), String::new()),
     };
-    let definition = format!("{}{BETWEEN}\n{}", local[0].text(), local[1].text()).into();
+    let definition = format!("{}{BETWEEN}\n{}", local[0].to_text(), local[1].to_text()).into();
     let service = Service { name: service.name.clone(), type_name, type_hash, definition };
     Ok(TranslatedService { service, translator })
 }
@@ -256,7 +256,7 @@ pub fn translate(topic: &Topic, to: Dialect, installed: &Installed) -> Result<Tr
         name: topic.name.clone(),
         type_name,
         type_hash: type_hash(&local),
-        definition: local.text().into(),
+        definition: local.to_text().into(),
         qos: topic.qos,
     };
     Ok(Translated { topic: local_topic, translator, is_certain })

@@ -57,10 +57,10 @@ pub fn trusted_definition(topic: &Topic, installed: &Installed) -> Result<Arc<st
     let schema =
         parse(&topic.definition).map_err(|error| Untrusted::Unreadable(error.to_string()))?;
     check_hash(name, &topic.type_hash, type_hash(&schema))?;
-    Ok(schema.text().into())
+    Ok(schema.to_text().into())
 }
 
-/// As [`trusted_definition`], for a service. In ROS 2 the hash covers the request only. The
+/// Like [`trusted_definition`], for a service. In ROS 2 the hash covers the request only. The
 /// unverified text of the response is used for the responses of that peer alone.
 pub fn trusted_service(service: &Service, installed: &Installed) -> Result<Arc<str>, Untrusted> {
     let name = &service.type_name;

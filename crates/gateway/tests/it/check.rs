@@ -65,7 +65,7 @@ fn a_false_length_is_found_where_it_is() {
 }
 
 #[test]
-fn what_ros_accepts_passes() {
+fn payloads_that_ros_accepts_pass() {
     use Dialect::{Ros1, Ros2};
     assert_eq!(said("bool x", Ros1, &[7]), "", "any byte");
     assert_eq!(said("bool[2] x", Ros2, &cdr(&[7, 255])), "", "any byte");
@@ -88,7 +88,7 @@ fn what_ros_accepts_passes() {
 }
 
 #[test]
-fn what_is_not_of_its_type_in_ros_2_does_not_pass() {
+fn ros_2_payloads_of_another_type_do_not_pass() {
     let said = |text, message: &[u8]| said(text, Dialect::Ros2, &cdr(message));
     assert_eq!(said("string x", &counted(1, b"x")), "x: text ends with 0x78; allowed: 0x00");
     assert_eq!(said("string<=1 x", &counted(3, b"ab\0")), "x: 2 bytes of text; allowed: at most 1");
@@ -249,7 +249,7 @@ fn the_parts_of_an_action_are_checked_by_the_installed_action() {
 proptest! {
     /// A message passes if and only if it can be translated, apart from the limits of translation.
     #[test]
-    fn what_can_be_translated_passes(bytes in proptest::collection::vec(0_u8..4, 0..200)) {
+    fn translatable_payloads_pass(bytes in proptest::collection::vec(0_u8..4, 0..200)) {
         let text = format!(
             "bool a\nstring[] s\nB[] b\nB[2] c\nfloat64[] d\nC[] e\n{BAR}\nMSG: a/B\nstring s\n\
              int16[] x\nuint64 y\n{BAR}\nMSG: a/C\nuint8 a\nuint16 b\nuint8 c"

@@ -45,7 +45,7 @@ fn a_twist_of_nothing_is_48_zeros_and_of_one_number_that_number_in_its_place() {
 const ALL: &str = "bool on\nint8 a\nuint8 b\nint16 c\nuint16 d\nint32 e\nuint32 f\nint64 g\n\
                    uint64 h\nfloat32 i\nfloat64 j\nstring k\nint16[3] l\nstring[] m\nA1[] n\nA1 o\n";
 
-fn all(dialect: Dialect) -> Schema {
+fn schema_of_every_kind(dialect: Dialect) -> Schema {
     schema(&format!("{ALL}{BAR}\nMSG: a/A1\nuint8 x\nfloat64 y\n"), dialect)
 }
 
@@ -84,14 +84,18 @@ fn every_kind_of_field_has_its_bytes_in_either_ros() {
         &[9, 0, 0, 0, 0, 0, 0, 0, 0],
     ]
     .concat();
-    let here = compose(&all(Dialect::Ros1), &written, LIMIT).unwrap();
+    let here = compose(&schema_of_every_kind(Dialect::Ros1), &written, LIMIT).unwrap();
     assert_eq!(here, expected);
     // The way between the two is held against rosbags elsewhere.
-    let between = Transcoder::new(&all(Dialect::Ros1), &all(Dialect::Ros2)).unwrap();
-    let there = compose(&all(Dialect::Ros2), &written, LIMIT).unwrap();
+    let between =
+        Transcoder::new(&schema_of_every_kind(Dialect::Ros1), &schema_of_every_kind(Dialect::Ros2))
+            .unwrap();
+    let there = compose(&schema_of_every_kind(Dialect::Ros2), &written, LIMIT).unwrap();
     assert_eq!(there, between.to_ros2(&here).unwrap());
-    let (here, there) =
-        (compose(&all(Dialect::Ros1), &[], LIMIT), compose(&all(Dialect::Ros2), &[], LIMIT));
+    let (here, there) = (
+        compose(&schema_of_every_kind(Dialect::Ros1), &[], LIMIT),
+        compose(&schema_of_every_kind(Dialect::Ros2), &[], LIMIT),
+    );
     assert_eq!(there.unwrap(), between.to_ros2(&here.unwrap()).unwrap());
 }
 
@@ -148,7 +152,7 @@ fn errors_name_the_field_the_value_and_the_values_allowed() {
         ("l", list(&["1", "x", "3"]), "l[1]: found 'x'; allowed: a whole number"),
         ("n", list(&["1"]), "n: found '1'; allowed: a map of its fields"),
     ] {
-        let error = refused(&all(Dialect::Ros1), fields([(name, value)]));
+        let error = refused(&schema_of_every_kind(Dialect::Ros1), fields([(name, value)]));
         assert!(error.contains(words), "{error}");
     }
     let ros2 = schema("wstring<=1 w\nstring<=2 s\nuint8[<=1] v\n", Dialect::Ros2);

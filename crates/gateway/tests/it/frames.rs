@@ -340,7 +340,7 @@ fn cdr(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn what_follows_a_longer_name_is_aligned_again() {
+fn fields_after_a_longer_name_are_aligned_again() {
     let fields = ros2("string child_frame_id\nfloat64 x\nuint8 y\nuint16 z");
     let rest: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10, 11];
     let message = cdr(&[&[4, 0, 0, 0], b"arm\0", rest]);
@@ -364,7 +364,7 @@ fn names_of_tf_and_of_other_messages_are_the_same() {
 }
 
 #[test]
-fn what_is_no_name_of_a_frame_stays() {
+fn other_strings_than_frame_names_stay() {
     let fields = ros2("string child_frame_id");
     let text = |text: &[u8]| cdr(&[&(text.len() as u32 + 1).to_le_bytes(), text, &[0]]);
     let long = vec![b'a'; MAX_FRAME_NAME + 1];

@@ -53,7 +53,7 @@ fn a_definition_that_makes_no_sense_names_type_line_and_reason() {
 fn the_value_of_a_constant_is_the_text_after_its_name() {
     let schema = Schema::parse("a/A", "string<=5 NAME=\"a=b\"\nint8 x", Dialect::Ros2).unwrap();
     assert_eq!(schema.root().constants, ["string<=5 NAME=\"a=b\""]);
-    assert_eq!(Schema::parse("a/A", &schema.text(), Dialect::Ros2).unwrap(), schema);
+    assert_eq!(Schema::parse("a/A", &schema.to_text(), Dialect::Ros2).unwrap(), schema);
 }
 
 #[test]
@@ -198,7 +198,7 @@ proptest! {
     fn no_text_makes_the_parser_panic(text in "[a-zA-Z0-9_/ \\[\\]<=#\"\n\t:.-]{0,300}") {
         let _ = Schema::parse("a/A", &text, Dialect::Ros1);
         if let Ok(schema) = Schema::parse("a/A", &text, Dialect::Ros2) {
-            let again = Schema::parse("a/A", &schema.text(), Dialect::Ros2).unwrap();
+            let again = Schema::parse("a/A", &schema.to_text(), Dialect::Ros2).unwrap();
             prop_assert_eq!(schema.root().fields.len(), again.root().fields.len());
             let _ = compose(&schema, &[], 1000);
         }

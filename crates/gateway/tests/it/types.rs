@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Message types and the way between ROS 1's and ROS 2's bytes, beside what others make of
+//! Message types and the conversion between ROS 1's and ROS 2's bytes, compared with what others make of
 //! them (`types/oracle.py`, in the Python environment that `make ros2` installs).
 
 use serde_json::Value;
@@ -24,7 +24,7 @@ const MESSAGES: u64 = 1000;
 const DECODED: u64 = 20;
 /// Of these, the number that is also cut at every length.
 const CUT: u64 = 2;
-/// Elements of an unbounded sequence, at most.
+/// The most elements of an unbounded sequence.
 const ELEMENTS: u64 = 3;
 /// Bytes that are ample for a message without elements.
 const MAX_ZEROS: usize = 10_000;
@@ -71,7 +71,7 @@ fn types() -> Vec<Type> {
     lines.lines().map(read).collect()
 }
 
-/// As installed, else as rosbags says, which takes `char` for something else than ROS 2 does.
+/// The installed hash, else the one of rosbags, which takes `char` for something else than ROS 2 does.
 fn rihs01_of(line: &Value) -> &str {
     line["installed"].as_str().or(line["rihs01"].as_str()).unwrap()
 }
@@ -284,7 +284,7 @@ fn a_definition_derived_from_the_other_side_has_the_other_sides_hash() {
 fn written_text_is_read_as_the_same_type() {
     for Type { name, ros1, ros2, .. } in types() {
         for schema in ros1.into_iter().chain(ros2) {
-            let again = Schema::parse(&name, &schema.text(), schema.dialect).unwrap();
+            let again = Schema::parse(&name, &schema.to_text(), schema.dialect).unwrap();
             assert_eq!(type_hash(&again), type_hash(&schema), "{name}");
         }
     }
@@ -319,7 +319,7 @@ fn genpy_reads_the_definition_that_ros_1_gets_of_every_type() {
     for (name, ros2) in all.chain(odd) {
         // Wide text has no counterpart.
         let Ok(ros1) = derive::to_ros1(&ros2) else { continue };
-        serde_json::to_writer(&mut input, &(&name, ros1.text())).unwrap();
+        serde_json::to_writer(&mut input, &(&name, ros1.to_text())).unwrap();
         input.push(b'\n');
         expected.push((name, type_hash(&ros1)));
     }
@@ -476,7 +476,7 @@ fn messages_of_the_graph_are_read_by_rosbags() {
 /// Splitmix64: small, and the same everywhere.
 struct Random {
     state: u64,
-    /// Elements of each sequence, at most.
+    /// The most elements of each sequence.
     elements: u64,
 }
 

@@ -73,7 +73,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Runs a task on the emulator, which is paused meanwhile.
+    /// Pauses the emulator and runs a task on it.
     pub fn with<T>(&self, task: impl FnOnce(&mut Emulator) -> T) -> T {
         task(&mut self.bridge.helm().emulator)
     }

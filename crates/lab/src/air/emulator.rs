@@ -230,7 +230,7 @@ impl Emulator {
     /// start and its end, or now if the end is in the future.
     pub fn figures(&self) -> (Vec<RadioFigures>, Vec<NetworkFigures>) {
         let [before, after] = self.used.clone();
-        let now = || Usage::of(&self.scenario, &self.medium, self.handled);
+        let now = || Usage::read(&self.scenario, &self.medium, self.handled);
         let used = (&before.unwrap_or_default(), &after.unwrap_or_else(now));
         of_medium(&self.scenario, &self.medium, used)
     }
@@ -255,7 +255,7 @@ impl Emulator {
     fn note_usage(&mut self, now: Nanos) {
         for (number, at) in [Some(self.start), self.end].into_iter().enumerate() {
             if self.used[number].is_none() && at.is_some_and(|at| at <= now) {
-                self.used[number] = Some(Usage::of(&self.scenario, &self.medium, now));
+                self.used[number] = Some(Usage::read(&self.scenario, &self.medium, now));
             }
         }
     }

@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if *json {
         say(&text);
     } else {
-        say(&format!("{}emulator: {}\n", figures.figures.text(), figures.emulator));
+        say(&format!("{}emulator: {}\n", figures.figures.to_text(), figures.emulator));
     }
     let late = ExitCode::from(LATE);
     Ok(code

@@ -110,7 +110,7 @@ pub fn view(before: &Snapshot, now: &Snapshot) -> String {
     let shown = now.radios.len().min(MAX_RADIOS);
     let rows: Vec<Row> = (0..shown).map(|radio| Row::new(before, now, radio)).collect();
     let width = table::width("radio", rows.iter().map(|row| row.name.as_str()));
-    let mut text = table::text(
+    let mut text = table::format_rows(
         &rows,
         &[
             left("radio", width, |row: &Row| row.name.clone()),

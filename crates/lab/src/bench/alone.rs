@@ -51,7 +51,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn of(daemon: &Daemon) -> Result<Self> {
+    fn read(daemon: &Daemon) -> Result<Self> {
         let status = daemon.status()?;
         let links = link_sent(&status).context("no link in status")?;
         let laser = topic_sent(&status, Flow::Laser.topic()).context("no laser in status")?;
@@ -84,10 +84,10 @@ pub fn header_alone(setup: &DaemonSetup, folder: &Path) -> Result<Vec<Verdict>> 
 /// IP; heartbeats and reports count.
 fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
     let mut load = Load::own(&[Flow::Laser], &scene.pair, folder)?;
-    let before = Counters::of(&scene.daemons[0])?;
+    let before = Counters::read(&scene.daemons[0])?;
     load.publish(HEADER_TIME)?;
     load.drain(HEADER_TIME)?;
-    let after = Counters::of(&scene.daemons[0])?;
+    let after = Counters::read(&scene.daemons[0])?;
     let packets = after.links.count - before.links.count;
     let payload = after.laser.bytes - before.laser.bytes;
     let bytes = after.links.bytes - before.links.bytes;

@@ -151,7 +151,7 @@ pub fn run(plan: &Plan, output: &Output) -> Result<Conclusion> {
     let verdicts: Vec<Verdict> = cells.iter().flat_map(|cell| judge(cell, &measured)).collect();
     let words = format!(
         " laser and images from robot to base through a router; RATE-BURST-QUEUE of its policer\n{}{}{}\n",
-        table::text(&rows(&measured), &columns()),
+        table::format_rows(&rows(&measured), &columns()),
         verdict_lines(&verdicts),
         output.raw_line(),
     );
@@ -335,7 +335,7 @@ impl Cell {
         Ok(Self { name: name.into(), place: Place::Trace(Box::new(scenario)) })
     }
 
-    /// Returns the bits of images that fit beside the laser, for `time` ns since `start` (recorded
+    /// Returns the bits of images that fit in addition to the laser, for `time` ns since `start` (recorded
     /// links: of the recording). `offered` are the bits per second of laser and images.
     fn fitting_bits(&self, start: u64, time: u64, [laser, images]: [f64; 2]) -> f64 {
         let seconds = time as f64 / 1e9;
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_what_is_offered_or_what_the_laser_leaves() {
+    fn images_get_their_offered_rate_or_the_rest_after_the_laser() {
         let (name, bucket) = policers().next().unwrap();
         let slow = Cell { name, place: Place::Policer(bucket) };
         let offered = [400_000.0, 3_300_000.0];

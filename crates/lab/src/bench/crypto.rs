@@ -194,7 +194,7 @@ fn node(name: &str, peer: &str, seed: u64) -> Result<Endpoint> {
 /// The gate's treatment of a forged initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forged {
-    /// Its first MAC is wrong.
+    /// The first MAC is wrong.
     Stranger,
     /// The attacker knows our public key, and is asked for a cookie.
     Asked,
@@ -216,7 +216,7 @@ impl Forged {
 fn calls(forged: Forged) -> Result<Batches> {
     let secret = SecretKey::insecure("base");
     let mut packet = start_initiation(7, &[1; NOISE_BYTES]);
-    let mac1 = MacKey::of(&secret.public()).mac(&packet);
+    let mac1 = MacKey::for_receiver(&secret.public()).mac(&packet);
     let good = [&packet[..], &mac1, &[0; MAC]].concat();
     let bad = if forged == Forged::Stranger { [0; MAC] } else { mac1 };
     packet.extend_from_slice(&bad);
@@ -267,7 +267,7 @@ impl Row {
 }
 
 fn table(rows: &[Row]) -> String {
-    table::text(
+    table::format_rows(
         rows,
         &[
             left("", 45, |row| row.what.into()),

@@ -46,7 +46,7 @@ const DELAYED: Bound = Bound::AtMost(1.0);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// Its cable is unplugged: both kernels lose the carrier.
+    /// The cable is unplugged: both kernels lose the carrier.
     Unplugged,
     /// All packets are lost, in both directions, and nothing shows it.
     Mute,
@@ -238,7 +238,7 @@ fn judge(figures: &Figures) -> Vec<Verdict> {
 }
 
 fn table(figures: &[Figures]) -> String {
-    table::text(
+    table::format_rows(
         figures,
         &[
             left("first link", 9, |it: &Figures| it.failure.name().into()),

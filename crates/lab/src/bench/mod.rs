@@ -190,7 +190,7 @@ impl Demo {
         let runs = self.choice.measure(case, time, std::slice::from_ref(&raw))?;
         let report = Report::new(case, time, &runs)?;
         report.write(&output.join("report.json"))?;
-        print!("{}", report.text());
+        print!("{}", report.to_text());
         if report.quoted_run() > 0 {
             report.draw(&raw, &output.join("delays.png"))?;
             println!("report.json, delays.png and raw/ are in {}", output.display());
@@ -225,7 +225,7 @@ impl Bench {
 
     fn run(&self) -> Result<ExitCode> {
         let (ros, folder) = (self.ros(), self.output.join(stamp()?));
-        let of_two = Case::all(ros).map(|case| case.name);
+        let of_two = Case::for_ros(ros).map(|case| case.name);
         let others = if ros == Ros::One { OF_ROS_1 } else { OF_ROS_2 };
         let names: Vec<&str> = of_two.chain(others.iter().copied()).collect();
         let chosen = |case: &&str| self.case == *case || self.case == "all";
@@ -304,7 +304,7 @@ impl Bench {
         if self.json {
             println!("{}", report.json()?);
         } else {
-            print!("{}", report.text());
+            print!("{}", report.to_text());
             println!("report.json, delays.png and raw samples are in {}", folder.display());
         }
         Ok(report.result())

@@ -250,7 +250,7 @@ fn report(output: &Output, figures: &[Figures], reloads: &[Reload]) -> Result<Co
 }
 
 fn table(figures: &[Figures]) -> String {
-    table::text(
+    table::format_rows(
         figures,
         &[
             left("phase", 8, |it| it.phase.into()),

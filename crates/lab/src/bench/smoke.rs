@@ -24,7 +24,7 @@ const LATCHED_TEXT: &str = "said once, before anyone listened";
 pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
     empty_folder(folder)?;
     let seconds = Duration::from_secs;
-    let progress = Progress::of(
+    let progress = Progress::for_case(
         "smoke",
         &[
             ("starting two ROS masters and two daemons", seconds(5)),

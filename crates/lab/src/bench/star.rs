@@ -165,7 +165,7 @@ fn judge(figures: &Figures) -> [Verdict; 2] {
 }
 
 fn table(figures: &[Figures]) -> String {
-    table::text(
+    table::format_rows(
         figures,
         &[
             left("phase", 10, |it| it.phase.into()),

@@ -83,7 +83,7 @@ enum Trouble {
 struct Draw {
     rng: Rng,
     situation: Situation,
-    /// Those present now.
+    /// The publishers that are present now.
     publishers: Vec<Publisher>,
     subscribers: Vec<Subscriber>,
     /// Service, and id and node of its server.
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn all() -> impl Iterator<Item = Situation> {
+    fn situations() -> impl Iterator<Item = Situation> {
         (1..=100).flat_map(|seed| Team::ALL.map(|team| situation(seed, team)))
     }
 
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn every_kind_of_step_occurs_and_names_are_used_once() {
         let mut kinds = BTreeSet::new();
-        for situation in all() {
+        for situation in situations() {
             let ids = situation.publishers().map(|(_, it)| it.id.clone());
             let ids: Vec<String> =
                 ids.chain(situation.subscribers().map(|(_, it)| it.id.clone())).collect();
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_message_is_published_only_after_everyone_has_settled() {
-        for situation in all() {
+        for situation in situations() {
             let mut settled = true;
             for step in &situation.steps {
                 match step {

@@ -21,7 +21,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(25);
 /// computer learns later.
 const QUIET: Duration = Duration::from_millis(300);
 const QUIET_AFTER_LEAVING: Duration = Duration::from_millis(1000);
-/// As long after messages of a transient local publisher, whose depth Tautline has to count, and
+/// The pause after messages of a transient local publisher, whose depth Tautline has to count, and
 /// after messages under `rate: 2Hz`, of which the last one waits for its turn.
 const QUIET_AFTER_HISTORY: Duration = Duration::from_millis(1300);
 const QUIET_AFTER_STREAM: Duration = Duration::from_millis(800);

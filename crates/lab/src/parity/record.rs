@@ -20,7 +20,7 @@ pub enum Event {
     Answer { call: String, text: Option<String>, error: Option<String>, t: f64 },
     /// An action server executes a goal.
     Executed { server: String, order: u32, t: f64 },
-    /// A client got a feedback of so many entries.
+    /// A client got a feedback of this number of entries.
     Feedback { goal: String, length: u32, t: f64 },
     /// A goal ended: status of action_msgs, entries of the result; or an error.
     Result { goal: String, status: Option<i8>, length: Option<u32>, error: Option<String>, t: f64 },
@@ -102,7 +102,7 @@ pub struct Record {
     /// Across Tautline.
     pub tautline: Run,
     /// Steps [`super::situation::Step::Settle`] that ended with everything connected, without a
-    /// trouble before them that goes on.
+    /// trouble before them that continues.
     pub calm: Vec<usize>,
     /// Steps that failed across Tautline, with the reason.
     pub failed: Vec<(usize, String)>,

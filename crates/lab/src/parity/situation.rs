@@ -143,9 +143,9 @@ impl Subscriber {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// That of the publishers and servers.
+    /// The daemon of the publishers and servers.
     Near,
-    /// That of the subscribers and clients.
+    /// The daemon of the subscribers and clients.
     Far,
 }
 
@@ -187,7 +187,7 @@ pub enum Step {
     Call { id: String, node: usize, service: String },
     /// An action server appears on a near node (ROS 2).
     ServeAction { id: String, node: usize, action: String },
-    /// A client on a far node sends a goal, and cancels it after so many feedbacks.
+    /// A client on a far node sends a goal, and cancels it after this number of feedbacks.
     Goal { id: String, node: usize, action: String, order: u32, cancel_after: Option<u32> },
     /// Nothing passes between the computers from here on.
     Cut,

@@ -194,7 +194,7 @@ pub struct Usage {
 
 impl Usage {
     /// Reads the usage up to `now`.
-    pub fn of<P: Clone>(scenario: &Scenario, medium: &Medium<P>, now: Nanos) -> Self {
+    pub fn read<P: Clone>(scenario: &Scenario, medium: &Medium<P>, now: Nanos) -> Self {
         let networks = 0..scenario.networks.len();
         Self {
             at: now,
@@ -247,7 +247,7 @@ impl Figures {
     }
 
     /// Formats the figures as tables.
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = format!(
             "{}: {:.1} s, seed {}\n\n{}",
             self.scenario,
@@ -277,7 +277,7 @@ impl Figures {
             return String::new();
         }
         let width = table::width("flow", self.flows.iter().map(|flow| flow.name.as_str()));
-        table::text(
+        table::format_rows(
             &self.flows,
             &[
                 left("flow", width, |flow| flow.name.clone()),
@@ -303,7 +303,7 @@ impl Figures {
         let names: Vec<String> = self.radios.iter().map(RadioFigures::name).collect();
         let width = table::width("radio", names.iter().map(String::as_str));
         let mut text = String::from(if self.flows.is_empty() { "" } else { "\n" });
-        text += &table::text(
+        text += &table::format_rows(
             &self.radios,
             &[
                 left("radio", width, RadioFigures::name),
@@ -324,7 +324,7 @@ impl Figures {
 
     fn link_table(&self) -> String {
         let width = table::width("link", self.links.iter().map(|link| link.name.as_str()));
-        let links = table::text(
+        let links = table::format_rows(
             &self.links,
             &[
                 left("link", width, |link| link.name.clone()),

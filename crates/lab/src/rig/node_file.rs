@@ -34,12 +34,12 @@ impl NodeFile<'_> {
         let keys = keys.collect::<Result<Vec<_>>>()?;
         public_key(folder, self.name)?;
         let path = folder.join(format!("{}.yaml", self.name));
-        std::fs::write(&path, self.text(&keys))
+        std::fs::write(&path, self.content(&keys))
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
-    fn text(&self, keys: &[PublicKey]) -> String {
+    fn content(&self, keys: &[PublicKey]) -> String {
         let mut text =
             format!("name: {}\ncontrol: {}\n{}\n", self.name, control(self.name), self.rest);
         let peer = |((name, more), key): (&(&str, String), &PublicKey)| {

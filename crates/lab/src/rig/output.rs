@@ -90,7 +90,7 @@ struct Report<F> {
 impl Output {
     /// Announces the stages of the case, and enters the first.
     pub fn progress(&self, stages: &[(&str, Duration)]) -> Progress {
-        Progress::of(self.case, stages)
+        Progress::for_case(self.case, stages)
     }
 
     /// Writes `report.json` and prints it, or `words` after the name of the case.
@@ -100,7 +100,7 @@ impl Output {
         verdicts: Vec<Verdict>,
         words: &str,
     ) -> Result<Conclusion> {
-        let conclusion = Conclusion::of(&verdicts);
+        let conclusion = Conclusion::from_verdicts(&verdicts);
         let report = Report { case: self.case, about: About::now(), figures, verdicts };
         let json = serde_json::to_string_pretty(&report)?;
         std::fs::write(self.folder.join("report.json"), format!("{json}\n"))?;

@@ -28,13 +28,13 @@ impl Progress {
         Self::with(stages, false)
     }
 
-    /// As [`Progress::new`], but prints nothing unless standard error is a terminal.
+    /// Like [`Progress::new`], but prints nothing unless standard error is a terminal.
     pub fn quietly(stages: Vec<(String, Duration)>) -> Self {
         Self::with(stages, true)
     }
 
     /// Announces the stages of a case, and enters the first.
-    pub fn of(case: &str, stages: &[(&str, Duration)]) -> Self {
+    pub fn for_case(case: &str, stages: &[(&str, Duration)]) -> Self {
         let named = stages.iter().map(|(text, time)| (format!("{case}: {text}"), *time));
         let progress = Self::new(named.collect());
         progress.next();
@@ -69,7 +69,7 @@ impl Progress {
     }
 
     /// Replaces the remaining stages by these.
-    pub fn plan_anew(&self, stages: Vec<(String, Duration)>) {
+    pub fn replan(&self, stages: Vec<(String, Duration)>) {
         if let Ok(mut state) = self.0.lock() {
             state.rest = stages.into();
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// One message that reached a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number, from 0.
+    /// The number, from 0.
     pub sequence: u64,
     /// Timestamp of the publisher.
     pub sent_ns: u64,

@@ -39,7 +39,7 @@ impl<R> Column<R> {
 }
 
 /// Formats rows below their titles for a terminal.
-pub fn text<R>(rows: &[R], columns: &[Column<R>]) -> String {
+pub fn format_rows<R>(rows: &[R], columns: &[Column<R>]) -> String {
     let line = |cells: Vec<String>| cells.join(" ") + "\n";
     let titles = line(columns.iter().map(|column| column.pad(&column.title)).collect());
     let row = |row| line(columns.iter().map(|column| column.pad(&(column.cell)(row))).collect());
@@ -97,7 +97,7 @@ mod tests {
             right("ms", 5, |(_, ms)| format!("{ms:.1}")),
         ];
         let wanted = "flow   |    ms\nlaser  |   1.2\na longer name | 12345.0\n";
-        assert_eq!(text(&rows, &columns), wanted);
+        assert_eq!(format_rows(&rows, &columns), wanted);
     }
 
     #[test]

@@ -29,9 +29,9 @@ pub mod default {
     pub const SHADOWING: &str = "0";
     /// No delay.
     pub const DELAY: &str = "0s";
-    /// As the demo's token bucket.
+    /// The value of the demo's token bucket.
     pub const PIPE_QUEUE: &str = "100KB";
-    /// As the demo's token bucket: two full packets.
+    /// The value of the demo's token bucket: two full packets.
     pub const BURST: &str = "0";
     /// IP bytes only.
     pub const OVERHEAD: &str = "0";
@@ -39,19 +39,19 @@ pub mod default {
     pub const STATION_QUEUE: &str = "1000";
     /// The system under test.
     pub const OVER: &str = "tautline";
-    /// As the kernel's default.
+    /// The kernel's default.
     pub const CONGESTION: &str = "cubic";
-    /// As the daemon's default.
+    /// The daemon's default.
     pub const PRIORITY: &str = "100";
-    /// As the daemon's default.
+    /// The daemon's default.
     pub const COPIES: &str = "2";
-    /// As the daemon's default.
+    /// The daemon's default.
     pub const REPAIR: &str = "true";
     /// Best effort.
     pub const DSCP: &str = "0";
     /// Immediately.
     pub const START: &str = "0s";
-    /// As the daemon's default.
+    /// The daemon's default.
     pub const IN_FLIGHT: &str = "2";
     pub const PACING: &str = "auto";
 }

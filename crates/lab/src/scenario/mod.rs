@@ -274,13 +274,13 @@ pub fn made(name: &str, text: &str) -> anyhow::Result<Scenario> {
     parse(name, text, Path::new(".")).map_err(|problems| anyhow::anyhow!("{problems:?} in\n{text}"))
 }
 
-/// Parses a recorded capacity, as a pipe's `trace` has it.
+/// Parses a recorded capacity in the format of a pipe's `trace`.
 pub fn recording(text: &str) -> anyhow::Result<Trace> {
     check::opportunities(text)
         .map_err(|it| anyhow::anyhow!("found {}; allowed: {}", it.found, it.allowed))
 }
 
-/// As [`load`], for virtual time: keys that only real time supports are problems.
+/// Like [`load`], for virtual time: keys that only real time supports are problems.
 pub fn load_for_virtual_time(file: &Path) -> Result<Scenario, ConfigError> {
     let scenario = load(file)?;
     if scenario.real_time_only.is_empty() {

@@ -64,7 +64,7 @@ impl DaemonSetup {
         Ok(daemons)
     }
 
-    /// As [`Self::start`], with a second link.
+    /// Like [`Self::start`], with a second link.
     pub fn start_with(
         &self,
         pair: &Pair,
@@ -105,7 +105,7 @@ impl DaemonSetup {
         self.run_as(&computer.name, computer, files, logs)
     }
 
-    /// As [`Self::run`], for a node of another name than its computer.
+    /// Like [`Self::run`], for a node of another name than its computer.
     pub fn run_as(
         &self,
         node: &str,
@@ -226,7 +226,7 @@ fn is_connected(status: &Value) -> bool {
 pub struct Sent {
     /// Packets or messages.
     pub count: u64,
-    /// Their bytes.
+    /// The sum of their bytes.
     pub bytes: u64,
 }
 

@@ -29,7 +29,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// As [`Load::start`], with ROS 1 and a master on each computer.
+    /// Like [`Load::start`], with ROS 1 and a master on each computer.
     pub fn own(flows: &[Flow], pair: &Pair, folder: &Path) -> Result<Self> {
         Self::start(Middleware::own(Ros::One), flows, pair, folder)
     }

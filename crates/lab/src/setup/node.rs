@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Received {
     /// Topic of the message.
     pub topic: String,
-    /// Its number and times.
+    /// The number and times.
     pub arrival: Arrival,
 }
 

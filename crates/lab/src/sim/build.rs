@@ -81,7 +81,7 @@ struct Peers {
 }
 
 impl Peers {
-    fn of(scenario: &Scenario) -> Self {
+    fn from_scenario(scenario: &Scenario) -> Self {
         let flows = scenario.flows.iter().map(|flow| (flow.over, flow.from, flow.to));
         let loops = scenario.control_loops.iter().map(|l| (l.over, l.plant, l.controller));
         let mut peers = Self::default();
@@ -114,7 +114,7 @@ impl Peers {
 
 /// Starts nodes at stations with flows over Tautline, and joins them.
 fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
-    let Peers { joined, through } = Peers::of(scenario);
+    let Peers { joined, through } = Peers::from_scenario(scenario);
     let nodes: BTreeSet<usize> = joined.iter().flat_map(|(a, b)| [*a, *b]).collect();
     for &host in &nodes {
         let name = scenario.stations[host].name.clone();
@@ -162,7 +162,7 @@ fn link_use(scenario: &Scenario, flow: &Flow) -> LinkUse {
     let on = |networks: &[usize]| {
         let numbered = (0..).zip(&links);
         let named = numbered.filter(|(_, it)| it.network.is_some_and(|it| networks.contains(&it)));
-        LinkSet::of(named.map(|(number, _)| number))
+        LinkSet::from_numbers(named.map(|(number, _)| number))
     };
     LinkUse {
         policy: flow.links,

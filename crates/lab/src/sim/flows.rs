@@ -91,7 +91,7 @@ pub struct Flow {
 
 impl Flow {
     fn new(plan: FlowPlan) -> Self {
-        let plain_ros = PlainRos::of(&plan.carriage);
+        let plain_ros = PlainRos::for_carriage(&plan.carriage);
         Self {
             plan,
             plain_ros,

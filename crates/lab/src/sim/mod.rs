@@ -65,7 +65,7 @@ pub fn run(SimArguments { run: arguments, plain }: &SimArguments) -> Result<Exit
     if arguments.json {
         say(&figures.json()?);
     } else {
-        say(&figures.text());
+        say(&figures.to_text());
     }
     let simulated = Duration::from_nanos(world.net.now());
     eprintln!(
@@ -124,7 +124,7 @@ impl Sight<'_> {
     }
 }
 
-/// As [`samples`]; calls `see` at the start and after every interval `every`.
+/// Like [`samples`]; calls `see` at the start and after every interval `every`.
 pub fn watch(
     scenario: &Scenario,
     seed: u64,
@@ -153,7 +153,7 @@ pub struct Traced {
     pub repeated: Vec<Repeated>,
 }
 
-/// As [`samples`], with the frames that were transmitted more than once.
+/// Like [`samples`], with the frames that were transmitted more than once.
 pub fn traced(scenario: &Scenario, seed: u64) -> Result<Traced> {
     let mut world = build::build(scenario, seed)?;
     world.net.repeated = Some(Vec::new());
@@ -193,13 +193,13 @@ fn advance(world: &mut World, scenario: &Scenario) -> [Usage; 2] {
     let stages = (1..=STEPS).map(|n| (format!("{} {n} %", scenario.name), step));
     let progress = Progress::quietly(stages.collect());
     world.run(start);
-    let before = Usage::of(scenario, &world.net.medium, start);
+    let before = Usage::read(scenario, &world.net.medium, start);
     for step in 1..=STEPS {
         progress.next();
         world.run(start + scenario.duration / STEPS * step);
     }
     world.run(end);
-    let after = Usage::of(scenario, &world.net.medium, end);
+    let after = Usage::read(scenario, &world.net.medium, end);
     world.run(end + DRAIN);
     progress.finish();
     [before, after]

@@ -19,7 +19,7 @@ pub struct PlainRos {
 
 impl PlainRos {
     /// Returns the connection of a flow with this transport, if it has one.
-    pub fn of(carriage: &Carriage) -> Option<Self> {
+    pub fn for_carriage(carriage: &Carriage) -> Option<Self> {
         let Carriage::PlainRos { queue } = carriage else { return None };
         let connection = Box::new(Connection::with_queue(false, *queue as usize));
         Some(Self { connection, armed: None })

@@ -56,7 +56,7 @@ pub struct Segment {
 /// The content of a [`Segment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// That number of bytes of the stream.
+    /// Bytes of the stream.
     Data {
         /// Offset of the first byte.
         from: u64,

@@ -70,7 +70,12 @@ struct Runs {
 
 impl Runs {
     /// Runs a scenario with either driver until `wanted` runs count, or too many are discarded.
-    fn of(driver: Driver, scenario: &Scenario, wanted: u64, progress: &Progress) -> Result<Self> {
+    fn collect(
+        driver: Driver,
+        scenario: &Scenario,
+        wanted: u64,
+        progress: &Progress,
+    ) -> Result<Self> {
         let mut runs = Self::default();
         let (mut seed, mut good) = (0, 0);
         while good < wanted && !runs.too_many_discarded(wanted) {
@@ -111,7 +116,7 @@ impl Pair {
 }
 
 impl Figure {
-    fn of(runs: &[Samples]) -> Self {
+    fn from_runs(runs: &[Samples]) -> Self {
         let sent: usize = runs.iter().map(|samples| samples.sent_ns.len()).sum();
         let arrivals = runs.iter().flat_map(|samples| &samples.arrivals);
         let delays: Vec<f64> = arrivals.map(Arrival::delay_ms).collect();
@@ -138,12 +143,12 @@ pub fn run(file: &Path, runs: u64, as_json: bool) -> Result<ExitCode> {
     let mut stages = vec![("virtual time".to_owned(), Duration::ZERO); SIM_SEEDS as usize];
     stages.extend((1..=runs).map(|run| (format!("real time, run {run} of {runs}"), time)));
     let progress = Progress::new(stages);
-    let virtual_time = Runs::of(SIM, &scenario, SIM_SEEDS, &progress)?;
-    let real_time = Runs::of(AIR, &scenario, runs, &progress)?;
+    let virtual_time = Runs::collect(SIM, &scenario, SIM_SEEDS, &progress)?;
+    let real_time = Runs::collect(AIR, &scenario, runs, &progress)?;
     progress.finish();
     let void = real_time.too_many_discarded(runs);
     let agreement = Agreement::new(&scenario, &virtual_time, real_time);
-    let code = super::conclude(&agreement, as_json, &agreement.text(), agreement.holds())?;
+    let code = super::conclude(&agreement, as_json, &agreement.to_text(), agreement.holds())?;
     Ok(if void { ExitCode::from(4) } else { code })
 }
 
@@ -151,7 +156,7 @@ impl Agreement {
     fn new(scenario: &Scenario, virtual_time: &Runs, real_time: Runs) -> Self {
         let both = virtual_time.flows.iter().zip(&real_time.flows);
         let flows = both.map(|((flow, sim), (_, air))| {
-            let (sim, air) = (Figure::of(sim), Figure::of(air));
+            let (sim, air) = (Figure::from_runs(sim), Figure::from_runs(air));
             Pair { flow: flow.clone(), sim, air, agrees: sim.agrees(&air) }
         });
         Self {
@@ -168,7 +173,7 @@ impl Agreement {
             && self.emulator.iter().all(|run| run.cpu_percent < CPU_PERCENT)
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let mut text = format!(
             "{}: virtual time (sim) and real programs (air); they agree within {:.0} % or {MILLISECONDS} ms\n\n",
             self.scenario,

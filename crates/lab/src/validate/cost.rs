@@ -275,10 +275,10 @@ pub fn run(as_json: bool) -> Result<ExitCode> {
     });
     let costs: Vec<Cost> = costs.collect();
     let holds = costs.iter().all(|cost| cost.relative <= MOST);
-    super::conclude(&costs, as_json, &text(&costs), holds)
+    super::conclude(&costs, as_json, &report_text(&costs), holds)
 }
 
-fn text(costs: &[Cost]) -> String {
+fn report_text(costs: &[Cost]) -> String {
     let rows = table::markdown(
         costs,
         &[

@@ -20,12 +20,12 @@ pub fn scenario(seconds: u64, slow: &str, flows: &str) -> String {
     path(seconds, &format!("{slow}, delay: 1ms"), flows)
 }
 
-/// As [`scenario`], with all keys of the pipe `slow`.
+/// Like [`scenario`], with all keys of the pipe `slow`.
 pub fn path(seconds: u64, slow: &str, flows: &str) -> String {
     hops(seconds, [FAST, slow], flows)
 }
 
-/// As [`path`], with all keys of both pipes.
+/// Like [`path`], with all keys of both pipes.
 pub fn hops(seconds: u64, [fast, slow]: [&str; 2], flows: &str) -> String {
     format!(
         "about: A bottleneck beyond a router\n\

@@ -258,10 +258,10 @@ pub fn run(as_json: bool) -> Result<ExitCode> {
     let holds = figures.laser.iter().all(Laser::reaches)
         && figures.large.iter().all(|it| it.arrived_percent >= LARGE_TARGET_PERCENT)
         && figures.long.iter().all(Long::reaches);
-    super::conclude(&figures, as_json, &text(&figures), holds)
+    super::conclude(&figures, as_json, &report_text(&figures), holds)
 }
 
-fn text(figures: &Figures) -> String {
+fn report_text(figures: &Figures) -> String {
     let lasers = [
         column("loss", Laser::name),
         column("p99 ms", |row: &Laser| format!("{:.1}", row.p99_ms)),

@@ -28,7 +28,7 @@ const NETWORKS: [(&str, &str); 8] = [
     ("geostationary, 2 Mbps, 600 ms, 1 % loss", "network-geo"),
 ];
 const LTE: &str = "network-lte";
-/// Its network with a recorded capacity.
+/// The network of [`LTE`] with a recorded capacity.
 const MODEM: &str = "modem";
 /// The recording that replaces the modem of [`LTE`].
 const RECORDING: &str = "ATT-LTE-driving-2016.up.gz";
@@ -66,7 +66,7 @@ struct Row {
 }
 
 impl Figures {
-    fn of(flow: &'static str, samples: &Samples, duration: u64) -> Self {
+    fn from_samples(flow: &'static str, samples: &Samples, duration: u64) -> Self {
         let delays = samples.delays(0..duration);
         let sent = samples.published(0..duration).max(1) as f64;
         Self {
@@ -120,7 +120,7 @@ fn play(scenario: &Scenario) -> Result<Vec<Figures>> {
     let figures = FLOWS.iter().map(|name| {
         let found = samples.iter().find(|(flow, _)| flow == name);
         let (_, samples) = found.with_context(|| format!("no flow {name}"))?;
-        Ok(Figures::of(name, samples, scenario.duration))
+        Ok(Figures::from_samples(name, samples, scenario.duration))
     });
     figures.collect()
 }

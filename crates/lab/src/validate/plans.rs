@@ -116,8 +116,8 @@ pub fn run(options: &Options<'_>) -> Result<ExitCode> {
         Progress::new(seeds.iter().map(|seed| (format!("fleet {seed}"), EXPECTED)).collect());
     let cases = parallel::run(&progress, seeds, case)?;
     progress.finish();
-    let summary = Summary::of(&cases);
-    let golden = Golden::of(&summary, &cases);
+    let summary = Summary::from_cases(&cases);
+    let golden = Golden::from_cases(&summary, &cases);
     if let Some(docs) = options.docs {
         golden.write(&docs.join("measured/plans.json"))?;
     }
@@ -126,7 +126,7 @@ pub fn run(options: &Options<'_>) -> Result<ExitCode> {
         eprint!("not as kept:\n{differences}");
     }
     let holds = summary.holds() && differences.is_empty();
-    super::conclude(&(&summary, &cases), options.json, &text(&summary, &cases), holds)
+    super::conclude(&(&summary, &cases), options.json, &report_text(&summary, &cases), holds)
 }
 
 /// Draws a fleet: its scenario.
@@ -278,7 +278,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(cases: &[Case]) -> Self {
+    fn from_cases(cases: &[Case]) -> Self {
         let judged: Vec<&Case> = cases.iter().filter(|it| it.is_judged()).collect();
         let right = judged.iter().filter(|it| it.fits == it.did_fit).count();
         let fitting = judged.iter().filter(|it| it.fits);
@@ -307,8 +307,8 @@ impl Summary {
     }
 }
 
-fn text(summary: &Summary, cases: &[Case]) -> String {
-    let table = table::text(
+fn report_text(summary: &Summary, cases: &[Case]) -> String {
+    let table = table::format_rows(
         cases,
         &[
             column("seed", |it: &Case| it.seed.to_string()),
@@ -328,8 +328,8 @@ fn text(summary: &Summary, cases: &[Case]) -> String {
             column("ratio", |it| format!("{:.2}", median_ratio(&it.rows))),
         ],
     );
-    let by_topic = table::text(
-        &TOPICS.map(|topic| ByTopic::of(topic, cases)),
+    let by_topic = table::format_rows(
+        &TOPICS.map(|topic| ByTopic::from_cases(topic, cases)),
         &[
             column("topic", |it: &ByTopic| it.topic.to_string()),
             column("flows", |it| it.flows.to_string()),
@@ -368,7 +368,7 @@ struct ByTopic {
 }
 
 impl ByTopic {
-    fn of(topic: &'static str, cases: &[Case]) -> Self {
+    fn from_cases(topic: &'static str, cases: &[Case]) -> Self {
         let rows = cases.iter().filter(|it| it.is_judged() && it.fits).flat_map(|it| &it.rows);
         let rows: Vec<&Row> = rows.filter(|it| it.name.starts_with(topic)).collect();
         Self {

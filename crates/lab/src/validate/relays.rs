@@ -101,20 +101,20 @@ fn outcome(scenario: &Scenario, seeds: u64) -> Result<[Outcome; 2]> {
     }))
 }
 
-fn all() -> impl Iterator<Item = (&'static str, usize, Forwarding)> {
+fn combinations() -> impl Iterator<Item = (&'static str, usize, Forwarding)> {
     CHAINS.into_iter().flat_map(|(name, hops)| Forwarding::ALL.map(|it| (name, hops, it)))
 }
 
 /// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
-    all()
+    combinations()
         .map(|(name, _, forwarding)| (format!("{name}, {}", forwarding.words()), EXPECTED))
         .collect()
 }
 
 /// Runs every chain with every kind of forwarding.
 pub fn rows(progress: &Progress, seeds: u64) -> Result<Vec<Row>> {
-    parallel::run(progress, all().collect(), |(name, hops, forwarding)| {
+    parallel::run(progress, combinations().collect(), |(name, hops, forwarding)| {
         let mut scenario = scenario::named(name)?;
         forwarding.apply(&mut scenario, hops);
         let [laser, image] = outcome(&scenario, seeds)?;

@@ -24,7 +24,7 @@ pub struct Category {
 impl Category {
     /// Returns the categories of a network, lowest first: one under DCF; background, best effort,
     /// video and voice under EDCA (table 9-137).
-    pub fn all(phy: Phy, access: Access) -> Vec<Self> {
+    pub fn for_access(phy: Phy, access: Access) -> Vec<Self> {
         let min = phy.window_min();
         let of =
             |slots, window_min, window_max| Self { aifs: phy.aifs(slots), window_min, window_max };
@@ -128,7 +128,7 @@ impl<F> Queue<F> {
 impl<F> ChannelAccess<F> {
     pub fn new(phy: Phy, access: Access) -> Self {
         Self {
-            queues: Category::all(phy, access).into_iter().map(Queue::new).collect(),
+            queues: Category::for_access(phy, access).into_iter().map(Queue::new).collect(),
             slot: phy.slot(),
             eifs_extra: phy.eifs_extra(),
             sensed: 0,

@@ -54,7 +54,7 @@ fn a_queue_fills_to_its_limit_and_traffic_continues_after_the_outage() {
 }
 
 #[test]
-fn a_refused_frame_comes_back_unchanged() {
+fn a_refused_frame_is_returned_unchanged() {
     let mut medium = tautline_medium::Medium::new(1);
     let wifi = medium.add_wifi(fixed(6));
     let station = medium.add_station(tautline_medium::Motion::at([0.0; 3]));
@@ -123,7 +123,9 @@ fn an_outage_on_one_network_leaves_the_other_alone() {
     let [wifi, pipe] = [0, 1].map(tautline_medium::NetworkId);
     let [by_wifi, by_pipe] = [RadioId(1), RadioId(3)];
     assert_eq!(received(&[]), [by_wifi, by_pipe]);
-    for outage in [Outage::of(robot), Outage::of(base), Outage::between(base, robot)] {
+    for outage in
+        [Outage::of_station(robot), Outage::of_station(base), Outage::between(base, robot)]
+    {
         assert_eq!(received(&[(outage, true)]), []);
         assert_eq!(received(&[(outage.on(wifi), true)]), [by_pipe]);
         assert_eq!(received(&[(outage.on(pipe), true)]), [by_wifi]);

@@ -177,7 +177,7 @@ fn a_rate_that_changes_often_does_not_starve_the_pipe() {
 }
 
 #[test]
-fn a_rate_of_zero_stops_and_another_starts_again() {
+fn a_rate_of_zero_stops_the_pipe_and_another_rate_restarts_it() {
     let mut net = Net::pipe(1, PipeConfig { burst_bytes: 1500, ..slow() }, 2);
     let flow = net.flow(0, 1);
     (0..3).for_each(|_| assert!(net.send(flow)));

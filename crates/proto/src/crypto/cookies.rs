@@ -54,7 +54,7 @@ impl CookieChecker {
     /// For the owner of `secret`.
     pub fn new(secret: &SecretKey) -> Self {
         Self {
-            own_mac: MacKey::of(&secret.public()),
+            own_mac: MacKey::for_receiver(&secret.public()),
             secrets: [[0; KEY]; 2],
             renew_at: Instant::default(),
             without_cookie: Bucket::new(WITHOUT_COOKIE),
@@ -116,7 +116,7 @@ pub struct MacKey {
 
 impl MacKey {
     /// The keys for packets to the owner of `key`.
-    pub fn of(key: &PublicKey) -> Self {
+    pub fn for_receiver(key: &PublicKey) -> Self {
         Self {
             mac_key: hash(&[b"tautline mac", &key.0]),
             cookie_key: hash(&[b"tautline cookie", &key.0]),
@@ -214,7 +214,7 @@ mod tests {
     impl Responder {
         fn new() -> Self {
             let secret = SecretKey::insecure("base");
-            let mac_key = MacKey::of(&secret.public());
+            let mac_key = MacKey::for_receiver(&secret.public());
             Self {
                 checker: CookieChecker::new(&secret),
                 mac_key,

@@ -8,7 +8,7 @@ use crate::wire::control::OfferedTopic;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Memory of a table entry in addition to its text, about.
+/// Approximate memory of a table entry in addition to its text.
 const OVERHEAD: usize = 128;
 
 /// A type's name and hash.

@@ -84,13 +84,13 @@ pub(crate) struct Partial {
 /// The effect of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// It has no new bytes.
+    /// The fragment has no new bytes.
     Duplicate,
     /// The message is still incomplete.
     Incomplete,
     /// The message is complete.
     Complete,
-    /// It contradicts earlier fragments or exceeds the limit of ranges.
+    /// The fragment contradicts earlier ones or exceeds the limit of ranges.
     Refused,
 }
 

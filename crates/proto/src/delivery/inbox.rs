@@ -110,7 +110,7 @@ pub(super) struct Incomplete {
 /// Messages from one peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Those of topics and of relayed packets.
+    /// The channels of topics and of relayed packets.
     pub(super) channels: BTreeMap<Traffic, InChannel>,
     /// Number of sources remembered, over all channels.
     sources: usize,

@@ -23,7 +23,7 @@ pub(super) type Stream = (Traffic, u32);
 pub(super) struct Complete {
     /// With its age at `since`.
     pub(super) message: Received,
-    /// Its delay until `since`, for statistics.
+    /// The delay until `since`, for statistics.
     pub(super) delay: Duration,
     /// Time at which it was complete.
     pub(super) since: Instant,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overtakes_is_delivered_at_once_or_makes_earlier_ones_late() {
+    fn an_overtaking_message_is_delivered_at_once_or_makes_earlier_ones_late() {
         let arrivals = [2, 1, 4, 3];
         for (order, delivered) in
             [(DeliveryOrder::Arrival, vec![2, 1, 4, 3]), (DeliveryOrder::Newest, vec![2, 4])]

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_large_message_earns_is_kept_until_it_ends() {
+    fn the_budget_that_a_large_message_earns_lasts_until_its_end() {
         let mut budget = RepairBudget::new(30);
         budget.begin(4_000_000);
         (0..4000).for_each(|_| budget.on_first(Instant(1), 1000));

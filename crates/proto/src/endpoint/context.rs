@@ -25,7 +25,7 @@ const MAX_REPLIES: usize = 64;
 pub(crate) struct SpareDatagrams(Vec<Vec<u8>>);
 
 impl SpareDatagrams {
-    /// As many as leave in one system call.
+    /// The number of packets that leave in one system call.
     const MAX: usize = 64;
 
     /// Returns an empty buffer of at least `capacity` bytes.

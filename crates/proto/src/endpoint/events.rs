@@ -26,7 +26,7 @@ pub enum Event {
     PeerDown {
         /// The peer.
         peer: PeerId,
-        /// It said goodbye; otherwise nothing arrived from it.
+        /// The peer said goodbye; otherwise no packet arrived from the peer.
         said_goodbye: bool,
     },
     /// A goodbye of either node ended the session: all channels of the peer are gone, and it is
@@ -110,9 +110,9 @@ pub enum Event {
     },
     /// A complete message arrived.
     Message {
-        /// Its sender.
+        /// The sender.
         peer: PeerId,
-        /// Its channel.
+        /// The channel.
         channel: ChannelId,
         /// The message.
         message: Received,
@@ -231,9 +231,9 @@ pub enum Notice {
     },
     /// A node uses another version of the format.
     Version {
-        /// Its address.
+        /// The address.
         from: Place,
-        /// Its version.
+        /// The version.
         theirs: u8,
         /// Ours.
         ours: u8,
@@ -249,16 +249,16 @@ pub enum Notice {
     },
     /// A peer refuses our initiations.
     TheyRefuse {
-        /// Its name.
+        /// The name.
         name: String,
         /// The address of the response.
         from: Place,
-        /// Its reason.
+        /// The reason.
         verdict: Verdict,
     },
     /// A peer sends packets to be relayed without that right.
     NotRelayed {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A peer sends packets to be relayed to a node that is no peer.
@@ -273,7 +273,7 @@ pub enum Notice {
     },
     /// No direct path to a peer behind a relay was found, although the peer seeks one as well.
     NoDirectPath {
-        /// Its name.
+        /// The name.
         name: String,
         /// What is known about the cause.
         cause: NoPath,
@@ -293,9 +293,9 @@ pub enum Notice {
     TooLarge {
         /// The name of its sender.
         peer: String,
-        /// Its topic.
+        /// The topic.
         topic: String,
-        /// Its bytes.
+        /// The bytes.
         found: usize,
         /// The limit.
         allowed: usize,

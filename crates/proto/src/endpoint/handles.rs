@@ -133,7 +133,7 @@ pub struct LinkMut<'a> {
     pub(crate) id: LinkId,
 }
 
-/// Its path.
+/// The path of the link.
 impl LinkMut<'_> {
     /// Changes the path of the link, as when a host name was resolved or routes changed.
     pub fn set_path(

@@ -20,7 +20,7 @@ use crate::wire::packet::MAX_NAME;
 /// The remains of a removed peer.
 #[derive(Debug)]
 pub struct RemovedPeer {
-    /// Its goodbyes, one for each link that was up. Send them before closing its sockets.
+    /// The goodbyes, one for each link that was up. Send them before closing its sockets.
     pub goodbyes: Vec<Transmit>,
     /// The last counters of the channels to it. No message is queued or outstanding any more.
     pub channels: Vec<(ChannelId, OutStats)>,

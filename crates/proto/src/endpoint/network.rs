@@ -30,7 +30,7 @@ const MAX_REPORTS: usize = 2;
 pub struct Transmit {
     /// The radio that sends it.
     pub radio: RadioId,
-    /// Its link; `None` for a reply to an address to which no link leads.
+    /// The link; `None` for a reply to an address to which no link leads.
     pub link: Option<LinkId>,
     /// The address to which it goes.
     pub remote: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Transmit {
     /// Highest priority of its messages; `None` without messages, where the radio's budget does not
     /// apply.
     pub priority: Option<u8>,
-    /// Its class; in-flight bytes are reported by class.
+    /// The class; in-flight bytes are reported by class.
     pub class: Class,
     /// DSCP of the IP packet, 0 to 63.
     pub dscp: u8,
@@ -161,7 +161,7 @@ impl Network {
         bytes: usize,
     ) {
         let Some(link) = self.peers.link_mut(id) else { return };
-        let drained = link.in_flight.of(class).saturating_sub(bytes);
+        let drained = link.in_flight.of_class(class).saturating_sub(bytes);
         link.on_in_flight(now, class, bytes);
         if drained > 0 && link.up {
             self.radios[link.radio].pacer.on_drained(now, drained);

@@ -54,7 +54,7 @@ pub(crate) struct Relay {
 
 /// What becomes of a relayed packet.
 pub(crate) enum Arrived<'a> {
-    /// It is for this node, and comes from this place.
+    /// The packet is for this node, and comes from this place.
     Here(Place, &'a [u8]),
     Forwarded,
 }

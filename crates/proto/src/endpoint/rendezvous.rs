@@ -41,7 +41,7 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 /// When a node seeks a direct path to a peer that it reaches through a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectPath {
-    /// If an address translator is on the path to the relay, or on the peer's: otherwise an address in
+    /// The node seeks it if an address translator is on the path to the relay, or on the peer's: otherwise an address in
     /// the configuration would do, and relays of a radio network are there because radios do not reach
     /// further.
     IfTranslated,

@@ -47,7 +47,7 @@ impl Endpoint {
         self.handle_received_packet(now, Arrival::default(), radio, from, bytes)
     }
 
-    /// As [`Self::handle_packet`], for a datagram about whose arrival the caller knows more.
+    /// Like [`Self::handle_packet`], for a datagram about whose arrival the caller knows more.
     pub fn handle_received_packet(
         &mut self,
         now: Instant,
@@ -60,7 +60,7 @@ impl Endpoint {
         self.router.net.cx.authenticated_peer.take()
     }
 
-    /// As [`Self::handle_received_packet`]. Decrypts the datagram where it is, without a copy.
+    /// Like [`Self::handle_received_packet`]. Decrypts the datagram where it is, without a copy.
     pub fn handle_packet_in_place(
         &mut self,
         now: Instant,

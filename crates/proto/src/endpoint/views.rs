@@ -22,11 +22,11 @@ use std::net::IpAddr;
 /// State of a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerView<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// Its public key.
+    /// The public key.
     pub key: PublicKey,
-    /// Its team, at a relay.
+    /// The team, at a relay.
     pub team: Option<TeamId>,
     /// Whether a link to it is up.
     pub up: bool,
@@ -88,7 +88,7 @@ impl<'a> PeerView<'a> {
 pub struct LinkView<'a> {
     /// The peer to which it leads.
     pub peer: PeerId,
-    /// Its number in packets to the peer, 0 to 15.
+    /// The number in packets to the peer, 0 to 15.
     pub number: u8,
     /// The radio that it uses.
     pub radio: RadioId,

@@ -27,7 +27,7 @@ pub(crate) struct Ends {
     ask_at: Instant,
     /// Whether the peer's packets come from another address than the one from which it sends.
     is_peer_translated: Option<bool>,
-    /// The address from which the peer's last question came, until it is told.
+    /// The address from which the peer's last question came, until it is reported.
     answer: Option<SocketAddr>,
 }
 

@@ -21,8 +21,8 @@ const MIN_BYTES: usize = 625;
 /// Packets are cut if that makes them this small, and while it does not make them larger than the second.
 const BEGIN_BYTES: usize = FULL_PACKET * 2 / 3;
 const END_BYTES: usize = FULL_PACKET * 4 / 5;
-/// On a path whose round trip is longer than that of so many full packets, the wait for one of them
-/// matters little, and the bytes of the additional headers are lost all the same.
+/// On a path whose round trip is longer than this number of full packets take, the wait for one of
+/// them matters little, and additional headers would only cost bytes.
 const MAX_RTT_PACKETS: u32 = 8;
 /// Time until the controller has settled in full packets before packets are cut.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -128,7 +128,7 @@ pub(crate) struct Link {
     /// Other addresses of the peer, before their validation.
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) ends: Ends,
-    /// That of a direct path which is not configured, in addition to a relay.
+    /// The trial of a direct path which is not configured, in addition to a relay.
     pub(crate) trial: Option<Trial>,
     /// The former or the configured address, tried in turn with `remote`.
     alternate_remote: Option<Place>,
@@ -443,7 +443,7 @@ impl Link {
         if self.in_flight.total() == 0 {
             self.drained_at = now;
         }
-        self.in_flight.set(class, self.in_flight.of(class).saturating_add(ip_bytes));
+        self.in_flight.set(class, self.in_flight.of_class(class).saturating_add(ip_bytes));
         if let Some(controller) = &mut self.controller {
             controller.on_sent(now, ip_bytes, self.sent_packets.outstanding_bytes());
         }
@@ -548,7 +548,7 @@ impl Link {
     /// Records that a packet without messages was handed to the kernel. A packet to a relay does
     /// not count: the relay drops it when it is old, and may never report that it was sent.
     pub(crate) fn on_report_sent(&mut self, class: Class) {
-        let bytes_ahead = self.in_flight.of(class);
+        let bytes_ahead = self.in_flight.of_class(class);
         self.report = self.via.is_none().then_some(PendingReport { class, bytes_ahead });
     }
 
@@ -559,7 +559,7 @@ impl Link {
 
     /// The kernel holds `bytes` of a class.
     pub(crate) fn on_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
-        let drained = self.in_flight.of(class).saturating_sub(bytes);
+        let drained = self.in_flight.of_class(class).saturating_sub(bytes);
         let drains = drained > 0;
         if drains {
             self.drained_at = now;

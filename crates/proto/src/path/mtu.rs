@@ -36,7 +36,7 @@ const BLACK_HOLE_ROUNDS: u8 = 3;
 pub enum MtuState {
     /// Probes look for a larger one.
     Searching,
-    /// It is that of the interface, or the configured one.
+    /// The MTU is that of the interface, or the configured one.
     Full,
     /// Larger probes do not arrive.
     Probed,
@@ -88,7 +88,7 @@ struct Fall {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PathMtu {
     header_bytes: usize,
-    /// That of the interface, or the configured one. Nothing larger is ever sent.
+    /// The MTU of the interface, or the configured one. Nothing larger is ever sent.
     limit: usize,
     /// Packets are at most this large.
     size: usize,

@@ -64,7 +64,7 @@ pub struct LinkSet(u16);
 
 impl LinkSet {
     /// The set with the links of these numbers. Numbers from 16 up do not exist.
-    pub fn of(numbers: impl IntoIterator<Item = u8>) -> Self {
+    pub fn from_numbers(numbers: impl IntoIterator<Item = u8>) -> Self {
         Self(numbers.into_iter().filter(|number| *number < 16).fold(0, |set, it| set | 1 << it))
     }
 
@@ -86,7 +86,7 @@ pub struct LinkUse {
     pub policy: LinkPolicy,
     /// No other link carries the messages, if several lead to the peer; `None`: all may.
     pub only: Option<LinkSet>,
-    /// These links carry the messages only while no other link can.
+    /// The links that carry the messages only while no other link can.
     pub avoid: LinkSet,
     /// A link whose allowance is [spent](crate::LinkView::spent) still carries the messages.
     pub over_budget: bool,

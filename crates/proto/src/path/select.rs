@@ -17,11 +17,11 @@ pub(crate) struct Forecast {
     pub(crate) link: LinkId,
     pub(crate) number: u8,
     pub(crate) radio: RadioId,
-    /// It costs money.
+    /// The link costs money.
     pub(crate) metered: bool,
-    /// Its allowance is used up.
+    /// The allowance is used up.
     pub(crate) spent: bool,
-    /// Its controller sends no packet now.
+    /// The controller sends no packet now.
     pub(crate) held: bool,
     /// When its radio can send the next packet.
     pub(crate) ready: f64,
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(assign(&mut links, FIRST, &small), Some(LinkId(0)));
         let mut links = two_links([0.0, 0.5]);
         let mut avoiding = small;
-        avoiding.link_use.avoid = LinkSet::of([0]);
+        avoiding.link_use.avoid = LinkSet::from_numbers([0]);
         assert_eq!(assign(&mut links, SECOND, &avoiding), Some(LinkId(1)));
         let mut links = two_links([0.0, 0.5]);
         links.links.iter_mut().for_each(|link| link.metered = true);
@@ -369,9 +369,9 @@ mod tests {
             Some(LinkId(1)),
             "all are, one is avoided"
         );
-        avoiding.link_use.only = Some(LinkSet::of([0]));
+        avoiding.link_use.only = Some(LinkSet::from_numbers([0]));
         assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "no other may");
-        avoiding.link_use.avoid = LinkSet::of([0, 1]);
+        avoiding.link_use.avoid = LinkSet::from_numbers([0, 1]);
         avoiding.link_use.only = None;
         assert_eq!(assign(&mut links, FIRST, &avoiding), Some(LinkId(0)), "all are avoided");
     }

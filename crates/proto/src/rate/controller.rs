@@ -22,7 +22,7 @@ pub enum Release {
 pub struct PendingPacket {
     /// IP bytes.
     pub bytes: usize,
-    /// It is more urgent than some of the packets sent recently.
+    /// The packet is more urgent than some of the packets sent recently.
     pub urgent: bool,
 }
 
@@ -117,7 +117,7 @@ pub trait Controller: std::fmt::Debug + Send {
 /// A controller that the caller brings along, for each link.
 #[derive(Debug, Clone, Copy)]
 pub struct Custom {
-    /// Its name, by which two are the same.
+    /// The name; two controllers with the same name are the same.
     pub name: &'static str,
     /// Makes one for a link.
     pub make: fn() -> Box<dyn Controller>,

@@ -153,7 +153,7 @@ fn report(
     );
 }
 
-fn all() -> Vec<Box<dyn Controller>> {
+fn controllers() -> Vec<Box<dyn Controller>> {
     vec![Box::new(Auto::default()), Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX)))]
 }
 
@@ -168,7 +168,7 @@ fn mean(seconds: &[Second], path: &Path) -> f64 {
 
 #[test]
 fn no_controller_stops_forever_after_losses_or_pauses() {
-    for mut controller in all() {
+    for mut controller in controllers() {
         let path = Path { report_loss: 5, ..Path::new(6_000_000) };
         let seconds = run(&mut *controller, &path, 20, 5..12);
         let after: usize = seconds[12..].iter().map(|second| second.delivered).sum();
@@ -251,7 +251,7 @@ fn external_delay_costs_auto_no_rate() {
     }
 }
 
-/// As a cell that serves its modems in turns.
+/// Models a cell that serves its modems one after another.
 #[test]
 fn a_pause_of_the_path_costs_auto_little_more_than_itself() {
     const PAUSE: Duration = Duration::from_millis(150);

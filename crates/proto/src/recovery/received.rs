@@ -70,7 +70,7 @@ pub(crate) struct ReceivedPackets {
 pub(crate) struct AckTrigger {
     /// The packet asks for an early acknowledgement.
     pub(crate) ack_soon: bool,
-    /// Its number is not the expected one.
+    /// The number is not the expected one.
     pub(crate) gap: bool,
 }
 

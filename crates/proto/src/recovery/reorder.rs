@@ -3,7 +3,7 @@
 //!
 //! The window of RFC 8985, section 6.2, is a number of quarters of the least round trip, at most a
 //! whole one, and it is forgotten after 16 recoveries. A short path with parallel ways reorders by
-//! more than its round trip, and goes on to reorder whatever else is lost. Therefore the window here
+//! more than its round trip, and continues to reorder whatever else is lost. Therefore the window here
 //! also covers the lateness of the packets that others overtook, whether they were declared lost or
 //! not. For other losses that were wrong, it grows as in the RFC.
 

@@ -67,7 +67,7 @@ struct SentPacket {
 /// What a packet asks of its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AckRequest {
-    /// It is not ack-eliciting.
+    /// The packet is not ack-eliciting.
     None,
     /// An acknowledgement.
     Delayed,
@@ -88,7 +88,7 @@ pub(crate) struct Outcome {
     pub(crate) loss_rows: u64,
     /// Packets that arrived although they had been declared lost.
     pub(crate) spurious_losses: u64,
-    /// Those of them whose loss a later packet had shown.
+    /// Spurious losses that a later packet had shown.
     pub(crate) losses_undone: u64,
     /// Packets that the path marked, by the counts of the acknowledgement (ECN).
     pub(crate) marked_packets: u64,
@@ -122,7 +122,7 @@ struct InKernel {
 /// The acknowledgement that is applied.
 struct AckContext {
     now: Instant,
-    /// Its highest number, and the delay of the packet with it.
+    /// The highest number, and the delay of the packet with it.
     largest: u64,
     delay: Duration,
     /// The largest acknowledged packets before it.

@@ -20,31 +20,31 @@ pub enum Control {
     Offer(Offer),
     /// The sender closes the channel. Its number is not used again in this session.
     Withdraw {
-        /// Its number.
+        /// The number.
         channel: u64,
     },
     /// The sender subscribes to an offered channel, or ends the subscription.
     Want {
-        /// Its number.
+        /// The number.
         channel: u64,
         /// `true` to subscribe.
         wanted: bool,
     },
     /// Asks for the type definition of an offered channel.
     GetDefinition {
-        /// Its number.
+        /// The number.
         channel: u64,
     },
     /// The response to [`Control::GetDefinition`].
     Definition {
-        /// Its number.
+        /// The number.
         channel: u64,
         /// The text.
         text: String,
     },
     /// The sender does not accept an offered channel.
     Refuse {
-        /// Its number.
+        /// The number.
         channel: u64,
         /// Text for the operator.
         reason: String,
@@ -127,7 +127,7 @@ pub enum DeliveryOrder {
 
 /// Longest time that a complete message waits for missing earlier ones.
 pub const MAX_ORDER_WAIT: Duration = Duration::from_secs(1);
-/// That time if the offer does not state it.
+/// The wait if the offer does not state it.
 pub const ORDER_WAIT: Duration = Duration::from_millis(200);
 
 /// The kind of a channel's messages.
@@ -219,10 +219,10 @@ impl Control {
             WANT => Self::Want { channel, wanted: reader.u8()? != 0 },
             GET_DEFINITION => Self::GetDefinition { channel },
             DEFINITION => {
-                let text = reader.text(MAX_DEFINITION, "definition")?.into();
+                let text = reader.utf8(MAX_DEFINITION, "definition")?.into();
                 Self::Definition { channel, text }
             }
-            _ => Self::Refuse { channel, reason: reader.text(MAX_TEXT, "reason")?.into() },
+            _ => Self::Refuse { channel, reason: reader.utf8(MAX_TEXT, "reason")?.into() },
         })
     }
 
@@ -246,7 +246,7 @@ impl Control {
             }
             Self::Refuse { channel, reason } => {
                 put_start(&mut out, REFUSE, *channel);
-                put_text(&mut out, at_most(reason, MAX_TEXT));
+                put_text(&mut out, shortened(reason, MAX_TEXT));
             }
             Self::Unknown(kind) => out.push(*kind),
         }
@@ -259,7 +259,7 @@ fn put_start(out: &mut Vec<u8>, kind: u8, channel: u64) {
     put_varint(out, channel);
 }
 
-fn at_most(text: &str, max: usize) -> &str {
+fn shortened(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
@@ -268,7 +268,7 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
     let keep_last = reader.varint_u32("keep_last")?.max(1);
     let lifespan = read_time(reader, "lifespan")?;
     let flags = reader.u8()?;
-    let mut text = |field| reader.text(MAX_TEXT, field).map(str::to_owned);
+    let mut text = |field| reader.utf8(MAX_TEXT, field).map(str::to_owned);
     let (name, type_name, type_hash) = (text("name")?, text("type")?, text("hash")?);
     let mut qos = OfferedQos {
         transient_local: flags & TRANSIENT_LOCAL != 0,

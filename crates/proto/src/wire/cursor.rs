@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint length, then that many bytes of UTF-8, at most `max`.
-    pub fn text(&mut self, max: usize, field: &'static str) -> Result<&'a str, WireError> {
+    pub fn utf8(&mut self, max: usize, field: &'static str) -> Result<&'a str, WireError> {
         let len = self.varint_u32(field)? as usize;
         if len > max {
             return Err(WireError::Value(field));

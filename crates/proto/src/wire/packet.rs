@@ -108,9 +108,9 @@ pub struct Greeting<'a> {
 /// Whether the responder accepts the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It does.
+    /// The responder accepts the initiator.
     Welcome,
-    /// It knows the initiator's key under another name.
+    /// The responder knows the initiator's key under another name.
     Name,
     /// A later session epoch of the initiator's key is in use: two nodes have the key.
     Twin,
@@ -284,7 +284,7 @@ impl<'a> Greeting<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let epoch = reader.u64()?;
-        match reader.text(MAX_NAME, "name")? {
+        match reader.utf8(MAX_NAME, "name")? {
             "" => Err(WireError::Value("name")),
             name => Ok(Self { epoch, name }),
         }
@@ -307,7 +307,7 @@ impl SessionHeader {
         out
     }
 
-    /// As [`Self::emit`], in a buffer that is empty.
+    /// Like [`Self::emit`], in a buffer that is empty.
     pub(crate) fn emit_into(&self, out: &mut Vec<u8>) {
         debug_assert!(self.link & !LINK == 0);
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };

@@ -15,7 +15,7 @@ struct RateReport {
     bps: Option<u64>,
 }
 
-/// Sends 20 KB every 20 ms (8 Mbps) if `busy`, and returns the rates reported meanwhile.
+/// Sends 20 KB every 20 ms (8 Mbps) if `busy`, and returns the rates reported while it sends.
 fn reports(net: &mut Net, image: ChannelId, span: Duration, busy: bool) -> Vec<RateReport> {
     let end = net.now + span;
     let mut reports = Vec::new();
@@ -47,7 +47,7 @@ fn image(net: &mut Net) -> ChannelId {
 /// Whether the bottleneck is local or far, the reported rate is what it carries. A change is
 /// reported soon, and a steady rate seldom.
 fn follows(is_far: bool, signal: &str) {
-    let mut net = Net::pair(51, &Pipe { is_far, ..Pipe::of(6 * MBPS) });
+    let mut net = Net::pair(51, &Pipe { is_far, ..Pipe::with_rate(6 * MBPS) });
     let image = image(&mut net);
     reports(&mut net, image, 5000 * MS, true);
     for rate in [6, 2, 4] {
@@ -73,7 +73,7 @@ fn behind_a_far_bottleneck_the_available_rate_follows_reports() {
 
 #[test]
 fn an_idle_radio_may_have_room_for_more_with_each_second() {
-    let mut net = Net::pair(52, &Pipe::of(MBPS));
+    let mut net = Net::pair(52, &Pipe::with_rate(MBPS));
     let image = image(&mut net);
     reports(&mut net, image, 3000 * MS, true);
     let room = |net: &Net| net.nodes[0].endpoint.link(L).unwrap().available_bps;
@@ -86,7 +86,7 @@ fn an_idle_radio_may_have_room_for_more_with_each_second() {
 
 #[test]
 fn a_configured_rate_is_the_available_rate() {
-    let mut net = Net::pair(53, &Pipe::of(6 * MBPS));
+    let mut net = Net::pair(53, &Pipe::with_rate(6 * MBPS));
     let fixed = RadioConfig { rate: Rate::Fixed(2 * MBPS), ..RadioConfig::default() };
     net.nodes[0].endpoint.set_radio(RadioId(0), fixed);
     let image = image(&mut net);
@@ -98,7 +98,7 @@ fn a_configured_rate_is_the_available_rate() {
 
 #[test]
 fn after_an_outage_the_rate_is_reported_again() {
-    let mut net = Net::pair(54, &Pipe::of(2 * MBPS));
+    let mut net = Net::pair(54, &Pipe::with_rate(2 * MBPS));
     let image = image(&mut net);
     reports(&mut net, image, 3000 * MS, true);
     net.nodes.iter_mut().for_each(|node| node.pipe.cut = true);

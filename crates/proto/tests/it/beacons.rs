@@ -24,7 +24,7 @@ fn add(net: &mut Net, node: usize, name: &str, remote: Option<SocketAddr>) -> Pe
 fn strangers(seed: u64) -> Net {
     let mut net = Net::new(seed);
     for name in ["robot", "base"] {
-        net.add(name, defaults(), Pipe::of(6_000_000));
+        net.add(name, defaults(), Pipe::with_rate(6_000_000));
     }
     add(&mut net, 0, "base", None);
     add(&mut net, 1, "robot", None);
@@ -64,7 +64,7 @@ fn peers_without_addresses_meet_when_one_of_them_hears_the_other() {
 #[test]
 fn a_stranger_learns_nothing_and_gets_no_initiation() {
     let mut net = strangers(2);
-    let other = net.add("other", defaults(), Pipe::of(6_000_000));
+    let other = net.add("other", defaults(), Pipe::with_rate(6_000_000));
     add(&mut net, other, "robot", None);
     let [ours, again, others] = [0, 0, other].map(|node| beacon(&mut net, node));
     assert_ne!(tags(&ours), tags(&again), "two beacons have nothing in common");
@@ -80,7 +80,7 @@ fn a_stranger_learns_nothing_and_gets_no_initiation() {
 
 #[test]
 fn an_established_link_is_not_moved_by_a_beacon() {
-    let mut net = Net::pair(3, &Pipe::of(6_000_000));
+    let mut net = Net::pair(3, &Pipe::with_rate(6_000_000));
     let beacon = beacon(&mut net, 1);
     net.nodes[0].events.clear();
     reached(&mut net, 0);
@@ -92,7 +92,7 @@ fn an_established_link_is_not_moved_by_a_beacon() {
 
 #[test]
 fn a_peer_that_moved_while_it_was_down_is_found_where_its_beacon_comes_from() {
-    let mut net = Net::pair(4, &Pipe::of(6_000_000));
+    let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     net.nodes[1].address = address(7);
     // The sender does not know our address.
     net.restart(1, &[]);
@@ -111,7 +111,7 @@ fn a_false_address_is_tried_in_turn_with_the_right_one() {
     for configured in [true, false] {
         let mut net = strangers(5);
         if configured {
-            net = Net::pair(5, &Pipe::of(6_000_000));
+            net = Net::pair(5, &Pipe::with_rate(6_000_000));
         } else {
             let beacon = beacon(&mut net, 1);
             net.inject(0, address(1), &beacon);
@@ -168,7 +168,7 @@ fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
     let v6 = ["[fe80::9%2]:1", "[fe80::1%2]:18470"].map(|it| it.parse().unwrap());
     for [stranger, base] in [v4, v6] {
         let mut net = strangers(8);
-        let other = net.add("other", defaults(), Pipe::of(6_000_000));
+        let other = net.add("other", defaults(), Pipe::with_rate(6_000_000));
         add(&mut net, other, "nobody", None);
         let [flood, beacon] = [other, 1].map(|node| beacon(&mut net, node));
         for port in 0..1000 {
@@ -183,7 +183,7 @@ fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
 #[test]
 fn a_node_with_many_peers_announces_itself_to_them_in_turn() {
     let mut net = Net::new(7);
-    let many = net.add("many", defaults(), Pipe::of(6_000_000));
+    let many = net.add("many", defaults(), Pipe::with_rate(6_000_000));
     assert_eq!(net.nodes[many].endpoint.beacon(), None, "nobody to tell");
     let count = 2 * MAX_TAGS + 10;
     for number in 0..count {
@@ -191,7 +191,7 @@ fn a_node_with_many_peers_announces_itself_to_them_in_turn() {
         net.nodes[many].endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
     }
     for number in [0, MAX_TAGS, count - 1] {
-        let robot = net.add(&format!("robot{number}"), defaults(), Pipe::of(6_000_000));
+        let robot = net.add(&format!("robot{number}"), defaults(), Pipe::with_rate(6_000_000));
         add(&mut net, robot, "many", None);
     }
     for _ in 0..3 {

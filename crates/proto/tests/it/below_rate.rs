@@ -23,7 +23,7 @@ fn random_pipe(rng: &mut Rng) -> Pipe {
     Pipe {
         rate_bps: pick(rng, &[500_000, 1_000_000, 6_000_000, 20_000_000]),
         delay: Duration::from_micros(pick(rng, &[100, 2_000, 30_000])),
-        ..Pipe::of(0)
+        ..Pipe::with_rate(0)
     }
 }
 

@@ -27,7 +27,7 @@ fn received(net: &Net) -> usize {
 
 #[test]
 fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it_may_again() {
-    let mut net = Net::pair(1, &Pipe::of(6_000_000));
+    let mut net = Net::pair(1, &Pipe::with_rate(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 240)));
     let command = net.open(0, P, permitted("/cmd_vel", 10));
     net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(0));
@@ -51,7 +51,7 @@ fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it
 
 #[test]
 fn the_next_packet_follows_a_used_up_allowance() {
-    let mut net = Net::pair(2, &Pipe::of(6_000_000));
+    let mut net = Net::pair(2, &Pipe::with_rate(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 100)));
     let begun = used(&net.nodes[0].endpoint.link(LINK).unwrap());
     net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(20_000));
@@ -67,7 +67,7 @@ fn the_next_packet_follows_a_used_up_allowance() {
 
 #[test]
 fn messages_that_wait_for_a_spent_link_are_dropped_by_the_ordinary_rules() {
-    let mut net = Net::pair(3, &Pipe::of(6_000_000));
+    let mut net = Net::pair(3, &Pipe::with_rate(6_000_000));
     let mut short_lived = topic("/scan", 200);
     short_lived.lifespan = Some(Duration::from_millis(300));
     let scan = net.open(0, P, channel(short_lived));
@@ -90,7 +90,7 @@ fn messages_that_wait_for_a_spent_link_are_dropped_by_the_ordinary_rules() {
 
 #[test]
 fn a_channel_opens_over_a_spent_link() {
-    let mut net = Net::pair(4, &Pipe::of(6_000_000));
+    let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     for node in 0..2 {
         net.nodes[node].endpoint.link_mut(LINK).set_allowance(Some(0));
     }
@@ -103,7 +103,7 @@ fn a_channel_opens_over_a_spent_link() {
 #[test]
 fn a_relay_carries_what_the_spent_direct_link_may_not() {
     let mut net = Net::new(5);
-    let pipe = Pipe::of(6_000_000);
+    let pipe = Pipe::with_rate(6_000_000);
     let [robot, relay, base] =
         ["robot", "relay", "base"].map(|it| net.add(it, defaults(), pipe.clone()));
     let (to_relay, _) = net.join(robot, relay);
@@ -132,7 +132,7 @@ fn a_relay_carries_what_the_spent_direct_link_may_not() {
 
 #[test]
 fn an_idle_link_uses_the_documented_bytes() {
-    let mut net = Net::pair(6, &Pipe::of(6_000_000));
+    let mut net = Net::pair(6, &Pipe::with_rate(6_000_000));
     let begun = used(&net.nodes[0].endpoint.link(LINK).unwrap());
     net.run(SECOND * 1000);
     let per_second = (used(&net.nodes[0].endpoint.link(LINK).unwrap()) - begun) / 1000;

@@ -10,7 +10,7 @@ const LINK: LinkId = LinkId(0);
 
 /// Sends 200 messages over a path that delivers packets with these fields; returns the network.
 fn run(ecn: fn(Ecn) -> Option<Ecn>) -> Net {
-    let mut net = Net::pair(7, &Pipe { ecn, ..Pipe::of(6_000_000) });
+    let mut net = Net::pair(7, &Pipe { ecn, ..Pipe::with_rate(6_000_000) });
     let scan = net.open(0, P, channel(topic("/scan", 200)));
     for n in 0..200 {
         net.send(0, P, scan, payload(n, 1000));
@@ -71,7 +71,7 @@ fn a_path_that_drops_capable_packets_costs_a_few() {
 
 #[test]
 fn an_outage_begins_the_test_again_and_a_path_that_changed_is_found() {
-    let mut net = Net::pair(8, &Pipe::of(6_000_000));
+    let mut net = Net::pair(8, &Pipe::with_rate(6_000_000));
     net.run(Duration::from_secs(1));
     assert_eq!(link(&net).ecn, EcnUse::On);
     for node in &mut net.nodes {

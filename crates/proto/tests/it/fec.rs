@@ -67,7 +67,7 @@ fn parity_recovers_small_messages_before_a_repair_could_arrive() {
 }
 
 #[test]
-fn what_parity_cannot_recover_is_repaired() {
+fn packets_beyond_parity_are_repaired() {
     let mut net = satellite(4);
     let topic = open(&mut net, Some(10), true);
     send(&mut net, topic, 500, 1000);

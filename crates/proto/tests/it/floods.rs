@@ -105,7 +105,7 @@ fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: 
     let payload = Greeting { epoch, name }.emit();
     let (_, noise) = Initiator::initiate(secret, &node, random, &payload).unwrap();
     let mut call = start_initiation(1, &noise);
-    CookieJar::default().append_macs(attacked.now, &MacKey::of(&node), &mut call);
+    CookieJar::default().append_macs(attacked.now, &MacKey::for_receiver(&node), &mut call);
     call
 }
 
@@ -128,7 +128,11 @@ fn calls_of_who_does_not_know_the_key() {
     }
     let attacked = flood(MB, |attacked, n| {
         let mut call = start_initiation(n as u32 + 1, &[n as u8; 130]);
-        CookieJar::default().append_macs(attacked.now, &MacKey::of(&PublicKey([3; 32])), &mut call);
+        CookieJar::default().append_macs(
+            attacked.now,
+            &MacKey::for_receiver(&PublicKey([3; 32])),
+            &mut call,
+        );
         attacked.inject(&call);
     });
     assert_eq!(refused(&attacked, RefusedPacket::Unauthentic), TIMES);

@@ -276,7 +276,7 @@ proptest! {
 #[test]
 fn forged_answers_cost_few_key_agreements() {
     let mut net = Net::new(3);
-    let robot = net.add("robot", defaults(), Pipe::of(6_000_000));
+    let robot = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
     let endpoint = &mut net.nodes[robot].endpoint;
     let base = endpoint.add_peer("base", SecretKey::insecure("base").public()).unwrap();
     let link = LinkConfig {
@@ -286,7 +286,7 @@ fn forged_answers_cost_few_key_agreements() {
         metered: false,
     };
     endpoint.peer_mut(base).add_link(net.now, RadioId(0), link).unwrap();
-    let proof = MacKey::of(&endpoint.key());
+    let proof = MacKey::for_receiver(&endpoint.key());
     net.run(1000 * MS);
     // Anybody who hears an initiation knows its session number.
     let mut calls =

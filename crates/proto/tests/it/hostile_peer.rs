@@ -24,7 +24,7 @@ struct Liar {
     name: &'static str,
     node: usize,
     from: SocketAddr,
-    /// Its id at the node.
+    /// The id at the node.
     peer: PeerId,
     session: u32,
     sealer: Option<Sealer>,
@@ -62,7 +62,7 @@ impl Liar {
         let secret = SecretKey::insecure(self.name);
         let (mut caller, noise) = Initiator::initiate(&secret, &node_key, drawn, &payload).unwrap();
         let mut call = start_initiation(7, &noise);
-        CookieJar::default().append_macs(net.now, &MacKey::of(&node_key), &mut call);
+        CookieJar::default().append_macs(net.now, &MacKey::for_receiver(&node_key), &mut call);
         net.nodes[self.node].sent.clear();
         net.inject(self.node, self.from, &call);
         let sent = std::mem::take(&mut net.nodes[self.node].sent);
@@ -181,7 +181,7 @@ fn nested(liar: &Liar, net: &Net, levels: u64) -> Vec<u8> {
 #[test]
 fn packets_within_packets_end_at_the_first() {
     for rights in [Rights::default(), RELAYED] {
-        let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+        let mut net = Net::pair(1, &Pipe::with_rate(MBPS_6));
         let mut liar = Liar::meet(&mut net, 0, "liar");
         net.nodes[0].endpoint.peer_mut(liar.peer).set_rights(rights);
         let content = nested(&liar, &net, 5000);
@@ -202,7 +202,7 @@ fn packets_within_packets_end_at_the_first() {
 fn relayed_pair() -> (Net, PeerId, ChannelId, Liar) {
     let mut net = Net::new(2);
     for name in ["robot", "relay", "base"] {
-        net.add(name, defaults(), Pipe::of(MBPS_6));
+        net.add(name, defaults(), Pipe::with_rate(MBPS_6));
     }
     for node in 1..3 {
         let (left, right) = net.join(node - 1, node);
@@ -218,7 +218,7 @@ fn relayed_pair() -> (Net, PeerId, ChannelId, Liar) {
 }
 
 #[test]
-fn what_waits_is_believed_of_the_next_neighbour_alone() {
+fn queue_reports_are_believed_from_the_next_neighbour_only() {
     for bytes in [100_000, u64::MAX] {
         let (mut net, base, laser, mut liar) = relayed_pair();
         let flow = (short_name("robot"), short_name("base"));
@@ -237,7 +237,7 @@ fn what_waits_is_believed_of_the_next_neighbour_alone() {
 }
 
 #[test]
-fn sums_of_what_waits_saturate() {
+fn sums_of_queued_bytes_saturate() {
     let (mut net, base, laser, _) = relayed_pair();
     // The next hop of the relay is the hostile peer here, so that its reports count.
     let mut liar = Liar::meet(&mut net, 1, "second");
@@ -316,7 +316,7 @@ fn definitions(net: &Net, node: usize, of: PeerId) -> Vec<String> {
 
 #[test]
 fn a_definition_counts_for_the_peer_that_sent_it_alone() {
-    let mut net = Net::pair(3, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(3, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     offer(&mut liar, &mut net, 1, "abc", "a lie");
     assert_eq!(definitions(&net, 0, liar.peer), ["a lie"]);
@@ -328,7 +328,7 @@ fn a_definition_counts_for_the_peer_that_sent_it_alone() {
 
 #[test]
 fn definitions_of_one_peer_are_bounded_together_and_freed_with_its_session() {
-    let mut net = Net::pair(4, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(4, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     let text = "x".repeat(1300);
     let mut sent = 0;
@@ -345,7 +345,7 @@ fn definitions_of_one_peer_are_bounded_together_and_freed_with_its_session() {
 
 #[test]
 fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
-    let mut net = Net::pair(5, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(5, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     offer(&mut liar, &mut net, 1, "abc", "text");
     assert_eq!(net.nodes[0].endpoint.peer(liar.peer).channels_in().count(), 1);
@@ -362,9 +362,9 @@ fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
 }
 
 #[test]
-fn both_ends_of_a_goodbye_begin_anew_even_where_it_was_lost() {
+fn both_ends_of_a_goodbye_start_again_even_if_it_was_lost() {
     for lost in [false, true] {
-        let mut net = Net::pair(6, &Pipe::of(MBPS_6));
+        let mut net = Net::pair(6, &Pipe::with_rate(MBPS_6));
         let first = net.open(0, PeerId(0), channel(topic("/scan", 200)));
         net.send(0, PeerId(0), first, payload(1, 3000));
         net.run(100 * MS);
@@ -383,7 +383,7 @@ fn both_ends_of_a_goodbye_begin_anew_even_where_it_was_lost() {
 
 #[test]
 fn new_sessions_of_one_peer_are_few() {
-    let mut net = Net::pair(7, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(7, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     let mut begun = 0;
     let start = net.now;
@@ -398,7 +398,7 @@ fn new_sessions_of_one_peer_are_few() {
 
 #[test]
 fn control_messages_of_one_peer_are_handled_at_a_bounded_rate_and_none_is_lost() {
-    let mut net = Net::pair(8, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(8, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     let (mut taken, mut n) = (0, 0);
     for _ in 0..100_000 {
@@ -422,7 +422,7 @@ fn control_messages_of_one_peer_are_handled_at_a_bounded_rate_and_none_is_lost()
 #[test]
 fn a_forged_cookie_brings_about_few_calls() {
     let mut net = Net::new(9);
-    net.add("robot", defaults(), Pipe::of(MBPS_6));
+    net.add("robot", defaults(), Pipe::with_rate(MBPS_6));
     let base = SecretKey::insecure("base").public();
     let peer = net.nodes[0].endpoint.add_peer("base", base).unwrap();
     let link = LinkConfig {
@@ -443,7 +443,8 @@ fn a_forged_cookie_brings_about_few_calls() {
         let call = net.nodes[0].sent.iter().rev().find(|it| it.datagram[1] & 0xf == 0).unwrap();
         let Ok(Packet::Initiation(call)) = Packet::parse(&call.datagram) else { panic!("a call") };
         // Anybody who hears the initiation and knows the base's public key can forge it.
-        let cookie = MacKey::of(&base).cookie(call.session, &call.mac1, [1; 12], &[2; 16]);
+        let cookie =
+            MacKey::for_receiver(&base).cookie(call.session, &call.mac1, [1; 12], &[2; 16]);
         forged.clone_from(&cookie.unwrap());
         net.inject(0, address(1), &forged);
         net.run(MS);
@@ -456,7 +457,7 @@ fn a_forged_cookie_brings_about_few_calls() {
 
 #[test]
 fn packets_of_a_peer_are_taken_only_by_the_relays_that_the_file_names() {
-    let mut net = Net::pair(10, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(10, &Pipe::with_rate(MBPS_6));
     let laser = net.open(1, PeerId(0), channel(topic("/scan", 200)));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     net.nodes[0].endpoint.peer_mut(liar.peer).set_rights(RELAYED);
@@ -473,8 +474,8 @@ fn packets_of_a_peer_are_taken_only_by_the_relays_that_the_file_names() {
 }
 
 #[test]
-fn what_is_owed_to_one_peer_does_not_go_before_commands_to_another() {
-    let mut net = Net::pair(5, &Pipe::of(MBPS_6));
+fn replies_to_one_peer_do_not_precede_commands_to_another() {
+    let mut net = Net::pair(5, &Pipe::with_rate(MBPS_6));
     let open = net.open(0, PeerId(0), channel(topic("/cmd_vel", 220)));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     net.nodes[1].received.clear();

@@ -69,7 +69,7 @@ fn a_message_of_half_a_minute_arrives_once_in_the_time_that_its_link_needs() {
 }
 
 #[test]
-fn what_arrived_before_an_outage_is_not_sent_again_after_it() {
+fn fragments_that_arrived_before_an_outage_are_not_resent() {
     // The second outage is longer than the life of keys.
     for outage in [15, 200].map(Duration::from_secs) {
         let mut net = Net::pair(2, &Pipe::lossy(1_000_000, 0.01));
@@ -90,7 +90,7 @@ fn what_arrived_before_an_outage_is_not_sent_again_after_it() {
 }
 
 #[test]
-fn a_message_that_more_urgent_ones_hold_up_goes_on_after_them() {
+fn a_message_that_more_urgent_ones_hold_up_continues_after_them() {
     let mut net = Net::pair(3, &Pipe::lossy(2_000_000, 0.02));
     let map = net.open(0, P, map_channel());
     let image = net.open(0, P, channel(topic("/image", 50)));
@@ -149,7 +149,7 @@ fn scan_ages(pipe: &Pipe, bulk: Bulk) -> [Duration; 2] {
 }
 
 #[test]
-fn scans_beside_a_large_message_wait_for_the_packets_on_the_link_and_no_more() {
+fn scans_during_a_large_message_wait_only_for_the_packets_on_the_link() {
     for (rate_bps, loss) in [(1_000_000, 0.01), (5_000_000, 0.05)] {
         for is_far in [false, true] {
             let pipe = Pipe { is_far, ..Pipe::lossy(rate_bps, loss) };
@@ -168,7 +168,7 @@ fn scans_beside_a_large_message_wait_for_the_packets_on_the_link_and_no_more() {
 
 #[test]
 fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
-    let mut net = Net::pair(4, &Pipe::of(6_000_000));
+    let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     let scan = net.open(0, P, channel(topic("/scan", 200)));
     let map = net.open(0, P, map_channel());
     // The peer acknowledges all but the fragments of the map.
@@ -194,7 +194,7 @@ fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
 
 #[test]
 fn a_burst_of_a_fast_link_is_acknowledged_before_its_receiver_forgets_it() {
-    let mut net = Net::pair(5, &Pipe::of(4_000_000_000));
+    let mut net = Net::pair(5, &Pipe::with_rate(4_000_000_000));
     let map = net.open(0, P, map_channel());
     for number in 1..=5 {
         net.send(0, P, map, payload(number, MAP_BYTES));
@@ -208,7 +208,7 @@ fn a_burst_of_a_fast_link_is_acknowledged_before_its_receiver_forgets_it() {
 
 #[test]
 fn losses_at_the_end_of_a_message_are_repaired_at_the_rate_of_the_link() {
-    let mut net = Net::pair(6, &Pipe::of(20_000_000));
+    let mut net = Net::pair(6, &Pipe::with_rate(20_000_000));
     let map = net.open(0, P, map_channel());
     net.send(0, P, map, payload(MAP, MAP_BYTES));
     net.run(1300 * MS);
@@ -222,7 +222,7 @@ fn losses_at_the_end_of_a_message_are_repaired_at_the_rate_of_the_link() {
 
 #[test]
 fn losses_of_seconds_around_an_outage_cost_seconds() {
-    let mut net = Net::pair(7, &Pipe::of(50_000_000));
+    let mut net = Net::pair(7, &Pipe::with_rate(50_000_000));
     let map = net.open(0, P, map_channel());
     net.send(0, P, map, payload(MAP, MAP_BYTES));
     net.run(300 * MS);

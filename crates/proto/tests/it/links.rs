@@ -78,12 +78,12 @@ struct Joined {
 
 impl Joined {
     fn new() -> Self {
-        let mut joined = Self::of([node(0), node(1)]);
+        let mut joined = Self::from_nodes([node(0), node(1)]);
         joined.run(1000);
         joined
     }
 
-    fn of(nodes: [Endpoint; 2]) -> Self {
+    fn from_nodes(nodes: [Endpoint; 2]) -> Self {
         Self {
             now: Instant(0),
             nodes,
@@ -204,7 +204,7 @@ fn both_links_come_up_and_share_a_message() {
 /// A busy computer reads its packets late. That is no round trip and no queue of the radio.
 #[test]
 fn the_time_in_which_a_packet_waits_to_be_read_is_no_delay_of_its_path() {
-    let mut joined = Joined::of([node(0), node(1)]);
+    let mut joined = Joined::from_nodes([node(0), node(1)]);
     joined.delays = [Duration::from_millis(5); 2];
     joined.waits = Duration::from_millis(9);
     joined.run(2000);
@@ -309,7 +309,7 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
         let pending = LinkConfig { remote: None, ..link(0, radio) };
         robot.peer_mut(PEER).add_link(Instant(0), unknown, pending).unwrap()
     });
-    let mut joined = Joined::of([robot, base]);
+    let mut joined = Joined::from_nodes([robot, base]);
     joined.cut[0] = true;
     joined.run(300);
     joined.cut[0] = false;
@@ -332,7 +332,7 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
 /// nothing about its queue.
 #[test]
 fn a_longer_path_is_no_queue() {
-    let mut joined = Joined::of([node(0), node(1)]);
+    let mut joined = Joined::from_nodes([node(0), node(1)]);
     joined.delays[1] = Duration::from_millis(25);
     joined.run(1000);
     let channel = joined.offer();
@@ -352,7 +352,7 @@ const LTE: LinkId = LinkId(1);
 
 /// Two nodes whose second link is metered at these ends.
 fn metered_at(ends: [bool; 2]) -> Joined {
-    let mut joined = Joined::of([0, 1].map(|number| node_with(number, ends[number])));
+    let mut joined = Joined::from_nodes([0, 1].map(|number| node_with(number, ends[number])));
     joined.delays[1] = Duration::from_millis(40);
     joined.run(10_000);
     joined

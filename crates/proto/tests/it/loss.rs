@@ -63,7 +63,7 @@ fn urgent_messages_are_sent_again_before_a_loss_is_known() {
 
 #[test]
 fn reordered_and_duplicated_packets_do_no_harm_and_cost_little() {
-    let mut pipe = Pipe::of(6_000_000);
+    let mut pipe = Pipe::with_rate(6_000_000);
     pipe.reorder = 0.3;
     pipe.duplicate = 0.2;
     let mut net = Net::pair(2, &pipe);
@@ -105,8 +105,8 @@ fn without_repair_a_lost_piece_ends_its_message_with_a_reason() {
 fn repairs_stay_within_their_budget_when_little_gets_through() {
     let mut net = Net::new(4);
     let config = Config { repair_percent: 20, ..defaults() };
-    net.add("robot", config, Pipe::of(6_000_000));
-    net.add("base", defaults(), Pipe::of(6_000_000));
+    net.add("robot", config, Pipe::with_rate(6_000_000));
+    net.add("base", defaults(), Pipe::with_rate(6_000_000));
     net.join(0, 1);
     net.run(1000 * MS);
     let bulk = net.open(0, P, channel(topic("/bulk", 10)));
@@ -126,7 +126,7 @@ fn repairs_stay_within_their_budget_when_little_gets_through() {
 
 #[test]
 fn definitions_sent_again_and_again_leave_budget_for_the_repair_of_messages() {
-    let mut net = Net::pair(14, &Pipe::of(6_000_000));
+    let mut net = Net::pair(14, &Pipe::with_rate(6_000_000));
     net.nodes[0].pipe.loss = 0.4;
     for n in 0..12 {
         // A type of its own each, so that its definition is requested.
@@ -149,7 +149,7 @@ fn definitions_sent_again_and_again_leave_budget_for_the_repair_of_messages() {
 
 #[test]
 fn a_late_message_is_dropped_where_only_the_newest_matters() {
-    let mut pipe = Pipe::of(6_000_000);
+    let mut pipe = Pipe::with_rate(6_000_000);
     pipe.reorder = 0.5;
     pipe.reorder_by = 60 * MS;
     let mut net = Net::pair(5, &pipe);
@@ -168,8 +168,8 @@ fn a_late_message_is_dropped_where_only_the_newest_matters() {
 }
 
 #[test]
-fn a_message_cut_by_a_long_outage_goes_on_where_it_was() {
-    let mut net = Net::pair(6, &Pipe::of(6_000_000));
+fn a_message_cut_by_a_long_outage_continues_where_it_was() {
+    let mut net = Net::pair(6, &Pipe::with_rate(6_000_000));
     let map = net.open(0, P, channel(topic("/map", 10)));
     net.send(0, P, map, payload(1, 600_000));
     net.run(300 * MS);
@@ -188,7 +188,7 @@ fn a_message_cut_by_a_long_outage_goes_on_where_it_was() {
 
 #[test]
 fn losses_of_an_outage_are_counted_apart_from_those_since() {
-    let mut net = Net::pair(16, &Pipe::of(6_000_000));
+    let mut net = Net::pair(16, &Pipe::with_rate(6_000_000));
     let scan = net.open(0, P, channel(topic("/scan", 200)));
     let publish = |net: &mut Net, seconds: u32| {
         for n in 0..seconds * 20 {
@@ -213,9 +213,9 @@ fn losses_of_an_outage_are_counted_apart_from_those_since() {
 }
 
 #[test]
-fn a_thin_topic_adds_up_through_losses_and_outages_and_goes_on_after_them() {
+fn a_thin_topic_adds_up_through_losses_and_outages_and_continues_after_them() {
     for repair in [true, false] {
-        let mut net = Net::pair(15, &Pipe::of(2_000_000));
+        let mut net = Net::pair(15, &Pipe::with_rate(2_000_000));
         let thin = ChannelConfig { repair, thin: true, ..channel(topic("/image", 10)) };
         let image = net.open(0, P, thin);
         let faults = Pipe { duplicate: 0.1, reorder: 0.2, ..Pipe::lossy(2_000_000, 0.1) };
@@ -227,7 +227,7 @@ fn a_thin_topic_adds_up_through_losses_and_outages_and_goes_on_after_them() {
             net.run(50 * MS);
             net.check_conservation(0, P, &[image]);
         }
-        net.nodes.iter_mut().for_each(|node| node.pipe = Pipe::of(2_000_000));
+        net.nodes.iter_mut().for_each(|node| node.pipe = Pipe::with_rate(2_000_000));
         net.run(20_000 * MS);
         let stats = *net.nodes[0].endpoint.peer(P).channel_out(image).unwrap().2;
         assert_eq!((stats.queued, stats.sent), (0, 0), "{stats:?}");
@@ -241,7 +241,7 @@ fn a_thin_topic_adds_up_through_losses_and_outages_and_goes_on_after_them() {
 
 #[test]
 fn an_incomplete_message_is_given_up_when_newer_ones_of_its_source_come_for_ten_seconds() {
-    let mut net = Net::pair(7, &Pipe::of(6_000_000));
+    let mut net = Net::pair(7, &Pipe::with_rate(6_000_000));
     let mut unrepaired = channel(OfferedTopic { keep_last: 1000, ..topic("/image", 10) });
     unrepaired.repair = false;
     let image = net.open(0, P, unrepaired);
@@ -267,7 +267,7 @@ fn an_incomplete_message_is_given_up_when_newer_ones_of_its_source_come_for_ten_
 
 #[test]
 fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
-    let mut net = Net::pair(1, &Pipe::of(6_000_000));
+    let mut net = Net::pair(1, &Pipe::with_rate(6_000_000));
     let mut config = channel(topic("/image", 10));
     config.repair = false;
     let image = net.open(0, P, config);
@@ -286,7 +286,7 @@ fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
 
 #[test]
 fn repairs_of_a_definition_become_rare_while_none_arrives() {
-    let mut net = Net::pair(5, &Pipe::of(6_000_000));
+    let mut net = Net::pair(5, &Pipe::with_rate(6_000_000));
     // Not even packets of the least size pass.
     net.nodes[0].pipe.longest = MIN_DATAGRAM - 10;
     let mut config = channel(topic("/scan", 200));

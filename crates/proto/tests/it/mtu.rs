@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The MTU of paths between two endpoints: it is found, no message depends on it, and messages go on when
+//! The MTU of paths between two endpoints: it is found, no message depends on it, and messages continue when
 //! it falls.
 
 use tautline_proto::{
@@ -22,7 +22,7 @@ fn set_mtu(net: &mut Net, mtu: usize) {
 }
 
 fn path_of(mtu: usize) -> Pipe {
-    Pipe { longest: mtu - HEADERS, ..Pipe::of(6_000_000) }
+    Pipe { longest: mtu - HEADERS, ..Pipe::with_rate(6_000_000) }
 }
 
 fn black_holes(net: &Net, node: usize) -> Vec<&Notice> {
@@ -40,7 +40,7 @@ fn has_arrived(net: &Net, node: usize, messages: usize) -> bool {
 #[test]
 fn a_full_path_is_found_with_the_first_round_trip() {
     let mut net = Net::new(1);
-    let pipe = Pipe { delay: 50 * MS, ..Pipe::of(6_000_000) };
+    let pipe = Pipe { delay: 50 * MS, ..Pipe::with_rate(6_000_000) };
     for name in ["robot", "base"] {
         net.add(name, net::defaults(), pipe.clone());
     }
@@ -167,7 +167,7 @@ fn a_path_through_a_relay_follows_the_link_to_the_relay() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_sent_in_smaller_packets() {
+fn packets_that_the_kernel_refuses_are_sent_smaller() {
     let mut net = Net::pair(7, &path_of(1500));
     let scan = ChannelConfig { repair: false, ..channel(topic("/scan", 200)) };
     let scan = net.open(0, P, scan);

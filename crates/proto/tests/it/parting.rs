@@ -12,9 +12,9 @@ const MBPS_6: u64 = 6_000_000;
 /// A base (0) and robots that have sessions with it.
 fn star(seed: u64, robots: &[&str]) -> Net {
     let mut net = Net::new(seed);
-    net.add("base", defaults(), Pipe::of(MBPS_6));
+    net.add("base", defaults(), Pipe::with_rate(MBPS_6));
     for robot in robots {
-        let node = net.add(robot, defaults(), Pipe::of(MBPS_6));
+        let node = net.add(robot, defaults(), Pipe::with_rate(MBPS_6));
         net.join(0, node);
     }
     net.run(Duration::from_secs(2));
@@ -123,7 +123,7 @@ fn the_others_lose_nothing_while_peers_come_and_go_in_the_same_place() {
 }
 
 #[test]
-fn a_peer_that_is_added_again_starts_anew_at_both_ends() {
+fn a_peer_that_is_added_again_restarts_at_both_ends() {
     let mut net = star(4, &["robot"]);
     let before = net.open(0, PeerId(0), channel(topic("/scan", 200)));
     net.send(0, PeerId(0), before, payload(1, 1000));
@@ -148,7 +148,7 @@ fn another_peer_in_the_same_place_gets_nothing_of_the_first() {
     let mut net = star(5, &["robot", "thief"]);
     let theirs = net.open(2, PeerId(0), channel(topic("/cmd_vel", 200)));
     let secret = net.open(0, PeerId(1), channel(topic("/secret", 200)));
-    let guest = net.add("guest", defaults(), Pipe::of(MBPS_6));
+    let guest = net.add("guest", defaults(), Pipe::with_rate(MBPS_6));
     for n in 0..8 {
         net.send(0, PeerId(1), secret, payload(n, 30_000));
     }
@@ -197,7 +197,7 @@ fn a_link_is_replaced_within_the_session_and_nothing_is_lost() {
     }
     net.run(Duration::from_secs(5));
     assert_eq!(numbers(&net, 1), (0..sent).collect::<Vec<_>>());
-    assert_eq!(new_sessions(&net, 1), 1, "the session goes on");
+    assert_eq!(new_sessions(&net, 1), 1, "the session continues");
     net.check_conservation(0, PeerId(0), &[channel]);
 }
 
@@ -205,7 +205,7 @@ fn a_link_is_replaced_within_the_session_and_nothing_is_lost() {
 fn the_removal_of_a_relay_closes_the_link_through_it_and_another_relay_takes_over() {
     let mut net = Net::new(7);
     for name in ["robot", "relay", "second", "base"] {
-        net.add(name, defaults(), Pipe::of(MBPS_6));
+        net.add(name, defaults(), Pipe::with_rate(MBPS_6));
     }
     let rights = Rights { relayed: true, max_priority: 255 };
     for relay in [1, 2] {
@@ -235,7 +235,7 @@ fn the_removal_of_a_relay_closes_the_link_through_it_and_another_relay_takes_ove
 fn relays_forget_removed_peers() {
     let mut net = Net::new(8);
     for name in ["robot", "relay", "base"] {
-        net.add(name, defaults(), Pipe::of(MBPS_6));
+        net.add(name, defaults(), Pipe::with_rate(MBPS_6));
     }
     for end in [0, 2] {
         let (_, at_relay) = net.join(end, 1);
@@ -284,7 +284,7 @@ fn a_beacon_names_no_peer_that_was_removed() {
     net.meet(2, 0);
     let beacon = net.nodes[0].endpoint.beacon().unwrap();
     let mut other = Net::new(10);
-    other.add("thief", defaults(), Pipe::of(MBPS_6));
+    other.add("thief", defaults(), Pipe::with_rate(MBPS_6));
     let endpoint = &mut other.nodes[0].endpoint;
     let base = endpoint.add_peer("base", SecretKey::insecure("base").public()).unwrap();
     let nowhere = LinkConfig { remote: None, ..link_to(address(0)) };

@@ -39,7 +39,7 @@ fn numbers(net: &Net, node: usize, channel: ChannelId) -> Vec<u32> {
 
 #[test]
 fn messages_of_all_sizes_pass_in_both_directions() {
-    let (mut net, base, robot) = three(1, &Pipe::of(MBPS_6));
+    let (mut net, base, robot) = three(1, &Pipe::with_rate(MBPS_6));
     let there = net.open(0, base, channel(topic("/image", 20)));
     let back = net.open(2, robot, channel(topic("/cmd_vel", 220)));
     for n in 0..20 {
@@ -58,7 +58,7 @@ fn messages_of_all_sizes_pass_in_both_directions() {
 
 #[test]
 fn a_kilobyte_message_carries_at_most_80_bytes() {
-    let (mut net, base, _) = three(2, &Pipe::of(MBPS_6));
+    let (mut net, base, _) = three(2, &Pipe::with_rate(MBPS_6));
     let laser = net.open(0, base, channel(topic("/scan", 200)));
     for n in 0..300 {
         net.send(0, base, laser, payload(n, 1024));
@@ -78,7 +78,7 @@ fn a_kilobyte_message_carries_at_most_80_bytes() {
 #[test]
 fn urgent_messages_overtake_at_every_hop_and_the_queue_stays_at_the_sender() {
     // The second hop is the slow one.
-    let (mut net, base, _) = three(3, &Pipe::of(MBPS_6));
+    let (mut net, base, _) = three(3, &Pipe::with_rate(MBPS_6));
     net.nodes[1].pipe.rate_bps = 2_000_000;
     let laser = net.open(0, base, channel(topic("/scan", 200)));
     let bulk = net.open(0, base, channel(topic("/bulk", 10)));
@@ -129,8 +129,8 @@ fn losses_are_repaired_on_their_own_hop() {
 #[test]
 fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() {
     // robot - a - b - base, and robot - c - base.
-    let mut net = row(5, &["robot", "a", "b", "base"], &Pipe::of(MBPS_6));
-    let c = net.add("c", defaults(), Pipe::of(MBPS_6));
+    let mut net = row(5, &["robot", "a", "b", "base"], &Pipe::with_rate(MBPS_6));
+    let c = net.add("c", defaults(), Pipe::with_rate(MBPS_6));
     let (robot_c, c_robot) = net.join(0, c);
     let (base_c, c_base) = net.join(3, c);
     for (node, peer) in [(0, robot_c), (c, c_robot), (3, base_c), (c, c_base)] {
@@ -184,7 +184,7 @@ fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() 
 #[test]
 fn a_stalled_relayed_link_is_used_again_although_packets_are_always_in_flight() {
     // Heartbeats are more frequent than their acknowledgements.
-    let (mut net, base, _) = three(16, &Pipe::of(MBPS_6));
+    let (mut net, base, _) = three(16, &Pipe::with_rate(MBPS_6));
     let scan = net.open(0, base, channel(topic("/scan", 200)));
     for node in &mut net.nodes {
         node.pipe.delay = 140 * MS;
@@ -204,7 +204,7 @@ fn a_stalled_relayed_link_is_used_again_although_packets_are_always_in_flight() 
 
 #[test]
 fn a_relay_forwards_nothing_without_the_right_and_reports_it() {
-    let mut net = row(6, &["robot", "relay", "base"], &Pipe::of(MBPS_6));
+    let mut net = row(6, &["robot", "relay", "base"], &Pipe::with_rate(MBPS_6));
     net.nodes[1].endpoint.peer_mut(PeerId(0)).set_rights(Rights::default());
     let base = net.meet_through(0, 2, &[PeerId(0)]);
     net.meet_through(2, 0, &[PeerId(0)]);
@@ -218,7 +218,7 @@ fn a_relay_forwards_nothing_without_the_right_and_reports_it() {
 
 #[test]
 fn a_relay_limits_the_priority_of_a_sender() {
-    let (mut net, base, _) = three(7, &Pipe::of(MBPS_6));
+    let (mut net, base, _) = three(7, &Pipe::with_rate(MBPS_6));
     let clamped = Rights { relayed: true, max_priority: 50 };
     net.nodes[1].endpoint.peer_mut(PeerId(0)).set_rights(clamped);
     net.nodes[1].pipe.rate_bps = 1_000_000;
@@ -241,7 +241,7 @@ fn a_relay_limits_the_priority_of_a_sender() {
 
 #[test]
 fn expired_messages_are_dropped_on_the_path() {
-    let (mut net, base, _) = three(8, &Pipe::of(MBPS_6));
+    let (mut net, base, _) = three(8, &Pipe::with_rate(MBPS_6));
     let mut short = topic("/scan", 200);
     short.lifespan = Some(100 * MS);
     let scan = net.open(0, base, channel(short));
@@ -266,8 +266,8 @@ fn expired_messages_are_dropped_on_the_path() {
 #[test]
 fn packets_in_a_circle_end() {
     // a and b each have the other as the next hop to a base that neither reaches.
-    let mut net = row(9, &["a", "b", "robot"], &Pipe::of(MBPS_6));
-    let base = net.add("base", defaults(), Pipe::of(MBPS_6));
+    let mut net = row(9, &["a", "b", "robot"], &Pipe::with_rate(MBPS_6));
+    let base = net.add("base", defaults(), Pipe::with_rate(MBPS_6));
     net.meet_through(0, base, &[PeerId(0)]);
     net.meet_through(1, base, &[PeerId(0), PeerId(1)]);
     net.meet_through(2, base, &[PeerId(0)]);
@@ -283,7 +283,7 @@ fn packets_in_a_circle_end() {
 
 #[test]
 fn ends_that_start_again_are_met_again_through_the_relay() {
-    let (mut net, base, _) = three(10, &Pipe::of(MBPS_6));
+    let (mut net, base, _) = three(10, &Pipe::with_rate(MBPS_6));
     let scan = net.open(0, base, channel(topic("/scan", 200)));
     net.restart(2, &[1]);
     net.nodes[2].endpoint.peer_mut(PeerId(0)).set_rights(RELAYED);

@@ -68,7 +68,9 @@ fn runs_until_direct(net: &mut Net, limit: Duration) -> bool {
 
 #[test]
 fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
-    for pipe in [Pipe::of(6_000_000), Pipe { delay: 300 * MS, ..Pipe::lossy(6_000_000, 0.05) }] {
+    for pipe in
+        [Pipe::with_rate(6_000_000), Pipe { delay: 300 * MS, ..Pipe::lossy(6_000_000, 0.05) }]
+    {
         for (place, robot) in KINDS.into_iter().enumerate() {
             for base in KINDS.into_iter().skip(place) {
                 let is_possible = match (robot, base) {
@@ -94,7 +96,7 @@ fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
 
 #[test]
 fn without_a_translator_the_relay_was_meant() {
-    let pipe = Pipe::of(6_000_000);
+    let pipe = Pipe::with_rate(6_000_000);
     for (when, is_expected) in [(DirectPath::IfTranslated, false), (DirectPath::Always, true)] {
         let mut net = behind([None, None], when, &pipe);
         assert_eq!(runs_until_direct(&mut net, 20 * SECOND), is_expected, "{when:?}");
@@ -106,7 +108,7 @@ fn without_a_translator_the_relay_was_meant() {
 
 #[test]
 fn each_end_learns_what_lies_between() {
-    let pipe = Pipe::of(6_000_000);
+    let pipe = Pipe::with_rate(6_000_000);
     let mut net = behind([Some(KINDS[2]), None], DirectPath::IfTranslated, &pipe);
     for link in [LinkId(0), LinkId(1)] {
         let own = net.nodes[RELAY].address;
@@ -124,7 +126,7 @@ fn each_end_learns_what_lies_between() {
 
 #[test]
 fn a_translator_that_forgets_and_a_restart_lead_to_another_direct_path() {
-    let pipe = Pipe::of(6_000_000);
+    let pipe = Pipe::with_rate(6_000_000);
     let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     net.nodes[0].translator.as_mut().unwrap().forget();
@@ -138,7 +140,7 @@ fn a_translator_that_forgets_and_a_restart_lead_to_another_direct_path() {
 
 #[test]
 fn messages_take_the_direct_path_and_return_to_the_relay_when_it_ends() {
-    let pipe = Pipe::of(6_000_000);
+    let pipe = Pipe::with_rate(6_000_000);
     let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     let scan = net.open(0, PEER, channel(topic("/scan", 200)));
@@ -189,7 +191,7 @@ fn p99(delays: &[Duration]) -> Duration {
 
 #[test]
 fn a_direct_path_that_loses_much_does_not_replace_the_relay() {
-    let pipe = Pipe { delay: 20 * MS, ..Pipe::of(6_000_000) };
+    let pipe = Pipe { delay: 20 * MS, ..Pipe::with_rate(6_000_000) };
     let run = |loss: f64, alive: fn(u64) -> bool| {
         let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
         let channel = net.open(0, PEER, channel(topic("/scan", 200)));
@@ -224,7 +226,7 @@ fn a_direct_path_that_loses_much_does_not_replace_the_relay() {
 
 #[test]
 fn a_dead_direction_costs_few_packets() {
-    let pipe = Pipe { delay: 20 * MS, ..Pipe::of(6_000_000) };
+    let pipe = Pipe { delay: 20 * MS, ..Pipe::with_rate(6_000_000) };
     for dead in [(0, 2, 1.0), (2, 0, 1.0)] {
         let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
         assert!(runs_until_direct(&mut net, 5 * SECOND));
@@ -244,7 +246,8 @@ fn a_dead_direction_costs_few_packets() {
 #[test]
 fn after_an_outage_the_relay_tells_the_new_address() {
     for seconds in [1, 2, 5, 10, 30, 200] {
-        let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::of(6_000_000));
+        let mut net =
+            behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::with_rate(6_000_000));
         assert!(runs_until_direct(&mut net, 5 * SECOND));
         net.nodes[0].pipe.cut = true;
         net.nodes[0].translator.as_mut().unwrap().forget();
@@ -256,7 +259,7 @@ fn after_an_outage_the_relay_tells_the_new_address() {
 
 #[test]
 fn a_silent_moment_does_not_end_the_search() {
-    let pipe = Pipe::of(6_000_000);
+    let pipe = Pipe::with_rate(6_000_000);
     for start in 0..14 {
         let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
         net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
@@ -272,7 +275,7 @@ fn a_silent_moment_does_not_end_the_search() {
 
 #[test]
 fn the_address_of_a_dead_direct_path_is_given_up() {
-    let pipe = Pipe::of(6_000_000);
+    let pipe = Pipe::with_rate(6_000_000);
     let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
@@ -288,7 +291,7 @@ fn the_address_of_a_dead_direct_path_is_given_up() {
 #[test]
 fn without_a_translator_a_beacon_is_no_direct_path_either() {
     for (when, is_expected) in [(DirectPath::IfTranslated, false), (DirectPath::Always, true)] {
-        let mut net = behind([None, None], when, &Pipe::of(6_000_000));
+        let mut net = behind([None, None], when, &Pipe::with_rate(6_000_000));
         net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];
         net.run(2 * SECOND);
         net.run(1 * SECOND);
@@ -310,7 +313,7 @@ fn without_a_translator_a_beacon_is_no_direct_path_either() {
 
 #[test]
 fn no_direct_path_leaves_by_a_radio_that_costs_money() {
-    let mut net = behind([Some(KINDS[0]); 2], DirectPath::Always, &Pipe::of(6_000_000));
+    let mut net = behind([Some(KINDS[0]); 2], DirectPath::Always, &Pipe::with_rate(6_000_000));
     let remote = Some(SocketAddr::from(([10, 0, 9, 9], 18470)));
     let config = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: true };
     let now = net.now;
@@ -320,7 +323,8 @@ fn no_direct_path_leaves_by_a_radio_that_costs_money() {
 }
 #[test]
 fn a_direct_path_that_returns_soon_carries_messages_soon() {
-    let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::of(6_000_000));
+    let mut net =
+        behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::with_rate(6_000_000));
     assert!(runs_until_direct(&mut net, 5 * SECOND));
     net.run(10 * SECOND);
     net.losses = vec![(0, 2, 1.0), (2, 0, 1.0)];

@@ -20,8 +20,8 @@ fn delays_ms(net: &Net, node: usize, channel: ChannelId) -> Vec<f64> {
 }
 
 #[test]
-fn a_small_urgent_message_waits_for_two_packets_at_most() {
-    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+fn a_small_urgent_message_waits_for_no_more_than_two_packets() {
+    let mut net = Net::pair(1, &Pipe::with_rate(MBPS_6));
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     let image = net.open(0, P, channel(topic("/image", 10)));
     for round in 0..50 {
@@ -46,7 +46,7 @@ fn a_small_urgent_message_waits_for_two_packets_at_most() {
 #[test]
 fn packets_in_a_row_stay_within_the_budget_before_the_kernel_reports_any() {
     for (rate_bps, packets) in [(MBPS_6, 1..=1), (480_000_000, 10..=44)] {
-        let mut net = Net::pair(1, &Pipe::of(rate_bps));
+        let mut net = Net::pair(1, &Pipe::with_rate(rate_bps));
         let image = net.open(0, P, channel(topic("/image", 10)));
         for round in 0..40 {
             net.send(0, P, image, payload(round, 100_000));
@@ -78,7 +78,7 @@ fn classes(net: &Net, node: usize, before: usize) -> Vec<(Class, u8)> {
 
 #[test]
 fn one_packet_of_each_higher_class_enters_alongside_lower_ones() {
-    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(1, &Pipe::with_rate(MBPS_6));
     let command = net.open(0, P, channel(topic("/cmd_vel", 220)));
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     let image = net.open(0, P, channel(topic("/image", 20)));
@@ -101,7 +101,7 @@ fn one_packet_of_each_higher_class_enters_alongside_lower_ones() {
 
 #[test]
 fn a_link_where_a_lower_class_is_stuck_still_carries_higher_ones() {
-    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(1, &Pipe::with_rate(MBPS_6));
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     let image = net.open(0, P, channel(topic("/image", 20)));
     let before = net.nodes[0].sent.len();
@@ -125,7 +125,7 @@ fn a_link_where_a_lower_class_is_stuck_still_carries_higher_ones() {
 
 #[test]
 fn a_radio_without_marking_has_one_class_and_one_budget() {
-    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(1, &Pipe::with_rate(MBPS_6));
     let laser = net.open(0, P, channel(topic("/scan", 255)));
     let image = net.open(0, P, channel(topic("/image", 0)));
     let plain = RadioConfig { marking: None, ..RadioConfig::default() };
@@ -144,7 +144,7 @@ fn a_radio_without_marking_has_one_class_and_one_budget() {
 
 #[test]
 fn priority_can_change_while_messages_are_queued() {
-    let mut net = Net::pair(2, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(2, &Pipe::with_rate(MBPS_6));
     let first = net.open(0, P, channel(topic("/first", 100)));
     let second = net.open(0, P, channel(topic("/second", 50)));
     net.send(0, P, first, payload(0, 60_000));
@@ -159,7 +159,7 @@ fn priority_can_change_while_messages_are_queued() {
 
 #[test]
 fn keep_last_replaces_what_has_not_begun() {
-    let mut net = Net::pair(3, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(3, &Pipe::with_rate(MBPS_6));
     let mut latest = topic("/image", 10);
     latest.keep_last = 1;
     let image = net.open(0, P, channel(latest));
@@ -177,7 +177,7 @@ fn keep_last_replaces_what_has_not_begun() {
 
 #[test]
 fn expired_messages_cost_no_airtime_and_are_counted() {
-    let mut net = Net::pair(4, &Pipe::of(1_000_000));
+    let mut net = Net::pair(4, &Pipe::with_rate(1_000_000));
     let mut short = topic("/image", 10);
     short.lifespan = Some(300 * MS);
     short.keep_last = 1000;
@@ -195,7 +195,7 @@ fn expired_messages_cost_no_airtime_and_are_counted() {
 /// Sends two messages, of two publishers, before an outage and two within it. Returns the numbers of
 /// those that arrive. `lifespans`: of the channel, and of the messages of the publishers.
 fn survivors(fec: Option<u8>, lifespans: [Option<Duration>; 3]) -> Vec<u32> {
-    let mut net = Net::pair(4, &Pipe::of(1_000_000));
+    let mut net = Net::pair(4, &Pipe::with_rate(1_000_000));
     let [of_channel, of_messages @ ..] = lifespans;
     let topic = OfferedTopic { lifespan: of_channel, keep_last: 1000, ..topic("/goal", 10) };
     let channel = net.open(0, P, ChannelConfig { fec, ..channel(topic) });
@@ -234,8 +234,8 @@ fn a_message_ends_with_its_own_lifespan_and_with_that_of_its_channel() {
 fn overflow_gives_up_the_lowest_priority_first_and_whole_messages() {
     let mut net = Net::new(5);
     let config = Config { queue_bytes: 100_000, ..defaults() };
-    net.add("robot", config, Pipe::of(MBPS_6));
-    net.add("base", defaults(), Pipe::of(MBPS_6));
+    net.add("robot", config, Pipe::with_rate(MBPS_6));
+    net.add("base", defaults(), Pipe::with_rate(MBPS_6));
     net.join(0, 1);
     net.run(1000 * MS);
     let mut many = topic("/low", 10);
@@ -261,8 +261,8 @@ fn overflow_gives_up_the_lowest_priority_first_and_whole_messages() {
 fn the_queue_is_bounded_in_time_to_drain() {
     let mut net = Net::new(6);
     let config = Config { queue_time: 500 * MS, ..defaults() };
-    net.add("robot", config, Pipe::of(MBPS_6));
-    net.add("base", defaults(), Pipe::of(MBPS_6));
+    net.add("robot", config, Pipe::with_rate(MBPS_6));
+    net.add("base", defaults(), Pipe::with_rate(MBPS_6));
     net.join(0, 1);
     net.run(1000 * MS);
     let mut many = topic("/bulk", 10);
@@ -282,9 +282,9 @@ fn the_queue_is_bounded_in_time_to_drain() {
 #[test]
 fn peers_on_one_radio_are_served_by_fair_queuing() {
     let mut net = Net::new(7);
-    net.add("robot", defaults(), Pipe::of(MBPS_6));
+    net.add("robot", defaults(), Pipe::with_rate(MBPS_6));
     for name in ["a", "b", "c"] {
-        let node = net.add(name, defaults(), Pipe::of(MBPS_6));
+        let node = net.add(name, defaults(), Pipe::with_rate(MBPS_6));
         net.join(0, node);
     }
     net.run(1000 * MS);
@@ -309,9 +309,9 @@ fn peers_on_one_radio_are_served_by_fair_queuing() {
 #[test]
 fn an_unresolved_peer_delays_no_other() {
     let mut net = Net::new(8);
-    net.add("robot", defaults(), Pipe::of(MBPS_6));
+    net.add("robot", defaults(), Pipe::with_rate(MBPS_6));
     for name in ["a", "b"] {
-        let node = net.add(name, defaults(), Pipe::of(MBPS_6));
+        let node = net.add(name, defaults(), Pipe::with_rate(MBPS_6));
         net.join(0, node);
     }
     net.run(1000 * MS);
@@ -331,7 +331,7 @@ fn an_unresolved_peer_delays_no_other() {
 
 #[test]
 fn small_messages_share_a_packet_and_large_ones_do_not_delay_them() {
-    let mut net = Net::pair(9, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(9, &Pipe::with_rate(MBPS_6));
     let small = net.open(0, P, channel(topic("/small", 100)));
     let bulk = net.open(0, P, channel(topic("/bulk", 10)));
     net.send(0, P, bulk, payload(0, 20_000));
@@ -349,7 +349,7 @@ fn small_messages_share_a_packet_and_large_ones_do_not_delay_them() {
 
 #[test]
 fn a_kilobyte_message_carries_at_most_48_bytes_tag_included() {
-    let mut net = Net::pair(10, &Pipe::of(MBPS_6));
+    let mut net = Net::pair(10, &Pipe::with_rate(MBPS_6));
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     for n in 0..3000 {
         net.send(0, P, laser, payload(n, 1024));
@@ -373,7 +373,7 @@ struct Stream {
 impl Stream {
     /// Images of 64 KB, 92 ms at 6 Mbps, one every `period`, with a laser above them.
     fn run(thin: bool, period: Duration) -> Self {
-        let mut net = Net::pair(31, &Pipe::of(MBPS_6));
+        let mut net = Net::pair(31, &Pipe::with_rate(MBPS_6));
         let mut latest = topic("/image", 10);
         latest.keep_last = 1;
         let image = ChannelConfig { thin, ..channel(latest) };
@@ -427,7 +427,7 @@ fn thinned_messages_are_evenly_spaced_and_do_not_wait_for_each_other() {
 fn a_slow_link_is_not_filled_with_messages_that_expire_on_the_path() {
     // 30 KB every 50 ms, where each takes 125 ms and has a lifespan of 300 ms.
     let delivered = |keep_last, delay| {
-        let mut net = Net::pair(32, &Pipe { delay, ..Pipe::of(2_000_000) });
+        let mut net = Net::pair(32, &Pipe { delay, ..Pipe::with_rate(2_000_000) });
         let mut short = topic("/image", 10);
         (short.keep_last, short.lifespan) = (keep_last, Some(300 * MS));
         let image = net.open(0, P, channel(short));
@@ -449,7 +449,7 @@ fn a_slow_link_is_not_filled_with_messages_that_expire_on_the_path() {
 
 #[test]
 fn a_message_that_seems_late_is_tried_if_it_is_the_newest() {
-    let mut net = Net::pair(33, &Pipe::of(1_000_000));
+    let mut net = Net::pair(33, &Pipe::with_rate(1_000_000));
     let mut short = topic("/image", 10);
     short.lifespan = Some(300 * MS);
     let image = net.open(0, P, channel(short));
@@ -473,7 +473,7 @@ fn where_there_is_room_nothing_is_thinned() {
 
 #[test]
 fn a_large_message_does_not_shorten_the_queue_of_more_urgent_ones() {
-    let mut net = Net::pair(30, &Pipe::of(2_000_000));
+    let mut net = Net::pair(30, &Pipe::with_rate(2_000_000));
     let map = net.open(0, P, channel(topic("/map", 50)));
     let mut many = topic("/tf", 200);
     many.keep_last = 10;

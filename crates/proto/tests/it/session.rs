@@ -16,7 +16,7 @@ const P: PeerId = PeerId(0);
 
 #[test]
 fn offers_arrive_with_type_hash_and_definition_and_messages_follow() {
-    let mut net = Net::pair(1, &Pipe::of(6_000_000));
+    let mut net = Net::pair(1, &Pipe::with_rate(6_000_000));
     let channel = net.open(0, P, channel(topic("/chatter", 100)));
     let offered = net.nodes[1].events.iter().find_map(|e| match e {
         Event::Offered { topic, definition, .. } => Some((topic.clone(), definition.clone())),
@@ -39,7 +39,7 @@ fn offers_arrive_with_type_hash_and_definition_and_messages_follow() {
 
 #[test]
 fn a_definition_is_requested_once_for_all_topics_of_a_type() {
-    let mut net = Net::pair(2, &Pipe::of(6_000_000));
+    let mut net = Net::pair(2, &Pipe::with_rate(6_000_000));
     net.open(0, P, channel(topic("/a", 1)));
     net.nodes[0].sent.clear();
     net.open(0, P, channel(topic("/b", 1)));
@@ -54,7 +54,7 @@ fn a_definition_is_requested_once_for_all_topics_of_a_type() {
 
 #[test]
 fn a_restarted_peer_is_found_and_offered_everything_again() {
-    let mut net = Net::pair(3, &Pipe::of(6_000_000));
+    let mut net = Net::pair(3, &Pipe::with_rate(6_000_000));
     let kept = net.open(0, P, channel(topic("/chatter", 100)));
     net.send(0, P, kept, payload(1, 50_000));
     net.restart(1, &[0]);
@@ -70,7 +70,7 @@ fn a_restarted_peer_is_found_and_offered_everything_again() {
 
 #[test]
 fn an_outage_ends_nothing_that_is_still_useful() {
-    let mut net = Net::pair(4, &Pipe::of(6_000_000));
+    let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     let channel = net.open(0, P, channel(topic("/chatter", 100)));
     net.nodes[0].pipe.cut = true;
     net.nodes[1].pipe.cut = true;
@@ -88,7 +88,7 @@ fn an_outage_ends_nothing_that_is_still_useful() {
 
 #[test]
 fn goodbye_is_noticed_at_once() {
-    let mut net = Net::pair(5, &Pipe::of(6_000_000));
+    let mut net = Net::pair(5, &Pipe::with_rate(6_000_000));
     net.nodes[0].endpoint.close();
     net.run(20 * MS);
     assert!(net.nodes[1].events.contains(&Event::PeerDown { peer: P, said_goodbye: true }));
@@ -110,7 +110,7 @@ fn notices(net: &Net, node: usize) -> Vec<Notice> {
 
 #[test]
 fn a_replayed_initiation_of_an_earlier_epoch_ends_no_session() {
-    let mut net = Net::pair(6, &Pipe::of(6_000_000));
+    let mut net = Net::pair(6, &Pipe::with_rate(6_000_000));
     let old = handshakes(&net, 1, 0)[0].clone();
     net.restart(1, &[0]);
     net.run(5000 * MS);
@@ -127,7 +127,7 @@ fn a_replayed_initiation_of_an_earlier_epoch_ends_no_session() {
 
 #[test]
 fn calls_and_answers_replayed_and_changed_end_no_session() {
-    let mut net = Net::pair(11, &Pipe::of(6_000_000));
+    let mut net = Net::pair(11, &Pipe::with_rate(6_000_000));
     let recorded: Vec<_> = [0, 1].map(|node| net.nodes[node].sent.clone()).concat();
     for node in &mut net.nodes {
         node.events.clear();
@@ -149,9 +149,9 @@ fn calls_and_answers_replayed_and_changed_end_no_session() {
 }
 
 #[test]
-fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
-    let mut net = Net::pair(7, &Pipe::of(6_000_000));
-    let stranger = net.add("stranger", defaults(), Pipe::of(6_000_000));
+fn a_stranger_is_named_here_and_learns_nothing() {
+    let mut net = Net::pair(7, &Pipe::with_rate(6_000_000));
+    let stranger = net.add("stranger", defaults(), Pipe::with_rate(6_000_000));
     net.meet(stranger, 0);
     net.run(2000 * MS);
     let (name, key) = ("stranger".to_owned(), SecretKey::insecure("stranger").public());
@@ -167,7 +167,7 @@ fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
 fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
     let mut net = Net::new(13);
     let [robot, base] =
-        ["robot", "base"].map(|name| net.add(name, defaults(), Pipe::of(6_000_000)));
+        ["robot", "base"].map(|name| net.add(name, defaults(), Pipe::with_rate(6_000_000)));
     for (node, other, wrong) in [(robot, base, "bse"), (base, robot, "robt")] {
         let peer = net.nodes[node]
             .endpoint
@@ -188,8 +188,8 @@ fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
 #[test]
 fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
     let mut net = Net::new(12);
-    let robot = net.add("robot", defaults(), Pipe::of(6_000_000));
-    let base = net.add("base", defaults(), Pipe::of(6_000_000));
+    let robot = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
+    let base = net.add("base", defaults(), Pipe::with_rate(6_000_000));
     net.meet(robot, base);
     let key = SecretKey::insecure("robot").public();
     let peer = net.nodes[base].endpoint.add_peer("robot7", key).unwrap();
@@ -208,8 +208,8 @@ fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
 
 #[test]
 fn of_two_nodes_with_one_key_the_later_stays_and_all_report_it() {
-    let mut net = Net::pair(13, &Pipe::of(6_000_000));
-    let twin = net.add("robot", defaults(), Pipe::of(6_000_000));
+    let mut net = Net::pair(13, &Pipe::with_rate(6_000_000));
+    let twin = net.add("robot", defaults(), Pipe::with_rate(6_000_000));
     // Only the base detects it: both robots have its address.
     net.meet(twin, 1);
     net.run(5000 * MS);
@@ -226,7 +226,7 @@ fn of_two_nodes_with_one_key_the_later_stays_and_all_report_it() {
 
 #[test]
 fn another_version_is_reported_and_gets_no_response() {
-    let mut net = Net::pair(8, &Pipe::of(6_000_000));
+    let mut net = Net::pair(8, &Pipe::with_rate(6_000_000));
     net.nodes[0].sent.clear();
     net.inject(0, address(9), &[MAGIC, 5 << 4, 1, 2, 3]);
     let (from, theirs, ours) = (address(9).into(), 5, 0);
@@ -237,7 +237,7 @@ fn another_version_is_reported_and_gets_no_response() {
 
 #[test]
 fn a_node_does_not_take_its_own_reflected_packets() {
-    let mut net = Net::pair(9, &Pipe::of(6_000_000));
+    let mut net = Net::pair(9, &Pipe::with_rate(6_000_000));
     let own: Vec<_> = net.nodes[0].sent.iter().map(|t| t.datagram.clone()).collect();
     net.nodes[0].events.clear();
     for datagram in &own {
@@ -247,8 +247,8 @@ fn a_node_does_not_take_its_own_reflected_packets() {
 }
 
 #[test]
-fn keys_are_made_anew_while_messages_flow_and_none_is_lost() {
-    let mut net = Net::pair(14, &Pipe::of(6_000_000));
+fn rekeying_while_messages_flow_loses_none() {
+    let mut net = Net::pair(14, &Pipe::with_rate(6_000_000));
     let channel = net.open(0, P, channel(topic("/chatter", 100)));
     net.nodes[0].sent.clear();
     let before = handshakes(&net, 0, 0).len() + handshakes(&net, 1, 0).len();
@@ -294,7 +294,7 @@ fn no_nonce_is_ever_used_twice() {
 
 #[test]
 fn a_peer_that_moves_is_followed() {
-    let mut net = Net::pair(16, &Pipe::of(6_000_000));
+    let mut net = Net::pair(16, &Pipe::with_rate(6_000_000));
     let up = net.open(0, P, channel(topic("/up", 100)));
     let down = net.open(1, P, channel(topic("/down", 100)));
     net.nodes[1].address = SocketAddr::from(([10, 9, 9, 9], 4711));
@@ -318,7 +318,7 @@ fn a_peer_that_moves_is_followed() {
 #[test]
 fn a_peer_that_moves_is_followed_over_a_satellite() {
     // The echo arrives when all challenges have been sent.
-    let mut net = Net::pair(16, &Pipe::of(6_000_000));
+    let mut net = Net::pair(16, &Pipe::with_rate(6_000_000));
     let up = net.open(0, P, channel(topic("/up", 100)));
     net.nodes.iter_mut().for_each(|node| node.pipe.delay = 300 * MS);
     net.run(5000 * MS);
@@ -336,7 +336,7 @@ fn a_peer_that_moves_is_followed_over_a_satellite() {
 
 #[test]
 fn a_message_that_was_held_back_far_away_is_too_old() {
-    let mut net = Net::pair(20, &Pipe::of(6_000_000));
+    let mut net = Net::pair(20, &Pipe::with_rate(6_000_000));
     let mut command = topic("/cmd_vel", 220);
     command.lifespan = Some(200 * MS);
     // Otherwise it is repaired, in time.
@@ -359,12 +359,12 @@ fn a_message_that_was_held_back_far_away_is_too_old() {
 
 #[test]
 fn a_round_trip_of_the_past_expires_no_fresh_message() {
-    let mut net = Net::pair(21, &Pipe::of(6_000_000));
+    let mut net = Net::pair(21, &Pipe::with_rate(6_000_000));
     let mut command = topic("/cmd_vel", 220);
     command.lifespan = Some(100 * MS);
     let command = net.open(0, P, ChannelConfig { repair: false, ..channel(command) });
     net.run(2000 * MS);
-    // The base has measured round trips of 600 ms, and hardly any since.
+    // The base has measured round trips of 600 ms, and few since.
     net.nodes[0].pipe.delay = 300 * MS;
     net.nodes[1].pipe.delay = 300 * MS;
     net.run(6000 * MS);
@@ -379,7 +379,7 @@ fn a_round_trip_of_the_past_expires_no_fresh_message() {
 
 #[test]
 fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
-    let mut net = Net::pair(17, &Pipe::of(6_000_000));
+    let mut net = Net::pair(17, &Pipe::with_rate(6_000_000));
     let channel = net.open(1, P, channel(topic("/scan", 100)));
     // An attacker forwards all packets from another address, and never receives a response.
     net.nodes[0].events.clear();
@@ -401,7 +401,7 @@ fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
 #[test]
 fn a_link_that_returns_is_found_again_soon() {
     for seconds in [5, 60, 400] {
-        let mut net = Net::pair(18, &Pipe::of(6_000_000));
+        let mut net = Net::pair(18, &Pipe::with_rate(6_000_000));
         let channel = net.open(0, P, channel(topic("/scan", 100)));
         (0..2).for_each(|node| net.nodes[node].pipe.cut = true);
         net.run(1000 * MS * seconds);
@@ -420,7 +420,7 @@ fn a_link_that_returns_is_found_again_soon() {
 
 #[test]
 fn an_unwanted_channel_carries_nothing() {
-    let mut net = Net::pair(10, &Pipe::of(6_000_000));
+    let mut net = Net::pair(10, &Pipe::with_rate(6_000_000));
     let channel = net.open(0, P, channel(topic("/chatter", 100)));
     let now = net.now;
     let theirs = net.nodes[1].endpoint.peer(P).channels_in().next().unwrap();
@@ -436,9 +436,9 @@ fn an_unwanted_channel_carries_nothing() {
 #[test]
 fn a_message_too_large_for_the_receiver_is_reported_at_both_ends_and_the_next_arrives() {
     let mut net = Net::new(20);
-    net.add("robot", defaults(), Pipe::of(6_000_000));
+    net.add("robot", defaults(), Pipe::with_rate(6_000_000));
     let smaller = Config { max_message: 10_000, ..defaults() };
-    net.add("base", smaller, Pipe::of(6_000_000));
+    net.add("base", smaller, Pipe::with_rate(6_000_000));
     net.join(0, 1);
     let channel = net.open(0, P, channel(topic("/image", 100)));
     for number in 0..5 {
@@ -480,12 +480,12 @@ fn a_message_too_large_for_the_receiver_is_reported_at_both_ends_and_the_next_ar
 
 #[test]
 fn a_node_with_our_own_key_is_named() {
-    let mut net = Net::pair(19, &Pipe::of(6_000_000));
+    let mut net = Net::pair(19, &Pipe::with_rate(6_000_000));
     let secret = SecretKey::insecure("robot");
     let greeting = Greeting { epoch: 7, name: "clone" }.emit();
     let (_, noise) = Initiator::initiate(&secret, &secret.public(), [5; 32], &greeting).unwrap();
     let mut call = start_initiation(1, &noise);
-    CookieJar::default().append_macs(net.now, &MacKey::of(&secret.public()), &mut call);
+    CookieJar::default().append_macs(net.now, &MacKey::for_receiver(&secret.public()), &mut call);
     net.inject(0, address(9), &call);
     let (name, from, other) = ("clone".into(), address(9).into(), None);
     assert_eq!(notices(&net, 0), [Notice::Twins { name, from, other }]);

@@ -39,7 +39,8 @@ impl Teams {
             let team = teams.net.nodes[RELAY].endpoint.add_team(*limits);
             teams.ids.push(team);
             let nodes = ["robot", "base"].map(|role| {
-                let node = teams.net.add(&format!("{role}{number}"), defaults(), Pipe::of(FAST));
+                let node =
+                    teams.net.add(&format!("{role}{number}"), defaults(), Pipe::with_rate(FAST));
                 teams.enrol(team, &format!("team{number}/{role}"), &format!("{role}{number}"));
                 teams.net.meet(node, RELAY);
                 node
@@ -159,7 +160,7 @@ fn percentile(delays: &[Duration], percent: usize) -> Duration {
 
 #[test]
 fn members_reach_their_own_team_and_nobody_else() {
-    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let scan = teams.scan(0);
     teams.net.send(1, PeerId(1), scan, payload(1, 1000));
     teams.net.run(200 * MS);
@@ -187,7 +188,7 @@ fn members_reach_their_own_team_and_nobody_else() {
 
 #[test]
 fn a_member_that_lies_about_its_name_reaches_no_other_team() {
-    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, 0);
     while !flood.liar.has_met() {
         flood.step(&mut teams.net, "base1", 0);
@@ -220,7 +221,7 @@ fn a_member_that_lies_about_its_name_reaches_no_other_team() {
 
 #[test]
 fn two_keys_with_one_short_name_may_be_in_different_teams() {
-    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let endpoint = &mut teams.net.nodes[RELAY].endpoint;
     let key = key("third");
     let members = |teams: [Option<&'static str>; 2]| {
@@ -237,10 +238,10 @@ fn two_keys_with_one_short_name_may_be_in_different_teams() {
 /// percentile of its delay, if at least half of its messages arrived.
 fn flooded(limit_bps: Option<u64>, has_teams: bool) -> Option<Duration> {
     let flooding = TeamLimits { rate_bps: limit_bps, ..TeamLimits::default() };
-    let mut teams = Teams::new(&[flooding, TeamLimits::default()], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[flooding, TeamLimits::default()], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, if has_teams { 0 } else { 1 });
     let scan = teams.scan(1);
-    teams.net.nodes[RELAY].pipe = Pipe::of(10_000_000);
+    teams.net.nodes[RELAY].pipe = Pipe::with_rate(10_000_000);
     let victim = if has_teams { "base0" } else { "robot1" };
     let delays = teams.laser((1, scan), |net, _| flood.step(net, victim, 2));
     let relay = &teams.net.nodes[RELAY].endpoint;
@@ -279,16 +280,16 @@ fn a_flood_of_one_team_does_not_delay_another() {
 }
 
 fn flooded_by_nobody() -> Duration {
-    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let scan = teams.scan(1);
-    teams.net.nodes[RELAY].pipe = Pipe::of(10_000_000);
+    teams.net.nodes[RELAY].pipe = Pipe::with_rate(10_000_000);
     percentile(&teams.laser((1, scan), |_, _| {}), 99)
 }
 
 #[test]
 fn a_team_that_respects_its_window_waits_at_its_rate_and_loses_nothing() {
     let limits = TeamLimits { rate_bps: Some(1_000_000), ..TeamLimits::default() };
-    let mut teams = Teams::new(&[limits], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[limits], &Pipe::with_rate(FAST));
     let scan = teams.scan(0);
     let image = teams.net.open(1, PeerId(1), channel(topic("/image", 20)));
     let delays = teams.laser((0, scan), |net, step| {
@@ -309,7 +310,7 @@ fn a_team_that_respects_its_window_waits_at_its_rate_and_loses_nothing() {
 #[test]
 fn a_full_team_refuses_packets_and_another_still_queues() {
     let limits = TeamLimits { rate_bps: Some(100_000), queue_bytes: 20_000 };
-    let mut teams = Teams::new(&[limits, TeamLimits::default()], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[limits, TeamLimits::default()], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, 0);
     for _ in 0..500 {
         flood.step(&mut teams.net, "base0", 2);
@@ -324,7 +325,7 @@ fn a_full_team_refuses_packets_and_another_still_queues() {
 
 #[test]
 fn a_removed_team_leaves_its_place_and_nothing_else() {
-    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::of(FAST));
+    let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let scan = teams.scan(0);
     teams.net.send(1, PeerId(1), scan, payload(1, 1000));
     teams.net.run(500 * MS);
@@ -342,5 +343,5 @@ fn a_removed_team_leaves_its_place_and_nothing_else() {
     assert_eq!(next, teams.ids[0], "ids are used again");
     assert_eq!(endpoint.team_stats(next).packets, 0);
     teams.net.run(1000 * MS);
-    assert!(teams.net.nodes[3].endpoint.peer(PeerId(1)).up, "the other team goes on");
+    assert!(teams.net.nodes[3].endpoint.peer(PeerId(1)).up, "the other team continues");
 }

@@ -58,10 +58,10 @@ fn number(value: &Value) -> u64 {
 }
 
 fn address(value: &Value) -> SocketAddr {
-    text(value).parse().unwrap_or_else(|_| panic!("not an address: {value}"))
+    string_of(value).parse().unwrap_or_else(|_| panic!("not an address: {value}"))
 }
 
-fn text(value: &Value) -> &str {
+fn string_of(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("not text: {value}"))
 }
 
@@ -218,7 +218,7 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
         let ecn = EcnCounts { capable: number(&a["capable"]), marked: number(&a["marked"]) };
         return Ack { link, delay, waited, least_waited, ecn, ranges }.emit(out);
     }
-    let token = |field: &str| Some(text(meaning.get(field)?).parse().expect("64 bits"));
+    let token = |field: &str| Some(string_of(meaning.get(field)?).parse().expect("64 bits"));
     if let Some(token) = token("challenge") {
         return put_challenge(token, out);
     }
@@ -299,7 +299,7 @@ fn time(ms: &Value) -> Option<Duration> {
 fn control_bytes(meaning: &Value) -> Vec<u8> {
     let (kind, m) = meaning.as_object().and_then(|m| m.iter().next()).expect("one kind");
     let channel = number(&m["channel"]);
-    let owned = |field: &str| text(&m[field]).to_owned();
+    let owned = |field: &str| string_of(&m[field]).to_owned();
     let control = match kind.as_str() {
         "offer" => Control::Offer(Offer {
             channel,
@@ -321,7 +321,7 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     classes: m["classes"].as_u64().unwrap_or(0) as u8,
                     keeping: m["keeping"].as_u64().unwrap_or(0) as u8,
                 },
-                role: match text(&m["role"]) {
+                role: match string_of(&m["role"]) {
                     "answers" => Role::Answers,
                     "calls" => Role::Calls,
                     _ => Role::Topic,
@@ -350,7 +350,7 @@ fn check(file: &str, list: &str, parse: Parse, emit: fn(&Value) -> Vec<u8>) {
         update(file, list, emit);
     }
     for vector in vectors(file, list) {
-        let name = text(&vector["name"]);
+        let name = string_of(&vector["name"]);
         let bytes = unhex(&vector["hex"]);
         let parsed = parse(&bytes).unwrap_or_else(|e| panic!("{file}, {name}: {e}"));
         assert_eq!(parsed, vector["meaning"], "{file}, {name}");
@@ -406,7 +406,7 @@ fn session_packets() {
         update("sealed.json", "packets", sealed_bytes);
     }
     for vector in vectors("sealed.json", "packets") {
-        let (name, m) = (text(&vector["name"]), &vector["meaning"]);
+        let (name, m) = (string_of(&vector["name"]), &vector["meaning"]);
         let mut bytes = unhex(&vector["hex"]);
         assert_eq!(hex(&sealed_bytes(m)), hex(&bytes), "{name}");
         let Ok(Packet::Session(header, _)) = Packet::parse(&bytes) else { panic!("{name}") };
@@ -422,7 +422,7 @@ fn session_packets() {
         let plain = sealer.open(header.link, whole, &mut bytes).expect("it is valid");
         assert_eq!(header.relayed, m["micros"].is_null(), "{name}");
         let clock = if header.relayed { 0 } else { 4 };
-        assert_eq!(hex(&plain[clock..]), text(&m["frames"]), "{name}");
+        assert_eq!(hex(&plain[clock..]), string_of(&m["frames"]), "{name}");
     }
 }
 
@@ -440,7 +440,7 @@ impl End {
             secret: SecretKey::new(key(&value["secret"])),
             ephemeral: key(&value["ephemeral"]),
             session: number(&value["session"]) as u32,
-            epoch: text(&value["epoch"]).parse().expect("64 bits"),
+            epoch: string_of(&value["epoch"]).parse().expect("64 bits"),
         }
     }
 }
@@ -448,8 +448,8 @@ impl End {
 /// The packets and keys that follow from the inputs of a handshake.
 fn transcript(vector: &Value) -> Vec<(&'static str, Vec<u8>)> {
     let (initiator, responder) = (End::read(&vector["caller"]), End::read(&vector["called"]));
-    let (now, proof) = (Instant(0), MacKey::of(&responder.secret.public()));
-    let greeting = Greeting { epoch: initiator.epoch, name: text(&vector["caller"]["name"]) };
+    let (now, proof) = (Instant(0), MacKey::for_receiver(&responder.secret.public()));
+    let greeting = Greeting { epoch: initiator.epoch, name: string_of(&vector["caller"]["name"]) };
     let public = responder.secret.public();
     let made =
         Initiator::initiate(&initiator.secret, &public, initiator.ephemeral, &greeting.emit());
@@ -481,7 +481,7 @@ fn transcript(vector: &Value) -> Vec<(&'static str, Vec<u8>)> {
     let (theirs, noise) =
         received.respond(&Verdict::Welcome.emit(responder.epoch)).expect("it answers");
     let mut answer = start_response(responder.session, initiator.session, &noise);
-    answer.extend_from_slice(&MacKey::of(&initiator.secret.public()).mac(&answer));
+    answer.extend_from_slice(&MacKey::for_receiver(&initiator.secret.public()).mac(&answer));
     let (ours, payload) = pending.finish(&noise).expect("it is valid");
     assert_eq!(Verdict::parse(&payload), Ok((responder.epoch, Verdict::Welcome)));
     assert_eq!((ours.seal, ours.open), (theirs.open, theirs.seal));
@@ -519,7 +519,7 @@ fn handshakes() {
 
 fn beacon_bytes(meaning: &Value) -> Vec<u8> {
     let sender = SecretKey::new(key(&meaning["sender"]));
-    let salt = text(&meaning["salt"]).parse().expect("64 bits");
+    let salt = string_of(&meaning["salt"]).parse().expect("64 bits");
     let peers = meaning["peers"].as_array().expect("peers").iter();
     let shared = peers.map(|peer| Shared::new(&sender, &SecretKey::new(key(peer)).public()));
     emit_beacon(salt, shared.map(|shared| shared.tag(salt, &sender.public())))
@@ -531,11 +531,11 @@ fn beacons() {
         update("beacon.json", "beacons", beacon_bytes);
     }
     for vector in vectors("beacon.json", "beacons") {
-        let (name, m) = (text(&vector["name"]), &vector["meaning"]);
+        let (name, m) = (string_of(&vector["name"]), &vector["meaning"]);
         let bytes = unhex(&vector["hex"]);
         assert_eq!(hex(&beacon_bytes(m)), hex(&bytes), "{name}");
         let Ok(Packet::Beacon(beacon)) = Packet::parse(&bytes) else { panic!("{name}") };
-        assert_eq!(text(&m["salt"]), beacon.salt.to_string(), "{name}");
+        assert_eq!(string_of(&m["salt"]), beacon.salt.to_string(), "{name}");
         let sender = SecretKey::new(key(&m["sender"])).public();
         let peers = m["peers"].as_array().expect("peers");
         assert_eq!(peers.len(), beacon.tags().count(), "{name}");
@@ -555,7 +555,7 @@ fn control_messages() {
 fn invalid_vectors_are_refused_for_the_given_reason() {
     for vector in vectors("invalid.json", "invalid") {
         let bytes = unhex(&vector["hex"]);
-        let parsed = match text(&vector["of"]) {
+        let parsed = match string_of(&vector["of"]) {
             "packet" => Packet::parse(&bytes).map(|packet| json!(format!("{packet:?}"))),
             "greeting" => Greeting::parse(&bytes).map(|greeting| json!(greeting.name)),
             "frames" => frames_meaning(&bytes),
@@ -569,7 +569,7 @@ fn invalid_vectors_are_refused_for_the_given_reason() {
             Err(WireError::Text) => ("text", None),
             Err(WireError::Value(field)) => ("value", Some(field)),
         };
-        let wanted = (text(&vector["error"]), vector.get("field").map(text));
+        let wanted = (string_of(&vector["error"]), vector.get("field").map(string_of));
         assert_eq!((error, field), wanted, "{}", vector["name"]);
     }
 }

@@ -22,7 +22,7 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::stats::middle;
 use tautline_lab::rig::verdict::{Bound, Verdict};
 use tautline_lab::setup::load::FIRST_PATIENCE;
-use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, text};
+use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, path_text};
 
 /// Targets: at 1 KB and at 1 MB.
 const ADDED_MS: Bound = Bound::AtMost(0.3);
@@ -68,7 +68,7 @@ impl Row {
         middle(&self.rounds.iter().map(|it| it[hop].median - it[0].median).collect::<Vec<_>>())
     }
 
-    /// As [`Self::added_ms`], percent of the direct hop.
+    /// Like [`Self::added_ms`], percent of the direct hop.
     pub fn added_percent(&self, hop: usize) -> f64 {
         let percent = |it: &[Quantiles; 3]| 100.0 * (it[hop].median / it[0].median - 1.0);
         middle(&self.rounds.iter().map(percent).collect::<Vec<_>>())
@@ -104,14 +104,14 @@ impl End {
         let publishes = role == Role::Publish;
         let name = format!("{}-{bytes}", if publishes { "publisher" } else { "subscriber" });
         if ros == 1 && !is_gateway {
-            let start = Start::of(role, Quality::DEFAULT);
+            let start = Start::for_role(role, Quality::DEFAULT);
             return Probe::start(stage, start, &name).map(Self::Probe);
         }
         let file = stage.folder.join(format!("{name}.csv"));
         let mut command = stage.own_command()?;
         let role = if publishes { "publish" } else { "subscribe" };
         command.args(["dds-end", role, if is_gateway { "gateway" } else { "bare" }]);
-        command.arg(text(&file)?);
+        command.arg(path_text(&file)?);
         command.arg(format!("--bytes={}", bytes + HEADS[usize::from(ros == 2)]));
         command.arg(format!("--period-us={}", PERIOD.as_micros()));
         if ros == 1 {
@@ -266,7 +266,7 @@ fn measure(context: &Context, system: System, row: &Row, round: usize) -> Result
         let found = messages(&hop.publisher.sent()?, &received, &batch)?;
         let counted = found.iter().filter(|it| it.index >= WARM_UP);
         let of_hop = counted.filter_map(super::probe::Message::delay_ms).collect();
-        delays.push(Quantiles::of(of_hop).context("no message arrived")?);
+        delays.push(Quantiles::from_delays(of_hop).context("no message arrived")?);
     }
     delays.try_into().ok().context("three hops")
 }

@@ -43,7 +43,7 @@ pub struct Parts {
 
 impl Parts {
     /// Returns the medians over messages; `None` if no message has all parts.
-    pub fn of(
+    pub fn from_messages(
         messages: &[Message],
         sent: &Path,
         received: &Path,

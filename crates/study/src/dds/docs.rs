@@ -47,7 +47,7 @@ pub fn tables(report: &str) -> Result<Vec<Table>> {
 }
 
 /// Returns tables as printed.
-pub fn text(tables: &[Table]) -> String {
+pub fn page(tables: &[Table]) -> String {
     tables.iter().map(|it| format!("\n{}\n{}", it.title, it.markdown)).collect()
 }
 

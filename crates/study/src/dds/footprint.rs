@@ -93,7 +93,7 @@ fn start(context: &Context, system: System) -> Result<(Stage, Option<Probe>)> {
     if system.sides().is_some() {
         return Ok((stage, None));
     }
-    let start = Start { warm: false, ..Start::of(Role::Publish, Quality::DEFAULT) };
+    let start = Start { warm: false, ..Start::for_role(Role::Publish, Quality::DEFAULT) };
     let mut node = Probe::start(&stage, start, "node")?;
     node.await_ready()?;
     Ok((stage, Some(node)))

@@ -68,7 +68,7 @@ impl Hop {
     fn subscribe(&mut self, kind: &Kind) -> Result<()> {
         self.stage.await_ready()?;
         for number in 0..kind.subscribers {
-            let start = Start::of(Role::Subscribe, kind.quality);
+            let start = Start::for_role(Role::Subscribe, kind.quality);
             let probe = Probe::start(&self.stage, start, &format!("subscriber-{number}"))?;
             self.subscribers.push(probe);
         }
@@ -77,7 +77,7 @@ impl Hop {
 
     /// Starts the publisher; with `warm`, it publishes uncounted messages.
     pub fn advertise(&mut self, kind: &Kind, warm: bool) -> Result<()> {
-        let start = Start { warm, ..Start::of(Role::Publish, kind.quality) };
+        let start = Start { warm, ..Start::for_role(Role::Publish, kind.quality) };
         self.publisher = Some(Probe::start(&self.stage, start, "publisher")?);
         Ok(())
     }

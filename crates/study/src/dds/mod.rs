@@ -300,7 +300,7 @@ impl Arguments {
         let words = format!(
             " {} run\n{}\n{}\n{}",
             figures.mode,
-            docs::text(&tables),
+            docs::page(&tables),
             verdict_lines(&verdicts),
             output.raw_line()
         );

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::stats::Samples;
-use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, text};
+use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, path_text};
 
 /// Time by which publishing may exceed its plan before the probe stops it.
 pub const PUBLISH_LIMIT: Duration = Duration::from_secs(8);
@@ -84,7 +84,7 @@ impl Role {
 pub struct Start {
     /// What it is.
     pub role: Role,
-    /// Its quality of service.
+    /// The quality of service.
     pub quality: Quality,
     /// Whether it publishes uncounted messages until its first command.
     pub warm: bool,
@@ -94,7 +94,7 @@ pub struct Start {
 
 impl Start {
     /// Returns an ordinary start.
-    pub fn of(role: Role, quality: Quality) -> Self {
+    pub fn for_role(role: Role, quality: Quality) -> Self {
         Self { role, quality, warm: true, timed: false }
     }
 }
@@ -138,7 +138,7 @@ impl Probe {
         let client = if side == Side::From { from } else { to };
         let prefix = stage.folder.join(name);
         let mut command = stage.command(client, side, name)?;
-        command.arg(start.role.name()).arg(text(&prefix)?).args(start.quality.options(client));
+        command.arg(start.role.name()).arg(path_text(&prefix)?).args(start.quality.options(client));
         if client == Client::Zenoh {
             command.args(stage.zenoh_options(side));
         }

@@ -44,7 +44,7 @@ pub struct Quantiles {
 
 impl Quantiles {
     /// Returns the nearest-rank quantiles; `None` without delays.
-    pub fn of(mut delays: Vec<f64>) -> Option<Self> {
+    pub fn from_delays(mut delays: Vec<f64>) -> Option<Self> {
         delays.sort_by(f64::total_cmp);
         let max = *delays.last()?;
         let at = |share: f64| {
@@ -156,7 +156,7 @@ struct Probes {
 
 impl Probes {
     fn start(stage: &Stage, variant: &Variant, number: usize) -> Result<Self> {
-        let start = |role| Start { timed: variant.timed, ..Start::of(role, variant.quality) };
+        let start = |role| Start { timed: variant.timed, ..Start::for_role(role, variant.quality) };
         if stage.place == Place::InProcess {
             let publisher = Probe::start(stage, start(Role::Both), &format!("both-{number}"))?;
             return Ok(Self { publisher, subscriber: None, connected: false });
@@ -196,7 +196,7 @@ impl Probes {
         if messages.is_empty() {
             return Ok(None);
         }
-        Parts::of(messages, &sent, &received, first)
+        Parts::from_messages(messages, &sent, &received, first)
     }
 
     /// Ends a batch; the number of published messages is `None` after a halt.
@@ -292,8 +292,9 @@ impl Runner {
         if self.variant.quality.deadline_ms > 0 {
             cell.deadline_events = Some(received.deadlines);
         }
-        cell.outcome = Outcome::of(planned, sent.map(|it| it.saturating_sub(WARM_UP)), &delays);
-        cell.delay_ms = Quantiles::of(delays);
+        cell.outcome =
+            Outcome::from_delays(planned, sent.map(|it| it.saturating_sub(WARM_UP)), &delays);
+        cell.delay_ms = Quantiles::from_delays(delays);
         if cell.outcome == Outcome::Halt || cell.received == 0 {
             // What it still holds must not disturb the next size.
             self.probes = None;
@@ -408,11 +409,11 @@ mod tests {
 
     #[test]
     fn quantiles_are_values_that_occurred() {
-        let quantiles = Quantiles::of((1..=100).rev().map(f64::from).collect()).unwrap();
+        let quantiles = Quantiles::from_delays((1..=100).rev().map(f64::from).collect()).unwrap();
         let found = [quantiles.lower_quartile, quantiles.median, quantiles.upper_quartile];
         assert_eq!(found, [25.0, 50.0, 75.0]);
         assert_eq!((quantiles.p99, quantiles.max), (99.0, 100.0));
-        assert!(Quantiles::of(Vec::new()).is_none());
+        assert!(Quantiles::from_delays(Vec::new()).is_none());
     }
 
     #[test]

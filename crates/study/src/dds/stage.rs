@@ -81,7 +81,7 @@ pub struct Stage {
     pub system: System,
     /// Place of its ends.
     pub place: Place,
-    /// Its daemons, publisher's side first; empty without Tautline.
+    /// The daemons, publisher's side first; empty without Tautline.
     pub daemons: Vec<Daemon>,
     /// Folder of logs and samples.
     pub folder: PathBuf,
@@ -106,7 +106,7 @@ impl Stage {
         Self::with_topic(system, place, number, setup, folder, "priority: 100")
     }
 
-    /// As [`Self::new`], with options of the topic in the daemons' files.
+    /// Like [`Self::new`], with options of the topic in the daemons' files.
     pub fn with_topic(
         system: System,
         place: Place,

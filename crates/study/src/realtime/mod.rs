@@ -164,7 +164,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = Output { case: NAME, folder, as_json: arguments.json };
     let (figures, about) = (arguments.measure(&output)?, About::now());
     let verdicts = figures.verdicts();
-    let words = text(&figures, &verdicts, &about) + &output.raw_line();
+    let words = report_text(&figures, &verdicts, &about) + &output.raw_line();
     let void = !figures.void().is_empty();
     let conclusion = output.conclude(&figures, verdicts, &words)?;
     let report = output.folder.join("report.json");
@@ -175,7 +175,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if void { Conclusion::Void } else { conclusion }.exit_code())
 }
 
-fn text(figures: &Figures, verdicts: &[Verdict], about: &About) -> String {
+fn report_text(figures: &Figures, verdicts: &[Verdict], about: &About) -> String {
     let machine = about.machine.line(&about.kernel);
     let tables = figures.tables().into_iter().map(|(name, table)| format!("\n{name}\n\n{table}"));
     let notes = figures.skipped.iter().map(|note| format!("{note}\n"));
@@ -209,7 +209,7 @@ impl Arguments {
             can_stress,
             skipped,
         };
-        progress.plan_anew(self.stages(&context));
+        progress.replan(self.stages(&context));
         let mut figures = Figures { quick: self.quick, ..Figures::default() };
         if self.has(Part::Latency) {
             figures.latency = latency::measure(&mut context)?;

@@ -49,5 +49,5 @@ pub const ROUND_TRIP_ROS2_200_TRAFFIC_MS: f64 = 2.7;
 /// Lost and sent messages of 10^5 bytes at 100 and 200 Hz, ROS 1; the paper lost none up to 10^4
 /// bytes.
 pub const LOST_ROS1: [[u32; 2]; 2] = [[46_164, 180_000], [134_259, 360_000]];
-/// As [`LOST_ROS1`], ROS 2.
+/// Like [`LOST_ROS1`], for ROS 2.
 pub const LOST_ROS2: [[u32; 2]; 2] = [[179_907, 180_000], [359_859, 360_000]];

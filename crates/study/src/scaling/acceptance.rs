@@ -76,12 +76,13 @@ pub fn comparisons(rows: &[Row]) -> Vec<Comparison> {
 
 fn compare((family, nodes): (&'static str, &'static str), rows: &[&Row]) -> Comparison {
     let names: BTreeSet<System> = rows.iter().map(|row| row.system).collect();
-    let all: Vec<Ladder> = names.into_iter().map(|system| Ladder::of(system, rows)).collect();
+    let all: Vec<Ladder> =
+        names.into_iter().map(|system| Ladder::from_rows(system, rows)).collect();
     let repetitions: BTreeSet<usize> = rows.iter().map(|row| row.repetition).collect();
     let alone = |repetition: &usize| -> Vec<Ladder> {
         let rows: Vec<&Row> =
             rows.iter().copied().filter(|row| row.repetition == *repetition).collect();
-        all.iter().map(|it| Ladder::of(it.system, &rows)).collect()
+        all.iter().map(|it| Ladder::from_rows(it.system, &rows)).collect()
     };
     let by_repetition: Vec<Vec<Ladder>> = repetitions.iter().map(alone).collect();
     let (held_by_ros_1_only, not_shown) = lost(&all);
@@ -116,7 +117,7 @@ struct Rung {
 
 impl Rung {
     /// Judges the runs with one load.
-    fn of(rows: &[&Row]) -> Self {
+    fn from_rows(rows: &[&Row]) -> Self {
         let counts: Vec<&Row> = rows.iter().copied().filter(|row| row.void.is_none()).collect();
         let held = counts.iter().filter(|row| row.is_held()).count();
         let reason_of = |rows: &[&Row]| {
@@ -133,11 +134,11 @@ impl Rung {
 }
 
 impl Ladder {
-    fn of(system: System, rows: &[&Row]) -> Self {
+    fn from_rows(system: System, rows: &[&Row]) -> Self {
         let mut rows: Vec<&Row> = rows.iter().copied().filter(|row| row.system == system).collect();
         rows.sort_by(|one, other| one.offered_per_s.total_cmp(&other.offered_per_s));
         let loads = rows.chunk_by(|one, other| one.offered_per_s == other.offered_per_s);
-        Self { system, rungs: loads.map(Rung::of).collect() }
+        Self { system, rungs: loads.map(Rung::from_rows).collect() }
     }
 
     /// Returns the number of loads that it held, without those above one that it did not.
@@ -259,7 +260,7 @@ pub fn lines(comparisons: &[Comparison]) -> Vec<Line> {
 }
 
 /// Formats the comparisons for a terminal; empty without any.
-pub fn text(comparisons: &[Comparison]) -> String {
+pub fn comparison_table(comparisons: &[Comparison]) -> String {
     if comparisons.is_empty() {
         return String::new();
     }
@@ -272,7 +273,7 @@ pub fn text(comparisons: &[Comparison]) -> String {
         right("Tautline / ROS 1", 16, |(it, highest)| ratio_words(it, highest)),
         left("limit of the next load", 30, |(_, highest)| limit_words(highest)),
     ];
-    table::text(&lines(comparisons), &columns) + "\n"
+    table::format_rows(&lines(comparisons), &columns) + "\n"
 }
 
 /// Describes the highest loads of the repetitions alone: the least and the most.

@@ -10,7 +10,7 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// a process never runs at full speed for longer than this.
 const QUOTA_US: u64 = 1000;
 
-/// Groups of processes with a limit each. Dropping them moves nothing: the processes have ended.
+/// Groups of processes, each with a limit. The processes have to end before the groups are dropped.
 pub struct Groups {
     folder: PathBuf,
     is_v2: bool,

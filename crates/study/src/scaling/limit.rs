@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_daemon_drops_without_any_load_is_its_own_limit() {
+    fn drops_of_an_idle_daemon_are_its_own_limit() {
         let dropped = Some(Dropped { reason: "over_rate".into(), messages: 900 });
         let evidence = Evidence { echoed_percent: 50.0, dropped: dropped.clone(), ..good() };
         assert_eq!(

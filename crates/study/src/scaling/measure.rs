@@ -11,7 +11,7 @@ use std::time::Duration;
 use tautline_lab::rig::progress::Progress;
 
 /// Makes the runs of all ladders, experiment by experiment.
-pub fn all(ladders: Vec<Ladder>, common: &Common, folder: &Path) -> Result<Vec<Row>> {
+pub fn measure_all(ladders: Vec<Ladder>, common: &Common, folder: &Path) -> Result<Vec<Row>> {
     let mut measure = Measure { ladders, rows: Vec::new(), progress: Progress::new(Vec::new()) };
     for experiment in Experiment::ALL {
         let folder = folder.join("raw").join(experiment.name());
@@ -34,7 +34,7 @@ impl Measure {
             if runs.is_empty() {
                 break;
             }
-            self.progress.plan_anew(self.stages(experiment, rung, common.time));
+            self.progress.replan(self.stages(experiment, rung, common.time));
             for (ladder, repetition, trial) in runs {
                 self.progress.next();
                 self.run(ladder, rung, (&trial, repetition), common, folder)?;

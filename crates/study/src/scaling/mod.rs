@@ -109,13 +109,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (ladders, not_measured) = arguments.ladders()?;
     let per_process = arguments.per_process as usize;
     let common = Common { daemons: &daemons, time, per_process };
-    let rows = measure::all(ladders, &common, &output.folder)?;
+    let rows = measure::measure_all(ladders, &common, &output.folder)?;
     let comparisons = acceptance::comparisons(&rows);
     let verdicts = acceptance::verdicts(&comparisons);
     let words = format!(
         "\n{}\n{}{}{}",
-        text(&rows),
-        acceptance::text(&comparisons),
+        rows_table(&rows),
+        acceptance::comparison_table(&comparisons),
         verdict_lines(&verdicts),
         output.raw_line()
     );
@@ -188,8 +188,8 @@ impl Arguments {
     }
 }
 
-fn text(rows: &[Row]) -> String {
-    table::text(
+fn rows_table(rows: &[Row]) -> String {
+    table::format_rows(
         rows,
         &[
             left("experiment", 10, |row: &Row| row.experiment.into()),

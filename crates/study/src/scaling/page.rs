@@ -24,7 +24,7 @@ pub fn draw(report: &Path, start: &Path) -> Result<()> {
 
 /// Writes tables, pictures and data of the runs into the documentation.
 pub fn write(docs: &Path, report: &Path, rows: &[Row], comparisons: &[Comparison]) -> Result<()> {
-    let mut tables = tables::all(rows, comparisons);
+    let mut tables = tables::every_table(rows, comparisons);
     tables.push(("machine", About::now().line() + "\n"));
     docs_page::fill(docs, PAGE, &tables)?;
     let text = std::fs::read_to_string(report)?;

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_on_the_host_is_not_sent() {
+    fn bytes_on_the_loopback_are_not_counted() {
         let table = "Inter-|   Receive  |  Transmit\n face |bytes    packets\n\
             lo:  700 1 0 0 0 0 0 0 700 1 0 0 0 0 0 0\n veth0: 10 2 0 0 0 0 0 0 42 3 0 0 0 0 0 0\n";
         assert_eq!(transmitted(table), 42);

@@ -15,11 +15,11 @@ use tautline_lab::setup::ros::{LOOPBACK, Middleware, Range};
 pub enum System {
     /// rospy over TCPROS, one master.
     Rospy,
-    /// As rospy, with TCP_NODELAY.
+    /// Like rospy, with TCP_NODELAY.
     RospyNodelay,
     /// roscpp over TCPROS, one master.
     Roscpp,
-    /// As roscpp, with TCP_NODELAY.
+    /// Like roscpp, with TCP_NODELAY.
     RoscppNodelay,
     /// rclpy over Fast DDS.
     Rclpy,

@@ -12,7 +12,7 @@ use tautline_lab::rig::verdict::Verdict;
 type Series<'a> = Vec<&'a Row>;
 
 /// Returns each table with its name in the page.
-pub fn all(rows: &[Row], comparisons: &[Comparison]) -> Vec<(&'static str, String)> {
+pub fn every_table(rows: &[Row], comparisons: &[Comparison]) -> Vec<(&'static str, String)> {
     let of = |experiment: Experiment| -> Vec<&Row> {
         rows.iter().filter(|row| row.experiment == experiment.name()).collect()
     };
@@ -60,7 +60,7 @@ struct Highest<'a> {
 }
 
 impl<'a> Highest<'a> {
-    fn of(series: &Series<'a>) -> Self {
+    fn from_series(series: &Series<'a>) -> Self {
         // Of several repetitions, more than half have to be sustained.
         let groups = series.chunk_by(|one, other| one.frequency_hz == other.frequency_hz);
         let is_good = |group: &&[&Row]| {
@@ -86,7 +86,7 @@ fn mean(row: &Row) -> f64 {
 
 fn highest(rows: &[&Row]) -> String {
     let series = series(rows);
-    let lines: Vec<Highest> = series.iter().map(Highest::of).collect();
+    let lines: Vec<Highest> = series.iter().map(Highest::from_series).collect();
     let columns = [
         column("system", |it: &Highest| it.any.system.name().into()),
         column("link", |it| it.any.link.replace('_', " ")),

@@ -67,7 +67,7 @@ struct Outcome {
     /// The largest 95th percentile of a flow in its periods.
     p95_periods: Option<f64>,
     /// Median round trips of the first and the last quarter, of the flow in which they grow most:
-    /// the few scans would not show beside the many commands.
+    /// the few scans would not show among the many commands.
     rtt_quarters_ms: Option<[f64; 2]>,
 }
 

@@ -315,7 +315,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One event of each kind with all of its fields, in the order of the reference.
-    fn all() -> Vec<Event> {
+    fn one_of_each_kind() -> Vec<Event> {
         let text = || Text::new("x");
         let some = || Some(text());
         let by = || Actor::User { uid: 0, gid: 0, pid: 1, user: some() };
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_reference_names_every_event_and_field_that_is_written() {
-        let written: Vec<(String, BTreeSet<String>)> = all()
+        let written: Vec<(String, BTreeSet<String>)> = one_of_each_kind()
             .iter()
             .map(|event| {
                 let Value::Object(mut fields) = serde_json::to_value(event).unwrap() else {

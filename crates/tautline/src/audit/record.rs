@@ -92,7 +92,7 @@ pub(crate) mod tests {
         }
 
         /// Returns one line of JSON for each record.
-        pub(crate) fn text(&self) -> String {
+        pub(crate) fn json_lines(&self) -> String {
             self.0.lock().unwrap().clone()
         }
     }

@@ -136,7 +136,7 @@ mod tests {
         recorder.sweep(Instant(0));
         cause(&mut recorder);
         drop(recorder);
-        lines.text()
+        lines.json_lines()
     }
 
     fn user(uid: u32) -> Actor {

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_accounts_are_read_back() {
         let mut accounts = Accounts::default();
         accounts.count(&name("lte"), NOW, 5000, &budget());
         accounts.count(&name("a \"quoted\" one"), NOW, 1, &budget());

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_but_for_one_job_alone() {
+    fn bytes_are_bounded_except_for_a_single_job() {
         let queue = Queue::new();
         let push = |owner, bytes| queue.push(owner, CAPACITY, (), bytes).is_ok();
         assert!(push(FLOOD, 1000) && !push(FLOOD, 1));

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_misread_or_has_no_use_is_refused() {
+    fn ambiguous_or_useless_budgets_are_refused() {
         for bad in [
             "",
             "2GB",

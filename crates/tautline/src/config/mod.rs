@@ -87,7 +87,7 @@ pub fn load_as(
     let text = read(file)?;
     let invalid = |problems| ConfigError::Invalid { file: file.into(), problems };
     let (checked, owners) =
-        check(&text, &Surroundings::of(file).launched(launch), kind).map_err(invalid)?;
+        check(&text, &Surroundings::of_process(file).launched(launch), kind).map_err(invalid)?;
     match own_key_of_peers(&checked.config, owners) {
         problems if problems.is_empty() => Ok(checked),
         problems => Err(invalid(problems)),
@@ -145,10 +145,10 @@ pub fn read(file: &Path) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
     // One byte over the limit is enough to refuse the file without reading all of it.
     open.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    text(bytes).map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
+    utf8_text(bytes).map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
 
-fn text(bytes: Vec<u8>) -> Result<String, Vec<Problem>> {
+fn utf8_text(bytes: Vec<u8>) -> Result<String, Vec<Problem>> {
     if bytes.len() > MAX_FILE_BYTES {
         return Err(vec![yaml::too_large()]);
     }

@@ -191,7 +191,7 @@ pub struct PeerConfig {
     pub name: String,
     /// Public key that the peer must prove.
     pub key: PublicKey,
-    /// Its team, at a relay.
+    /// The team, at a relay.
     pub team: Option<String>,
     /// Paths to the peer. If empty, the peer initiates the handshake, or relays lead to it.
     pub links: Vec<LinkConfig>,
@@ -225,9 +225,9 @@ pub struct PeerConfig {
 /// What of this robot's ROS a peer sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Show {
-    /// Its nodes.
+    /// The nodes.
     pub nodes: bool,
-    /// Its parameters.
+    /// The parameters.
     pub parameters: bool,
     /// The logs of its nodes.
     pub logs: bool,

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_misread_is_not_taken() {
+    fn ambiguous_quantities_are_refused() {
         assert_eq!(duration("500"), None, "milliseconds or seconds?");
         assert_eq!(bit_rate("6"), None, "bits or megabits?");
         assert_eq!(bit_rate("6MBps"), None, "bytes or bits?");

@@ -105,17 +105,17 @@ fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
     number(&mut out, 0);
     number(&mut out, u32::try_from(stamp.as_secs()).unwrap_or(u32::MAX));
     number(&mut out, stamp.subsec_nanos());
-    text(&mut out, "");
+    put_string(&mut out, "");
     length(&mut out, statuses.len());
     for status in statuses {
         out.push(status.level as u8);
         for part in [&status.name, &status.message, &status.hardware_id] {
-            text(&mut out, part);
+            put_string(&mut out, part);
         }
         length(&mut out, status.values.len());
         for (key, value) in &status.values {
-            text(&mut out, key);
-            text(&mut out, value);
+            put_string(&mut out, key);
+            put_string(&mut out, value);
         }
     }
     out
@@ -130,7 +130,7 @@ fn length(out: &mut Vec<u8>, count: usize) {
     number(out, u32::try_from(count).unwrap_or(u32::MAX));
 }
 
-fn text(out: &mut Vec<u8>, text: &str) {
+fn put_string(out: &mut Vec<u8>, text: &str) {
     length(out, text.len());
     out.extend_from_slice(text.as_bytes());
 }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_below_the_nodes_own_name_in_either_ros_and_can_be_switched_off() {
+    fn the_links_topic_is_below_the_nodes_name_and_can_be_switched_off() {
         let ros1 = topic("ros1: { node_name: /bridge }").unwrap();
         assert_eq!(ros1.topic().name, "/bridge/link");
         assert_eq!(ros1.topic().type_name, "diagnostic_msgs/DiagnosticArray");

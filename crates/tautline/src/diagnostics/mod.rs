@@ -55,7 +55,7 @@ impl Diagnostics {
         status: Status,
         stamp: Duration,
     ) -> Result<Bytes, TranscodeError> {
-        let statuses = statuses::of(self.earlier.front(), &status);
+        let statuses = statuses::build(self.earlier.front(), &status);
         if self.earlier.len() == WINDOW {
             self.earlier.pop_front();
         }

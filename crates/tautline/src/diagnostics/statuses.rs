@@ -23,7 +23,7 @@ const INTENDED: [&str; 2] = [RATE_LIMITED, "no_named_frame"];
 const RATE_LIMITED: &str = "rate_limited";
 
 /// Returns all statuses of `now`; rates and growth are since `earlier`.
-pub(super) fn of(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticStatus> {
+pub(super) fn build(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticStatus> {
     let rates = rates::between(earlier, now);
     let mut all = vec![node(earlier, now)];
     all.extend(now.peers.iter().map(|it| peer(now, it, &rates)));

@@ -25,7 +25,7 @@ fn diagnostics(lines: &str) -> Option<Diagnostics> {
 }
 
 fn told(earlier: Option<&Status>, now: &Status, part: &str) -> DiagnosticStatus {
-    let all = statuses::of(earlier, now);
+    let all = statuses::build(earlier, now);
     let name = format!("tautline robot1: {part}");
     let mut found = all.iter().filter(|it| it.name == name);
     let told = found.next().unwrap_or_else(|| panic!("no {name} in {all:?}")).clone();
@@ -81,8 +81,8 @@ fn a_node_without_ros_or_told_to_be_silent_has_none() {
 }
 
 #[test]
-fn every_part_is_told_under_the_nodes_name() {
-    let all = statuses::of(None, &status(10.0));
+fn every_part_is_reported_under_the_nodes_name() {
+    let all = statuses::build(None, &status(10.0));
     let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
     let expected = ["node", "peer base", "peer robot2", "radio wlan0", "radio eth0", "drops"];
     assert_eq!(names, expected.map(|part| format!("tautline robot1: {part}")));
@@ -130,7 +130,7 @@ fn rates_are_those_since_the_earlier_snapshot() {
 }
 
 #[test]
-fn the_links_that_carry_a_topic_are_told_with_their_policy() {
+fn the_links_that_carry_a_topic_are_reported_with_their_policy() {
     let (earlier, mut now) = (status(10.0), status(12.0));
     let key = "links of /camera/front/image_color/compressed";
     assert_eq!(
@@ -143,7 +143,7 @@ fn the_links_that_carry_a_topic_are_told_with_their_policy() {
 }
 
 #[test]
-fn drops_warn_while_they_grow_and_are_told_ever_after() {
+fn drops_warn_while_they_grow_and_stay_in_the_report() {
     let earlier = status(10.0);
     let quiet = told(Some(&earlier), &status(11.0), "drops");
     assert_eq!((quiet.level, &*quiet.message), (Level::Ok, "nothing is being dropped"));
@@ -168,7 +168,7 @@ fn drops_warn_while_they_grow_and_are_told_ever_after() {
 }
 
 #[test]
-fn what_a_topic_gives_up_now_is_told_with_its_reason() {
+fn recent_drops_of_a_topic_are_reported_with_their_reason() {
     let earlier = status(10.0);
     let mut now = status(11.0);
     *now.topics[1].dropped.get_mut("superseded").unwrap() += 8;
@@ -185,7 +185,7 @@ fn what_a_topic_gives_up_now_is_told_with_its_reason() {
 }
 
 #[test]
-fn what_the_file_leaves_out_is_told_but_nothing_to_warn_of() {
+fn excluded_topics_are_reported_without_a_warning() {
     let earlier = status(10.0);
     let mut now = status(11.0);
     now.topics[0].rate_limited = 1000;
@@ -196,7 +196,7 @@ fn what_the_file_leaves_out_is_told_but_nothing_to_warn_of() {
 }
 
 #[test]
-fn the_node_tells_of_its_gateway_and_of_what_is_new() {
+fn the_node_reports_its_gateway_and_recent_events() {
     let earlier = status(10.0);
     let mut now = status(11.0);
     let well = told(Some(&earlier), &now, "node");

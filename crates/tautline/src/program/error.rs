@@ -34,7 +34,7 @@ pub enum SendError {
     /// The message is too large for this node.
     #[error("found a message of {bytes} bytes; allowed: {most} (limits.max_message)")]
     TooLarge {
-        /// Its bytes.
+        /// The bytes.
         bytes: usize,
         /// The allowed bytes.
         most: usize,

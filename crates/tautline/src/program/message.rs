@@ -13,7 +13,7 @@ pub struct Message {
     pub payload: Bytes,
     /// Name of its type.
     pub type_name: Arc<str>,
-    /// Its publisher.
+    /// The publisher.
     pub source: Source,
     /// Time since its publication, when it arrived here.
     pub age: Duration,

@@ -22,7 +22,11 @@ impl MessageType {
     /// 1, `std_msgs/msg/String` of ROS 2.
     pub fn of_ros(name: &str, definition: &str) -> Result<Self, DefinitionError> {
         let schema = Schema::parse(name, definition, dialect_of(name))?;
-        Ok(Self { name: name.into(), hash: type_hash(&schema), definition: schema.text().into() })
+        Ok(Self {
+            name: name.into(),
+            hash: type_hash(&schema),
+            definition: schema.to_text().into(),
+        })
     }
 
     /// Returns its name.

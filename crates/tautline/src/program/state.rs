@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a program publishes, subscribes to, serves and calls, and what peers do.
 //!
-//! The data plane is told of a change by the announcer, which takes the events from
+//! The announcer notifies the data plane of a change and takes the events from
 //! [`State::untold_events`]: a change of the program never waits for the data plane, nor the data
 //! plane for itself.
 

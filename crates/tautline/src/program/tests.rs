@@ -83,7 +83,7 @@ fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
 }
 
 #[test]
-fn a_service_is_called_across_the_nodes_and_its_failures_are_told() {
+fn a_service_is_called_across_the_nodes_and_its_failures_are_reported() {
     let [robot, base] = pair("services: { /twice: {} }\n", ACCEPTS);
     let soon = Duration::from_millis(50);
     let not_served = base.call("/twice", "x", soon);
@@ -141,7 +141,7 @@ fn events_say_that_a_peer_came_and_went() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_at_once_with_the_line_that_is_missing() {
+fn impossible_requests_are_refused_at_once_with_the_missing_line() {
     let [robot, base] = pair("topics: { /a: {} }\nlimits: { max_message: 1kB }\n", ACCEPTS);
     let no_rule = robot.publish("/b", "T").map(drop).unwrap_err();
     assert_eq!(no_rule, PublishError::NoRule("/b".into()));

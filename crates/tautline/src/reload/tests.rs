@@ -132,7 +132,7 @@ fn a_peer_with_another_key_is_another_peer_and_one_with_another_name_is_the_same
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_nothing_else_is_told() {
+fn only_keys_that_need_a_restart_are_named() {
     let cases = [
         (
             "name: base",

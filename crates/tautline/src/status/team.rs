@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// A team of a relay. Its members are the peers `TEAM/MEMBER`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TeamReport {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Number of its members.
     pub members: u64,
     /// Number of those that are up.
     pub up: u64,
-    /// Its `max_rate` in bits per second.
+    /// The `max_rate` in bits per second.
     pub max_bps: Option<u64>,
     /// Packets of members that were forwarded and arrived.
     pub forwarded_packets: u64,
@@ -21,7 +21,7 @@ pub struct TeamReport {
     pub sent_bytes: u64,
     /// Bytes of its packets that are held, queued or not yet acknowledged, with the overhead of each.
     pub queued_bytes: u64,
-    /// Its `queue_bytes`.
+    /// The `queue_bytes`.
     pub max_queued_bytes: u64,
     /// Packets of members that were not forwarded, by reason: `team_full` (no room in its queue),
     /// `no_route` (for a node that is no member, or is down), `expired`, ...

@@ -66,7 +66,7 @@ pub(super) fn failed_handshake(cx: &mut Context<'_>, notice: &Notice) {
 }
 
 /// Removes notices about handshakes of a peer whose link is up. Logs the begin and the end of a
-/// direct path beside a relay.
+/// direct path in addition to a relay.
 pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
     let now = cx.now;
     let Some(view) = cx.endpoint.link(link) else { return };

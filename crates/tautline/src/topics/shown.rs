@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    fn of(offered: &OfferedTopic) -> Option<Self> {
+    fn from_offer(offered: &OfferedTopic) -> Option<Self> {
         let names = (offered.name.as_str(), offered.type_name.as_str());
         Self::ALL.into_iter().find(|kind| kind.names() == names)
     }
@@ -87,7 +87,7 @@ pub(super) struct Shown {
 /// A list of a peer.
 #[derive(Debug, Default)]
 struct RemoteList {
-    /// Its channel. If there is none, `stale_since` says since when.
+    /// The channel. If there is none, `stale_since` says since when.
     channel: Option<ChannelId>,
     stale_since: Instant,
     /// When a list was last shown, and a later one that waits for [`PERIOD`].
@@ -260,7 +260,7 @@ impl Shown {
     ) -> bool {
         // The number may have been that of another list.
         self.withdrawn(cx, key);
-        let Some(kind) = Kind::of(offered) else { return false };
+        let Some(kind) = Kind::from_offer(offered) else { return false };
         let rights = cx.peers.rights(key.peer);
         let is_wanted = match kind {
             // Also without the right to set, so that the peer learns which line is missing.
@@ -449,11 +449,11 @@ impl Shown {
         }
     }
 
-    /// Shows the lists of a peer by its new prefix and rights.
+    /// Applies a new prefix and new rights of a peer to the lists that are shown of it.
     pub(super) fn follow_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let lists = cx.endpoint.peer(peer).channels_in().filter_map(|channel| {
             let (offered, ..) = cx.endpoint.peer(peer).channel_in(channel)?;
-            Kind::of(offered).map(|kind| (channel, kind, offered.clone()))
+            Kind::from_offer(offered).map(|kind| (channel, kind, offered.clone()))
         });
         for (channel, kind, offered) in lists.collect::<Vec<_>>() {
             let key = ChannelKey { peer, channel };

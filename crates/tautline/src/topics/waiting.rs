@@ -66,7 +66,7 @@ pub(crate) struct Unusable {
 /// The reason why an advertisement of a peer is not accepted.
 #[derive(Debug)]
 pub(super) enum Denied {
-    /// Its name, type or hash is impossible in ROS.
+    /// The name, type or hash is impossible in ROS.
     Invalid(String),
     /// `accept` names only other things.
     LeftOut,

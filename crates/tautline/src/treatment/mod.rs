@@ -102,12 +102,12 @@ impl LinkChoice {
 /// The order in which the messages of a publisher are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OrderChoice {
-    /// As they arrive.
+    /// In the order of arrival.
     #[default]
     Arrival,
-    /// As they were published, with a bounded wait for missing ones.
+    /// In the order of publication, with a bounded wait for missing ones.
     Sent,
-    /// As they arrive, but none after a newer one.
+    /// In the order of arrival, but none after a newer one.
     Newest,
 }
 
@@ -180,7 +180,7 @@ pub const KEEP_LAST: u16 = 10;
 pub enum WhenSlow {
     /// Only the newest message is queued: sent messages are as new as possible (`keep_last: 1`).
     Latest,
-    /// As `Latest`, and a message that arrives during a transmission is dropped: every n-th
+    /// Like `Latest`, and a message that arrives during a transmission is dropped: every n-th
     /// message is sent at once.
     Thin,
     /// All messages are queued in order, within their lifespan and the limits of the queue.

@@ -91,7 +91,7 @@ impl Inbox {
         Some(Datagram { place, from: canonical(meta.addr), arrival })
     }
 
-    /// Returns the time since a datagram's arrival. A clock that was set meanwhile gives a wrong value, which
+    /// Returns the time since a datagram's arrival. A clock that was set in this time gives a wrong value, which
     /// [`MAX_WAITED`] bounds.
     fn waited(&self, arrived: Duration, since_call: Duration) -> Duration {
         (self.received + since_call).saturating_sub(arrived).min(MAX_WAITED)

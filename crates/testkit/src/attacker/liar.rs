@@ -150,7 +150,7 @@ impl Liar {
             return Vec::new();
         };
         let mut call = start_initiation(1 + u32::from(self.drawn), &noise);
-        CookieJar::default().append_macs(now, &MacKey::of(node), &mut call);
+        CookieJar::default().append_macs(now, &MacKey::for_receiver(node), &mut call);
         self.calling = Some(caller);
         call
     }

@@ -101,7 +101,7 @@ impl Attacked {
         let (caller, noise) =
             Initiator::initiate(&secret, &node, [drawn; 32], &payload).expect("good keys");
         let mut call = start_initiation(SESSION, &noise);
-        CookieJar::default().append_macs(self.now, &MacKey::of(&node), &mut call);
+        CookieJar::default().append_macs(self.now, &MacKey::for_receiver(&node), &mut call);
         (caller, call)
     }
 

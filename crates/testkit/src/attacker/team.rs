@@ -85,7 +85,7 @@ impl Team {
     pub fn new(relayed: bool) -> Self {
         let mut net = Net::new(1);
         for name in ["node", "base", "arm"] {
-            net.add(name, config(), Pipe::of(50_000_000));
+            net.add(name, config(), Pipe::with_rate(50_000_000));
         }
         net.join(NODE, BASE);
         net.join(NODE, ARM);
@@ -249,7 +249,7 @@ impl Team {
 
     /// The hostile peer subscribes to much data of the highest priority, is up, and acknowledges
     /// nothing. Returns the longest delay of an honest message of low priority.
-    pub fn longest_wait_beside_a_mute_peer(&mut self) -> Duration {
+    pub fn longest_wait_with_a_mute_peer(&mut self) -> Duration {
         let now = self.net.now;
         let endpoint = &mut self.net.nodes[NODE].endpoint;
         let config = channel(topic("/to_liar", 255));

@@ -67,7 +67,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    pub fn of(rate_bps: u64) -> Self {
+    pub fn with_rate(rate_bps: u64) -> Self {
         Self {
             rate_bps,
             delay: Duration::from_micros(100),
@@ -85,7 +85,7 @@ impl Pipe {
     }
 
     pub fn lossy(rate_bps: u64, loss: f64) -> Self {
-        Self { loss, ..Self::of(rate_bps) }
+        Self { loss, ..Self::with_rate(rate_bps) }
     }
 }
 
@@ -346,7 +346,7 @@ impl Net {
             self.now = self.now.max(next);
             while self.planned.peek().is_some_and(|p| p.at <= self.now) {
                 let Some(planned) = self.planned.pop() else { break };
-                self.happen(planned.what);
+                self.handle_happening(planned.what);
             }
             for node in 0..self.nodes.len() {
                 let due = self.nodes[node].endpoint.poll_timeout();
@@ -359,7 +359,7 @@ impl Net {
         self.now = end;
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn handle_happening(&mut self, what: Happening) {
         match what {
             Happening::Departed { node, link, class, bytes } => {
                 let state = &mut self.nodes[node];

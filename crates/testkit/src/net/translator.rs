@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 /// Which packets from outside pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filtering {
-    /// All to a port that was opened.
+    /// All packets to a port that was opened.
     Independent,
-    /// Those from an address to which the node has sent.
+    /// Packets from an address to which the node has sent.
     Address,
-    /// Those from an address and port to which it has sent.
+    /// Packets from an address and port to which the node has sent.
     AddressAndPort,
 }
 

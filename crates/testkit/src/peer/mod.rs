@@ -74,7 +74,7 @@ pub struct Offered {
 /// Everything received from the other node so far.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Its advertisements, without the withdrawn ones.
+    /// The advertisements, without the withdrawn ones.
     pub offers: Vec<Offered>,
     /// Whether it subscribes to each of our channels.
     pub wanted: BTreeMap<u64, bool>,
@@ -278,7 +278,7 @@ impl Peer {
             return Vec::new();
         };
         let now = self.clock();
-        self.mac1 = self.jar.append_macs(now, &MacKey::of(&self.own.other), &mut call);
+        self.mac1 = self.jar.append_macs(now, &MacKey::for_receiver(&self.own.other), &mut call);
         if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
         }
@@ -287,7 +287,7 @@ impl Peer {
     }
 
     /// Returns an initiation of a new session epoch, as after a restart of this peer.
-    pub fn call_anew(&mut self) -> Vec<u8> {
+    pub fn call_on_new_connection(&mut self) -> Vec<u8> {
         self.epoch = drawn();
         self.call()
     }

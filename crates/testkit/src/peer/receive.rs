@@ -64,7 +64,7 @@ impl Peer {
             }
             Ok(Packet::CookieReply(cookie)) => {
                 let now = self.clock();
-                self.jar.accept(now, &MacKey::of(&self.own.other), &self.mac1, &cookie);
+                self.jar.accept(now, &MacKey::for_receiver(&self.own.other), &self.mac1, &cookie);
                 Ok(())
             }
             Ok(Packet::Session(header, _)) => self.take_session(&header, datagram),

@@ -45,7 +45,7 @@ pub fn start_in(domain: u32, version: &str, range: &str, name: &str) -> Agent {
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
-/// The program of such a node, in whatever range its environment says.
+/// The program of such a node; its environment sets the discovery range.
 pub fn rclpy(domain: u32, version: &str, name: &str) -> Process {
     let mut program = Process::new(installation(version).join("bin/python"));
     program

@@ -22,7 +22,7 @@ fn identity(name: &str, to: &str) -> Identity {
 pub fn call(name: &str, to: &str) -> Vec<u8> {
     let own = identity(name, to);
     let (_, mut packet) = initiation(&own, 7, drawn()).unwrap();
-    CookieJar::default().append_macs(Instant(0), &MacKey::of(&own.other), &mut packet);
+    CookieJar::default().append_macs(Instant(0), &MacKey::for_receiver(&own.other), &mut packet);
     packet
 }
 

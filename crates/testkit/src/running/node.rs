@@ -116,12 +116,12 @@ impl Running {
         }));
     }
 
-    /// Publishes a message of so many bytes.
+    /// Publishes a message of this number of bytes.
     pub fn publish(&self, topic: &str, bytes: usize) {
         self.emit(topic, vec![7; bytes]);
     }
 
-    /// Publishes a message that has its type: so many bytes behind their number.
+    /// Publishes a message that has its type: this number of bytes after their number.
     pub fn publish_data(&self, topic: &str, bytes: usize) {
         let data = [&(bytes as u32).to_le_bytes()[..], &vec![7; bytes]].concat();
         self.emit(topic, data);

@@ -26,7 +26,7 @@ const PERSON: Duration = Duration::from_secs(600);
 pub struct Other {
     pub channel: Channel,
     pub name: String,
-    /// Its host as it was given on the command line.
+    /// The host as it was given on the command line.
     pub host: Option<String>,
     pub address: SocketAddr,
 }

@@ -18,7 +18,7 @@ use tautline_cli::pairing::{Code, MAX_STRANGERS, PAUSE, STRANGER_TIME, TRIES};
 
 /// Events that wait for a slow terminal: each try, and what was told.
 const MAX_EVENTS: usize = 32;
-/// HELLO frames that cannot be read and are told; a stranger may send them without end.
+/// Unreadable HELLO frames that are reported; a stranger may send them without end.
 const MAX_TOLD: u32 = 8;
 /// Interval of the progress line.
 const TICK: Duration = Duration::from_millis(500);

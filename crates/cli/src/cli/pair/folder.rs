@@ -75,7 +75,7 @@ impl Folder {
         self.remove(probe)
     }
 
-    /// Its path, as it was given.
+    /// The path, as it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_pairing_in_a_folder_is_told_the_process_of_the_first() {
+    fn the_second_pairing_in_a_folder_names_the_process_of_the_first() {
         let place = tempfile::tempdir().unwrap();
         let first = Folder::hold(place.path(), &[]).unwrap();
         let error = Folder::hold(place.path(), &[]).unwrap_err().text;

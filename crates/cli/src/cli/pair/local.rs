@@ -53,7 +53,7 @@ pub fn is_of_unit(file: &Path) -> bool {
 
 /// The surroundings of the daemon that will read the file.
 pub fn surroundings(file: &Path) -> Surroundings {
-    let own = Surroundings::of(file);
+    let own = Surroundings::of_process(file);
     match is_of_unit(file) {
         true => Surroundings {
             folder: own.folder,
@@ -121,7 +121,7 @@ impl Local {
         place.ok_or_else(|| Failure::new(format!("{}: names no file", file.display())))
     }
 
-    /// What the other end is told; a base knows the facts of the robot first.
+    /// What the other end receives; a base knows the facts of the robot first.
     pub fn facts(&self, robot: Option<&Facts>) -> Facts {
         let asked = robot.map(asked_of_base);
         let is_asked = |name: &String| asked.as_ref().is_none_or(|asked| asked.contains(name));
@@ -226,7 +226,9 @@ fn name(given: Option<&str>, old: Option<&Old>) -> Result<String, Failure> {
         }
         (_, Some(Old { config, .. })) => Ok(config.name.clone()),
         (Some(given), None) => Ok(given.into()),
-        (None, None) => Ok(machine_name(Surroundings::of(Path::new("")).host_name.as_deref())),
+        (None, None) => {
+            Ok(machine_name(Surroundings::of_process(Path::new("")).host_name.as_deref()))
+        }
     }
 }
 

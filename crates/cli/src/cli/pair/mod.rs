@@ -144,7 +144,7 @@ fn meet_robot(
         None => Ok(()),
     })?;
     if let Some(remote) = &mut remote {
-        remote.met();
+        remote.note_code_proved();
     }
     let other = Other { channel: met.channel, name: met.name, host: None, address: met.address };
     Ok((other, remote))

@@ -169,7 +169,7 @@ impl Remote {
     }
 
     /// The code was proved.
-    pub fn met(&mut self) {
+    pub fn note_code_proved(&mut self) {
         self.is_met = true;
     }
 }

@@ -199,7 +199,7 @@ pub fn place(local: &Local, change: &Change) -> PathBuf {
     if change.needs_merge { merge_file(local) } else { local.file.clone() }
 }
 
-/// Writes the files beside their places.
+/// Writes the files under temporary names next to their places.
 pub fn prepare(local: &Local, change: &Change) -> Result<Prepared, Failure> {
     let mut prepared = Prepared::default();
     if local.key_is_new {

@@ -226,7 +226,7 @@ fn delays(sweep: &Sweep) -> std::ops::Range<f64> {
     if least.is_finite() { least / ROOM..most.max(least * 2.0) * ROOM } else { 1.0..1000.0 }
 }
 
-/// Labels on the axis of loads, at most; one for each of few robots.
+/// The largest number of labels on the axis of loads; few robots have one label each.
 fn ticks(axis: &Axis, from: f64, to: f64) -> usize {
     match axis {
         Axis::Load => 10,

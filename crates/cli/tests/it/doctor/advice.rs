@@ -28,7 +28,7 @@ fn install(scene: &Scene) {
 }
 
 #[test]
-fn who_has_not_paired_yet_or_stopped_the_service_learns_what_starts_it() {
+fn an_unpaired_or_stopped_service_is_reported_with_its_start_command() {
     let scene = Scene::new();
     install(&scene);
     let tautline = |arguments: &[&str]| {

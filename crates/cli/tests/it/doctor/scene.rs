@@ -64,7 +64,7 @@ pub struct Scene {
     pub file: String,
     /// The state of the daemon, if one runs.
     pub status: Option<Status>,
-    /// Its state when it is asked again, if that differs.
+    /// The state when it is asked again, if that differs.
     pub later: Option<Status>,
     /// Whether doctor looks at the base.
     pub at_base: bool,

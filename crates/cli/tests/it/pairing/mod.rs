@@ -56,7 +56,7 @@ impl World {
         // A base waits for a robot that has failed.
         for run in runs.iter_mut().rev() {
             let status = run.end();
-            assert!(status.success(), "{}: {}", run.name, run.all());
+            assert!(status.success(), "{}: {}", run.name, run.output());
         }
         runs
     }
@@ -67,7 +67,7 @@ impl Machine {
         self.folder.join("robot.yaml")
     }
 
-    pub fn text(&self) -> String {
+    pub fn robot_yaml(&self) -> String {
         std::fs::read_to_string(self.file()).unwrap()
     }
 
@@ -193,7 +193,7 @@ impl Run {
         self.child.id()
     }
 
-    pub fn all(&self) -> String {
+    pub fn output(&self) -> String {
         format!("{}{}", self.out.lock().unwrap(), self.errors.lock().unwrap())
     }
 
@@ -204,8 +204,12 @@ impl Run {
     /// Waits for text in its output.
     pub fn wait_for(&mut self, text: &str) {
         wait_for(format!("'{text}' of {}", self.name), || {
-            let found = self.all().contains(text);
-            assert!(found || !self.has_ended() || self.all().contains(text), "{}", self.all());
+            let found = self.output().contains(text);
+            assert!(
+                found || !self.has_ended() || self.output().contains(text),
+                "{}",
+                self.output()
+            );
             found.then_some(())
         });
     }
@@ -218,7 +222,7 @@ impl Run {
 
     /// Waits for an event.
     pub fn event(&self, name: &str) -> Value {
-        wait_for(format!("{name} of {}: {}", self.name, self.all()), || {
+        wait_for(format!("{name} of {}: {}", self.name, self.output()), || {
             self.events().into_iter().find(|it| it["event"] == name)
         })
     }
@@ -242,8 +246,8 @@ impl Run {
     /// Waits for its end with a failure; returns its output.
     pub fn failure(&mut self) -> String {
         let status = self.end();
-        assert!(!status.success(), "{} succeeded: {}", self.name, self.all());
-        self.all()
+        assert!(!status.success(), "{} succeeded: {}", self.name, self.output());
+        self.output()
     }
 
     pub fn kill(&mut self, signal: &str) {
@@ -262,9 +266,9 @@ pub struct Middle {
 /// What happens to a frame.
 pub enum Fate {
     Pass,
-    /// It arrives with these bytes.
+    /// The frame arrives with these bytes.
     Change(Vec<u8>),
-    /// It is lost, and both connections end.
+    /// The frame is lost, and both connections end.
     Cut,
 }
 

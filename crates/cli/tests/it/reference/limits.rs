@@ -146,7 +146,7 @@ fn the_sum_has_every_bound_that_is_in_bytes() {
 }
 
 #[test]
-fn the_sum_has_what_waits_for_a_peer_and_what_each_has_for_each_other() {
+fn the_sum_includes_the_queue_of_each_peer_and_of_each_pair() {
     let page = memory();
     for part in ["| `CONTROL_BACKLOG` of about 1400 bytes | 45.9 |", " MB + N x (N - 1) x 1.0 MB**"]
     {

@@ -216,7 +216,7 @@ impl World {
         })
     }
 
-    /// As [`Self::new`], with another router between the robot and its own: that of a carrier (CGNAT).
+    /// Like [`Self::new`], with another router between the robot and its own: that of a carrier (CGNAT).
     pub fn with_carrier(kinds: [Kind; 2]) -> Self {
         let mut world = Self::new(kinds);
         // What was the robot becomes the router of its home.

@@ -41,7 +41,7 @@ impl Actions {
             return;
         }
         match state.served.get(&names.action).filter(|action| !action.is_stopping()) {
-            // Advertised anew: the node asks again who wants it.
+            // Advertised again: the node asks again who wants it.
             Some(action) => action.want(true, &mut state.out),
             None => self.serve(state, at, names),
         }

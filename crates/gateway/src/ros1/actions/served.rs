@@ -32,7 +32,7 @@ const STATUS_PERIOD: Duration = Duration::from_millis(200);
 const LISTED_AFTER_END: Duration = Duration::from_secs(5);
 /// Time between two attempts of a failed call; each may be repeated without another effect.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the result of a goal is asked for in vain before the goal is lost.
+/// How long requests for the result of a goal may fail before the goal is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The state of a cancel request for one goal.

@@ -237,7 +237,7 @@ fn a_cancel_is_answered_by_what_the_server_does() {
     assert_eq!(sent, [format!("cancel '{}' 0", id_of([1; 16]))]);
     let listed = [([1; 16], ros1::PREEMPTING), active[1], active[2]];
     assert_eq!(server.status(1.1, &listed), ["answer 11 0 of 1"]);
-    // A server that goes on refuses; one that ends the goal otherwise says so.
+    // A server that continues the goal refuses; one that ends it otherwise reports that.
     server.cancel(2.0, 12, [2; 16], Stamp::ZERO);
     assert_eq!(server.pass(5.1), ["answer 12 1 of 0"]);
     server.cancel(6.0, 13, [2; 16], Stamp::ZERO);

@@ -4,7 +4,7 @@
 
 use super::Range;
 
-/// Transports of Fast DDS with data over UDP and IPv4, as our participant has it.
+/// Transports of Fast DDS with data over UDP and IPv4, like those of our participant.
 const VISIBLE: [&str; 2] = ["DEFAULT", "UDPv4"];
 
 /// Describes why nodes in this environment are not seen, and what to set; empty if they are. In the

@@ -47,7 +47,7 @@ fn types_beyond_what_is_taken_of_a_master_hold_nothing_up() {
 }
 
 #[test]
-fn a_master_that_lists_too_much_is_told_and_what_was_known_goes_on() {
+fn a_master_that_lists_too_much_is_reported_and_known_topics_continue() {
     let master = Master::alone(tautline_testkit::ros::free_port());
     let gateway = watch(&master.uri, "much");
     let mut agent = start(&master.uri, "/much_agent");
@@ -99,7 +99,7 @@ fn one_node_takes_few_of_a_topics_places() {
 }
 
 #[test]
-fn what_the_master_rejects_holds_up_nothing_else() {
+fn a_rejection_of_the_master_delays_nothing_else() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "turns");
     let mut agent = start(&master.uri, "/turns_agent");

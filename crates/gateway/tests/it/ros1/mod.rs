@@ -200,7 +200,7 @@ fn listed(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
     (texts("published"), texts("subscribed"))
 }
 
-/// As [`listed`], without [`ALL_NODES`].
+/// Like [`listed`], without [`ALL_NODES`].
 fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
     let (published, mut subscribed) = listed(agent, node);
     subscribed.retain(|topic| topic != ALL_NODES);
@@ -265,7 +265,7 @@ fn a_publisher_is_probed_while_it_is_read_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_topic_that_comes_back_with_another_type_is_offered_again() {
+fn a_topic_that_returns_with_another_type_is_offered_again() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "change");
     let mut agent = start(&master.uri, "/change_agent");
@@ -312,7 +312,7 @@ fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() 
 }
 
 #[test]
-fn who_left_during_a_restart_and_comes_again_gets_latched_messages_again() {
+fn a_subscriber_that_returns_after_a_restart_gets_latched_messages_again() {
     let master = Master::shared();
     let folder = tempfile::tempdir().unwrap();
     let deliveries = folder.path().join("robot.latched");

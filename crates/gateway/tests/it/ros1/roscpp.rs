@@ -78,7 +78,7 @@ fn each_publisher_of_a_roscpp_node_is_read_by_its_own_policy() {
 }
 
 #[test]
-fn a_latched_publisher_beside_an_earlier_volatile_one_is_latched() {
+fn a_latched_publisher_after_a_volatile_one_is_latched() {
     let master = Master::shared();
     let topic = "/cppmixed/x";
     let mut node = start_cpp(&master.uri, "cppmixed_node", topic);
@@ -131,7 +131,7 @@ fn a_publisher_that_latches_later_is_found_when_its_node_is_quiet() {
         node.order_line("publish v v0");
         (!gateway.messages(topic).is_empty()).then_some(())
     });
-    // So many that the node is not asked about the next one before it is delivered.
+    // Enough publishers that the next one is delivered before its node is asked.
     for text in ["v1", "v2", "v3"] {
         publish(&mut node, &gateway, topic, "v", text);
     }

@@ -217,7 +217,7 @@ fn a_comparison_that_the_end_cuts_short_leaves_no_copies() {
 }
 
 #[test]
-fn what_local_programs_set_is_neither_replaced_nor_deleted() {
+fn parameters_of_local_programs_are_neither_replaced_nor_deleted() {
     let master = Master::alone(free_port());
     let mut agent = start(&master.uri, "/local_agent");
     set(&mut agent, "/r/same", json!(2));
@@ -308,7 +308,7 @@ fn copies_of_another_daemon_are_neither_offered_nor_set_nor_replaced() {
         Event::Parameters(all) => (all.get("/own") == Some(&json!(9))).then_some(()),
         _ => None,
     });
-    // What is removed is not offered meanwhile either, and the other daemon takes its place.
+    // A removed node is not offered during this time either, and the other daemon takes its place.
     remove(&one);
     wait_value(&mut agent, "/r/b", Some(json!(6)));
     wait_for_no_trouble(&two);

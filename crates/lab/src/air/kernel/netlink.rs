@@ -86,7 +86,7 @@ pub struct Incoming<'a> {
 
 impl<'a> Incoming<'a> {
     /// Returns the messages in received bytes; ends at the first truncated one.
-    pub fn all(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
+    pub fn messages(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
             let message = bytes.get(..length)?;
@@ -168,7 +168,7 @@ impl Socket {
         while granted < asked.len() {
             let (length, _) =
                 rustix::net::recv(&self.descriptor, &mut *buffer, RecvFlags::empty())?;
-            for message in Incoming::all(&buffer[..length]) {
+            for message in Incoming::messages(&buffer[..length]) {
                 match message.outcome() {
                     Some(None) => granted += 1,
                     Some(Some(error)) => return Err(refusal(message.sequence, error, asked)),
@@ -192,14 +192,14 @@ mod tests {
     const HEAD: Head = Head { kind: 0x0301, flags: 0, sequence: 9, resource: 0x0102 };
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_messages_can_be_read() {
         let mut outgoing = Outgoing::default();
         outgoing.message(HEAD, |message| {
             message.attribute(2, &[1, 2, 3, 4, 5]);
             message.attribute(3, b"abcd");
         });
         outgoing.message(Head { sequence: 10, ..HEAD }, |_| {});
-        let messages: Vec<_> = Incoming::all(&outgoing.bytes).collect();
+        let messages: Vec<_> = Incoming::messages(&outgoing.bytes).collect();
         let sequences: Vec<u32> = messages.iter().map(|message| message.sequence).collect();
         assert_eq!(sequences, [9, 10]);
         let attributes: Vec<_> = messages[0].attributes().collect();
@@ -222,14 +222,14 @@ mod tests {
         outgoing.message(HEAD, |message| message.attribute(2, &[1, 2, 3, 4, 5]));
         for length in 0..outgoing.bytes.len() - 1 {
             let cut = &outgoing.bytes[..length];
-            assert_eq!(Incoming::all(cut).count(), 0, "{length}");
+            assert_eq!(Incoming::messages(cut).count(), 0, "{length}");
         }
         let zeros = [0; 64];
-        assert_eq!(Incoming::all(&zeros).count(), 0);
+        assert_eq!(Incoming::messages(&zeros).count(), 0);
     }
 
     #[test]
-    fn an_error_is_told_from_an_acknowledgement() {
+    fn an_error_differs_from_an_acknowledgement() {
         let error = |code: i32| Incoming {
             kind: KIND_ERROR,
             sequence: 1,

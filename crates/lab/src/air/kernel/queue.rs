@@ -93,7 +93,7 @@ impl PacketQueue {
             match self.socket.receive(buffer) {
                 Ok(None) => return Ok(()),
                 Ok(Some(bytes)) => {
-                    Incoming::all(bytes).filter_map(|it| self.note(&it)).for_each(&mut take);
+                    Incoming::messages(bytes).filter_map(|it| self.note(&it)).for_each(&mut take);
                 }
                 // The gap in the numbers of the next reports shows how many frames were lost.
                 Err(Errno::NOBUFS) => {}

@@ -34,7 +34,7 @@ pub struct Quiet {
 
 impl Quiet {
     /// Returns the baseline of the judged phases under these rights; `None` without phases.
-    pub fn of(phases: &[Figures], rights: Rights, flow: Flow) -> Option<Self> {
+    pub fn from_phases(phases: &[Figures], rights: Rights, flow: Flow) -> Option<Self> {
         let quiet = |it: &&Figures| it.judged && it.kind.is_none() && it.rights == rights;
         let p99s: Vec<f64> = phases.iter().filter(quiet).map(|it| it.p99(flow)).collect();
         let median_ms = median(p99s.iter().copied())?;
@@ -52,8 +52,10 @@ impl Quiet {
     }
 
     /// Returns the baselines of both flows under all rights.
-    pub fn all(phases: &[Figures]) -> Vec<Self> {
-        let of = |rights| FLOWS.into_iter().filter_map(move |flow| Self::of(phases, rights, flow));
+    pub fn every_baseline(phases: &[Figures]) -> Vec<Self> {
+        let of = |rights| {
+            FLOWS.into_iter().filter_map(move |flow| Self::from_phases(phases, rights, flow))
+        };
         Rights::ALL.into_iter().flat_map(of).collect()
     }
 }
@@ -95,7 +97,7 @@ fn by_kind(phases: &[Figures]) -> Vec<(Rights, Kind, Vec<&Figures>)> {
 pub fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
     let groups = by_kind(phases);
     let of = |(rights, kind, all): &(Rights, Kind, Vec<&Figures>)| {
-        let quiet = FLOWS.map(|flow| Some(Quiet::of(phases, *rights, flow)?.median_ms));
+        let quiet = FLOWS.map(|flow| Some(Quiet::from_phases(phases, *rights, flow)?.median_ms));
         judge(&format!("{} rights, {}", rights.name(), kind.name()), all, quiet)
     };
     groups.iter().flat_map(of).collect()
@@ -166,11 +168,11 @@ mod tests {
             [1.0, 2.0, 2.5, 9.0, 100.0].map(|p99| phase(None, p99)).into();
         phases[4].judged = false;
         phases.push(phase(Some(Kind::Pings), 50.0));
-        let quiet = Quiet::of(&phases, RIGHTS, Flow::Laser).unwrap();
+        let quiet = Quiet::from_phases(&phases, RIGHTS, Flow::Laser).unwrap();
         assert_eq!((quiet.median_ms, quiet.least_ms, quiet.most_ms), (2.25, 1.0, 9.0));
         assert_eq!((quiet.beyond, quiet.phases), (1, 4));
-        assert_eq!(Quiet::of(&phases, Rights::Generous, Flow::Laser), None);
-        assert_eq!(quiet_lines(&Quiet::all(&phases)).lines().count(), FLOWS.len());
+        assert_eq!(Quiet::from_phases(&phases, Rights::Generous, Flow::Laser), None);
+        assert_eq!(quiet_lines(&Quiet::every_baseline(&phases)).lines().count(), FLOWS.len());
     }
 
     #[test]
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_died_grew_or_was_left_on_a_late_machine_counts() {
+    fn deaths_growth_and_leftovers_on_a_late_machine_count() {
         let mut late = phase(Some(Kind::Pings), 80.0);
         late.judged = false;
         late.toll.peak_bytes = 65_000_000;

@@ -217,7 +217,7 @@ impl Barrage {
 
     fn send_call(&mut self, peer: &mut Peer) -> io::Result<()> {
         if self.next().is_multiple_of(CALLS_OF_A_LIFE) || self.datagram.is_empty() {
-            self.datagram = peer.call_anew();
+            self.datagram = peer.call_on_new_connection();
         }
         peer.put(&self.datagram)
     }

@@ -4,7 +4,7 @@
 //!
 //! The attacker has its own processor; everything else shares the first one, in every phase. A
 //! phase in which the machine itself had scheduling delays ([`probe`]) is repeated before its
-//! delays are evaluated. Deaths, memory growth and leftovers count all the same.
+//! delays are evaluated. Deaths, memory growth and leftovers still count.
 
 mod judge;
 mod kinds;
@@ -105,7 +105,7 @@ pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> R
         }
     }
     progress.finish();
-    let (quiet, verdicts) = (Quiet::all(&phases), verdicts(&phases));
+    let (quiet, verdicts) = (Quiet::every_baseline(&phases), verdicts(&phases));
     let words = format!(
         " a peer sends the base {RATE_PER_S} packets/s, alongside laser, images and commands \
          over 6 Mbps\n{}\n{}{}\n{}\n{}",
@@ -178,7 +178,7 @@ struct LateCount {
 }
 
 impl LateCount {
-    fn of(phases: &[Figures], attacked: bool) -> Self {
+    fn from_phases(phases: &[Figures], attacked: bool) -> Self {
         let all = phases.iter().filter(|it| it.kind.is_some() == attacked);
         let late = all.clone().filter(|it| it.machine_was_late());
         let judged = late.clone().filter(|it| it.judged).count();
@@ -189,7 +189,7 @@ impl LateCount {
 /// Reports how often the machine was late, without an attack and with one, because the kernel's
 /// work on packets may also make it late.
 fn late_line(phases: &[Figures]) -> String {
-    let [quiet, attacks] = [false, true].map(|attacked| LateCount::of(phases, attacked));
+    let [quiet, attacks] = [false, true].map(|attacked| LateCount::from_phases(phases, attacked));
     format!(
         "the machine was late (p99 over {LATE_OVER_MS} ms) in {} of {} quiet phases and \
          {} of {} under attack; {} were evaluated nevertheless, the others were repeated\n",
@@ -211,7 +211,7 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     fn new(figures: &'a Figures, phases: &[Figures]) -> Self {
         let times_quiet = FLOWS.map(|flow| {
-            let quiet = Quiet::of(phases, figures.rights, flow);
+            let quiet = Quiet::from_phases(phases, figures.rights, flow);
             figures.p99(flow) / quiet.map_or(f64::NAN, |quiet| quiet.median_ms)
         });
         Self { figures, times_quiet }
@@ -222,7 +222,7 @@ fn table(phases: &[Figures]) -> String {
     const LASER: Flow = FLOWS[0];
     const COMMAND: Flow = FLOWS[1];
     let rows: Vec<Row> = phases.iter().map(|it| Row::new(it, phases)).collect();
-    table::text(
+    table::format_rows(
         &rows,
         &[
             left("rights", 8, |row: &Row| row.figures.rights.name().into()),

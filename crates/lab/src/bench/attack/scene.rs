@@ -164,12 +164,12 @@ impl<'a> Scene<'a> {
             _attacked: attacked,
             ground,
         };
-        scene.start_anew()?;
+        scene.restart_base()?;
         Ok(scene)
     }
 
     /// Restarts the base's daemon.
-    fn start_anew(&mut self) -> Result<()> {
+    fn restart_base(&mut self) -> Result<()> {
         drop(self.daemons.remove(BASE));
         let base = self.setup.run(self.ground.computer(BASE), self.folder, self.folder)?;
         self.daemons.insert(BASE, base);
@@ -235,11 +235,11 @@ impl<'a> Scene<'a> {
         let base = &mut self.daemons[BASE];
         if let Err(error) = base.process.check_running() {
             figures.died = Some(format!("{error:#}"));
-            return self.start_anew();
+            return self.restart_base();
         }
         let Ok(status) = base.status() else {
             figures.died = Some("it runs, but does not respond to `tautline status`".into());
-            return self.start_anew();
+            return self.restart_base();
         };
         figures.after_bytes = Some(base.process.usage()?.resident_bytes);
         figures.refused = refused_since(&status, refused_before);
@@ -248,7 +248,7 @@ impl<'a> Scene<'a> {
         if !figures.left.is_empty()
             || figures.after_bytes.is_none_or(|after| after > self.idle_bytes + FRESH_BYTES)
         {
-            self.start_anew()?;
+            self.restart_base()?;
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_left_is_named_and_what_was_always_there_is_not() {
+    fn leftovers_are_named_and_earlier_objects_are_not() {
         let topic = |peer: &str, direction: &str| json!({ "topic": "/t", "peer": peer, "direction": direction });
         let status = json!({
             "peers": [{ "name": MALLORY, "state": "down", "queued_bytes": 7000 }],

@@ -217,13 +217,13 @@ const fn of_ros_2(
 
 impl Case {
     /// Returns all cases with robots that run `ros`.
-    pub fn all(ros: Ros) -> impl Iterator<Item = &'static Case> {
+    pub fn for_ros(ros: Ros) -> impl Iterator<Item = &'static Case> {
         CASES.iter().filter(move |case| case.ros == ros)
     }
 
     /// Returns the case of that name.
     pub fn named(name: &str, ros: Ros) -> Option<&'static Case> {
-        Self::all(ros).find(|case| case.name == name)
+        Self::for_ros(ros).find(|case| case.name == name)
     }
 
     /// Returns one verdict per target.
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn every_case_is_there_with_both_ros_and_rivals_of_its_own() {
-        let names = |ros| Case::all(ros).map(|case| (case.name, case.link)).collect::<Vec<_>>();
+        let names = |ros| Case::for_ros(ros).map(|case| (case.name, case.link)).collect::<Vec<_>>();
         assert_eq!(names(Ros::One), names(Ros::Two));
         for case in CASES {
             assert_eq!(case.transports[0], Transport::Tautline);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_reached() {
+    fn an_unmeasured_goal_is_not_reached() {
         let case = Case::named("6mbps", Ros::One).unwrap();
         let outcomes =
             Outcomes::from([(Transport::Tautline, outcome(summary(100.0, 3.0, 7.0, 2.0)))]);

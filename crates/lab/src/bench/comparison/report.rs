@@ -150,7 +150,7 @@ impl Report {
     pub fn draw(&self, raw: &Path, picture: &Path) -> Result<()> {
         let ros = if self.ros2_packages.is_some() { "ROS 2" } else { "ROS" };
         let title = format!("Message delay through {ros} over a {}", self.link_words());
-        let (raw, picture) = (ros::text(raw)?, ros::text(picture)?);
+        let (raw, picture) = (ros::path_text(raw)?, ros::path_text(picture)?);
         let load = self.load_words();
         plot::draw("delays.py", &[&*raw, &picture, "--title", &title, "--subtitle", &load])
     }
@@ -162,7 +162,11 @@ impl Report {
 
     /// Returns the conclusion.
     pub fn result(&self) -> Conclusion {
-        if !self.void.is_empty() { Conclusion::Void } else { Conclusion::of(&self.verdicts) }
+        if !self.void.is_empty() {
+            Conclusion::Void
+        } else {
+            Conclusion::from_verdicts(&self.verdicts)
+        }
     }
 
     /// Writes the report as JSON.
@@ -200,7 +204,7 @@ impl Report {
     }
 
     /// Returns the table, the verdicts and the conclusion as text.
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = format!("\n{}: {}\n", self.case, self.link_words());
         if self.runs > 0 {
             let _ = writeln!(text, "{}", self.load_words());
@@ -238,7 +242,7 @@ impl Report {
             }
         }
         text.push('\n');
-        *text += &table::text(
+        *text += &table::format_rows(
             &rows,
             &[
                 left("topic", 8, |row| row.topic.into()),

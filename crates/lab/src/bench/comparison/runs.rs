@@ -90,7 +90,7 @@ impl Setup<'_> {
                     if runs.discarded_too_many() {
                         break;
                     }
-                    progress.plan_anew(stages(runs.wanted - runs.counted.len()));
+                    progress.replan(stages(runs.wanted - runs.counted.len()));
                 }
             }
         }

@@ -142,13 +142,13 @@ pub struct Rates {
 impl<T: Send + 'static> Assault<T> {
     /// Starts an attack on a computer.
     pub fn start(victim: &Computer, attack: impl FnOnce() -> Result<Worker<T>>) -> Result<Self> {
-        let before = Counters::of(victim)?;
+        let before = Counters::read(victim)?;
         Ok(Self { worker: attack()?, since: Instant::now(), before })
     }
 
     /// Ends the attack; returns its result and the rates at its victim.
     pub fn end(self, victim: &Computer) -> Result<(T, Rates)> {
-        let (after, before) = (Counters::of(victim)?, self.before);
+        let (after, before) = (Counters::read(victim)?, self.before);
         let seconds = self.since.elapsed().as_secs_f64();
         let outcome = self.worker.stop()?;
         let per_s = |now: u64, before: u64| (now - before) as f64 / seconds;
@@ -217,7 +217,7 @@ pub fn at_rate(
 
 impl Counters {
     /// Reads the current counts of a victim.
-    fn of(victim: &Computer) -> Result<Self> {
+    fn read(victim: &Computer) -> Result<Self> {
         let read = || {
             let of = |name: &str| {
                 let file = format!("/proc/thread-self/net/{name}");

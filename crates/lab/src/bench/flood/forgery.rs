@@ -49,7 +49,7 @@ impl Forgery {
         if self == Self::Replays {
             return vec![recorded.to_vec()];
         }
-        let proof = MacKey::of(key);
+        let proof = MacKey::for_receiver(key);
         let mut random = fastrand::Rng::with_seed(1);
         let mut noise = |len| -> Vec<u8> { (0..len).map(|_| random.u8(..)).collect() };
         let mut datagram = |number: u32| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Forged handshake initiations over an interface other than the radio: their effect on a laser
-//! alongside images on a link of 6 Mbps, on the daemons, and on a peer that restarts meanwhile.
+//! alongside images on a link of 6 Mbps, on the daemons, and on a peer that restarts during the flood.
 //!
 //! The attacker has its own processor; everything else shares the first one, in every phase.
 
@@ -136,7 +136,7 @@ fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
 }
 
 fn table(phases: &[Figures], meetings: &[Meeting]) -> String {
-    let mut text = table::text(
+    let mut text = table::format_rows(
         phases,
         &[
             right("round", 5, |it: &Figures| it.round.to_string()),

@@ -33,7 +33,7 @@ const LARGE_RECEIVED: Bound = Bound::AtLeast(100.0);
 /// 1 KB at 200 Hz for three seconds.
 const SMALL: Load = load(1024, 600, 5);
 const SMALL_ROUNDS: usize = 5;
-/// As fast as they are received: the publisher keeps all messages and waits for its subscriber.
+/// Messages are published as fast as they are received: the publisher keeps all messages and waits for its subscriber.
 const FLOODS: [(&str, Load); 2] = [
     ("1 KB", Load { depth: 0, ..load(1024, 200_000, 0) }),
     ("64 KB", Load { depth: 0, ..load(65_536, 8_000, 0) }),
@@ -266,7 +266,7 @@ fn alternate(
         for by in [By::Bare, By::Gateway] {
             let samples = samples(by, round).with_context(|| format!("{what}, round {round}"))?;
             for (row, measure) in rows.iter_mut().zip(measures) {
-                row.of(by).push((measure.of)(&samples, burst));
+                row.times(by).push((measure.of)(&samples, burst));
             }
         }
     }
@@ -292,7 +292,7 @@ impl Row {
         }
     }
 
-    fn of(&mut self, by: By) -> &mut Vec<f64> {
+    fn times(&mut self, by: By) -> &mut Vec<f64> {
         match by {
             By::Bare => &mut self.past,
             By::Gateway => &mut self.through,
@@ -314,7 +314,7 @@ impl Row {
 
 /// Returns the medians of the rounds, with minimum and maximum.
 fn table(rows: &[Row]) -> String {
-    table::text(
+    table::format_rows(
         rows,
         &[
             left("", 40, |row: &Row| row.what.clone()),

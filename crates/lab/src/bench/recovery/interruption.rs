@@ -33,9 +33,9 @@ const SOCKET_POLL: Duration = Duration::from_millis(1);
 pub enum Interruption {
     /// The link carries no packets for a time; kernels probe for neighbours every 50 ms.
     Outage,
-    /// As `outage`; kernels probe every second, their default.
+    /// Like `outage`; kernels probe every second, their default.
     OutageKernel,
-    /// As `outage-kernel`, and no packets for another 300 to 1000 ms after the return.
+    /// Like `outage-kernel`, and no packets for another 300 to 1000 ms after the return.
     Rejoin,
     /// kill -9 of the robot's daemon, which is started again after 1 s.
     RobotKilled,

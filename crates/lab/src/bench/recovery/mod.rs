@@ -257,7 +257,7 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let rows = table::text(
+    let rows = table::format_rows(
         rows,
         &[
             left("until the first message, and until they flow", 46, |row: &Row| row.what.clone()),

@@ -106,7 +106,7 @@ fn the_same_messages_are_no_difference() {
 }
 
 #[test]
-fn repetitions_and_order_are_told_apart() {
+fn repetitions_and_order_are_distinguished() {
     assert_eq!(live(false).got(&[1, 2, 3], &[1, 2, 3, 2]).kinds(), ["twice"]);
     assert_eq!(live(false).got(&[1, 2, 3], &[1, 3, 2]).kinds(), ["out of order"]);
 }

@@ -13,7 +13,7 @@ const ONE_HAPPENING: &str = "exactly one of outage, interference and rate";
 impl Check {
     pub(super) fn events(&mut self, file: &File) {
         if let Some(beyond) = file.events.0.get(MAX_EVENTS) {
-            self.at_most(MAX_EVENTS, file.events.0.len(), "events", &beyond.place);
+            self.limit_count(MAX_EVENTS, file.events.0.len(), "events", &beyond.place);
             return;
         }
         for event in &file.events.0 {
@@ -84,7 +84,7 @@ impl Check {
             Outage::Station(name) => {
                 let station = self.station(name, place)?;
                 let networks = self.done.stations[station].networks.clone();
-                Some((medium::Outage::of(StationId(station)), networks))
+                Some((medium::Outage::of_station(StationId(station)), networks))
             }
             Outage::Pair([one, other]) => {
                 let pair = [self.station(one, place)?, self.station(other, place)?];

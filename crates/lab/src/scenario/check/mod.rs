@@ -111,7 +111,7 @@ impl Check {
     }
 
     /// Records a problem if there are too many of something.
-    fn at_most(&mut self, limit: usize, count: usize, what: &str, place: &Place) -> bool {
+    fn limit_count(&mut self, limit: usize, count: usize, what: &str, place: &Place) -> bool {
         if count > limit {
             let found = format!("more than {limit} {what}");
             self.problems.push(place.other(found, format!("at most {limit}")));

@@ -15,7 +15,7 @@ impl Check {
     /// Records names alone: stations need them, and an access point needs the stations.
     pub(super) fn names_of_networks(&mut self, file: &File) {
         let At { place, value } = &file.networks;
-        self.at_most(MAX_NETWORKS, value.0.len(), "networks", place);
+        self.limit_count(MAX_NETWORKS, value.0.len(), "networks", place);
         if value.0.is_empty() {
             self.problems.push(place.other("nothing", "at least one network"));
         }

@@ -52,7 +52,7 @@ pub fn path(
 impl Check {
     pub(super) fn routes(&mut self, file: &File) {
         if let Some(beyond) = file.routes.0.get(MAX_ROUTES) {
-            self.at_most(MAX_ROUTES, file.routes.0.len(), "routes", &beyond.place);
+            self.limit_count(MAX_ROUTES, file.routes.0.len(), "routes", &beyond.place);
             return;
         }
         let mut next_hops = NextHops::new();

@@ -15,7 +15,7 @@ impl Check {
         let At { place, value } = &file.stations;
         for (name, station) in &value.0 {
             self.station_and_copies(name, station, folder);
-            if !self.at_most(MAX_STATIONS, self.done.stations.len(), "stations", place) {
+            if !self.limit_count(MAX_STATIONS, self.done.stations.len(), "stations", place) {
                 return;
             }
         }
@@ -88,7 +88,7 @@ impl Check {
         folder: &Path,
     ) -> Option<Vec<Motion>> {
         let station = &raw.value;
-        self.one_place_at_most(station)?;
+        self.at_most_one_place(station)?;
         if let Some(around) = &station.around {
             return self.circle(station, around, count);
         }
@@ -104,7 +104,7 @@ impl Check {
         Some(vec![Motion { waypoints }; count])
     }
 
-    fn one_place_at_most(&mut self, station: &file::Station) -> Option<()> {
+    fn at_most_one_place(&mut self, station: &file::Station) -> Option<()> {
         let places = [
             station.at.as_ref().map(|at| &at.place),
             station.around.as_ref().map(|around| &around.place),
@@ -151,7 +151,7 @@ impl Check {
         if list.is_empty() {
             return self.refuse(moves.place.problem("at least one waypoint"));
         }
-        if !self.at_most(MAX_WAYPOINTS, list.len(), "waypoints", &moves.place) {
+        if !self.limit_count(MAX_WAYPOINTS, list.len(), "waypoints", &moves.place) {
             return None;
         }
         for pair in list.windows(2) {

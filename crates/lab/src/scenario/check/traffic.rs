@@ -41,7 +41,7 @@ impl Check {
             if let Some(start) = &flow.value.start {
                 self.before_the_end(start.value.0, &start.place, &file.duration);
             }
-            let fits = self.at_most(MAX_FLOWS, self.done.flows.len(), "flows", &flow.place);
+            let fits = self.limit_count(MAX_FLOWS, self.done.flows.len(), "flows", &flow.place);
             if !fits || self.has_problems_enough() {
                 return;
             }
@@ -174,7 +174,7 @@ impl Check {
     pub(super) fn control_loops(&mut self, file: &File) {
         let loops = &file.control_loops.0;
         if let Some(beyond) = loops.get(MAX_CONTROL_LOOPS) {
-            self.at_most(MAX_CONTROL_LOOPS, loops.len(), "control loops", &beyond.place);
+            self.limit_count(MAX_CONTROL_LOOPS, loops.len(), "control loops", &beyond.place);
             return;
         }
         for At { value, .. } in loops {

@@ -97,7 +97,7 @@ pub enum Happened {
 pub struct Repeated {
     /// End of the last attempt.
     pub at: Nanos,
-    /// Its sender.
+    /// The sender.
     pub station: StationId,
     /// Number of times that it was transmitted.
     pub attempts: u32,

@@ -42,9 +42,9 @@ pub struct Hostile {
     network: NetworkId,
     /// Whether its neighbours relay for it.
     pub relayed: bool,
-    /// Its attack state for each neighbour.
+    /// The attack state for each neighbour.
     liars: BTreeMap<usize, Liar>,
-    /// Its peer number at each neighbour, and the channel advertised to it.
+    /// The peer number at each neighbour, and the channel advertised to it.
     known_as: BTreeMap<usize, (PeerId, ChannelId)>,
     /// Datagrams sent so far.
     pub lies: u64,

@@ -199,7 +199,7 @@ fn judge(seed: u64, panics: &Panics) -> Verdict {
         Ok(outcome) => outcome.err().map(|wrong| wrong.to_string()),
         Err(_) => Some(panics.take()),
     };
-    Verdict { wrong, ..Verdict::of(seed, shape, &world) }
+    Verdict { wrong, ..Verdict::from_world(seed, shape, &world) }
 }
 
 fn phases(world: &mut World) -> Result<()> {
@@ -213,7 +213,7 @@ fn phases(world: &mut World) -> Result<()> {
 }
 
 impl Verdict {
-    fn of(seed: u64, shape: String, world: &World) -> Self {
+    fn from_world(seed: u64, shape: String, world: &World) -> Self {
         let attacker = world.net.attacker.as_ref();
         let dropped = world.drops_by_reason().into_iter().filter(|(_, count)| *count > 0);
         Self {

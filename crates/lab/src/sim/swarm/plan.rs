@@ -84,7 +84,7 @@ pub struct TopicPlan {
 pub struct LinkEnd {
     /// The station.
     pub station: usize,
-    /// Its network.
+    /// The network.
     pub network: usize,
     /// The station at the other end.
     pub partner: usize,
@@ -209,7 +209,7 @@ impl Plan {
         })
     }
 
-    fn of(shape: &'static str, random: &mut Rng, networks: Vec<NetworkKind>) -> Self {
+    fn drawn(shape: &'static str, random: &mut Rng, networks: Vec<NetworkKind>) -> Self {
         let networks = networks.into_iter().map(|kind| {
             let loss = draw_loss(random, &kind);
             NetworkPlan { kind, loss }
@@ -302,7 +302,7 @@ fn all_pairs(stations: usize) -> Vec<[usize; 2]> {
 /// All stations on one network, some of them on others too.
 fn shared(random: &mut Rng) -> Plan {
     let kinds = (0..random.usize(1..=3)).map(|_| draw_network(random, false)).collect();
-    let mut plan = Plan::of("shared", random, kinds);
+    let mut plan = Plan::drawn("shared", random, kinds);
     // At 35 m, six stations apart, 54 Mbps still has the signal that full frames need.
     let spacing = pick(random, &[1.0, 10.0, 14.0]);
     let stations = random.usize(2..=6);
@@ -324,7 +324,7 @@ fn chain_on_air(random: &mut Rng) -> Plan {
     if line {
         kinds.push(NetworkKind::Pipe(draw_pipe(random)));
     }
-    let mut plan = Plan::of("chain on one channel", random, kinds);
+    let mut plan = Plan::drawn("chain on one channel", random, kinds);
     for number in 0..stations {
         let end = number == 0 || number == stations - 1;
         let networks = if line && end { vec![0, 1] } else { vec![0] };
@@ -340,7 +340,7 @@ fn chain_on_air(random: &mut Rng) -> Plan {
 fn chain_of_networks(random: &mut Rng) -> Plan {
     let hops = random.usize(2..=3);
     let kinds = (0..hops).map(|_| draw_network(random, false)).collect();
-    let mut plan = Plan::of("chain of networks", random, kinds);
+    let mut plan = Plan::drawn("chain of networks", random, kinds);
     for number in 0..=hops {
         let networks = (number.saturating_sub(1)..=number).filter(|n| *n < hops).collect();
         plan.add_station(random, networks, [number as f64 * 10.0, 0.0, 0.0]);
@@ -355,7 +355,7 @@ fn chain_of_networks(random: &mut Rng) -> Plan {
 fn two_relays(random: &mut Rng) -> Plan {
     let channels = random.usize(1..=2);
     let kinds = (0..channels).map(|_| NetworkKind::Wifi(draw_wifi(random, true))).collect();
-    let mut plan = Plan::of("two relays", random, kinds);
+    let mut plan = Plan::drawn("two relays", random, kinds);
     let all: Vec<_> = (0..channels).collect();
     let channel_of = |relay| relay % channels;
     for (number, place) in [[0.0; 2], [60.0, 30.0], [60.0, -30.0], [120.0, 0.0]].iter().enumerate()
@@ -378,7 +378,7 @@ fn two_relays(random: &mut Rng) -> Plan {
 fn around_access_point(random: &mut Rng) -> Plan {
     let mut wifi = draw_wifi(random, true);
     wifi.access_point = Some(StationId(0));
-    let mut plan = Plan::of("access point", random, vec![NetworkKind::Wifi(wifi)]);
+    let mut plan = Plan::drawn("access point", random, vec![NetworkKind::Wifi(wifi)]);
     let stations = random.usize(3..=6);
     let radius = pick(random, &[10.0, 60.0]);
     plan.add_station(random, vec![0], [0.0; 3]);
@@ -394,7 +394,7 @@ fn around_access_point(random: &mut Rng) -> Plan {
 /// Two stations out of range of each other, and one between them that is the peer of both.
 fn hidden(random: &mut Rng) -> Plan {
     let wifi = draw_wifi(random, true);
-    let mut plan = Plan::of("hidden", random, vec![NetworkKind::Wifi(wifi)]);
+    let mut plan = Plan::drawn("hidden", random, vec![NetworkKind::Wifi(wifi)]);
     for place in [0.0, 60.0, -60.0] {
         plan.add_station(random, vec![0], [place, 0.0, 0.0]);
     }
@@ -479,8 +479,8 @@ fn link_use(priority: u8) -> LinkUse {
             2 => LinkPolicy::Stripe,
             _ => LinkPolicy::Duplicate(2 + priority / 4 % 2),
         },
-        only: (priority % 16 == 5).then(|| LinkSet::of([1, 2])),
-        avoid: LinkSet::of((priority % 16 == 10).then_some(0)),
+        only: (priority % 16 == 5).then(|| LinkSet::from_numbers([1, 2])),
+        avoid: LinkSet::from_numbers((priority % 16 == 10).then_some(0)),
         over_budget: false,
     }
 }

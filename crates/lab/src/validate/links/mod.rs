@@ -33,7 +33,7 @@ const LEAST_GOODPUT: f64 = 0.9;
 const UNEVEN: f64 = 1.1;
 /// The same for two equal links.
 const EQUAL: f64 = 1.0 / 1.7;
-/// Largest increase of a topic's p99 delay beside a link that blocks, in milliseconds.
+/// Largest increase of a topic's p99 delay next to a link that blocks, in milliseconds.
 const BLOCKED_MS: f64 = 1.0;
 /// The first messages are sent before anything is measured.
 const SETTLED: Nanos = 5_000_000_000;
@@ -253,7 +253,7 @@ pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     if let Some(folder) = docs {
         series::write_docs(&series, folder)?;
     }
-    super::conclude(&figures, as_json, &figures.text(), figures.missed().is_empty())
+    super::conclude(&figures, as_json, &figures.to_text(), figures.missed().is_empty())
 }
 
 impl Figures {
@@ -278,7 +278,7 @@ impl Figures {
         missed
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let rcom = table::markdown(
             &self.rcom,
             &[

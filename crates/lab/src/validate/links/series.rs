@@ -31,7 +31,7 @@ pub struct Series {
     gap_ms: Vec<Option<f64>>,
     /// IP packets sent, Mbps.
     attempted_mbps: Vec<f64>,
-    /// IP packets acknowledged, Mbps, taken as packets of the bin's mean size.
+    /// Rate of acknowledged IP packets in Mbps; each packet counts with the mean size of its bin.
     acknowledged_mbps: Vec<f64>,
     /// Packets acknowledged for each packet sent; null without a packet. Acknowledgements belong to
     /// the bin in which they arrive, so that single values may exceed 1.

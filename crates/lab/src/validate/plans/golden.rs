@@ -30,7 +30,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn of(case: &Case) -> Self {
+    pub(super) fn from_case(case: &Case) -> Self {
         let rounded = |value: f64| (value * 1e3).round() / 1e3;
         let ratio = median_ratio(&case.rows);
         Self {
@@ -44,7 +44,7 @@ impl Line {
         }
     }
 
-    /// Whether another line is the same but for rounding.
+    /// Whether another line is the same except for rounding.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let near = |a: f64, b: f64| (a - b).abs() <= SAME * a.abs().max(b.abs());
         let ratio = match (self.median_ratio, other.median_ratio) {
@@ -57,8 +57,8 @@ impl Line {
 }
 
 impl Golden {
-    pub(super) fn of(summary: &Summary, cases: &[Case]) -> Self {
-        Self { summary: summary.clone(), fleets: cases.iter().map(Line::of).collect() }
+    pub(super) fn from_cases(summary: &Summary, cases: &[Case]) -> Self {
+        Self { summary: summary.clone(), fleets: cases.iter().map(Line::from_case).collect() }
     }
 
     pub(super) fn read(path: &Path) -> Result<Self> {
@@ -104,7 +104,7 @@ mod tests {
         let mut small: Vec<&Line> = kept.fleets.iter().collect();
         small.sort_by_key(|it| (it.flows, it.seed));
         for line in &small[..1] {
-            let found = Line::of(&super::super::case(line.seed).unwrap());
+            let found = Line::from_case(&super::super::case(line.seed).unwrap());
             assert!(line.is_same(&found), "found {found:?}, kept {line:?}");
         }
     }

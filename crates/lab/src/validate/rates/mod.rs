@@ -37,9 +37,9 @@ struct Measured {
 
 /// Runs everything; exit code 3 if `auto` misses a target.
 pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
-    let pauses = pauses::Case::all();
+    let pauses = pauses::Case::every_case();
     let pause_stages = pauses.iter().map(|case| case.stage()).collect();
-    let sparse = sparse::Case::all();
+    let sparse = sparse::Case::every_case();
     let sparse_stages = sparse.iter().map(|case| case.stage()).collect();
     let single = [table::stages(), steps::stages(), pause_stages, sparse_stages];
     let stages = single.into_iter().chain([sharing::stages(), relays::stages()]);

@@ -46,7 +46,7 @@ pub struct Pause {
 }
 
 impl Case {
-    pub(super) fn all() -> Vec<Self> {
+    pub(super) fn every_case() -> Vec<Self> {
         let both = [Meanwhile::Nothing, Meanwhile::Laser];
         MBPS.into_iter().flat_map(|mbps| both.map(|meanwhile| Self { mbps, meanwhile })).collect()
     }
@@ -55,7 +55,7 @@ impl Case {
         (format!("a pause at {} Mbps", self.mbps), EXPECTED)
     }
 
-    fn text(self) -> String {
+    fn scenario_text(self) -> String {
         let Self { mbps, meanwhile } = self;
         let every_us = BULK_BYTES * 8 * 10 / (mbps * 12);
         let count = BURST_S * 1_000_000 / every_us;
@@ -74,7 +74,7 @@ impl Case {
 
     pub(super) fn run(self) -> Result<Pause> {
         let Self { mbps, meanwhile } = self;
-        let flows = sim::samples(&parse(&self.text())?, 1)?;
+        let flows = sim::samples(&parse(&self.scenario_text())?, 1)?;
         let (before, after) = (far::flow(&flows, "before")?, far::flow(&flows, "after")?);
         let [start, again] =
             [before, after].map(|flow| flow.sent_ns.first().copied().unwrap_or_default());

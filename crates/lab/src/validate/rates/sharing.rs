@@ -52,7 +52,7 @@ pub struct Channel {
     laser_p99_ms: Vec<f64>,
 }
 
-fn text(stations: usize, phy_mbps: u64, sender: Sender) -> String {
+fn scenario_text(stations: usize, phy_mbps: u64, sender: Sender) -> String {
     let access = if sender == Sender::Edca { "edca" } else { "dcf" };
     let flows = match sender {
         Sender::Udp => {
@@ -88,7 +88,7 @@ fn measure(
     sender: Sender,
 ) -> Result<(f64, Vec<(String, Samples)>)> {
     let (mut before, mut after) = (0, 0);
-    let flows = sim::watch(&parse(&text(stations, phy_mbps, sender))?, 1, S, |sight| {
+    let flows = sim::watch(&parse(&scenario_text(stations, phy_mbps, sender))?, 1, S, |sight| {
         let received = (0..=stations).map(|radio| sight.radio(RadioId(radio)).received_bytes);
         after = received.sum();
         if sight.at_ns == S {
@@ -131,19 +131,19 @@ fn jain(shares: &[f64]) -> f64 {
     if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
-fn all() -> impl Iterator<Item = (usize, u64)> {
+fn combinations() -> impl Iterator<Item = (usize, u64)> {
     PHY_MBPS.into_iter().flat_map(|mbps| STATIONS.map(|stations| (stations, mbps)))
 }
 
 /// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     let name = |(stations, mbps)| format!("{stations} stations at {mbps} Mbps");
-    all().map(|it| (name(it), EXPECTED * SENDERS.len() as u32)).collect()
+    combinations().map(|it| (name(it), EXPECTED * SENDERS.len() as u32)).collect()
 }
 
 /// Runs all channels.
 pub fn run(progress: &Progress) -> Result<Vec<Channel>> {
-    let channels = parallel::run(progress, all().collect(), |(stations, phy_mbps)| {
+    let channels = parallel::run(progress, combinations().collect(), |(stations, phy_mbps)| {
         let (saturated, _) = measure(stations, phy_mbps, Sender::Udp)?;
         let run = |sender| run_one(stations, phy_mbps, sender, saturated);
         SENDERS.into_iter().map(run).collect::<Result<Vec<_>>>()

@@ -49,7 +49,7 @@ pub struct Sparse {
 }
 
 impl Case {
-    pub(super) fn all() -> Vec<Self> {
+    pub(super) fn every_case() -> Vec<Self> {
         let all = MBPS
             .into_iter()
             .flat_map(|mbps| MESSAGES.map(|(bytes, every_ms)| Self { mbps, bytes, every_ms }));
@@ -64,7 +64,7 @@ impl Case {
         self.bytes as f64 * 8.0 / far::PAYLOAD_SHARE / (self.mbps as f64 * 1e3)
     }
 
-    fn text(self) -> String {
+    fn scenario_text(self) -> String {
         let Self { mbps, bytes, every_ms } = self;
         let flows = format!(
             "  - {{ name: scan, from: robot, to: base, size: {bytes}, every: {every_ms}ms, priority: 100, keep_last: 10, start: 1000ms }}\n  \
@@ -75,7 +75,7 @@ impl Case {
 
     pub(super) fn run(self) -> Result<Sparse> {
         let Self { mbps, bytes, every_ms } = self;
-        let flows = sim::samples(&parse(&self.text())?, 1)?;
+        let flows = sim::samples(&parse(&self.scenario_text())?, 1)?;
         let delays = |name| far::flow(&flows, name).map(|it| it.delays(JUDGED));
         let (scan, command) = (delays("scan")?, delays("command")?);
         Ok(Sparse {

@@ -77,7 +77,7 @@ impl SlowLink {
         }
     }
 
-    fn text(self, controller: &str) -> String {
+    fn scenario_text(self, controller: &str) -> String {
         let duplex = if self == Self::FarHalfDuplex { "half" } else { "full" };
         let slow = format!("rate: {HIGH_MBPS}Mbps, queue: 300KB, duplex: {duplex}");
         let [down, up, again, end] = CHANGES_S;
@@ -109,7 +109,7 @@ impl SlowLink {
     }
 
     fn run(self, controller: &'static str) -> Result<Step> {
-        let scenario = parse(&self.text(controller))?;
+        let scenario = parse(&self.scenario_text(controller))?;
         let mut step = Step {
             slow_link: self,
             controller,

@@ -51,7 +51,7 @@ pub struct Cell {
 }
 
 impl Case {
-    fn all() -> impl Iterator<Item = Self> {
+    fn every_case() -> impl Iterator<Item = Self> {
         MBPS.into_iter().flat_map(|mbps| {
             QUEUE_KB.into_iter().flat_map(move |queue_kb| {
                 let single = SINGLE_LOSSES.into_iter().map(|percent| (percent, false));
@@ -67,7 +67,7 @@ impl Case {
 
     /// Returns the scenario: a router between a fast and a slow link, 20 % more bulk than it carries,
     /// and a laser's scans.
-    fn text(self) -> String {
+    fn scenario_text(self) -> String {
         let Self { controller, mbps, queue_kb, .. } = self;
         let loss = far::loss(self.loss_percent, self.bursts);
         let rate = if controller == "fixed" { format!("{mbps}Mbps") } else { controller.into() };
@@ -77,7 +77,7 @@ impl Case {
     }
 
     fn run(self) -> Result<Cell> {
-        let flows = sim::samples(&parse(&self.text())?, 1)?;
+        let flows = sim::samples(&parse(&self.scenario_text())?, 1)?;
         let (laser, bulk) = (far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
         let start = laser.sent_ns.first().context("a laser's message")? + NEW_NS;
         let end = start - NEW_NS + SECONDS * NEW_NS;
@@ -106,12 +106,12 @@ fn bound_ms(mbps: u64) -> f64 {
 /// Returns one stage per cell for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     let name = |case: Case| format!("{} at {} Mbps", case.controller, case.mbps);
-    Case::all().map(|case| (name(case), EXPECTED)).collect()
+    Case::every_case().map(|case| (name(case), EXPECTED)).collect()
 }
 
 /// Runs every case.
 pub fn run(progress: &Progress) -> Result<Vec<Cell>> {
-    parallel::run(progress, Case::all().collect(), Case::run)
+    parallel::run(progress, Case::every_case().collect(), Case::run)
 }
 
 /// Returns the figures that miss the targets of `auto`: without loss 92 % and the laser in time,

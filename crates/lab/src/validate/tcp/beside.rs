@@ -61,9 +61,9 @@ struct Second {
 }
 
 impl Second {
-    fn of(run: &Run, s: u64) -> Result<Self> {
+    fn from_run(run: &Run, s: u64) -> Result<Self> {
         let span = s * S..(s + 1) * S;
-        let laser = Laser::of(run.flow("laser")?, span.clone());
+        let laser = Laser::from_samples(run.flow("laser")?, span.clone());
         Ok(Self {
             s,
             tcp_mbps: mbps(run.flow("tcp")?, TCP_BYTES, span.clone()),
@@ -90,11 +90,11 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
         let ours = mbps(laser, LASER_BYTES, COUNTED) + mbps(bulk, BULK_BYTES, COUNTED);
         by_tcp.push(percent(mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE));
         by_tautline.push(percent(ours, PAYLOAD_SHARE));
-        let Laser { delays_ms, lost } = Laser::of(laser, COUNTED);
+        let Laser { delays_ms, lost } = Laser::from_samples(laser, COUNTED);
         lasers.push(p99(delays_ms));
         laser_lost += lost;
         emulator.push(run.emulator);
-        seconds.push((0..SECONDS).map(|s| Second::of(&run, s)).collect::<Result<_>>()?);
+        seconds.push((0..SECONDS).map(|s| Second::from_run(&run, s)).collect::<Result<_>>()?);
     }
     Ok(Pair {
         congestion,
@@ -108,7 +108,7 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
     })
 }
 
-fn all() -> impl Iterator<Item = (&'static str, First)> {
+fn combinations() -> impl Iterator<Item = (&'static str, First)> {
     CONGESTIONS.into_iter().flat_map(|congestion| FIRST.map(|first| (congestion, first)))
 }
 
@@ -116,12 +116,12 @@ fn all() -> impl Iterator<Item = (&'static str, First)> {
 pub fn stages() -> Vec<(String, Duration)> {
     let time = Duration::from_secs(SECONDS) + NODES_AROUND;
     let name = |(congestion, first)| format!("TCP ({congestion}) and Tautline, {first:?} first");
-    all().map(|it| (name(it), time)).collect()
+    combinations().map(|it| (name(it), time)).collect()
 }
 
 /// Runs all pairs.
 pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Pair>> {
-    all().map(|(congestion, first)| one(congestion, first, runs, progress)).collect()
+    combinations().map(|(congestion, first)| one(congestion, first, runs, progress)).collect()
 }
 
 /// Returns the section of the page.

@@ -74,7 +74,7 @@ impl Sender {
             emulator.push(run.emulator);
             let (arrived, share) = if self == Self::Tautline {
                 let laser = run.flow("laser")?;
-                let Laser { delays_ms, lost } = Laser::of(laser, COUNTED);
+                let Laser { delays_ms, lost } = Laser::from_samples(laser, COUNTED);
                 lasers.push(p99(delays_ms));
                 laser_lost += lost;
                 let bulk = mbps(run.flow("bulk")?, BULK_BYTES, COUNTED);
@@ -97,7 +97,7 @@ impl Sender {
     }
 }
 
-fn all() -> impl Iterator<Item = (u64, u64, Sender)> {
+fn combinations() -> impl Iterator<Item = (u64, u64, Sender)> {
     MBPS.into_iter().flat_map(|mbps| {
         LOSSES_PERCENT
             .into_iter()
@@ -112,12 +112,12 @@ pub fn stages() -> Vec<(String, Duration)> {
         let name = format!("{} at {mbps} Mbps, {loss} % lost", sender.name());
         (name, Duration::from_secs(SECONDS) + around)
     };
-    all().map(stage).collect()
+    combinations().map(stage).collect()
 }
 
 /// Runs all senders.
 pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Cell>> {
-    all().map(|(mbps, loss, sender)| sender.run(mbps, loss, runs, progress)).collect()
+    combinations().map(|(mbps, loss, sender)| sender.run(mbps, loss, runs, progress)).collect()
 }
 
 /// Returns the section of the page.

@@ -164,7 +164,7 @@ struct Laser {
 }
 
 impl Laser {
-    fn of(samples: &Samples, span: Range<u64>) -> Self {
+    fn from_samples(samples: &Samples, span: Range<u64>) -> Self {
         let sent = samples.published(span.clone());
         let delays_ms = samples.delays(span);
         let lost = sent.saturating_sub(delays_ms.len());
@@ -204,11 +204,11 @@ mod tests {
         };
         let second = S..2 * S;
         assert_eq!(mbps(&samples, 125_000, second.clone()), 2.0);
-        assert_eq!(Laser::of(&samples, second), Laser { delays_ms: vec![4.0], lost: 1 });
+        assert_eq!(Laser::from_samples(&samples, second), Laser { delays_ms: vec![4.0], lost: 1 });
     }
 
     #[test]
-    fn what_is_run_is_a_scenario() {
+    fn every_run_is_a_valid_scenario() {
         let both = tcp("bbr", 5) + &far::load(6, 16_384, 0);
         for flows in [&both, &tcp("cubic", 0), &far::load(54, 65_536, 0)] {
             let text = scenario_text(10, 6, 20, flows);

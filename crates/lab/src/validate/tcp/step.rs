@@ -35,7 +35,7 @@ pub struct Step {
     pub emulator: Vec<Punctual>,
 }
 
-fn text() -> String {
+fn step_scenario() -> String {
     let flows = load(HIGH_MBPS, BULK_BYTES, 0);
     let scenario = scenario_text(SECONDS, HIGH_MBPS, 0, &flows);
     format!(
@@ -52,7 +52,7 @@ pub fn stages() -> Vec<(String, Duration)> {
 
 /// Runs the step.
 pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
-    let all = runs_in_time(&text(), runs, progress)?;
+    let all = runs_in_time(&step_scenario(), runs, progress)?;
     let lasers = all.iter().map(|run| run.flow("laser")).collect::<Result<Vec<_>>>()?;
     let bulks = all.iter().map(|run| run.flow("bulk")).collect::<Result<Vec<_>>>()?;
     let worst_of = |from: u64, to: u64| {
@@ -72,7 +72,10 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
         later_high_ms: middle(UP_S + 1, SECONDS),
         low_percent: share(DOWN_S + 1, UP_S, LOW_MBPS),
         high_percent: share(UP_S + 1, SECONDS, HIGH_MBPS),
-        laser_lost: lasers.iter().map(|laser| Laser::of(laser, 0..SECONDS * S).lost).sum(),
+        laser_lost: lasers
+            .iter()
+            .map(|laser| Laser::from_samples(laser, 0..SECONDS * S).lost)
+            .sum(),
         down_ms_of_runs: worst_of(DOWN_S, DOWN_S + 1),
         emulator: all.iter().map(|run| run.emulator).collect(),
     })
@@ -99,13 +102,13 @@ pub fn section(step: &Step) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::text;
+    use super::step_scenario;
     use crate::scenario;
     use std::path::Path;
 
     #[test]
-    fn what_is_run_is_a_scenario() {
-        let scenario = scenario::parse("tcp", &text(), Path::new(".")).unwrap();
+    fn every_run_is_a_valid_scenario() {
+        let scenario = scenario::parse("tcp", &step_scenario(), Path::new(".")).unwrap();
         assert_eq!(scenario.events.len(), 2);
     }
 }

@@ -99,7 +99,7 @@ impl Delays {
         self.0.iter().filter(|it| it.is_finite()).count()
     }
 
-    fn of(samples: &Samples) -> Self {
+    fn from_samples(samples: &Samples) -> Self {
         let within = |it: &f64| *it <= LIFESPAN as f64 / 1e6;
         let mut delays = samples.delays(COUNTED);
         delays.retain(within);
@@ -204,7 +204,7 @@ impl Link {
                 bulk_offered_percent = 100.0 * most as f64 / bulk.0.len().max(1) as f64;
                 senders.push(laser.figures("omniscient", &bulk, None, most));
             }
-            let [laser, bulk] = both.map(Delays::of);
+            let [laser, bulk] = both.map(Delays::from_samples);
             senders.push(laser.figures(controller, &bulk, senders.first(), most));
         }
         Ok(Cell {

@@ -19,21 +19,21 @@ const HEADER_BYTES: u64 = 75;
 pub enum Kind {
     /// Nothing.
     Plain,
-    /// It drops what exceeds its rate and its bucket, with hardly a queue.
+    /// The link drops what exceeds its rate and its bucket; its queue is short.
     Policer,
-    /// It loses single packets.
+    /// The link loses single packets.
     Loss,
-    /// It loses packets in bursts.
+    /// The link loses packets in bursts.
     Bursts,
-    /// It delays packets by up to 50 ms, in order.
+    /// The link delays packets by up to 50 ms, in order.
     Jitter,
-    /// It delays some packets, which others overtake.
+    /// The link delays some packets, which others overtake.
     Reordering,
-    /// It delivers some packets twice.
+    /// The link delivers some packets twice.
     Duplicates,
-    /// Its rate falls to a fraction and returns.
+    /// The rate falls to a fraction and returns.
     Steps,
-    /// Its rate wanders.
+    /// The rate wanders.
     Walk,
     /// Paths: a first hop of another rate, with its own queue.
     TwoHops,
@@ -77,13 +77,13 @@ const PATH_KINDS: [Kind; 5] =
 pub struct Link {
     pub seed: u64,
     pub kind: Kind,
-    /// Its rate, or the mean of it.
+    /// The rate, or the mean of it.
     pub mbps: f64,
     /// The keys of its pipe.
     pub pipe: String,
     /// The keys of the pipe before it.
     first_hop: String,
-    /// Its rates in Mbps, each from a time in milliseconds.
+    /// The rates in Mbps, each from a time in milliseconds.
     rates: Vec<(u64, f64)>,
     /// Bulk offered, as a fraction of the rate.
     pub load: f64,

@@ -126,7 +126,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         let summary = rivals.as_ref().context("--docs needs all controllers")?;
         write_docs(docs, &cells, summary)?;
     }
-    let text = text(&cells) + &rivals.as_ref().map(Summary::text).unwrap_or_default();
+    let text = report_text(&cells) + &rivals.as_ref().map(Summary::to_text).unwrap_or_default();
     super::conclude(&Measured { cells, rivals }, options.json, &text, collapses == 0)
 }
 
@@ -216,8 +216,8 @@ fn write_docs(docs: &Path, cells: &[Cell], summary: &Summary) -> Result<()> {
     plot::draw("unknown.py", &[data, docs.join("explanation/unknown-links.png")])
 }
 
-fn text(cells: &[Cell]) -> String {
-    let summary = table::text(&rows(cells), &columns());
+fn report_text(cells: &[Cell]) -> String {
+    let summary = table::format_rows(&rows(cells), &columns());
     let mut worst: Vec<&Cell> = cells.iter().collect();
     worst.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
     let line = |cell: &&Cell| {

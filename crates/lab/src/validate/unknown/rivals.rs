@@ -112,8 +112,8 @@ impl Summary {
         })
     }
 
-    pub(super) fn text(&self) -> String {
-        table::text(&self.rows, &columns()) + "\n" + &self.sentences().join("\n") + "\n"
+    pub(super) fn to_text(&self) -> String {
+        table::format_rows(&self.rows, &columns()) + "\n" + &self.sentences().join("\n") + "\n"
     }
 
     /// The same as a part of a page.

@@ -48,7 +48,7 @@ struct Block {
 /// What is known of a block.
 enum State {
     Waiting,
-    /// It needs no more symbols, or no more can help.
+    /// The block needs no more symbols, or no more can help.
     Done(Vec<Recovered>),
 }
 

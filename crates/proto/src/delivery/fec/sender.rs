@@ -158,9 +158,9 @@ fn acked(fates: impl Iterator<Item = Fate>) -> Vec<u8> {
 /// What an acknowledgement decides about other pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Consequences {
-    /// The peer has them, or recovers them.
+    /// The pieces that the peer has or recovers.
     pub(crate) recovered: Vec<Piece>,
-    /// They are to be repaired.
+    /// The pieces to be repaired.
     pub(crate) lost: Vec<Piece>,
 }
 
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_recovers_counts_as_acknowledged() {
+    fn recovered_packets_count_as_acknowledged() {
         let mut blocks = ten(20);
         assert_eq!(blocks.lost(&piece(3)), []);
         let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_before_there_is_parity_is_repaired_at_once() {
+    fn packets_lost_before_parity_exists_are_repaired_at_once() {
         let mut blocks = Blocks::default();
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         assert_eq!(blocks.lost(&piece(4)), [piece(4)]);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parity_was_to_recover_is_repaired_when_its_channel_closes() {
+    fn packets_that_await_parity_are_repaired_when_their_channel_closes() {
         let mut blocks = ten(20);
         assert_eq!(blocks.lost(&piece(4)), []);
         assert_eq!(blocks.abandon(7), [piece(4)]);

@@ -17,7 +17,7 @@ const MAX_FUTILE_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum LossCertainty {
     /// A later packet was acknowledged, or the link is lost.
     Certain,
-    /// Its acknowledgement is overdue, and may still arrive.
+    /// The acknowledgement is overdue, and may still arrive.
     Overdue,
 }
 

@@ -80,7 +80,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Memory, about.
+    /// Approximate memory in bytes.
     pub(super) fn taken(&self) -> u64 {
         self.bytes + self.packets * limits::RELAYED_OVERHEAD_BYTES
     }

@@ -21,7 +21,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) origin: Option<RelayOrigin>,
-    /// It counts as backlog until the peer acknowledges it, not until it is sent.
+    /// The message counts as backlog until the peer acknowledges it, not until it is sent.
     pub(super) is_forwarded_again: bool,
     pub(super) traffic: Traffic,
     pub(super) source: u32,

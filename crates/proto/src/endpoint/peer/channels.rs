@@ -306,8 +306,8 @@ impl Channels {
         cx.timers.set(Timer::Order(peer), self.inbox.next_end_of_wait());
     }
 
-    /// Reports a message that is larger than this node allows, here and to its sender: that node
-    /// is told of the 1st, 2nd, 4th, 8th ... of each channel.
+    /// Reports a message that is larger than this node allows, here and to its sender: the sender
+    /// receives a report of the 1st, 2nd, 4th, 8th ... of each channel.
     fn report_too_large(
         &mut self,
         cx: &mut Context,

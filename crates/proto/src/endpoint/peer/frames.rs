@@ -33,7 +33,7 @@ pub(crate) struct Spent {
     acked_links: BTreeSet<u8>,
     parities: usize,
     backlogs: usize,
-    /// It has a RELAY frame, which the peer may not send.
+    /// The packet has a RELAY frame, which the peer may not send.
     pub(crate) refuses_relay: bool,
 }
 

@@ -40,7 +40,7 @@ impl Links {
         cx.timers.set(Timer::Path(id), next);
     }
 
-    /// Gives up addresses that were challenged in vain; polling for packets finds what is due.
+    /// Gives up addresses that did not answer their challenge; polling for packets finds what is due.
     pub(crate) fn on_path_timer(&mut self, cx: &mut Context, now: Instant, id: LinkId) {
         let candidates = &mut self[id].candidates;
         candidates.retain(|it| it.left > 0 || it.timer() > now);

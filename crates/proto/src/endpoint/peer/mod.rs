@@ -190,7 +190,7 @@ impl Peer {
     }
 }
 
-/// The timers of the peer, but for those of its links.
+/// The timers of the peer, without those of its links.
 impl Peer {
     /// Removes them.
     pub(crate) fn forget_timers(&self, cx: &mut Context) {

@@ -112,7 +112,7 @@ fn one_lost_probe_decides_nothing() {
 }
 
 #[test]
-fn a_base_that_does_not_pass_falls_and_the_search_goes_on() {
+fn a_base_that_does_not_pass_falls_and_the_search_continues() {
     for passes in [576, 700, 1000, 300] {
         let mut path = Path::new(1500, passes);
         path.send_full(6);

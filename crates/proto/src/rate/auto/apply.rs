@@ -17,7 +17,7 @@ const CONTENTION_PART: f64 = 0.5;
 const GENTLE_GROWTH: f64 = 0.001;
 
 impl Auto {
-    /// Changes the estimate and the state; nothing else does, but for the tests' own progress.
+    /// Changes the estimate and the state; nothing else does, except the tests' own progress.
     pub(super) fn apply(&mut self, now: Instant, verdict: Verdict) {
         match verdict {
             Verdict::Hold => {}

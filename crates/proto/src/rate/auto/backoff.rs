@@ -21,18 +21,18 @@ impl Backoff {
         self.is_due(now).then(|| now.since(self.next))
     }
 
-    /// It succeeded: the next attempt may follow at once.
+    /// The attempt succeeded: the next attempt may follow at once.
     pub(super) fn succeed(&mut self, now: Instant) {
         *self = Self { next: now, rest: Duration::ZERO };
     }
 
-    /// It showed something else than before: as after a first failure.
+    /// The attempt showed something else than before: the wait is that of a first failure.
     pub(super) fn restart(&mut self, now: Instant, tuning: &Tuning) {
         self.rest = Duration::ZERO;
         self.postpone(now, tuning);
     }
 
-    /// It showed nothing either way.
+    /// The attempt showed nothing either way.
     pub(super) fn postpone(&mut self, now: Instant, tuning: &Tuning) {
         self.next = now + self.rest.max(tuning.min_rest());
     }

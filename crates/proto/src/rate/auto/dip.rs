@@ -40,11 +40,11 @@ pub(super) struct Dip {
 /// What a dip showed.
 #[derive(Debug, PartialEq)]
 pub(super) enum Shown {
-    /// Fewer losses: packets had arrived at this rate in bits per second.
+    /// Fewer packets were lost: they had arrived at this rate in bits per second.
     Congestion { arrived: f64 },
-    /// So many losses that it may have been too shallow: those before were still rising.
+    /// Losses during the dip, still far above the baseline: the dip may have been too shallow.
     Rising(Ratio),
-    /// As many losses.
+    /// The same ratio of losses: they come from the path.
     Path,
     /// Too few packets.
     Nothing,

@@ -13,8 +13,8 @@ use crate::time::{Duration, Instant, serialization_time};
 const REDUCED: f64 = 0.75;
 /// Decay of the peak with each sample: by half within seconds.
 const PEAK_DECAY: f64 = 1.0 - 1.0 / 256.0;
-/// A shorter delay is not worth a drain, nor is that of so many packets: half a packet is the target
-/// queue, and one is the packet itself where other packets are short.
+/// A shorter delay is not worth a drain, nor is the delay of this number of packets: half a packet is
+/// the target queue, and one is the packet itself where other packets are short.
 const MIN_DELAY: Duration = Duration::from_millis(4);
 const OWN_PACKETS: f64 = 1.5;
 /// What a drain finds is no news within this part of what was known.
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_to_us_is_a_part_of_the_rate_before_a_download() {
+    fn our_share_is_a_part_of_the_rate_before_a_download() {
         let tuning = Tuning::default();
         let mut external = External::default();
         external.on_sample(at(0), 8e6, 8e6, ms(0));

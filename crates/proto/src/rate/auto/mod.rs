@@ -382,7 +382,7 @@ impl Auto {
         }
     }
 
-    /// Pauses where the queueing delay is so long that the queue has to drain first.
+    /// Pauses where a long queueing delay requires that the queue drains first.
     /// `delivery_rate` is the one since the last sample, over `packets`.
     fn pause_if_congested(
         &mut self,

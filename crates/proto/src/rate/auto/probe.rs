@@ -44,7 +44,7 @@ pub(super) struct Probe {
 pub(super) enum Found {
     /// The path carries more, in bits per second, with this delay.
     Room { rate: f64, delay: Duration },
-    /// It does not. In a queue that a TCP keeps full, less arrives than is sent in addition at a share
+    /// The path carries no more. In a queue that a TCP keeps full, less arrives than is sent in addition at a share
     /// of more than an eighth.
     Limit,
     /// The application sent too little.
@@ -52,8 +52,8 @@ pub(super) enum Found {
 }
 
 impl Probe {
-    /// `delay` is the present queueing delay, and `deviation` that of it. `rooms`: the probes in a row
-    /// that found room; each doubles what the next sends in addition.
+    /// `delay` is the present queueing delay, and `deviation` its deviation. `rooms` is the number of
+    /// probes in a row that found room; each doubles what the next sends in addition.
     pub(super) fn begin(
         now: Instant,
         estimate: f64,
@@ -131,7 +131,7 @@ pub(super) fn delay_with_room(sample: &Sample, before: f64, tuning: &Tuning) -> 
     has_room.then(|| sample.total_delay.saturating_sub(packet))
 }
 
-/// Samples over which the noise of the delivery rate is averaged, about.
+/// Approximate number of samples over which the noise of the delivery rate is averaged.
 const NOISE_SAMPLES: f64 = 16.0;
 /// Delivery rates that differ by this part from sample to sample, in this share of recent samples, vary
 /// by themselves: a path that became slower once shows two or three such samples, and a cell that serves
@@ -140,7 +140,7 @@ const DIFFERENT: f64 = 0.1;
 const VARYING_SHARE: f64 = 0.4;
 
 /// By how much delivery rates differ from sample to sample, as a fraction of the estimate. At the
-/// bottleneck of a path without jitter, they are all the same.
+/// bottleneck of a path without jitter, all samples are equal.
 #[derive(Debug, Default)]
 pub(super) struct RateNoise {
     last: f64,

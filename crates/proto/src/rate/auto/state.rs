@@ -98,10 +98,10 @@ pub(super) struct View<'a> {
 /// A rule of one state.
 pub(super) struct Rule {
     pub(super) state: &'static str,
-    /// Its condition in words.
+    /// The condition in words.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
     pub(super) when: &'static str,
-    /// Its verdict in words.
+    /// The verdict in words.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the documentation"))]
     pub(super) then: &'static str,
     /// The verdict, if the condition holds.
@@ -374,7 +374,7 @@ impl View<'_> {
 mod tests {
     use super::*;
 
-    /// The table of rules as the documentation has it.
+    /// The table of rules in the documentation.
     fn table() -> String {
         let row = |rule: &Rule| format!("| {} | {} | {} |\n", rule.state, rule.when, rule.then);
         let head = "| state | if | verdict |\n|---|---|---|\n";

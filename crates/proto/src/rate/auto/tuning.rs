@@ -68,7 +68,7 @@ tuning! {
     alarm_delay = 3e-3, "s", "measurement";
     /// Standard deviations beyond which a difference is not chance.
     significant = 2.0, "", "statistics";
-    /// Packets over which the recent loss ratio is averaged, about; lasting losses over eight times as many.
+    /// Approximate packets over which the recent loss ratio is averaged; lasting losses use eight times as many.
     loss_memory = 64.0, "packets", "measurement";
     /// An excess of losses over the baseline by this much is worth a dip; a lasting one by a third.
     loss_margin = 0.03, "", "measurement";

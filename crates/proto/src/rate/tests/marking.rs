@@ -10,7 +10,7 @@ pub(super) enum Marking {
     None,
     /// What exceeds a rate in bits per second and a burst of 20 000 bytes.
     Policer(u64),
-    /// What waits for longer than this.
+    /// Packets that wait for longer than this.
     Step(Duration),
     /// RFC 8289: marks ever more often while the delay exceeds 5 ms.
     Codel,
@@ -98,7 +98,7 @@ fn a_queue_that_marks_above_a_step_is_short_and_never_idle() {
 }
 
 #[test]
-fn codel_hardly_marks_a_lone_sender() {
+fn codel_rarely_marks_a_lone_sender() {
     let path = Path { marking: Marking::Codel, ..Path::new(24_000_000) };
     let seconds = run(&mut Auto::default(), &path, 20, 0..0);
     let plain = run(&mut Auto::default(), &Path::new(24_000_000), 20, 0..0);

@@ -14,7 +14,7 @@ use tautline_lab::setup::iperf::Iperf;
 use tautline_lab::setup::load::FIRST_PATIENCE;
 use tautline_lab::setup::ros::{
     LOOPBACK, Middleware, Range, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE, master_uri,
-    masters, text,
+    masters, path_text,
 };
 use tautline_lab::setup::world::{Computer, Link, Pair};
 
@@ -39,7 +39,7 @@ pub enum System {
     Rclpy,
     /// rospy at both ends with a master each, and two daemons as normal threads.
     Tautline,
-    /// As [`Self::Tautline`], with the daemons as SCHED_FIFO, pinned, their memory locked.
+    /// Like [`Self::Tautline`], with the daemons as SCHED_FIFO, pinned, their memory locked.
     TautlineFifo,
 }
 
@@ -144,7 +144,7 @@ impl Session {
             let middleware = system.middleware(&pair);
             let ros = if system == System::Rclpy { "ros2" } else { "ros1" };
             let mut arguments =
-                vec![ros.into(), role.into(), text(file)?, format!("--queue={DEPTH}")];
+                vec![ros.into(), role.into(), path_text(file)?, format!("--queue={DEPTH}")];
             arguments.extend(reply.then(|| "--reply".into()));
             let program = RosProgram { computer, middleware, folder };
             program.python(&format!("{name}-{role}"), crate::folder("ros/timed.py"), &arguments)

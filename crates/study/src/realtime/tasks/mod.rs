@@ -69,7 +69,7 @@ pub struct Row {
     pub max_from_start_ms: Vec<Option<f64>>,
     /// Median of the times from release to end.
     pub median_from_release_ms: Vec<Option<f64>>,
-    /// As computed by a schedule with the same releases, milliseconds.
+    /// Times that are computed by a schedule with the same releases, milliseconds.
     pub scheduled_from_release_ms: Vec<u64>,
     pub scheduled_from_start_ms: Vec<u64>,
     /// Jobs that ended after their deadlines.
@@ -231,7 +231,7 @@ fn read(samples: &[[u64; 4]]) -> Vec<Job> {
         .collect()
 }
 
-/// Formats what was measured, beside the schedule of the same releases.
+/// Formats what was measured next to the schedule of the same releases.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,

@@ -79,7 +79,7 @@ fn link_use(treatment: &Treatment, links: &[(String, u8)]) -> LinkUse {
     let rule = &treatment.links;
     let set = |names: &[String]| {
         let named = links.iter().filter(|(name, _)| names.contains(name));
-        LinkSet::of(named.map(|(_, number)| *number))
+        LinkSet::from_numbers(named.map(|(_, number)| *number))
     };
     LinkUse {
         policy: link_policy(treatment),

@@ -237,7 +237,7 @@ impl Exports {
         };
         let before = local.held_back.iter().position(|it| it.source == message.source);
         local.rate_limited += u64::from(before.is_some() || message.origin.kept.is_none());
-        // The last message of a publisher that keeps it counts, and it may be its only one.
+        // The last message of a publisher that keeps messages counts: it may be the only one of that publisher.
         match before {
             Some(at) => local.held_back[at] = message,
             None if message.origin.kept.is_some() && local.is_read() => {

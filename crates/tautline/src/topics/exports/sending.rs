@@ -22,7 +22,7 @@ use tautline_gateway::tf::Rules;
 use tautline_gateway::{Kept, Source, Topic};
 use tautline_proto::{Message, PeerId, SendError};
 
-/// If a publisher turns out to keep more messages, and these have more bytes, only the newest one is
+/// A limit: if a publisher turns out to keep more messages, and these have more bytes, only the newest one is
 /// sent again.
 const MAX_REPEATED_BYTES: usize = 64 << 10;
 

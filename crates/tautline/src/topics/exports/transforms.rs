@@ -146,6 +146,6 @@ pub(super) enum Merged {
     Now(Outgoing),
     /// The rate allows it at this time.
     Later(Option<Instant>),
-    /// It cannot be written, for this reason.
+    /// The message cannot be written, for this reason.
     Trouble(String),
 }

@@ -203,7 +203,7 @@ impl Imports {
         self.examined.request_next(cx, &self.catalog, key.peer);
     }
 
-    /// Removes the earlier topics in place of an advertised one. A new session may give this number
+    /// Removes the earlier topics that an advertised one replaces. A new session may give this number
     /// to another topic, which is set aside until it is advertised again, or this topic another
     /// number.
     fn replace_earlier(

@@ -21,9 +21,9 @@ use tautline_proto::{Instant, PeerId, Received};
 pub(crate) struct RemoteTopic {
     pub(crate) offered_name: String,
     pub(crate) offered_type: String,
-    /// The hash of that type, as the peer has it.
+    /// The hash of that type at the peer.
     pub(crate) offered_hash: String,
-    /// The topic as published here; as the peer has it until its local form is known.
+    /// The topic as published here; in the peer's form until the local form is known.
     pub(crate) topic: Topic,
     pub(crate) translation: Translation<Translator>,
     /// Whether its local form is still unknown. Messages continue as before, if there were any.

@@ -26,7 +26,7 @@ use tautline_proto::{ChannelId, Duration, Instant, OfferedTopic, PeerId, Role};
 #[derive(Debug)]
 pub(super) struct RemoteService {
     pub(super) offered_name: String,
-    /// The service as the peer has it, but under its local name.
+    /// The service in the peer's form, but under its local name.
     pub(super) foreign: Service,
     /// The service as served here; the same where both robots use the same ROS.
     pub(super) service: Service,

@@ -17,7 +17,7 @@ fn record(world: &mut World, side: usize) -> Arc<Lines> {
 /// Returns the records.
 fn records(world: World, recorded: Arc<Lines>) -> Vec<Value> {
     drop(world);
-    let text = recorded.text();
+    let text = recorded.json_lines();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -117,7 +117,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
 }
 
 #[test]
-fn who_goes_in_silence_and_comes_back_is_recorded_so() {
+fn a_peer_that_disappears_and_returns_is_recorded() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }", BASE);
     let recorded = record(&mut world, 0);
     world.sides[0].deaf = true;

@@ -8,7 +8,7 @@ const BASE: &str = "peers: { robot: 10.0.0.1 }";
 const GOOD: &str = "\u{2}\0\0\0hi";
 const BAD: &str = "\u{9}\0\0\0hi";
 
-fn text() -> Topic {
+fn text_topic() -> Topic {
     defined("/text", STRING, "string data\n")
 }
 
@@ -35,7 +35,7 @@ fn reading(robot: &str, base: &str, offered: Topic) -> World {
 
 #[test]
 fn a_message_that_is_not_of_its_type_is_dropped_counted_and_told_once_in_a_while() {
-    let mut world = reading(ROBOT, BASE, text());
+    let mut world = reading(ROBOT, BASE, text_topic());
     for _ in 0..5 {
         world.publishes(0, "/text", 0, BAD);
         world.publishes(0, "/text", 0, "x");
@@ -60,9 +60,9 @@ fn a_peer_that_lies_takes_nothing_from_another_on_the_same_topic() {
     let base = "name: base\npeers: { liar: 10.0.0.1, robot: 10.0.0.2 }\n";
     let mut world = World::new(&[&peer("liar"), &peer("robot"), base]);
     // The liar is first, with a text of another layout.
-    let lie = Topic { definition: "uint8 data\n".into(), ..text() };
+    let lie = Topic { definition: "uint8 data\n".into(), ..text_topic() };
     world.says(0, Event::Offered(lie));
-    world.says(1, Event::Offered(text()));
+    world.says(1, Event::Offered(text_topic()));
     world.wants(2, "/text", true);
     world.told(2);
     world.publishes(0, "/text", 0, "x");
@@ -80,7 +80,7 @@ fn a_peer_that_lies_takes_nothing_from_another_on_the_same_topic() {
     std::fs::write(folder.join("String.msg"), "string data\n").unwrap();
     world.installed = Installed::new(vec![place.path().into()]);
     world.says(0, Event::Withdrawn { topic: "/text".into() });
-    world.says(0, Event::Offered(Topic { definition: "uint8 data\n".into(), ..text() }));
+    world.says(0, Event::Offered(Topic { definition: "uint8 data\n".into(), ..text_topic() }));
     world.told(2);
     world.publishes(0, "/text", 0, "x");
     world.publishes(0, "/text", 0, GOOD);
@@ -90,7 +90,7 @@ fn a_peer_that_lies_takes_nothing_from_another_on_the_same_topic() {
 #[test]
 fn compressed_messages_are_checked_too() {
     let robot = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": { compression: zstd } }";
-    let mut world = reading(robot, BASE, text());
+    let mut world = reading(robot, BASE, text_topic());
     world.publishes(0, "/text", 0, &"\0".repeat(5000));
     world.publishes(0, "/text", 0, GOOD);
     world.publishes(0, "/text", 0, BAD);
@@ -103,7 +103,7 @@ fn compressed_messages_are_checked_too() {
 
 #[test]
 fn translated_messages_count_as_well() {
-    let mut world = reading(ROBOT, &format!("ros2: true\n{BASE}"), text());
+    let mut world = reading(ROBOT, &format!("ros2: true\n{BASE}"), text_topic());
     world.publishes(0, "/text", 0, BAD);
     world.publishes(0, "/text", 0, GOOD);
     assert_eq!(world.told(1), ["publish /text 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
@@ -112,7 +112,7 @@ fn translated_messages_count_as_well() {
 
 #[test]
 fn another_advertisement_leaves_no_gap_in_the_check() {
-    let mut world = reading(ROBOT, BASE, text());
+    let mut world = reading(ROBOT, BASE, text_topic());
     let side = &mut world.sides[1];
     let key = ChannelKey {
         peer: ONLY_PEER,
@@ -144,7 +144,7 @@ fn another_advertisement_leaves_no_gap_in_the_check() {
 #[test]
 fn malformed_messages_are_silence_to_a_watchdog() {
     let base = format!("{BASE}\nwatchdogs: {{ /text: 1s }}");
-    let mut world = reading(ROBOT, &base, text());
+    let mut world = reading(ROBOT, &base, text_topic());
     world.publishes(0, "/text", 0, GOOD);
     for _ in 0..20 {
         world.publishes(0, "/text", 0, BAD);
@@ -157,7 +157,7 @@ fn malformed_messages_are_silence_to_a_watchdog() {
 
 #[test]
 fn a_topic_without_a_definition_is_passed_and_listed() {
-    let mut world = reading(ROBOT, BASE, Topic { definition: "".into(), ..text() });
+    let mut world = reading(ROBOT, BASE, Topic { definition: "".into(), ..text_topic() });
     world.publishes(0, "/text", 0, BAD);
     assert_eq!(world.told(1), [format!("publish /text 0 {BAD}")]);
     let all: Vec<_> = world.sides[1].topics.unchecked().collect();

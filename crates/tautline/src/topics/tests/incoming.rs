@@ -114,7 +114,7 @@ fn type_and_definition_arrive_with_the_offer() {
 }
 
 #[test]
-fn a_definition_of_another_hash_is_not_used_and_people_are_told_once() {
+fn a_definition_of_another_hash_is_not_used_and_is_reported_once() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let honest = defined("/map", STRING, "string data\n");
     let definition = "float64 data\n".into();
@@ -251,7 +251,7 @@ fn two_topics_of_one_peer_that_get_one_name_are_not_mixed() {
 }
 
 #[test]
-fn what_the_local_middleware_refuses_the_offering_side_hears() {
+fn a_refusal_of_the_local_middleware_reaches_the_offering_peer() {
     let mut world = plain_team();
     world.says(0, Event::Offered(topic("/tf", STRING)));
     let reason = "a local node has it as std_msgs/Header";
@@ -286,7 +286,7 @@ fn a_peer_that_restarts_without_a_topic_loses_it_after_a_while() {
 }
 
 #[test]
-fn a_peer_that_restarts_goes_on_under_other_numbers_without_a_gap_in_the_advertisement() {
+fn a_peer_that_restarts_continues_under_other_numbers_without_a_gap_in_the_advertisement() {
     let mut world = listening();
     world.restart(0);
     world.run(2 * SECOND);
@@ -367,7 +367,7 @@ fn a_receiver_that_restarts_and_wants_the_same_is_no_news_to_the_sources_ros() {
 }
 
 #[test]
-fn a_peer_that_was_out_of_reach_goes_on_as_before() {
+fn a_peer_that_was_out_of_reach_continues_as_before() {
     let mut world = listening();
     world.sides[0].deaf = true;
     world.run(10 * SECOND);
@@ -406,7 +406,7 @@ fn asked(side: &mut Side) -> Option<(PeerId, Topic)> {
 }
 
 #[test]
-fn topics_are_looked_into_one_of_each_peer_at_a_time() {
+fn topics_are_examined_one_per_peer_at_a_time() {
     let mut world = plain_team();
     let now = world.now;
     let side = &mut world.sides[2];
@@ -434,7 +434,7 @@ fn topics_are_looked_into_one_of_each_peer_at_a_time() {
 }
 
 #[test]
-fn what_nobody_reads_of_a_peer_that_stays_away_is_not_published_until_it_is_back() {
+fn unread_messages_of_an_absent_peer_wait_until_the_peer_returns() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for name in ["/read", "/unread"] {
         world.says(0, Event::Offered(topic(name, STRING)));
@@ -454,7 +454,7 @@ fn what_nobody_reads_of_a_peer_that_stays_away_is_not_published_until_it_is_back
 }
 
 #[test]
-fn what_latched_topics_of_one_peer_make_us_keep_is_bounded() {
+fn memory_for_latched_topics_of_one_peer_is_bounded() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let mut maps = latched("/map");
     maps.qos.depth = u32::MAX;
@@ -495,7 +495,7 @@ fn names_of_one_peer_are_bounded_as_long_as_the_daemon_runs() {
 }
 
 #[test]
-fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on() {
+fn queues_for_slow_subscribers_are_bounded_and_other_topics_of_the_peer_continue() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for name in ["/image", "/stop"] {
         world.says(0, Event::Offered(topic(name, STRING)));
@@ -518,7 +518,7 @@ fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on
 
 /// A thousand topics of a peer that goes down and returns.
 #[test]
-fn what_nobody_reads_of_a_peer_that_comes_back_is_published_a_few_at_a_time() {
+fn unread_messages_of_a_returning_peer_are_published_a_few_at_a_time() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     for number in 0..1000 {
         world.says(0, Event::Offered(topic(&format!("/n{number}"), STRING)));

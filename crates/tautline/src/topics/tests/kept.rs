@@ -179,7 +179,7 @@ fn at_once(world: &mut World, events: impl IntoIterator<Item = Event>) {
 }
 
 #[test]
-fn what_is_compressed_while_its_publisher_turns_out_to_keep_more_is_kept_with_the_rest() {
+fn a_message_in_compression_is_kept_when_its_publisher_starts_to_keep_more() {
     for rule in ["", "compression: zstd"] {
         let mut world = reading(rule);
         world.says(0, kept_message(0, "one", 1));
@@ -199,7 +199,7 @@ fn what_is_compressed_while_its_publisher_turns_out_to_keep_more_is_kept_with_th
 }
 
 #[test]
-fn what_is_compressed_while_its_publisher_leaves_is_not_kept() {
+fn a_message_in_compression_is_not_kept_when_its_publisher_leaves() {
     let gone = || Event::SourceGone { topic: "/map".into(), source: Source::here(0) };
     for rule in ["", "compression: zstd"] {
         let mut world = reading(rule);

@@ -74,7 +74,7 @@ fn a_topic_goes_only_to_the_peers_named() {
 }
 
 #[test]
-fn it_is_read_until_the_last_of_several_peers_does_not_want_it() {
+fn a_topic_is_read_until_no_peer_wants_it() {
     let mut world = three("{ /scan: {} }");
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.wants(1, "/scan", true);
@@ -237,7 +237,7 @@ fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
 }
 
 #[test]
-fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
+fn latched_messages_are_dropped_when_nobody_reads_the_topic() {
     let mut world = three("{ /map: {} }");
     world.says(0, Event::Offered(latched("/map")));
     world.wants(1, "/map", true);
@@ -260,7 +260,7 @@ fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
 }
 
 #[test]
-fn a_topic_withdrawn_and_offered_again_goes_on() {
+fn a_topic_withdrawn_and_offered_again_continues() {
     let mut world = offered("{ /scan: {} }");
     world.wants(1, "/scan", true);
     world.told(0);

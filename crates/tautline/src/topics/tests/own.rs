@@ -29,7 +29,7 @@ impl World {
 }
 
 #[test]
-fn it_is_published_here_once_somebody_listens_and_stays_at_home_without_a_rule() {
+fn the_nodes_own_topic_is_published_for_local_subscribers_and_not_sent_without_a_rule() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { /scan: {} }", BASE);
     assert!(!world.tells(0, "1"));
     assert_eq!(world.told(0), advertised());
@@ -42,7 +42,7 @@ fn it_is_published_here_once_somebody_listens_and_stays_at_home_without_a_rule()
 }
 
 #[test]
-fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
+fn topics_for_local_use_stay_local_whatever_the_rules_say() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
     let side = &mut world.sides[0];
     side.with(world.now, |topics, cx| topics.publish_own_here(cx, &own()));
@@ -56,7 +56,7 @@ fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
 }
 
 #[test]
-fn a_rule_takes_it_to_peers_beside_what_local_nodes_publish() {
+fn a_rule_sends_the_nodes_own_topic_along_with_local_ones() {
     let mut world = World::pair(ROBOT, BASE);
     assert!(!world.tells(0, "1"));
     assert_eq!(world.told(1), advertised());
@@ -70,12 +70,12 @@ fn a_rule_takes_it_to_peers_beside_what_local_nodes_publish() {
     assert_eq!(world.told(1), both);
     world.says(0, Event::Withdrawn { topic: NAME.into() });
     assert!(world.tells(0, "4"));
-    assert_eq!(world.told(1), [format!("publish {NAME} 64 4")], "it goes on alone");
+    assert_eq!(world.told(1), [format!("publish {NAME} 64 4")], "it continues alone");
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
 }
 
 #[test]
-fn a_base_station_tells_of_itself_beside_its_robots() {
+fn a_base_station_reports_itself_and_its_robots() {
     let mut world = World::pair(ROBOT, BASE);
     world.tells(1, "base 1");
     assert_eq!(world.told(1), advertised());
@@ -95,7 +95,7 @@ fn a_base_station_tells_of_itself_beside_its_robots() {
 }
 
 #[test]
-fn it_is_reliable_here_even_if_a_peers_is_not() {
+fn the_nodes_own_topic_is_reliable_even_if_that_of_a_peer_is_not() {
     let mut world = World::pair(ROBOT, BASE);
     let lossy = Topic { qos: Qos { reliable: false, ..Qos::default() }, ..own() };
     world.says(0, Event::Offered(lossy.clone()));

@@ -25,7 +25,7 @@ impl World {
 }
 
 #[test]
-fn what_is_given_up_is_told_for_ten_seconds_with_the_reason() {
+fn drops_are_reported_for_ten_seconds_with_their_reason() {
     let mut world = World::pair(
         "peers: { base: 10.0.0.2 }\ntopics: { /image: {} }",
         "peers: { robot: 10.0.0.1 }",

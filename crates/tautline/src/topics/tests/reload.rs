@@ -45,7 +45,7 @@ fn rules_are_followed_for_the_topics_that_they_change() {
     assert_eq!(priority(&world, "/scan"), Some(90));
     assert_eq!(priority(&world, "/odom"), None);
     assert_eq!(world.told(0), ["unsubscribe /odom"]);
-    assert_eq!(world.told(1), ["unadvertise /odom"], "/scan goes on");
+    assert_eq!(world.told(1), ["unadvertise /odom"], "/scan continues");
     // The gateway repeats the event once the topic may be sent again.
     world.reload(0, ROBOT);
     world.says(0, Event::Offered(topic("/odom", STRING)));
@@ -117,7 +117,7 @@ fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
 }
 
 #[test]
-fn names_of_a_peer_change_and_what_keeps_its_name_goes_on() {
+fn names_of_a_peer_change_and_what_keeps_its_name_continues() {
     let mut world = read_by_base();
     let renamed = BASE.replace("10.0.0.1", "{ address: 10.0.0.1, remap: { /odom: /where } }");
     world.reload(1, &renamed);
@@ -221,7 +221,7 @@ fn services_are_opened_and_closed_to_peers() {
 }
 
 #[test]
-fn frames_that_leave_are_read_anew_when_their_rules_change() {
+fn outgoing_frames_are_read_again_when_their_rules_change() {
     let robot = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
     let mut world = World::pair(robot, "peers: { robot: 10.0.0.1 }");
     world.says(0, Event::Offered(topic("/tf", "tf2_msgs/TFMessage")));

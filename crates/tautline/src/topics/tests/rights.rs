@@ -129,7 +129,7 @@ fn a_name_cannot_leave_the_prefix() {
 }
 
 #[test]
-fn what_the_file_names_is_taken_with_any_type_or_with_the_one_given() {
+fn topics_in_the_file_are_accepted_with_any_type_or_with_the_given_one() {
     for accept in [
         "/cmd_vel",
         "\"/cmd*\"",
@@ -177,7 +177,7 @@ fn a_type_that_is_installed_here_has_to_be_of_the_same_version() {
 }
 
 #[test]
-fn what_accept_leaves_out_is_listed_without_a_word_and_what_is_sensed_goes_on() {
+fn unaccepted_topics_are_listed_silently_and_observations_pass() {
     let mut world = robot(", accept: /plan, prefix: /base");
     world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.told(0).is_empty());
@@ -226,7 +226,7 @@ fn a_topic_that_gets_another_type_is_given_up() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_forgotten_with_its_topic_and_its_session() {
+fn queues_are_bounded_and_dropped_with_their_topic_and_session() {
     let mut world = robot("");
     for n in 0..crate::limits::MAX_WAITING_PER_PEER + 10 {
         world.says(1, Event::Offered(topic(&format!("/t{n}"), STRING)));
@@ -284,7 +284,7 @@ fn over_rate(world: &World, name: &str) -> u64 {
 }
 
 #[test]
-fn what_comes_faster_than_is_taken_is_dropped_counted_by_topic_and_told_once() {
+fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
     let mut world = limited();
     let text = "x".repeat(500);
     for _ in 0..4 {
@@ -301,7 +301,7 @@ fn what_comes_faster_than_is_taken_is_dropped_counted_by_topic_and_told_once() {
 
     world.run(SECOND);
     world.publishes(1, "/scan", 0, &text);
-    assert_eq!(world.told(0).len(), 1, "it goes on when there is room again");
+    assert_eq!(world.told(0).len(), 1, "it continues when there is room again");
     world.run(30 * SECOND);
     for _ in 0..4 {
         world.publishes(1, "/scan", 0, &text);
@@ -336,14 +336,14 @@ fn a_compressed_message_counts_as_what_it_becomes() {
 }
 
 #[test]
-fn what_is_dropped_for_its_rate_is_counted_anew_in_a_new_session_only() {
+fn the_count_of_rate_drops_restarts_only_with_a_new_session() {
     let mut world = limited();
     world.publishes(1, "/image", 0, &"x".repeat(1000));
     world.publishes(1, "/image", 0, &"x".repeat(1000));
     assert_eq!(over_rate(&world, "/image"), 1);
     let lower = Topic { qos: Qos { depth: 7, ..Qos::default() }, ..topic("/image", STRING) };
     world.says(1, Event::Offered(lower));
-    assert_eq!(over_rate(&world, "/image"), 1, "the channel goes on");
+    assert_eq!(over_rate(&world, "/image"), 1, "the channel continues");
     world.restart(1);
     world.run(2 * SECOND);
     world.says(1, Event::Offered(topic("/image", STRING)));
@@ -351,7 +351,7 @@ fn what_is_dropped_for_its_rate_is_counted_anew_in_a_new_session_only() {
 }
 
 #[test]
-fn an_offer_above_a_peers_highest_priority_is_told() {
+fn an_offer_above_a_peers_highest_priority_is_reported() {
     let robot = "peers: { base: { address: 10.0.0.2, max_priority: 150 } }";
     let base =
         "peers: { robot: 10.0.0.1 }\ntopics: { /a: { priority: 150 }, /b: { priority: 151 } }";

@@ -77,7 +77,7 @@ fn calls_are_handed_on_once_and_answered_in_any_order() {
 }
 
 #[test]
-fn what_is_not_answered_is_given_up_with_its_reason() {
+fn unanswered_calls_fail_with_a_reason() {
     let mut world = serving();
     world.says(1, called(7, "x"));
     world.run(SECOND);
@@ -333,7 +333,7 @@ fn after_a_restart_in_another_order_each_call_reaches_its_own_service() {
 }
 
 #[test]
-fn a_service_goes_on_under_another_number_and_calls_wait_for_it() {
+fn a_service_continues_under_another_number_and_calls_wait_for_it() {
     let mut world = restarted(&["/a", "/b"]);
     calls(&mut world, "/b", 1);
     assert!(dealings(&mut world, 0).is_empty(), "the robot does not serve it yet");

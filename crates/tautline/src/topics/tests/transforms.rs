@@ -85,7 +85,7 @@ fn fixed(name: &str) -> Topic {
     Topic { qos: Qos { transient_local: true, ..Qos::default() }, ..topic(name, TF) }
 }
 
-fn of(transforms: &str) -> (u32, String) {
+fn message_with(transforms: &str) -> (u32, String) {
     (0, transforms.into())
 }
 
@@ -116,7 +116,11 @@ fn named_frames_leave_with_the_prefix_whatever_the_topics_name() {
 fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@0"));
-    assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@0")], "the first need not wait");
+    assert_eq!(
+        arrived(&mut world, 1, "/tf"),
+        [message_with("map>odom@0")],
+        "the first need not wait"
+    );
     for n in 1..5 {
         publish(&mut world, "/tf", 1, &tf(&format!("map>odom@{n}")));
         publish(&mut world, "/tf", 2, &tf(&format!("odom>base@{n} base>arm@{n}")));
@@ -125,18 +129,18 @@ fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
     assert!(arrived(&mut world, 1, "/tf").is_empty());
     let due = world.sides[0].topics.poll_timeout().unwrap();
     world.run(due.since(world.now));
-    assert_eq!(arrived(&mut world, 1, "/tf"), [of("base>arm@4 odom>base@4 map>odom@4")]);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("base>arm@4 odom>base@4 map>odom@4")]);
     let local = &world.sides[0].topics.exported()["/tf"];
     assert_eq!(local.rate_limited, 7, "of nine messages, two were sent");
 }
 
 #[test]
-fn what_is_not_renewed_is_not_sent_again_and_nothing_wakes_the_node() {
+fn transforms_without_updates_are_not_resent_and_wake_nothing() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@1 odom>base@1"));
     publish(&mut world, "/tf", 1, &tf("odom>base@2"));
     world.run(SECOND);
-    let expected = [of("odom>base@1 map>odom@1"), of("odom>base@2")];
+    let expected = [message_with("odom>base@1 map>odom@1"), message_with("odom>base@2")];
     assert_eq!(arrived(&mut world, 1, "/tf"), expected);
     assert_eq!(world.sides[0].topics.poll_timeout(), None);
     world.run(10 * SECOND);
@@ -157,20 +161,23 @@ fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
     world.run(SECOND);
     let messages = arrived(&mut world, 1, "/tf");
     assert!((100..=101).contains(&messages.len()), "{} in 10 s", messages.len());
-    assert!(messages[1..].iter().all(|message| *message == of("odom>base@2 map>odom@1")));
+    assert!(messages[1..].iter().all(|message| *message == message_with("odom>base@2 map>odom@1")));
     let left_out = world.sides[0].topics.exported()["/tf"].rate_limited as usize;
     assert_eq!(left_out + messages.len(), 2000);
 }
 
 #[test]
-fn what_came_last_holds_whoever_of_several_publishers_said_it() {
+fn the_latest_transform_wins_among_publishers() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 0, &tf("odom>base@0"));
     for (source, text) in [(1, "map>odom@1"), (2, "map>odom@2"), (1, "map>odom@1")] {
         publish(&mut world, "/tf", source, &tf(text));
     }
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf"), [of("odom>base@0"), of("map>odom@1")]);
+    assert_eq!(
+        arrived(&mut world, 1, "/tf"),
+        [message_with("odom>base@0"), message_with("map>odom@1")]
+    );
 }
 
 #[test]
@@ -188,7 +195,7 @@ fn topics_of_different_rates_do_not_wait_for_each_other() {
     let names: Vec<String> = arrivals.iter().map(|c| short(c)[..17].into()).collect();
     assert_eq!(names[2..], ["publish /fast/tf ", "publish /slow/tf ", "publish /fast/tf "]);
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/slow/tf"), [of("map>odom@2")]);
+    assert_eq!(arrived(&mut world, 1, "/slow/tf"), [message_with("map>odom@2")]);
 }
 
 #[test]
@@ -197,12 +204,12 @@ fn a_rate_that_is_lifted_holds_nothing_back() {
     publish(&mut world, "/tf", 1, &tf("map>odom@1"));
     publish(&mut world, "/tf", 1, &tf("map>odom@2"));
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@1")]);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("map>odom@1")]);
     let side = &mut world.sides[0];
     let change = TopicChange { topic: "/tf".into(), priority: None, rate_hz: Some(100.0) };
     side.with(world.now, |topics, cx| topics.exports.change(cx, change)).unwrap();
     world.run(Duration::from_millis(1));
-    assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@2")]);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("map>odom@2")]);
 }
 
 #[test]
@@ -219,9 +226,12 @@ fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer()
     publish(&mut world, "/tf_static", 2, &tf("camera>lens@3"));
     world.run(STATIC_PERIOD);
     let all = "base>camera@2 base>laser@1 camera>lens@3";
-    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>laser@1"), of(all)]);
+    assert_eq!(
+        arrived(&mut world, 1, "/tf_static"),
+        [message_with("base>laser@1"), message_with(all)]
+    );
     world.wants(2, "/tf_static", true);
-    assert_eq!(arrived(&mut world, 2, "/tf_static"), [of(all)]);
+    assert_eq!(arrived(&mut world, 2, "/tf_static"), [message_with(all)]);
     // The same transform again changes nothing, and is not sent.
     publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
     world.run(SECOND);
@@ -240,17 +250,21 @@ fn a_publisher_of_static_transforms_that_leaves_takes_its_own_along() {
         |source| Event::SourceGone { topic: "/tf_static".into(), source: Source::here(source) };
     world.says(0, gone(0));
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>camera@2")]);
+    assert_eq!(arrived(&mut world, 1, "/tf_static"), [message_with("base>camera@2")]);
     world.says(0, gone(1));
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("")], "nothing is left for latecomers");
+    assert_eq!(
+        arrived(&mut world, 1, "/tf_static"),
+        [message_with("")],
+        "nothing is left for latecomers"
+    );
     world.says(0, gone(1));
     world.run(SECOND);
     assert!(arrived(&mut world, 1, "/tf_static").is_empty());
 }
 
 #[test]
-fn what_was_kept_is_forgotten_when_nobody_reads_the_topic_any_more() {
+fn kept_transforms_are_dropped_when_nobody_reads_the_topic() {
     let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     world.wants(1, "/tf_static", false);
@@ -261,16 +275,16 @@ fn what_was_kept_is_forgotten_when_nobody_reads_the_topic_any_more() {
     world.wants(1, "/tf_static", true);
     publish(&mut world, "/tf_static", 0, &tf("base>sonar@2"));
     world.run(SECOND);
-    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>sonar@2")]);
+    assert_eq!(arrived(&mut world, 1, "/tf_static"), [message_with("base>sonar@2")]);
 }
 
 #[test]
-fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_goes_on() {
+fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_continues() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: {} }\ntf: { prefix: r/ }");
     let good = tf("map>odom@1");
     publish(&mut world, "/tf", 0, &good[..good.len() - 1]);
     publish(&mut world, "/tf", 0, &good);
-    assert_eq!(arrived(&mut world, 1, "/tf"), [of("r/map>r/odom@1")]);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [message_with("r/map>r/odom@1")]);
     let words = ["/tf of 'robot'", "cannot be read", "transforms[0].transform", "55 are left"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;

@@ -8,21 +8,21 @@ use tautline_gateway::types::trust::service_hash;
 const ROS1: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 const ROS2: &str = "ros2: true\npeers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 
-fn text(name: &str, type_name: &str) -> Topic {
+fn text_topic(name: &str, type_name: &str) -> Topic {
     defined(name, type_name, "string data\n")
 }
 
 #[test]
-fn a_topic_arrives_typed_as_the_other_ros_has_it_both_ways() {
+fn a_topic_arrives_with_the_type_of_the_other_ros_both_ways() {
     let mut world = World::pair(ROS1, ROS2);
-    world.says(0, Event::Offered(text("/from1", "std_msgs/String")));
+    world.says(0, Event::Offered(text_topic("/from1", "std_msgs/String")));
     assert_eq!(world.told(1), ["advertise /from1 std_msgs/msg/String"]);
     world.wants(1, "/from1", true);
     assert_eq!(world.told(0), ["subscribe /from1"]);
     world.publishes(0, "/from1", 0, "\u{2}\0\0\0hi");
     assert_eq!(world.told(1), ["publish /from1 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
 
-    world.says(1, Event::Offered(text("/from2", "std_msgs/msg/String")));
+    world.says(1, Event::Offered(text_topic("/from2", "std_msgs/msg/String")));
     assert_eq!(world.told(0), ["advertise /from2 std_msgs/String"]);
     world.wants(0, "/from2", true);
     assert_eq!(world.told(1), ["subscribe /from2"]);
@@ -31,7 +31,7 @@ fn a_topic_arrives_typed_as_the_other_ros_has_it_both_ways() {
 }
 
 #[test]
-fn what_has_no_counterpart_is_refused_to_the_sender_with_its_field() {
+fn types_without_a_counterpart_are_refused_with_the_name_of_the_field() {
     let mut world = World::pair(ROS1, ROS2);
     let wide = defined("/w", "a/msg/Wide", "wstring label\n");
     world.says(1, Event::Offered(wide));
@@ -73,8 +73,8 @@ fn robots_of_both_kinds_may_publish_one_topic() {
     let robot2 = "name: robot2\nros2: true\npeers: { base: 10.0.0.3 }\ntopics: { \"/**\": {} }\n";
     let base = "name: base\nros2: true\npeers: { robot1: 10.0.0.1, robot2: 10.0.0.2 }\n";
     let mut world = World::new(&[robot1, robot2, base]);
-    let native = Topic { type_hash: String::new(), ..text("/x", "std_msgs/msg/String") };
-    world.says(0, Event::Offered(text("/x", "std_msgs/String")));
+    let native = Topic { type_hash: String::new(), ..text_topic("/x", "std_msgs/msg/String") };
+    world.says(0, Event::Offered(text_topic("/x", "std_msgs/String")));
     world.says(1, Event::Offered(native));
     world.wants(2, "/x", true);
     assert_eq!(world.told(0), ["subscribe /x"]);
@@ -92,7 +92,7 @@ fn a_name_that_ros_2_does_not_have_waits_for_a_rename_which_works() {
     for (name, proposal) in
         [("/camera-1/image", "/camera_1/image"), ("/lidar/bottom/1_2v", "/lidar/bottom/n1_2v")]
     {
-        world.says(0, Event::Offered(text(name, "std_msgs/String")));
+        world.says(0, Event::Offered(text_topic(name, "std_msgs/String")));
         assert!(world.told(1).is_empty(), "{name}");
         let line = format!("remap: {{ {name}: {proposal} }}");
         let here = [name, "needs another name at 'base'", "under peers.robot: ", &line];
@@ -117,7 +117,7 @@ fn a_name_that_ros_2_does_not_have_waits_for_a_rename_which_works() {
 fn between_robots_of_ros_1_the_names_of_rospy_are_carried() {
     let mut world = World::pair(ROS1, "peers: { robot: 10.0.0.1 }");
     for name in ["/camera-1/image", "/lidar/bottom/1_2v", "/left.camera"] {
-        world.says(0, Event::Offered(text(name, "std_msgs/String")));
+        world.says(0, Event::Offered(text_topic(name, "std_msgs/String")));
         assert_eq!(world.told(1), [format!("advertise {name} std_msgs/String")]);
     }
 }

@@ -69,7 +69,7 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
 }
 
 #[test]
-fn it_is_repeated_where_the_file_says_so_until_messages_come_again() {
+fn a_safe_message_is_repeated_if_configured_until_messages_return() {
     let mut world = guarded("{ after: 1s, repeat: 250ms, message: { b: 7, a: hi } }");
     world.publishes(1, "/x", 0, HELLO);
     world.run(SECOND + Duration::from_millis(800));
@@ -120,7 +120,7 @@ fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
 }
 
 #[test]
-fn a_publisher_that_comes_back_goes_on_in_the_same_publication() {
+fn a_returning_publisher_continues_the_same_publication() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, HELLO);
     world.says(1, Event::Withdrawn { topic: "/x".into() });
@@ -166,7 +166,7 @@ fn one_of_two_peers_is_enough() {
 }
 
 #[test]
-fn a_message_that_does_not_fit_the_type_is_told_and_zeros_are_published() {
+fn a_message_that_does_not_match_the_type_is_reported_and_zeros_are_published() {
     for (message, words) in [
         ("{ b: 256 }", "b: found '256'; allowed: a whole number from 0 to 255"),
         ("{ c: 1 }", "found the field 'c'; allowed: a, b"),
@@ -181,7 +181,7 @@ fn a_message_that_does_not_fit_the_type_is_told_and_zeros_are_published() {
 }
 
 #[test]
-fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
+fn an_unknown_type_is_reported_when_offered_and_during_silence() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }", BASE);
     world.says(1, Event::Offered(Topic { definition: "".into(), ..numbers("/x") }));
     world.wants(0, "/x", true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gateway beside every program that it has to get on with.
+//! The gateway together with every program that it has to work with.
 //!
 //! No packages of Humble are to be had here. `ROS_LOCALHOST_ONLY`, which it has in place of
 //! discovery ranges, and Debian's Cyclone DDS and Fast DDS of its time, without type hashes and
@@ -45,7 +45,7 @@ enum Peer {
 /// How far a program looks for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// As it comes: by multicast on its network.
+    /// The default: discovery by multicast on the network.
     Network,
     /// Over loopback and without multicast.
     Loopback,
@@ -107,7 +107,7 @@ const CYCLONE10: &str = "idlc -l c ros.idl && \
     cc -O1 -Wall -Werror -I. -o agent cyclone.c ros.c -lddsc";
 const FASTDDS2: &str = "c++ -std=c++17 -O1 -Wall -Werror -o agent fastdds.cpp -lfastrtps -lfastcdr";
 
-/// An agent, compiled once for all tests and again when the files beside this one have changed.
+/// An agent, compiled once for all tests and again when the files next to this one have changed.
 fn compiled(name: &str, command: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-agent"));
     let changed = |path: &Path| std::fs::metadata(path).and_then(|it| it.modified()).ok();
@@ -204,7 +204,7 @@ fn until_read(gateway: &Watched, topic: &str, mut send: impl FnMut()) {
     });
 }
 
-/// As [`until_read`], in the other direction.
+/// Like [`until_read`], in the other direction.
 fn until_got(agent: &Agent, topic: &str, mut send: impl FnMut()) {
     wait_for(format!("message of {topic} at a subscriber"), || {
         send();
