@@ -12,7 +12,7 @@ use crate::status::BudgetReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
-use tautline_proto::{Duration, Instant, LinkId};
+use tautline_proto::{Duration, Instant};
 
 /// Interval at which the data used is saved: a power failure loses the data of this time.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
@@ -219,9 +219,6 @@ impl Driver {
         }
     }
 }
-
-/// The budgets of links by their ids, for status.
-pub(crate) type BudgetReports = BTreeMap<LinkId, BudgetReport>;
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@ mod train;
 mod usage;
 
 use crate::audit::{Audit, Recorder};
+use crate::clock::Clock;
 use crate::codec::Codec;
 use crate::config::{Config, Limits, Security};
 use crate::diagnostics::{Diagnostics, LinkTopic};
@@ -35,13 +36,11 @@ use crate::topics::{Exchange, Order, Shared, Topics};
 use crate::udp::{self, Inbox, Reporting};
 use beacons::Beacons;
 pub use beacons::{GROUP_V4, GROUP_V6};
-pub(crate) use budgets::BudgetReports;
 use budgets::Budgets;
 use links::Link;
 use news::News;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use rustix::time::{ClockId, clock_gettime};
 use silence::Silence;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -149,42 +148,9 @@ pub(crate) struct Driver {
     wall_origin_us: Option<i64>,
 }
 
-/// Time since the start, including suspend: peers compare their clocks with it.
-pub(crate) struct Clock(Duration);
-
-/// The origin of [`Instant`] is this time before the start. A latched message may have been published
-/// before the daemon started, and its age counts from then.
-const OLDEST_MESSAGE: Duration = Duration::from_secs(30 * 24 * 3600);
-
-impl Clock {
-    fn start() -> Self {
-        Self(since_boot())
-    }
-
-    fn elapsed(&self) -> Duration {
-        since_boot().saturating_sub(self.0)
-    }
-
-    /// The time from the start to `now`.
-    pub(crate) fn uptime(now: Instant) -> Duration {
-        now.since(Instant::default() + OLDEST_MESSAGE)
-    }
-
-    fn now(&self) -> Instant {
-        let since_origin = OLDEST_MESSAGE + self.elapsed();
-        Instant(u64::try_from(since_origin.as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
 /// Returns what reports are made of.
 fn exchange(driver: &Driver) -> Exchange<'_> {
     Exchange { endpoint: &driver.endpoint, topics: &driver.topics, shared: &driver.shared }
-}
-
-fn since_boot() -> Duration {
-    // Neither field is ever negative.
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> SystemError {
