@@ -432,7 +432,10 @@ mod tests {
             Notice::TheyRefuse { name: name(), from: robot, verdict: Verdict::Name },
             Notice::OtherName { name: name(), theirs: "other".into(), from: robot },
         ];
-        let elsewhere = place("10.77.0.22:18470");
+        // Another host whose address begins alike, and that has another budget.
+        let hosts = (20..30).map(|host| place(&format!("10.77.0.{host}:18470")));
+        let is_apart = |it: &Place| Cause::stranger(*it) != Cause::stranger(robot);
+        let elsewhere = hosts.into_iter().find(is_apart).unwrap();
         let of_others = [
             Notice::OtherKey { name: None, from: elsewhere },
             Notice::Twins { name: name(), from: elsewhere, other: Some(robot) },

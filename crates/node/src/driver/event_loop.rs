@@ -103,7 +103,7 @@ impl Driver {
         self.topics.sweep(&mut common.context(now));
         self.links.sweep(common);
         self.links.sweep_ports(common, now);
-        self.silence.follow(now, common, &self.links.all);
+        self.silence.follow(now, common, &self.links.table);
         self.clocks.check(common);
         self.check_budgets(now);
         let common = &mut self.common;

@@ -14,7 +14,7 @@ use tautline_proto::{Class, Instant, LinkConfig, Transmit};
 
 pub(super) struct Links {
     /// Each at the place of its id.
-    pub(super) all: Vec<Link>,
+    pub(super) table: Vec<Link>,
     pub(super) radios: Radios,
     /// Watches the paths to peers; set while the loop runs.
     pub(super) paths: Option<Paths>,
@@ -24,7 +24,7 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn new(radios: Radios) -> Self {
-        Self { all: Vec::new(), radios, paths: None, next_watch: 0 }
+        Self { table: Vec::new(), radios, paths: None, next_watch: 0 }
     }
 
     /// Handles an event of a link's socket.
@@ -35,7 +35,7 @@ impl Links {
         flags: epoll::EventFlags,
     ) {
         let now = common.now();
-        let Some(link) = self.all.get_mut(index) else { return };
+        let Some(link) = self.table.get_mut(index) else { return };
         let Some(of_class) = link.sockets.get_mut(place) else { return };
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
         of_class.readable |= flags.intersects(epoll::EventFlags::IN | failed);
@@ -48,13 +48,13 @@ impl Links {
 
     /// Whether a link's sockets may hold more datagrams than were read.
     pub(super) fn are_readable(&self) -> bool {
-        self.all.iter().flat_map(|link| &link.sockets).any(|it| it.readable)
+        self.table.iter().flat_map(|link| &link.sockets).any(|it| it.readable)
     }
 
     /// Sets the path of a link, unless the link was removed meanwhile.
     pub(super) fn take_path(&mut self, common: &mut Common, watch: u64, path: Path) {
         let of_watch = |link: &Link| link.watch == Some(watch);
-        if let Some(index) = self.all.iter().position(of_watch) {
+        if let Some(index) = self.table.iter().position(of_watch) {
             self.set_path(common, index, path);
         }
     }
@@ -64,7 +64,7 @@ impl Links {
         let now = common.now();
         let radio = self.radios.of_interface(common, &path.interface);
         let header_bytes = header_bytes(path.remote);
-        let link = &self.all[index];
+        let link = &self.table[index];
         let config = LinkConfig {
             remote: Some(path.remote),
             datagram_bytes: path.mtu.saturating_sub(header_bytes),
@@ -79,7 +79,7 @@ impl Links {
     }
 
     fn use_path(&mut self, common: &mut Common, index: usize, path: Path) {
-        let link = &mut self.all[index];
+        let link = &mut self.table[index];
         common.reporter.limit_mtu(link.id, path.mtu_is_configured);
         link.path = Some(path);
         connect(common, link);
@@ -88,7 +88,7 @@ impl Links {
     /// Opens the sockets of links again, because each class has a socket with its own mark. The closed
     /// sockets no longer report when they are drained.
     pub(super) fn reconnect(&mut self, common: &mut Common) {
-        for link in self.all.iter_mut().filter(|link| link.path.is_some()) {
+        for link in self.table.iter_mut().filter(|link| link.path.is_some()) {
             connect(common, link);
             let now = common.now();
             for class in Class::ALL {
@@ -101,7 +101,7 @@ impl Links {
     /// the next handshake from another address.
     pub(super) fn sweep(&mut self, common: &mut Common) {
         self.radios.forget_strangers();
-        for link in &mut self.all {
+        for link in &mut self.table {
             let is_up = common.endpoint.link(link.id).is_some_and(|view| view.up);
             if link.follows_initiator && !is_up {
                 // The local address on the path to the peer may have changed as well.
@@ -114,7 +114,7 @@ impl Links {
 
     /// Begins, continues or ends the search of each link for another source port; called once per second.
     pub(super) fn sweep_ports(&mut self, common: &Common, now: Instant) {
-        for link in &mut self.all {
+        for link in &mut self.table {
             let seeks = matches!(link.entry, Some(FileEntry::To(_))) && !link.sockets.is_empty();
             if !seeks || link.is_heard(&common.endpoint) {
                 link.end_trial();
@@ -129,7 +129,7 @@ impl Links {
 
     /// An authentic answer came by the trial of a link.
     pub(super) fn adopt_trial(&mut self, common: &mut Common, index: usize) {
-        let link = &mut self.all[index];
+        let link = &mut self.table[index];
         let Some(port) = link.port.adopt(common.listen.address.port()) else { return };
         let Some(view) = common.endpoint.link(link.id) else { return };
         let peer = common.endpoint.peer(view.peer).name;
@@ -140,14 +140,14 @@ impl Links {
     /// Checks the routes to peers that initiated the handshake: the local address may have changed.
     pub(super) fn refresh_followers(&mut self, common: &mut Common) {
         self.radios.forget_strangers();
-        for index in 0..self.all.len() {
-            let link = &self.all[index];
+        for index in 0..self.table.len() {
+            let link = &self.table[index];
             let Some(path) = link.path.clone().filter(|_| link.follows_initiator) else { continue };
             if link.route(path.remote).is_ok_and(|now| now != path) {
-                self.all[index].path = None;
+                self.table[index].path = None;
                 self.follow_initiator(common, index, path.remote);
                 let now = common.now();
-                common.endpoint.link_mut(self.all[index].id).announce_move(now);
+                common.endpoint.link_mut(self.table[index].id).announce_move(now);
             }
         }
     }
@@ -161,7 +161,7 @@ impl Links {
         remote: SocketAddr,
     ) {
         self.follow_initiator(common, index, remote);
-        let link = &mut self.all[index];
+        let link = &mut self.table[index];
         let source = common.endpoint.link(link.id).and_then(|view| view.local_address());
         if source == link.source {
             return;
@@ -177,7 +177,7 @@ impl Links {
     /// Connects a link to the address from which its peer initiated the handshake, or to which the
     /// peer moved.
     fn follow_initiator(&mut self, common: &mut Common, index: usize, remote: SocketAddr) {
-        let link = &mut self.all[index];
+        let link = &mut self.table[index];
         if link.path.as_ref().is_some_and(|p| p.remote == remote) {
             return;
         }
@@ -204,7 +204,7 @@ impl Links {
             Ok(path) => self.use_path(common, index, path),
             Err(error) => {
                 let text = format!("{remote}: no route to this address: {error}");
-                notice(common, &self.all[index], &text);
+                notice(common, &self.table[index], &text);
             }
         }
     }
@@ -212,7 +212,7 @@ impl Links {
     /// Sends a packet that the protocol no longer counts.
     pub(super) fn send_last(&mut self, transmit: &Transmit) {
         let Some(id) = transmit.link else { return };
-        let Some(link) = self.all.get_mut(id.0 as usize) else { return };
+        let Some(link) = self.table.get_mut(id.0 as usize) else { return };
         if let Err(error) = link.send_last(transmit) {
             tracing::debug!(%error, remote = %transmit.remote, "a goodbye was not sent");
         }

@@ -191,7 +191,7 @@ impl Driver {
 
     /// Counts the bytes of all links since the last call.
     fn check_budgets(&mut self, now: Instant) {
-        if self.budgets.check(now, &mut self.common, &mut self.links.all) {
+        if self.budgets.check(now, &mut self.common, &mut self.links.table) {
             self.news.schedule();
         }
     }

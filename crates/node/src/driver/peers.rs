@@ -39,7 +39,7 @@ impl Links {
     /// Names the radios of links through relays.
     pub(super) fn name_relayed_radios(&self, common: &mut Common) {
         let endpoint = &common.endpoint;
-        for link in &self.all {
+        for link in &self.table {
             if let Some(FileEntry::Via(hop)) = link.entry
                 && let Some(view) = endpoint.link(link.id)
             {
@@ -53,7 +53,7 @@ impl Links {
     pub(super) fn part(&mut self, common: &Common, removed: &RemovedPeer) {
         removed.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
         let left: BTreeSet<LinkId> = common.endpoint.links().collect();
-        self.all.iter_mut().filter(|link| !left.contains(&link.id)).for_each(Link::close);
+        self.table.iter_mut().filter(|link| !left.contains(&link.id)).for_each(Link::close);
     }
 
     /// Keeps the links of a peer that are still in the file, and replaces the others.
@@ -66,23 +66,23 @@ impl Links {
         let endpoint = &common.endpoint;
         let is_to_peer = |id| endpoint.link(id).is_some_and(|view| view.peer == peer);
         let own = |link: &&Link| link.entry.is_some() && is_to_peer(link.id);
-        let mut spare: Vec<LinkId> = self.all.iter().filter(own).map(|link| link.id).collect();
+        let mut spare: Vec<LinkId> = self.table.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
         for entry in entries {
-            let entry_of = |id: &LinkId| self.all[id.0 as usize].entry.as_ref();
+            let entry_of = |id: &LinkId| self.table[id.0 as usize].entry.as_ref();
             let has_entry = |id: &LinkId| entry_of(id).is_some_and(|own| own.is_like(entry));
             kept.push(spare.iter().position(has_entry).map(|place| spare.remove(place)));
         }
         let now = common.now();
         for id in spare {
-            self.all[id.0 as usize].close();
+            self.table[id.0 as usize].close();
             common.endpoint.link_mut(id).remove(now);
         }
         let mut order = Vec::new();
         for (entry, kept) in entries.iter().zip(kept) {
             order.push(match kept {
                 Some(id) => {
-                    self.all[id.0 as usize].entry = Some(entry.clone());
+                    self.table[id.0 as usize].entry = Some(entry.clone());
                     id
                 }
                 None => self.add(common, peer, entry)?,
@@ -95,7 +95,7 @@ impl Links {
 
     /// The names of links with an address, and their numbers.
     fn names(&self, common: &Common, links: &[LinkId]) -> Vec<(String, u8)> {
-        let named = links.iter().filter_map(|id| match &self.all[id.0 as usize].entry {
+        let named = links.iter().filter_map(|id| match &self.table[id.0 as usize].entry {
             Some(FileEntry::To(config)) => {
                 Some((config.name.clone(), common.endpoint.link(*id)?.number))
             }
@@ -130,17 +130,17 @@ impl Links {
         }
         link.follows_initiator = matches!(entry, FileEntry::Back { .. });
         let index = link.index();
-        if index == self.all.len() {
-            self.all.push(link);
+        if index == self.table.len() {
+            self.table.push(link);
         } else {
-            self.all[index] = link;
+            self.table[index] = link;
         }
         Ok(id)
     }
 
     /// Watches the paths of the current links and no others.
     pub(super) fn follow_paths(&mut self, common: &mut Common) {
-        let watched = self.all.iter().filter_map(|link| match (link.watch, &link.entry) {
+        let watched = self.table.iter().filter_map(|link| match (link.watch, &link.entry) {
             (Some(number), Some(FileEntry::To(config))) => Some((number, config.clone())),
             _ => None,
         });

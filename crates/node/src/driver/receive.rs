@@ -30,9 +30,9 @@ impl PacketReader {
     }
 
     pub(super) fn read_sockets(&mut self, common: &mut Common, links: &mut Links) {
-        for index in 0..links.all.len() {
-            for place in 0..links.all[index].sockets.len() {
-                if links.all[index].sockets[place].readable {
+        for index in 0..links.table.len() {
+            for place in 0..links.table[index].sockets.len() {
+                if links.table[index].sockets.get(place).is_some_and(|it| it.readable) {
                     self.read_link(common, links, (index, place));
                 }
             }
@@ -50,17 +50,17 @@ impl PacketReader {
     ) {
         // That of the socket, not of the link: the link may have moved to another radio by mistake, and
         // returns by what its own socket receives.
-        let path = &links.all[index].sockets[place].socket.path;
+        let path = &links.table[index].sockets[place].socket.path;
         let (from, interface) = (path.remote, path.interface.clone());
         let radio = links.radios.of_interface(common, &interface);
-        let was_heard = links.all[index].is_heard(&common.endpoint);
+        let was_heard = links.table[index].is_heard(&common.endpoint);
         let mut is_answered = false;
         let begun = common.now();
         let mut inbox = take(&mut self.inbox);
         let mut now = begun;
-        while links.all[index].sockets[place].readable && now.since(begun) <= READ_TIME {
+        while links.table[index].sockets[place].readable && now.since(begun) <= READ_TIME {
             let before = now;
-            let ClassSocket { socket, readable, .. } = &mut links.all[index].sockets[place];
+            let ClassSocket { socket, readable, .. } = &mut links.table[index].sockets[place];
             match socket.receive(&mut inbox) {
                 Ok(()) => *readable = !inbox.is_socket_empty,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => *readable = false,
@@ -77,7 +77,7 @@ impl PacketReader {
             inbox.adapt(now.since(before), READ_TIME);
         }
         self.inbox = inbox;
-        let link = &links.all[index];
+        let link = &links.table[index];
         let is_answered = is_answered || link.is_heard(&common.endpoint);
         if link.sockets[place].is_trial && !was_heard && is_answered {
             links.adopt_trial(common, index);
@@ -96,7 +96,7 @@ impl PacketReader {
         let mut now = received;
         while let Some(datagram) = inbox.take(now.since(received)) {
             let bytes = inbox.bytes(&datagram);
-            let radio = links.radios.towards(common, &links.all, datagram.from, bytes);
+            let radio = links.radios.towards(common, &links.table, datagram.from, bytes);
             now = common.now();
             self.handle(common, &mut now, (radio, datagram.from), &mut inbox, &datagram);
         }

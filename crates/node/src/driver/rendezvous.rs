@@ -32,7 +32,7 @@ impl Links {
             matches!(link.entry, Some(FileEntry::Back { .. }))
                 && endpoint.link(link.id).is_some_and(|view| view.peer == peer)
         };
-        self.all.iter().find(is_back).map(|link| link.id)
+        self.table.iter().find(is_back).map(|link| link.id)
     }
 
     /// Tries to reach a peer directly at the addresses that it names. Nothing is sent to one without a route,

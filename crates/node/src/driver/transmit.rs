@@ -77,11 +77,11 @@ fn send_on(
     next_bytes: usize,
 ) {
     let (index, Some(first)) = (id.0 as usize, packets.first()) else { return };
-    if index >= links.all.len() {
+    if index >= links.table.len() {
         return;
     }
     links.follow_addresses(common, index, first.remote);
-    let link = &mut links.all[index];
+    let link = &mut links.table[index];
     let class = first.class;
     // A reply to a packet at another address, which need not be the peer's.
     let is_elsewhere = first.local.is_some() && first.local != link.source;
