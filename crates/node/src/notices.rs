@@ -432,10 +432,10 @@ mod tests {
             Notice::TheyRefuse { name: name(), from: robot, verdict: Verdict::Name },
             Notice::OtherName { name: name(), theirs: "other".into(), from: robot },
         ];
-        // Another host whose address begins alike, and that has another budget.
-        let hosts = (20..30).map(|host| place(&format!("10.77.0.{host}:18470")));
-        let is_apart = |it: &Place| Cause::stranger(*it) != Cause::stranger(robot);
-        let elsewhere = hosts.into_iter().find(is_apart).unwrap();
+        // Hosts that share a budget would displace each other's notices.
+        let of_other_budget = |place: &Place| Cause::stranger(*place) != Cause::stranger(robot);
+        let mut hosts = (22..=254).map(|host| place(&format!("10.77.0.{host}:18470")));
+        let elsewhere = hosts.find(of_other_budget).unwrap();
         let of_others = [
             Notice::OtherKey { name: None, from: elsewhere },
             Notice::Twins { name: name(), from: elsewhere, other: Some(robot) },

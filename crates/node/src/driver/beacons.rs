@@ -80,8 +80,8 @@ impl Beacons {
 
     /// Returns the addresses at which beacons can be sent and received now.
     fn places(&self, listen: &UdpSocket, address: IpAddr) -> io::Result<BTreeSet<Place>> {
-        let all = if_addrs::get_if_addrs()?;
-        let here = all.iter().filter(|interface| self.uses(interface, listen, address));
+        let interfaces = if_addrs::get_if_addrs()?;
+        let here = interfaces.iter().filter(|interface| self.uses(interface, listen, address));
         let place = |interface: &Interface| {
             let v4 = match interface.ip() {
                 IpAddr::V4(v4) => Some(v4),

@@ -61,21 +61,21 @@ fn time(seconds_since_1970: u64) -> String {
 /// What people need to know about a budget.
 fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTreeSet<String> {
     let LinkName { peer, link } = name;
-    let of = format!("the budget of link '{link}' to '{peer}' ({budget})");
-    let then = "only topics with 'over_budget: true' use this link";
+    let subject = format!("the budget of link '{link}' to '{peer}' ({budget})");
+    let effect = "only topics with 'over_budget: true' use this link";
     let end = time(account.end(budget));
     let mut texts = BTreeSet::new();
     if account.left(budget) == 0 {
-        texts.insert(format!("{of} is used up until {end}: {then}"));
+        texts.insert(format!("{subject} is used up until {end}: {effect}"));
     } else if account.used() as f64 >= budget.bytes as f64 * NEARLY {
         texts.insert(format!(
-            "{:.0} % of {of} are used; the period ends at {end}. When the budget is used up, {then}",
+            "{:.0} % of {subject} are used; the period ends at {end}. When the budget is used up, {effect}",
             NEARLY * 100.0
         ));
     }
     if now < account.begun() {
         texts.insert(format!(
-            "{of}: this machine's clock is before the begin of the period, {}. The period ends at \
+            "{subject}: this machine's clock is before the begin of the period, {}. The period ends at \
              {end} by this clock; if the clock was wrong before, stop the daemon and remove the \
              file of used data",
             time(account.begun())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The socket of the node, and what waits for it and for the sockets of links.
+//! The socket of the node, and the epoll instance for it and for the sockets of links.
 
 use crate::error::{OpenError, SystemError};
 use crate::udp::{self, Reporting};
@@ -17,7 +17,7 @@ const TAG_LINKS: u64 = 2;
 /// Maximum number of sockets of a link: one for each class, and that of a trial.
 const MAX_SOCKETS: usize = Class::ALL.len() + 1;
 
-/// The socket that receives from any address; this includes strangers.
+/// The socket that receives from any address; this includes strangers. Its epoll instance is that of the loop.
 pub(super) struct Listen {
     poll: OwnedFd,
     socket: Reporting,

@@ -7,7 +7,7 @@
 //!
 //! | part | its state |
 //! |---|---|
-//! | [`Links`], [`Radios`](radios::Radios) | links with their paths and sockets; radios by interface |
+//! | [`Links`], [`Radios`] | links with their paths and sockets; radios by interface |
 //! | [`PacketReader`], [`PacketSender`] | datagrams of one call and each peer's time; the train that leaves next |
 //! | [`Teams`], [`Beacons`], [`Budgets`], [`Silence`], [`Comparison`], [`Clocks`], [`News`] | one concern each |
 

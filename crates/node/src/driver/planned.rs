@@ -86,7 +86,7 @@ impl Observer<'_> {
 
     fn observed_topics(&self) -> BTreeMap<(usize, String), TopicCounts> {
         let endpoint = &self.common.endpoint;
-        let mut all = BTreeMap::<_, TopicCounts>::new();
+        let mut counted = BTreeMap::<_, TopicCounts>::new();
         for (name, local) in self.topics.exported() {
             let Some(rule) = self.planned.rule_of(name) else { continue };
             for key in local.keys() {
@@ -94,12 +94,12 @@ impl Observer<'_> {
                     continue;
                 };
                 let peer = endpoint.peer(key.peer).name.to_owned();
-                let counts = all.entry((rule, peer)).or_default();
+                let counts = counted.entry((rule, peer)).or_default();
                 counts.messages += stats.accepted;
                 counts.bytes += stats.bytes;
             }
         }
-        all
+        counted
     }
 
     fn observed_link(&self, link: &LinkView<'_>) -> Option<(LinkName, LinkCounts)> {
@@ -146,11 +146,11 @@ impl Observer<'_> {
     }
 
     /// Payload of topics to these peers that the file does not plan.
-    fn unplanned_bytes(&self, is_of: impl Fn(PeerId) -> bool) -> u64 {
+    fn unplanned_bytes(&self, is_counted: impl Fn(PeerId) -> bool) -> u64 {
         let endpoint = &self.common.endpoint;
         let local = self.topics.exported().iter();
         let unplanned = local.filter(|(name, _)| self.planned.rule_of(name).is_none());
-        let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_of(key.peer));
+        let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_counted(key.peer));
         let sent = keys.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));
         sent.map(|(_, _, stats)| stats.bytes).sum()
     }

@@ -107,7 +107,7 @@ impl Silence {
             awaited.remove(name);
             let is_due = now.since(silent.since) >= PATIENCE;
             if is_due && !silent.heard && silent.notice.is_none() {
-                let text = text(name, &silent.paths, port);
+                let text = notice_text(name, &silent.paths, port);
                 silent.notice = Some(text.clone());
                 new.push((name.clone(), text));
             }
@@ -120,7 +120,7 @@ impl Silence {
     }
 }
 
-fn text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
+fn notice_text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
     let seconds = PATIENCE.as_secs();
     if addresses.is_empty() {
         return format!(

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_train_counts_by_whole_packets() {
+    fn the_rest_of_a_train_counts_by_whole_packets() {
         let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
         let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
         assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
