@@ -2,10 +2,11 @@
 //! The queue of inputs by which other threads reach the data plane.
 
 use crate::audit::Actor;
-use crate::codec::Done;
+use crate::codec::job::Done;
 use crate::config::Config;
 use crate::error::{RunError, SystemError};
 use crate::limits::MAX_INPUT_BYTES;
+use crate::route::Path;
 use crate::status::{LinkReport, Status, TopicChange};
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
@@ -26,9 +27,9 @@ pub(crate) enum Input {
     /// The result of a job of the codec.
     Codec(Done),
     Path {
-        /// The number of the link: see [`crate::paths::Paths`].
+        /// The number of the link: see `Paths`.
         watch: u64,
-        path: crate::paths::Path,
+        path: Path,
     },
     /// A new configuration replaces the current one.
     Reconfigure(Box<Config>, Question<Result<(), String>>),

@@ -51,6 +51,7 @@
 pub mod accounts;
 pub mod audit;
 mod budgets;
+mod clock;
 mod codec;
 pub mod config;
 mod data_plane;
@@ -69,6 +70,7 @@ pub mod rates;
 mod recent;
 pub mod reload;
 mod report;
+mod route;
 mod selection;
 pub mod status;
 pub mod sys;

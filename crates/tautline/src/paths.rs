@@ -2,17 +2,17 @@
 //! Paths to peers: name resolution and routes, checked periodically on threads of their own,
 //! because both may block and both may change.
 
-use crate::config::{LinkConfig, MAX_MTU};
+use crate::config::LinkConfig;
 use crate::inlet::{Inlet, Input};
-use crate::{sys, udp};
+use crate::route::canonical;
+pub use crate::route::{Path, route};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,64 +26,6 @@ const SETTLING: Duration = Duration::from_millis(10);
 const CHANGES: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// Interval at which a resolved name is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
-
-/// The current path to a peer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Path {
-    /// Address of the peer.
-    pub remote: SocketAddr,
-    /// Source address of the packets.
-    pub local: IpAddr,
-    /// Interface that sends the packets.
-    pub interface: String,
-    /// The interface's index; an interface that returns under its old name has another one.
-    pub index: u32,
-    /// Largest IP packet that the interface or the configuration allows, in bytes.
-    pub mtu: usize,
-    /// Whether that is the configured size.
-    pub mtu_is_configured: bool,
-}
-
-/// Finds the current path of packets to `remote`.
-pub fn route(remote: SocketAddr, interface: Option<&str>, mtu: Option<u16>) -> io::Result<Path> {
-    let probe = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
-    if let Some(interface) = interface {
-        probe.bind_device(Some(interface.as_bytes()))?;
-    }
-    // Connecting a datagram socket looks up the route and sends nothing.
-    probe.connect(&remote.into())?;
-    let local = probe.local_addr()?.as_socket().map(|a| a.ip());
-    let local = local.ok_or_else(|| io::Error::other("no local address"))?;
-    let interface = match interface {
-        Some(name) => name.to_owned(),
-        None => interface_of(local, zone(remote))?,
-    };
-    // That of the route follows ICMP, which anybody can forge.
-    let interface_mtu = sys::interface_mtu(probe.as_fd(), &interface)?.min(MAX_MTU.into());
-    let configured = mtu.map(usize::from).filter(|mtu| *mtu < interface_mtu);
-    let (mtu, mtu_is_configured) = (configured.unwrap_or(interface_mtu), configured.is_some());
-    let index = rustix::net::netdevice::name_to_index(&probe, &interface)?;
-    Ok(Path { remote, local, interface, index, mtu, mtu_is_configured })
-}
-
-/// Returns the index of the interface of a link-local address (`fe80::1%wlan0`).
-fn zone(remote: SocketAddr) -> Option<u32> {
-    match remote {
-        SocketAddr::V6(v6) if v6.scope_id() != 0 => Some(v6.scope_id()),
-        _ => None,
-    }
-}
-
-/// Returns the interface of index `zone`, or else the interface with the address `local`.
-fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
-    let mut all = if_addrs::get_if_addrs()?.into_iter();
-    let found = all.find(|i| match zone {
-        Some(index) => i.index == Some(index),
-        None => i.ip() == local,
-    });
-    let none = || io::Error::other(format!("no interface has the address {local}"));
-    found.map(|i| i.name).ok_or_else(none)
-}
 
 /// The links whose paths are watched, each under a number that is used once.
 pub(crate) type Watched = BTreeMap<u64, LinkConfig>;
@@ -263,7 +205,7 @@ impl Watch {
             .to_socket_addrs()
             .and_then(|mut all| all.next().ok_or_else(|| io::Error::other("no address is known")));
         let remote = match (found, known) {
-            (Ok(remote), _) => udp::canonical(remote),
+            (Ok(remote), _) => canonical(remote),
             (Err(_), Some((remote, _))) => remote,
             (Err(error), None) => return Err(error),
         };
@@ -275,15 +217,6 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_way_to_this_machine_is_the_loopback_interface() {
-        let path = route("127.0.0.1:18470".parse().unwrap(), None, None).unwrap();
-        assert_eq!((path.interface.as_str(), path.mtu), ("lo", usize::from(MAX_MTU)));
-        assert!(!path.mtu_is_configured);
-        let path = route("127.0.0.1:18470".parse().unwrap(), Some("lo"), Some(700)).unwrap();
-        assert_eq!((path.mtu, path.mtu_is_configured), (700, true));
-    }
 
     fn watch(host: &str) -> Watch {
         Watch::new(LinkConfig {
@@ -325,15 +258,5 @@ mod tests {
         let long_ago = Instant::now().checked_sub(2 * RESOLVE_EVERY).unwrap();
         watch.resolved = Some((known, long_ago));
         assert_eq!(watch.check().unwrap().unwrap().remote, known);
-    }
-
-    #[test]
-    fn a_zone_tells_the_interface() {
-        let loopback = interface_of("127.0.0.1".parse().unwrap(), None).unwrap();
-        let index = if_addrs::get_if_addrs().unwrap().into_iter();
-        let index = index.filter(|i| i.name == loopback).find_map(|i| i.index);
-        let elsewhere = "fe80::1".parse().unwrap();
-        assert_eq!(interface_of(elsewhere, index).unwrap(), loopback);
-        assert!(interface_of(elsewhere, None).is_err());
     }
 }

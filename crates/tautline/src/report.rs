@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The snapshot of a running node, assembled from its parts.
 
+use crate::clock::Clock;
 use crate::config::{Config, Security};
-use crate::driver::{BudgetReports, Clock};
 use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
-    ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport, LinkReport,
-    LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status, SteadyReport,
-    TopicReport, UncheckedReport, WaitingReport,
+    BudgetReport, ClockReport, DelayReport, Direction, FieldReport, GatewayReport, LinesReport,
+    LinkReport, LinkUseReport, PeerReport, PlanReport, RadioReport, RejectedReport, Status,
+    SteadyReport, TopicReport, UncheckedReport, WaitingReport,
 };
 use crate::topics::{ChannelKey, Exchange, IncomingState, LocalTopic, Unchecked, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,9 @@ use tautline_proto::{
 
 /// Kind of the gateway of a node without middleware.
 pub(crate) const NO_GATEWAY: &str = "none";
+
+/// The budgets of links by their ids.
+pub(crate) type BudgetReports = BTreeMap<LinkId, BudgetReport>;
 
 /// Data that status needs and the protocol does not know.
 #[derive(Debug)]

@@ -3,18 +3,20 @@
 //! that the kernel charges unsent packets to their own link: one per class of packets, since the
 //! backlog of one class in the radio is independent of another's.
 
+mod charges;
 mod inbox;
+mod reporting;
 
-use crate::paths::Path;
+use crate::route::Path;
 use crate::sys;
+use charges::{Charges, Sent};
 pub(crate) use inbox::{Datagram, Inbox};
-use nix::sys::socket::{setsockopt, sockopt};
-use quinn_udp::UdpSocketState;
+pub(crate) use reporting::Reporting;
 use rustix::event::epoll;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 use tautline_proto::Ecn;
 
@@ -25,9 +27,6 @@ pub const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 const REMEMBERED: usize = 8;
 /// Tolerance of a charge, in bytes: less than the kernel's charge for the smallest packet.
 const CHARGE_TOLERANCE: usize = 256;
-
-/// Largest UDP payload.
-pub(crate) const MAX_DATAGRAM: usize = 65_535;
 
 /// The kernel sent only the first packets of a call.
 #[derive(Debug)]
@@ -48,63 +47,6 @@ fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
         socket.set_only_v6(only_v6)?;
     }
     Ok(socket)
-}
-
-/// A socket that reports how each datagram arrived.
-#[derive(Debug)]
-pub(crate) struct Reporting {
-    socket: UdpSocket,
-    options: UdpSocketState,
-}
-
-impl Reporting {
-    fn new(socket: Socket) -> io::Result<Self> {
-        // The time of arrival, the local address and the traffic class are reported; datagrams that
-        // came in a row are read in one call. Packets up to the interface's MTU leave with "don't
-        // fragment", and larger ones are refused (EMSGSIZE), whatever ICMP reports (IP_PMTUDISC_PROBE).
-        let options = UdpSocketState::new((&socket).into())?;
-        Ok(Self { socket: socket.into(), options })
-    }
-
-    pub(crate) fn socket(&self) -> &UdpSocket {
-        &self.socket
-    }
-
-    /// Prepares the socket for datagrams of which the local address is known. With it, the reports on
-    /// joined datagrams exceed the 96 bytes that quinn-udp 0.6 has for them, and the ECN field is lost.
-    fn expect_trains(&self) -> io::Result<()> {
-        if self.socket.local_addr()?.is_ipv6() {
-            setsockopt(&self.socket, sockopt::Ipv6RecvPacketInfo, &false)?;
-        } else {
-            setsockopt(&self.socket, sockopt::Ipv4PacketInfo, &false)?;
-        }
-        Ok(())
-    }
-
-    /// Prepares the socket for datagrams of which the local address is reported, each on its own.
-    fn expect_single_datagrams(&self) {
-        // A kernel without this option joins none.
-        let _ = setsockopt(&self.socket, sockopt::UdpGroSegment, &false);
-    }
-
-    /// Sends a datagram from an address of this machine, which the kernel selects if none is given.
-    pub(crate) fn send(
-        &self,
-        contents: &[u8],
-        local: Option<IpAddr>,
-        destination: SocketAddr,
-    ) -> io::Result<()> {
-        let send = |src_ip| {
-            let (ecn, segment_size) = (None, None);
-            let transmit = quinn_udp::Transmit { destination, ecn, contents, segment_size, src_ip };
-            self.options.try_send((&self.socket).into(), &transmit)
-        };
-        match send(local) {
-            // The machine no longer has the address.
-            Err(_) if local.is_some() => send(None),
-            result => result,
-        }
-    }
 }
 
 fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Reporting> {
@@ -143,17 +85,6 @@ pub(crate) fn listen(local: SocketAddr) -> io::Result<Reporting> {
     Ok(socket)
 }
 
-/// Returns an address in its usual form: IPv4 mapped into IPv6 becomes IPv4.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    match address {
-        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
-            Some(v4) => SocketAddr::new(v4.into(), v6.port()),
-            None => address,
-        },
-        SocketAddr::V4(_) => address,
-    }
-}
-
 /// The socket of one class of a link. Packets of the link arrive at one of its sockets; the kernel
 /// does not promise which.
 #[derive(Debug)]
@@ -181,24 +112,6 @@ fn in_zone(address: IpAddr, port: u16, path: &Path) -> SocketAddr {
             SocketAddrV6::new(v6, port, 0, path.index).into()
         }
         _ => SocketAddr::new(address, port),
-    }
-}
-
-/// Packets that were sent by one system call.
-#[derive(Debug)]
-struct Sent {
-    /// The kernel's charge, in bytes.
-    charge: usize,
-    ip_bytes: usize,
-    packets: usize,
-}
-
-impl Sent {
-    /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
-    /// whole packets.
-    fn held(&self, charged: usize) -> usize {
-        let packets = (charged * self.packets).div_ceil(self.charge.max(1)).min(self.packets);
-        self.ip_bytes * packets / self.packets.max(1)
     }
 }
 
@@ -340,36 +253,12 @@ impl LinkSocket {
     }
 }
 
-/// The kernel's charge for the packets of one call, by their length. A packet that is sent while another is
-/// charged makes the other's charge look smaller, so the largest seen is right; but if the kernel cuts an
-/// earlier train meanwhile, that one's charge grows.
-#[derive(Debug)]
-struct Charges(Vec<usize>);
-
-impl Charges {
-    /// Width of a class of lengths that count as equal.
-    const STEP: usize = 64;
-    /// Most bytes that the kernel charges for a packet in addition to twice its length.
-    const OVERHEAD: usize = 2048;
-
-    fn new() -> Self {
-        Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
-    }
-
-    /// Returns the charge for `len` bytes, for which `seen` were charged now; `alone` if nothing else was.
-    fn learn(&mut self, len: usize, seen: usize, alone: bool) -> usize {
-        let is_credible = alone || seen <= 2 * len + Self::OVERHEAD;
-        let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };
-        *known = (*known).max(len).max(if is_credible { seen } else { 0 });
-        *known
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::inbox::MAX_WAITED;
     use super::*;
     use std::io::{BufRead, BufReader};
+    use std::net::UdpSocket;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
@@ -397,7 +286,7 @@ mod tests {
         let node = open.socket().local_addr().unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let remote = far.local_addr().unwrap();
-        let path = crate::paths::route(remote, None, None).unwrap();
+        let path = crate::route::route(remote, None, None).unwrap();
         let mut link = LinkSocket::connect(path, (node, None), None, 0).unwrap();
         link.send(&[b"hello"], 28, Ecn::NotCapable).unwrap();
         let mut buffer = [0; 16];
@@ -412,7 +301,7 @@ mod tests {
     fn a_datagram_tells_how_long_it_waited() {
         let open = listen("[::]:0".parse().unwrap()).unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let path = crate::paths::route(far.local_addr().unwrap(), None, None).unwrap();
+        let path = crate::route::route(far.local_addr().unwrap(), None, None).unwrap();
         let mut link =
             LinkSocket::connect(path, (open.socket().local_addr().unwrap(), None), None, 0)
                 .unwrap();
@@ -465,7 +354,7 @@ for _ in range(4):
         let mut next = || lines.next().unwrap().unwrap().parse::<u16>().unwrap();
         let loopback: IpAddr =
             if family == "4" { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-        let path = crate::paths::route(SocketAddr::new(loopback, next()), None, None).unwrap();
+        let path = crate::route::route(SocketAddr::new(loopback, next()), None, None).unwrap();
         let open = listen("[::]:0".parse().unwrap()).unwrap();
         let node = open.socket().local_addr().unwrap();
         let connect = |dscp| LinkSocket::connect(path.clone(), (node, None), None, dscp).unwrap();
@@ -499,7 +388,7 @@ for _ in range(4):
         for (family, far) in [("4", "127.0.0.1:0"), ("6", "[::1]:0")] {
             let open = listen("[::]:0".parse().unwrap()).unwrap();
             let far = UdpSocket::bind(far).unwrap();
-            let path = crate::paths::route(far.local_addr().unwrap(), None, None).unwrap();
+            let path = crate::route::route(far.local_addr().unwrap(), None, None).unwrap();
             let node = open.socket().local_addr().unwrap();
             let mut link = LinkSocket::connect(path, (node, None), None, 46).unwrap();
             let mut buffer = [0; 16];
@@ -530,7 +419,7 @@ for _ in range(4):
             let nodes = [(); 2].map(|()| listen(address.parse().unwrap()).unwrap());
             let nodes = nodes.map(|node| node.socket().local_addr().unwrap());
             let connect = |from: usize| {
-                let path = crate::paths::route(nodes[1 - from], None, None).unwrap();
+                let path = crate::route::route(nodes[1 - from], None, None).unwrap();
                 LinkSocket::connect(path, (nodes[from], None), None, 46).unwrap()
             };
             let [mut link, far] = [0, 1].map(connect);
@@ -572,13 +461,6 @@ for _ in range(4):
     }
 
     #[test]
-    fn the_rest_of_a_train_counts_by_whole_packets() {
-        let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
-        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
-        assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
-    }
-
-    #[test]
     fn the_listening_socket_reports_address_and_marks() {
         for (address, peer) in
             [("[::]:0", "127.0.0.1"), ("[::]:0", "::1"), ("0.0.0.0:0", "127.0.0.1")]
@@ -602,17 +484,5 @@ for _ in range(4):
             first.socket().local_addr().unwrap().port(),
         );
         assert!(listen(address).is_err());
-    }
-
-    #[test]
-    fn a_charge_seen_too_low_is_corrected_by_the_next() {
-        let mut charges = Charges::new();
-        assert_eq!(charges.learn(1472, 0, false), 1472, "another packet left meanwhile");
-        assert_eq!(charges.learn(1472, 2304, false), 2304);
-        assert_eq!(charges.learn(1472, 0, false), 2304);
-        assert_eq!(charges.learn(100, 768, false), 768);
-        let cut_meanwhile = charges.learn(100, 40_000, false);
-        assert_eq!(cut_meanwhile, 768, "the kernel cut a train that was charged before");
-        assert_eq!(charges.learn(60_000, 150_000, true), 150_000);
     }
 }

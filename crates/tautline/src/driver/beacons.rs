@@ -2,9 +2,9 @@
 //! Beacons, sent to multicast groups of the local network and received from them. They leave by the
 //! listening socket, which is open to everybody, because their source address is the information.
 
-use super::Driver;
+use super::common::Common;
+use super::listen::Listen;
 use crate::config::{self, Config};
-use crate::quota::Cause;
 use crate::sys;
 use if_addrs::Interface;
 use socket2::{InterfaceIndexOrAddress, SockRef};
@@ -80,8 +80,8 @@ impl Beacons {
 
     /// Returns the addresses at which beacons can be sent and received now.
     fn places(&self, listen: &UdpSocket, address: IpAddr) -> io::Result<BTreeSet<Place>> {
-        let all = if_addrs::get_if_addrs()?;
-        let here = all.iter().filter(|interface| self.uses(interface, listen, address));
+        let interfaces = if_addrs::get_if_addrs()?;
+        let here = interfaces.iter().filter(|interface| self.uses(interface, listen, address));
         let place = |interface: &Interface| {
             let v4 = match interface.ip() {
                 IpAddr::V4(v4) => Some(v4),
@@ -91,6 +91,57 @@ impl Beacons {
         };
         let places: BTreeSet<Place> = here.filter_map(place).collect();
         Ok(places.into_iter().take(MAX_ADDRESSES).collect())
+    }
+
+    /// Follows changes of the interfaces, and sends a beacon when one is due.
+    pub(super) fn sweep(&mut self, common: &mut Common) {
+        let now = common.now();
+        let endpoint = &common.endpoint;
+        let peer_is_down = endpoint.peers().any(|peer| !endpoint.peer(peer).up);
+        if peer_is_down || self.sent_at.is_none_or(|at| now.since(at) >= IDLE_INTERVAL) {
+            self.sent_at = Some(now);
+            if let Err(error) = self.send(common) {
+                common.notice(now, &format!("beacons: {error}"));
+            }
+        }
+    }
+
+    /// Sends a beacon in the next sweep, because other peers may be near now.
+    pub(super) fn send_soon(&mut self) {
+        self.sent_at = None;
+    }
+
+    fn send(&mut self, common: &mut Common) -> io::Result<()> {
+        let address = common.listen.address;
+        let places = self.places(common.listen.socket(), address.ip())?;
+        // A socket that is bound to a unicast address receives no packets to a group.
+        if address.ip().is_unspecified() {
+            self.follow_groups(common, &places);
+        }
+        let beacon = if self.sends { common.endpoint.beacon() } else { None };
+        let Some(beacon) = beacon else { return Ok(()) };
+        for place in &places {
+            if let Err(error) = place.send(&common.listen, &beacon) {
+                tracing::debug!(%error, ?place, "a beacon was not sent");
+            }
+        }
+        Ok(())
+    }
+
+    fn follow_groups(&mut self, common: &mut Common, places: &BTreeSet<Place>) {
+        let wanted: BTreeSet<Group> = places.iter().map(Place::group).collect();
+        self.joined.difference(&wanted).for_each(|gone| gone.leave(common.listen.socket()));
+        self.joined.retain(|group| wanted.contains(group));
+        for &group in wanted.difference(&self.joined.clone()) {
+            if let Err(error) = group.join(common.listen.socket()) {
+                let family = if group.is_v6 { "IPv6" } else { "IPv4" };
+                let index = group.interface;
+                let text = format!("no beacons over {family} on interface {index}: {error}");
+                common.notice(common.now(), &text);
+            } else {
+                self.joined.insert(group);
+            }
+        }
     }
 }
 
@@ -121,6 +172,11 @@ impl Place {
             None => SocketAddrV6::new(GROUP_V6, port, 0, self.interface).into(),
         })
     }
+
+    fn send(&self, listen: &Listen, beacon: &[u8]) -> io::Result<usize> {
+        let group = self.aim(listen.socket(), listen.address.port())?;
+        listen.socket().send_to(beacon, listen.mapped(group))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,64 +203,5 @@ impl Group {
             true => socket.leave_multicast_v6(&GROUP_V6, self.interface),
             false => socket.leave_multicast_v4_n(&GROUP_V4, &interface),
         };
-    }
-}
-
-impl Driver {
-    /// Follows changes of the interfaces, and sends a beacon when one is due.
-    pub(super) fn sweep_beacons(&mut self) {
-        let Some(mut beacons) = self.beacons.take() else { return };
-        let now = self.now();
-        let endpoint = &self.endpoint;
-        let peer_is_down = endpoint.peers().any(|peer| !endpoint.peer(peer).up);
-        if peer_is_down || beacons.sent_at.is_none_or(|at| now.since(at) >= IDLE_INTERVAL) {
-            beacons.sent_at = Some(now);
-            if let Err(error) = self.send_beacons(&mut beacons) {
-                self.shared.notice(now, Cause::Here, &format!("beacons: {error}"));
-            }
-        }
-        self.beacons = Some(beacons);
-    }
-
-    /// Sends a beacon in the next sweep, because other peers may be near now.
-    pub(super) fn send_beacon_soon(&mut self) {
-        if let Some(beacons) = &mut self.beacons {
-            beacons.sent_at = None;
-        }
-    }
-
-    fn send_beacons(&mut self, beacons: &mut Beacons) -> io::Result<()> {
-        let places = beacons.places(self.listen.socket(), self.address.ip())?;
-        // A socket that is bound to a unicast address receives no packets to a group.
-        if self.address.ip().is_unspecified() {
-            self.follow_groups(&mut beacons.joined, &places);
-        }
-        let beacon = if beacons.sends { self.endpoint.beacon() } else { None };
-        let Some(beacon) = beacon else { return Ok(()) };
-        for place in &places {
-            let group = place.aim(self.listen.socket(), self.address.port());
-            let sent =
-                group.and_then(|group| self.listen.socket().send_to(&beacon, self.mapped(group)));
-            if let Err(error) = sent {
-                tracing::debug!(%error, ?place, "a beacon was not sent");
-            }
-        }
-        Ok(())
-    }
-
-    fn follow_groups(&mut self, joined: &mut BTreeSet<Group>, places: &BTreeSet<Place>) {
-        let wanted: BTreeSet<Group> = places.iter().map(Place::group).collect();
-        joined.difference(&wanted).for_each(|gone| gone.leave(self.listen.socket()));
-        joined.retain(|group| wanted.contains(group));
-        for &group in wanted.difference(&joined.clone()) {
-            if let Err(error) = group.join(self.listen.socket()) {
-                let family = if group.is_v6 { "IPv6" } else { "IPv4" };
-                let (now, index) = (self.now(), group.interface);
-                let text = format!("no beacons over {family} on interface {index}: {error}");
-                self.shared.notice(now, Cause::Here, &text);
-            } else {
-                joined.insert(group);
-            }
-        }
     }
 }

@@ -2,17 +2,20 @@
 //! Budgets of links: counts the bytes of each link, gives the protocol the rest of the budget as the
 //! link's allowance, and adds notices before and when a budget is used up.
 
-use super::Driver;
-use super::peers::FileEntry;
+use super::common::Common;
+use super::entry::FileEntry;
+use super::link::Link;
 use crate::audit::rfc3339;
 use crate::budgets::{Account, Accounts, Keeper, LinkName};
 use crate::config::{Budget, Config};
+use crate::inlet::Waiting;
 use crate::quota::Cause;
 use crate::status::BudgetReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
-use tautline_proto::{Duration, Instant, LinkId};
+use tautline_proto::{Duration, Instant};
 
 /// Interval at which the data used is saved: a power failure loses the data of this time.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
@@ -20,8 +23,9 @@ const SAVE_EVERY: Duration = Duration::from_secs(10);
 const NEARLY: f64 = 0.8;
 
 /// The budgets of the node's links.
-#[derive(Debug, Default)]
 pub(super) struct Budgets {
+    /// What learns of the end of the thread.
+    waiting: Arc<Waiting>,
     /// `None` while no link has a budget.
     open: Option<Open>,
 }
@@ -57,21 +61,21 @@ fn time(seconds_since_1970: u64) -> String {
 /// What people need to know about a budget.
 fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTreeSet<String> {
     let LinkName { peer, link } = name;
-    let of = format!("the budget of link '{link}' to '{peer}' ({budget})");
-    let then = "only topics with 'over_budget: true' use this link";
+    let subject = format!("the budget of link '{link}' to '{peer}' ({budget})");
+    let effect = "only topics with 'over_budget: true' use this link";
     let end = time(account.end(budget));
     let mut texts = BTreeSet::new();
     if account.left(budget) == 0 {
-        texts.insert(format!("{of} is used up until {end}: {then}"));
+        texts.insert(format!("{subject} is used up until {end}: {effect}"));
     } else if account.used() as f64 >= budget.bytes as f64 * NEARLY {
         texts.insert(format!(
-            "{:.0} % of {of} are used; the period ends at {end}. When the budget is used up, {then}",
+            "{:.0} % of {subject} are used; the period ends at {end}. When the budget is used up, {effect}",
             NEARLY * 100.0
         ));
     }
     if now < account.begun() {
         texts.insert(format!(
-            "{of}: this machine's clock is before the begin of the period, {}. The period ends at \
+            "{subject}: this machine's clock is before the begin of the period, {}. The period ends at \
              {end} by this clock; if the clock was wrong before, stop the daemon and remove the \
              file of used data",
             time(account.begun())
@@ -80,48 +84,60 @@ fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTree
     texts
 }
 
-impl Driver {
-    /// Counts the bytes of all links since the last call, and sets their allowances. Called once per
-    /// second, and before and after a change of links.
-    pub(super) fn check_budgets(&mut self, now: Instant) {
-        let has_budgets = self.links.iter().any(|link| link.budget().is_some());
-        if self.budgets.open.is_none() && has_budgets {
-            self.open_budgets(now);
+impl Budgets {
+    pub(super) fn new(waiting: Arc<Waiting>) -> Self {
+        Self { waiting, open: None }
+    }
+
+    /// Counts the bytes of all links since the last call, and sets their allowances. Returns whether
+    /// notices have changed. Called once per second, and before and after a change of links.
+    pub(super) fn check(&mut self, now: Instant, common: &mut Common, links: &mut [Link]) -> bool {
+        if self.open.is_none() && links.iter().any(|link| link.budget().is_some()) {
+            self.open = Some(Open::new(now, common, self.waiting.clone()));
         }
-        if self.budgets.open.is_none() {
-            return;
-        }
+        let Some(open) = &mut self.open else { return false };
         let mut reports = BTreeMap::new();
         let mut notices = BTreeMap::new();
-        for index in 0..self.links.len() {
-            if let Some((name, report, texts)) = self.check_budget(index) {
-                reports.insert(self.links[index].id, report);
+        for link in links {
+            if let Some((name, report, texts)) = open.check_link(common, link) {
+                reports.insert(link.id, report);
                 notices.insert(name, texts);
             }
         }
-        self.reporter.set_budgets(reports);
-        self.follow_notices(now, notices);
-        self.save_budgets(now);
+        common.reporter.set_budgets(reports);
+        let has_changed = open.follow_notices(now, common, notices);
+        open.save(now, common);
+        has_changed
     }
 
-    fn open_budgets(&mut self, now: Instant) {
-        let path = path(&self.config);
+    /// Saves the last bytes before the end.
+    pub(super) fn close(&mut self) {
+        if let Some(open) = self.open.take()
+            && let Some(keeper) = open.keeper
+        {
+            keeper.save_last(open.accounts.text());
+        }
+    }
+}
+
+impl Open {
+    fn new(now: Instant, common: &mut Common, waiting: Arc<Waiting>) -> Self {
+        let path = path(&common.config);
         let accounts = Accounts::load(&path).unwrap_or_else(|error| {
             let text = format!(
                 "{}: the data used of the budgets cannot be read, and begins at 0: {error}",
                 path.display()
             );
-            self.shared.notice(now, Cause::Here, &text);
+            common.notice(now, &text);
             Accounts::default()
         });
-        let waiting = self.waiting.clone();
         let ended = move |name: &str, how| waiting.thread_ended(name, how);
         let keeper = Keeper::start(path.clone(), ended);
         if let Err(error) = &keeper {
             let text = format!("the data used of budgets: starting a thread: {error}");
-            self.shared.notice(now, Cause::Here, &text);
+            common.notice(now, &text);
         }
-        self.budgets.open = Some(Open {
+        Self {
             path,
             accounts,
             keeper: keeper.ok(),
@@ -129,27 +145,30 @@ impl Driver {
             next_save: now,
             notices: BTreeMap::new(),
             failure: None,
-        });
+        }
     }
 
     /// Counts the bytes of a link with a budget, and sets its allowance.
-    fn check_budget(&mut self, index: usize) -> Option<(LinkName, BudgetReport, BTreeSet<String>)> {
-        let link = &mut self.links[index];
+    fn check_link(
+        &mut self,
+        common: &mut Common,
+        link: &mut Link,
+    ) -> Option<(LinkName, BudgetReport, BTreeSet<String>)> {
+        let endpoint = &mut common.endpoint;
         let Some(FileEntry::To(config)) = &link.entry else { return None };
         let Some(budget) = config.budget else {
-            self.endpoint.link_mut(link.id).set_allowance(None);
+            endpoint.link_mut(link.id).set_allowance(None);
             return None;
         };
-        let view = self.endpoint.link(link.id)?;
+        let view = endpoint.link(link.id)?;
         let total = view.stats.sent_bytes + view.stats.received_bytes + link.port.copied_bytes;
         let bytes = total.saturating_sub(link.counted_bytes);
         link.counted_bytes = total;
-        let peer = self.endpoint.peer(view.peer).name.to_owned();
+        let peer = endpoint.peer(view.peer).name.to_owned();
         let name = LinkName { peer, link: config.name.clone() };
         let now = seconds_since_1970();
-        let open = self.budgets.open.as_mut()?;
-        let account = open.accounts.count(&name, now, bytes, &budget);
-        self.endpoint.link_mut(link.id).set_allowance(Some(account.left(&budget)));
+        let account = self.accounts.count(&name, now, bytes, &budget);
+        endpoint.link_mut(link.id).set_allowance(Some(account.left(&budget)));
         let report = BudgetReport {
             used_bytes: account.used(),
             total_bytes: budget.bytes,
@@ -160,68 +179,55 @@ impl Driver {
         Some((name, report, texts))
     }
 
-    /// Removes notices that are no longer true, and adds new ones.
-    fn follow_notices(&mut self, now: Instant, all: BTreeMap<LinkName, BTreeSet<String>>) {
-        let Some(open) = &mut self.budgets.open else { return };
-        let before = std::mem::replace(&mut open.notices, all.clone());
-        let pairs = |of: BTreeMap<LinkName, BTreeSet<String>>| -> BTreeSet<(String, String)> {
+    /// Removes notices that are no longer true, and adds new ones. Returns whether there are any of both.
+    fn follow_notices(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        notices: BTreeMap<LinkName, BTreeSet<String>>,
+    ) -> bool {
+        let before = std::mem::replace(&mut self.notices, notices.clone());
+        let pairs = |of_links: BTreeMap<LinkName, BTreeSet<String>>| -> BTreeSet<(String, String)> {
             let texts = |(name, texts): (LinkName, BTreeSet<String>)| {
                 texts.into_iter().map(move |text| (name.peer.clone(), text))
             };
-            of.into_iter().flat_map(texts).collect()
+            of_links.into_iter().flat_map(texts).collect()
         };
-        let (before, all) = (pairs(before), pairs(all));
-        if before != all {
-            self.news.schedule();
+        let (before, after) = (pairs(before), pairs(notices));
+        for (peer, text) in before.difference(&after) {
+            common.shared.notices.remove(&Cause::Peer(peer.clone()), text);
         }
-        for (peer, text) in before.difference(&all) {
-            self.shared.notices.remove(&Cause::Peer(peer.clone()), text);
+        for (peer, text) in after.difference(&before) {
+            common.shared.notice(now, Cause::Peer(peer.clone()), text);
         }
-        for (peer, text) in all.difference(&before) {
-            self.shared.notice(now, Cause::Peer(peer.clone()), text);
-        }
+        before != after
     }
 
     /// Saves the data used if it changed, and adds a notice if the last write failed.
-    fn save_budgets(&mut self, now: Instant) {
-        let Some(open) = &mut self.budgets.open else { return };
-        let Some(keeper) = &open.keeper else { return };
+    fn save(&mut self, now: Instant, common: &mut Common) {
+        let Some(keeper) = &self.keeper else { return };
         let failure = keeper.failure().map(|error| {
             format!(
                 "{}: the data used of the budgets cannot be written: {error}; after a restart it \
                  begins at the last written value. Set 'state: FOLDER' to a folder that this user \
                  may write to",
-                open.path.display()
+                self.path.display()
             )
         });
-        if now >= open.next_save {
-            let text = open.accounts.text();
-            let is_kept = text == open.saved && failure.is_none();
+        if now >= self.next_save {
+            let text = self.accounts.text();
+            let is_kept = text == self.saved && failure.is_none();
             if is_kept || keeper.save(text.clone()) {
-                (open.saved, open.next_save) = (text, now + SAVE_EVERY);
+                (self.saved, self.next_save) = (text, now + SAVE_EVERY);
             }
         }
-        let before = std::mem::replace(&mut open.failure, failure.clone());
+        let before = std::mem::replace(&mut self.failure, failure.clone());
         if before != failure {
-            before.inspect(|text| self.shared.notices.remove(&Cause::Here, text));
-            failure.inspect(|text| self.shared.notice(now, Cause::Here, text));
-        }
-    }
-
-    /// Counts and saves the last bytes before the end.
-    pub(super) fn close_budgets(&mut self) {
-        let now = self.now();
-        self.check_budgets(now);
-        if let Some(open) = self.budgets.open.take()
-            && let Some(keeper) = open.keeper
-        {
-            keeper.save_last(open.accounts.text());
+            before.inspect(|text| common.shared.notices.remove(&Cause::Here, text));
+            failure.inspect(|text| common.notice(now, text));
         }
     }
 }
-
-/// The budgets of links by their ids, for status.
-pub(crate) type BudgetReports = BTreeMap<LinkId, BudgetReport>;
 
 #[cfg(test)]
 mod tests {

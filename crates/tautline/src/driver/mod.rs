@@ -1,83 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The data plane: one thread with an event loop. The loop waits for packets, timers and inputs,
 //! passes each of them to the protocol, and drains the protocol's outputs.
+//!
+//! [`Driver`] passes each event to the part that it concerns. A part has its own state, and gets what
+//! all parts use as [`Common`]: no part knows the driver.
+//!
+//! | part | its state |
+//! |---|---|
+//! | [`Links`], [`Radios`] | links with their paths and sockets; radios by interface |
+//! | [`PacketReader`], [`PacketSender`] | datagrams of one call and each peer's time; the train that leaves next |
+//! | [`Teams`], [`Beacons`], [`Budgets`], [`Silence`], [`Comparison`], [`Clocks`], [`News`] | one concern each |
 
 mod beacons;
 mod budgets;
+mod clocks;
+mod common;
+mod entry;
+mod event_loop;
+mod link;
 mod links;
+mod listen;
 mod news;
 mod peers;
 mod planned;
 mod ports;
+mod radios;
 mod realtime;
-mod reload;
+mod receive;
 mod rendezvous;
 mod silence;
 mod teams;
 mod train;
+mod transmit;
 mod usage;
 
 use crate::audit::{Audit, Recorder};
+use crate::clock::Clock;
 use crate::codec::Codec;
-use crate::config::{Config, Limits, Security};
+use crate::config::{Config, Limits, PeerConfig, Security};
 use crate::diagnostics::{Diagnostics, LinkTopic};
-use crate::error::{OpenError, RunError, SystemError};
+use crate::error::{OpenError, RunError};
 use crate::inlet::{Input, Waiting};
 use crate::keys;
 use crate::paths::Paths;
-use crate::planned::{Planned, Planner};
-use crate::quota::Cause;
+use crate::planned::Planner;
 use crate::recent::Recent;
-use crate::report::{Refused, Reporter};
+use crate::report::Reporter;
 use crate::selection::Selection;
-use crate::status::Status;
-use crate::topics::{Exchange, Order, Shared, Topics};
-use crate::udp::{self, Inbox, Reporting};
+use crate::topics::{Shared, Topics};
 use beacons::Beacons;
 pub use beacons::{GROUP_V4, GROUP_V6};
-pub(crate) use budgets::BudgetReports;
 use budgets::Budgets;
-use links::Link;
+use clocks::Clocks;
+use common::Common;
+use entry::FileEntry;
+use links::Links;
+use listen::Listen;
 use news::News;
-use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
-use rustix::time::{ClockId, clock_gettime};
+use planned::Comparison;
+use radios::Radios;
+use receive::PacketReader;
 use silence::Silence;
-use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::sync::{Arc, RwLock};
-use std::time::{Duration, SystemTime};
-use tautline_gateway::{Event as LocalEvent, Gateway};
-use tautline_proto::{Endpoint, Event, Instant, PublicKey, RadioId, SecretKey, TeamId};
-use train::Train;
-use usage::Usage;
-
-const TAG_LISTEN: u64 = 0;
-const TAG_WAKE: u64 = 1;
-const TAG_LINKS: u64 = 2;
-/// Maximum number of inputs taken before packets are served.
-const INPUT_BATCH: usize = 256;
-/// Maximum time for the protocol's events before sockets and timers are served: one packet can
-/// cause a thousand events.
-const EVENT_TIME: Duration = Duration::from_millis(1);
-/// Maximum number of sockets reported in one iteration of the loop.
-const MAX_READY: usize = 64;
-/// Maximum time at shutdown for the queues to drain.
-const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// Interval at which failed links and topics of restarted peers are checked.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Packet size that the in-flight budget is counted in, in bytes.
-const FULL_PACKET: usize = 1500;
-/// Minimum step of this machine's clock that causes a notice.
-const CLOCK_JUMP: Duration = Duration::from_millis(100);
-/// Minimum difference of two machines' clocks that causes a notice: tf needs stamps that agree to
-/// milliseconds.
-const CLOCKS_APART: Duration = Duration::from_millis(100);
-/// Maximum datagram on an unknown path, in bytes: fits the minimum MTU of IPv6, 1280 bytes.
-const DATAGRAM_UNKNOWN: usize = 1200;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tautline_gateway::{Command, Gateway};
+use tautline_proto::{Endpoint, Instant, PeerId, PublicKey, Rights, SecretKey, SetupError};
+use teams::Teams;
+use transmit::PacketSender;
 
 /// Settings of the data plane that are not in the robot's file.
 #[derive(Debug, Clone, Default)]
@@ -98,97 +88,29 @@ pub struct Watchdog {
 }
 
 pub(crate) struct Driver {
-    clock: Clock,
-    config: Config,
+    common: Common,
+    topics: Topics,
     /// Topics and services that may be sent; gateways read this.
     selection: Arc<RwLock<Selection>>,
-    /// The protocol, whose channels carry the topics.
-    endpoint: Endpoint,
-    topics: Topics,
-    shared: Shared,
-    reporter: Reporter,
-    recent: Recent,
-    usage: Usage,
-    diagnostics: Option<Diagnostics>,
-    news: News,
-    poll: OwnedFd,
-    /// Receives from any address; this includes strangers.
-    listen: Reporting,
-    address: SocketAddr,
-    listen_readable: bool,
-    links: Vec<Link>,
-    /// Watches the paths to peers; set while the loop runs.
-    paths: Option<Paths>,
-    /// Number of the last link whose path is watched.
-    next_watch: u64,
+    links: Links,
+    reader: PacketReader,
+    sender: PacketSender,
+    teams: Teams,
     beacons: Option<Beacons>,
     silence: Silence,
     budgets: Budgets,
-    planned: Planned,
-    planner: Option<Planner>,
-    radios: BTreeMap<String, RadioId>,
-    /// Teams of a relay, by name.
-    teams: BTreeMap<String, TeamId>,
-    /// Radio of links whose interface is unknown.
-    unknown_radio: RadioId,
-    /// Radios towards recent initiators without a link.
-    strangers: HashMap<IpAddr, RadioId>,
+    comparison: Comparison,
+    clocks: Clocks,
+    news: News,
+    recent: Recent,
+    diagnostics: Option<Diagnostics>,
     inputs: Receiver<Input>,
     /// Whether more inputs may be queued than were taken.
     more_inputs: bool,
     /// Whether more events of the protocol may be queued than were handled.
     more_events: bool,
-    /// Whether more packets may leave than were sent.
-    unsent: bool,
     waiting: Arc<Waiting>,
-    inbox: Inbox,
-    /// Packets that leave next.
-    train: Train,
     drain_until: Option<Instant>,
-    /// Time of day at the start of [`Clock`], in microseconds since 1970, as last measured.
-    wall_origin_us: Option<i64>,
-}
-
-/// Time since the start, including suspend: peers compare their clocks with it.
-pub(crate) struct Clock(Duration);
-
-/// The origin of [`Instant`] is this time before the start. A latched message may have been published
-/// before the daemon started, and its age counts from then.
-const OLDEST_MESSAGE: Duration = Duration::from_secs(30 * 24 * 3600);
-
-impl Clock {
-    fn start() -> Self {
-        Self(since_boot())
-    }
-
-    fn elapsed(&self) -> Duration {
-        since_boot().saturating_sub(self.0)
-    }
-
-    /// The time from the start to `now`.
-    pub(crate) fn uptime(now: Instant) -> Duration {
-        now.since(Instant::default() + OLDEST_MESSAGE)
-    }
-
-    fn now(&self) -> Instant {
-        let since_origin = OLDEST_MESSAGE + self.elapsed();
-        Instant(u64::try_from(since_origin.as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
-/// Returns what reports are made of.
-fn exchange(driver: &Driver) -> Exchange<'_> {
-    Exchange { endpoint: &driver.endpoint, topics: &driver.topics, shared: &driver.shared }
-}
-
-fn since_boot() -> Duration {
-    // Neither field is ever negative.
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
-}
-
-fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> SystemError {
-    move |error| SystemError { what, error: error.into() }
 }
 
 impl Driver {
@@ -198,115 +120,51 @@ impl Driver {
         inputs: Receiver<Input>,
         waiting: Arc<Waiting>,
     ) -> Result<Self, OpenError> {
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
-        let listen = udp::listen(config.listen)
-            .map_err(|error| OpenError::Listen { address: config.listen, error })?;
-        let address = listen.socket().local_addr().unwrap_or(config.listen);
-        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        for (fd, tag) in [(listen.socket().as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)]
-        {
-            epoll::add(&poll, fd, epoll::EventData::new_u64(tag), edge).map_err(system("epoll"))?;
-        }
+        let listen = Listen::open(config.listen, waiting.wake())?;
         let endpoint = Endpoint::new(protocol_config(config)?, Box::new(keys::random))?;
-        let mut driver = Self {
+        let beacons = Beacons::new(config, listen.socket());
+        let mut common = Common {
             clock: Clock::start(),
             config: config.clone(),
-            selection,
-            beacons: Beacons::new(config, listen.socket()),
             endpoint,
-            topics: Topics::new(config),
             shared: Shared::new(config),
-            reporter: Reporter::new(config, address),
-            recent: Recent::default(),
-            usage: Usage::default(),
-            diagnostics: Diagnostics::new(config),
-            news: News::new(LinkTopic::new(config)),
-            poll,
+            reporter: Reporter::new(config, listen.address),
             listen,
-            address,
-            listen_readable: true,
-            links: Vec::new(),
-            paths: None,
-            next_watch: 0,
+        };
+        let radios = Radios::new(&mut common);
+        let mut driver = Self {
+            common,
+            topics: Topics::new(config),
+            selection,
+            links: Links::new(radios),
+            reader: PacketReader::new(),
+            sender: PacketSender::default(),
+            teams: Teams::default(),
+            beacons,
             silence: Silence::default(),
-            budgets: Budgets::default(),
-            planned: Planned::default(),
-            planner: None,
-            radios: BTreeMap::new(),
-            teams: BTreeMap::new(),
-            unknown_radio: RadioId(0),
-            strangers: HashMap::new(),
+            budgets: Budgets::new(waiting.clone()),
+            comparison: Comparison::default(),
+            clocks: Clocks::default(),
+            news: News::new(LinkTopic::new(config)),
+            recent: Recent::default(),
+            diagnostics: Diagnostics::new(config),
             inputs,
             more_inputs: false,
             more_events: false,
-            unsent: false,
             waiting,
-            inbox: Inbox::new(),
-            train: Train::default(),
             drain_until: None,
-            wall_origin_us: None,
         };
-        driver.unknown_radio = driver.radio("unknown");
         driver.follow_peers(&config.peers)?;
-        driver.check_clocks();
+        driver.clocks.check(&mut driver.common);
         Ok(driver)
     }
 
     pub(crate) fn key(&self) -> PublicKey {
-        self.endpoint.key()
+        self.common.endpoint.key()
     }
 
     pub(crate) fn record_in(&mut self, audit: Audit) {
-        self.shared.recorder = Recorder::new(audit);
-    }
-
-    /// Passes the time of day to the protocol; logs a notice if a clock was set or differs from a
-    /// peer's.
-    fn check_clocks(&mut self) {
-        let now = self.now();
-        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let wall_us = i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX);
-        self.endpoint.set_wall(now, wall_us);
-        let origin_us = wall_us.saturating_sub((now.0 / 1000) as i64);
-        let before = self.wall_origin_us.replace(origin_us).unwrap_or(origin_us);
-        let jump = Duration::from_micros(origin_us.abs_diff(before));
-        if jump >= CLOCK_JUMP {
-            let direction = if origin_us > before { "forward" } else { "back" };
-            let text =
-                format!("this machine's clock was set {direction} by {:.1} s", jump.as_secs_f64());
-            self.shared.notice(now, Cause::Here, &text);
-        }
-        for id in self.endpoint.peers() {
-            let peer = self.endpoint.peer(id);
-            let Some(clock) = peer.clock.filter(|_| peer.up) else { continue };
-            let Some(offset_us) = clock.offset_us else { continue };
-            let apart = Duration::from_micros(offset_us.unsigned_abs());
-            if apart >= CLOCKS_APART + clock.bound {
-                let direction = if offset_us > 0 { "ahead of" } else { "behind" };
-                let text = format!(
-                    "the clock of '{}' is {:.1} s {direction} this machine's: timestamps and tf of the \
-                     two do not match; synchronize both clocks, for example with chrony",
-                    peer.name,
-                    apart.as_secs_f64()
-                );
-                self.shared.peer_notice(now, id, &text);
-            }
-        }
-    }
-
-    fn now(&self) -> Instant {
-        self.clock.now()
-    }
-
-    /// Returns the radio of an interface; by default each interface is a radio.
-    fn radio(&mut self, interface: &str) -> RadioId {
-        if let Some(&known) = self.radios.get(interface) {
-            return known;
-        }
-        let id = self.endpoint.add_radio(Self::radio_config(&self.config, interface));
-        self.radios.insert(interface.to_owned(), id);
-        self.reporter.name_radio(id, interface);
-        id
+        self.common.shared.recorder = Recorder::new(audit);
     }
 
     /// Runs until shutdown, then unregisters the gateway.
@@ -317,263 +175,129 @@ impl Driver {
         paths: Paths,
         settings: &Settings,
     ) -> Result<(), RunError> {
-        self.planner = settings.planner;
-        self.planned = Planned::new(&self.config, self.planner);
-        self.paths = Some(paths);
-        self.follow_paths();
-        realtime::enter(&self.config.realtime);
+        self.comparison = Comparison::new(&self.common.config, settings.planner);
+        self.links.paths = Some(paths);
+        self.links.follow_paths(&mut self.common);
+        realtime::enter(&self.common.config.realtime);
         let result = self.run_loop(&*gateway, codec, settings);
         // Every thread that is blocked on an input is released, including the gateway's own.
         self.waiting.close();
-        self.close_budgets();
+        self.check_budgets(self.common.now());
+        self.budgets.close();
         drop(self);
         gateway.shutdown();
         result
     }
 
-    fn run_loop(
-        &mut self,
-        gateway: &dyn Gateway,
-        codec: &Codec,
-        settings: &Settings,
-    ) -> Result<(), RunError> {
-        let mut next_alive = settings.watchdog.map(|_| self.now());
-        let mut next_sweep = self.now() + SWEEP_EVERY;
-        // Outside of the driver, which may then change its thread until it runs.
-        let mut ready = Vec::with_capacity(MAX_READY);
-        loop {
-            let wake_at = [next_alive, Some(next_sweep), self.drain_until, self.news.due()];
-            self.wait(wake_at.into_iter().flatten().min(), &mut ready)?;
-            self.read_sockets();
-            self.take_inputs(gateway, codec);
-            if let Some(failure) = self.waiting.failure() {
-                return Err(failure);
-            }
-            let now = self.now();
-            self.endpoint.handle_timeout(now);
-            let cx = &mut self.shared.context(now, &mut self.endpoint);
-            self.topics.handle_timeout(cx);
-            if now >= next_sweep {
-                next_sweep = now + SWEEP_EVERY;
-                self.topics.sweep(cx);
-                self.sweep_links();
-                self.sweep_ports(now);
-                self.check_silence(now);
-                self.check_clocks();
-                self.check_budgets(now);
-                self.compare_with_plan(now);
-                self.sweep_beacons();
-                self.diagnose(gateway, codec);
-                self.report_links(now);
-                let (endpoint, topics) = (&self.endpoint, &self.topics);
-                let exchange = Exchange { endpoint, topics, shared: &self.shared };
-                self.recent.sample(now, exchange);
-            }
-            self.report_changed_links(now);
-            if let (Some(at), Some(watchdog)) = (next_alive, settings.watchdog)
-                && now >= at
-            {
-                (watchdog.alive)();
-                next_alive = Some(now + watchdog.every);
-            }
-            self.drain(gateway, codec);
-            if self.finished() {
-                return Ok(());
-            }
+    /// Counts the bytes of all links since the last call.
+    fn check_budgets(&mut self, now: Instant) {
+        if self.budgets.check(now, &mut self.common, &mut self.links.table) {
+            self.news.schedule();
         }
     }
+}
 
-    /// Sleeps until the next event, with nanosecond resolution: a millisecond is a third of a
-    /// packet at 3 Mbps.
-    fn wait(
-        &mut self,
-        wake_at: Option<Instant>,
-        ready: &mut Vec<epoll::Event>,
-    ) -> Result<(), RunError> {
-        let unread = self.listen_readable || self.links_readable();
-        let unfinished = unread || self.more_inputs || self.more_events || self.unsent;
-        let timers = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
-        let next = timers.into_iter().flatten().min();
-        let timeout = match next {
-            _ if unfinished => Some(Duration::ZERO),
-            Some(at) => Some(at.since(self.now())),
-            None => None,
-        };
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(t.subsec_nanos()),
-        });
-        ready.clear();
-        match epoll::wait(&self.poll, spare_capacity(ready), timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(system("epoll_pwait2")(error).into()),
+/// Replacement of the configuration, between two iterations of the loop.
+impl Driver {
+    /// Applies `new`. Steps that may fail come first: after an error nothing has changed.
+    fn reconfigure(&mut self, gateway: &dyn Gateway, new: Config) -> Result<(), String> {
+        teams::check_members(&self.common.endpoint, &new.peers)
+            .and_then(|()| peers::check_links(&new.peers))
+            .map_err(|error| error.to_string())?;
+        let old = std::mem::replace(&mut self.common.config, new.clone());
+        self.follow_limits();
+        self.links.radios.follow(&mut self.common, &old);
+        if old.marking != new.marking {
+            self.links.reconnect(&mut self.common);
         }
-        for event in ready.iter() {
-            let (tag, flags) = (event.data.u64(), event.flags);
-            match tag {
-                TAG_LISTEN => self.listen_readable = true,
-                TAG_WAKE => drop(rustix::io::read(self.waiting.wake(), &mut [0u8; 8])),
-                tag => self.link_ready((tag - TAG_LINKS) as usize, flags),
-            }
+        self.follow_peers(&new.peers).map_err(|error| error.to_string())?;
+        let now = self.common.now();
+        self.topics.reconfigure(&mut self.common.context(now), &old, &new);
+        let selection = Selection::new(&new);
+        if Selection::new(&old) != selection {
+            *self.selection.write().unwrap_or_else(PoisonError::into_inner) = selection;
+            gateway.handle(Command::Reselect);
+        }
+        self.follow_beacons(&new);
+        self.comparison.follow_file(&mut self.common, &old);
+        if old.diagnostics != new.diagnostics {
+            self.follow_diagnostics(&new);
         }
         Ok(())
     }
 
-    fn take_inputs(&mut self, gateway: &dyn Gateway, codec: &Codec) {
-        self.more_inputs = true;
-        for _ in 0..INPUT_BATCH {
-            match self.inputs.try_recv() {
-                Ok(input) => self.take_input(gateway, codec, input),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
-                    self.more_inputs = false;
-                    return;
-                }
+    fn follow_limits(&mut self) {
+        let limits = &self.common.config.limits;
+        let percent = repair_percent(limits);
+        self.common.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
+    }
+
+    /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
+    /// of the file. The sessions of the remaining peers continue.
+    fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
+        // Links that are removed take their counters with them.
+        self.check_budgets(self.common.now());
+        self.teams.follow(&mut self.common);
+        let removed = self.teams.removed_peers(&self.common.endpoint, peers);
+        removed.into_iter().for_each(|id| self.remove_peer(id));
+        let common = &mut self.common;
+        self.teams.drop_unnamed(common);
+        for peer in peers {
+            if let Some(id) = common.peer_of(peer.key) {
+                common.endpoint.peer_mut(id).rename(&peer.name);
             }
+        }
+        for peer in peers {
+            let id = match common.peer_of(peer.key) {
+                Some(id) => id,
+                None => self.teams.add_peer(&mut common.endpoint, peer)?,
+            };
+            let rights = Rights { relayed: peer.relay, max_priority: peer.max_priority };
+            common.endpoint.peer_mut(id).set_rights(rights);
+        }
+        for peer in peers {
+            if let Some(id) = common.peer_of(peer.key) {
+                let entries = FileEntry::of_peer(&common.endpoint, peer);
+                self.links.follow_peer(common, id, &entries)?;
+            }
+        }
+        self.links.name_relayed_radios(common);
+        self.links.follow_direct_paths(common, peers);
+        peers::drop_notices_of_relays(common, peers);
+        self.check_budgets(self.common.now());
+        self.links.follow_paths(&mut self.common);
+        Ok(())
+    }
+
+    /// Ends the session with a peer that is no longer in the file.
+    fn remove_peer(&mut self, id: PeerId) {
+        let now = self.common.now();
+        tracing::info!(peer = self.common.endpoint.peer(id).name, "peer was removed from the file");
+        self.topics.remove_all_of(&mut self.common.context(now), id);
+        let removed = self.common.endpoint.peer_mut(id).remove(now);
+        self.links.part(&self.common, &removed);
+        self.news.schedule();
+    }
+
+    fn follow_beacons(&mut self, new: &Config) {
+        let socket = self.common.listen.socket();
+        let before = self.beacons.take();
+        self.beacons = Beacons::new(new, socket);
+        if let Some(before) = before {
+            before.hand_over(self.beacons.as_mut(), socket);
         }
     }
 
-    fn take_input(&mut self, gateway: &dyn Gateway, codec: &Codec, input: Input) {
-        let now = self.now();
-        self.waiting.taken(&input);
-        match input {
-            Input::Local(event) => {
-                if let LocalEvent::Message { received, .. } = &event {
-                    tracing::trace!(waited = ?received.elapsed(), "message taken");
-                }
-                let cx = &mut self.shared.context(now, &mut self.endpoint);
-                self.topics.on_local(cx, event);
-            }
-            Input::Codec(done) => {
-                let cx = &mut self.shared.context(now, &mut self.endpoint);
-                self.topics.on_codec(cx, done);
-            }
-            Input::Path { watch, path } => self.take_path(watch, path),
-            Input::Reconfigure(config, question) => {
-                question.answer(|| self.reconfigure(gateway, *config));
-            }
-            Input::NetworkChanged => {
-                self.refresh_followers();
-                self.send_beacon_soon();
-            }
-            Input::Notice(text) => self.shared.notice(now, Cause::Here, &text),
-            Input::Status(question) => question.answer(|| self.status(gateway, codec)),
-            Input::Changed(by, outcome) => {
-                let outcome = outcome.as_ref().map(Vec::as_slice).map_err(String::as_str);
-                self.shared.recorder.changed(by, outcome);
-            }
-            Input::Change(change, by, question) => {
-                let cx = &mut self.shared.context(now, &mut self.endpoint);
-                question.answer(|| self.topics.set(cx, change, by));
-            }
-            Input::TopicChanges(question) => question.answer(|| self.topics.changes()),
-            Input::WatchLinks(sender, question) => {
-                question.answer(|| self.watch_links(sender));
-            }
-            Input::Shutdown => {
-                self.drain_until.get_or_insert(now + DRAIN_TIME);
-            }
+    fn follow_diagnostics(&mut self, new: &Config) {
+        let now = self.common.now();
+        let cx = &mut self.common.context(now);
+        if let Some(gone) = self.diagnostics.take() {
+            self.topics.stop_own(cx, &gone.topic().name);
         }
-    }
-
-    fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
-        let refused = Refused {
-            inlet_full: self.waiting.refused.load(Ordering::Relaxed),
-            codec_behind: codec.dropped.load(Ordering::Relaxed),
-            over_time: self.usage.dropped(),
-        };
-        let teams = self.team_reports();
-        let status =
-            self.reporter.status(self.now(), exchange(self), &self.recent, gateway, &refused);
-        Status { teams, ..status }
-    }
-
-    /// Publishes this node's state on /diagnostics if anybody listens; called once per second.
-    fn diagnose(&mut self, gateway: &dyn Gateway, codec: &Codec) {
-        let Some(mut diagnostics) = self.diagnostics.take() else { return };
-        let now = self.now();
-        let topic = diagnostics.topic().clone();
-        let cx = &mut self.shared.context(now, &mut self.endpoint);
-        self.topics.publish_own(cx, &topic);
-        if self.topics.own_is_wanted(&topic.name) {
-            // Other ROS nodes use this clock; a time before 1970 is as good as none.
-            let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-            match diagnostics.message(self.status(gateway, codec), stamp) {
-                Ok(message) => {
-                    let cx = &mut self.shared.context(now, &mut self.endpoint);
-                    self.topics.send_own(cx, &topic.name, message);
-                }
-                Err(error) => {
-                    let text = format!("{}: {error}", topic.name);
-                    self.shared.notice(now, Cause::Here, &text);
-                }
-            }
-        } else {
-            diagnostics.forget();
+        if let Some(gone) = self.news.set_topic(LinkTopic::new(new)) {
+            self.topics.stop_own(cx, &gone.topic().name);
         }
-        self.diagnostics = Some(diagnostics);
-    }
-
-    /// Executes the requests of the protocol and the topics, within a time limit.
-    fn drain(&mut self, gateway: &dyn Gateway, codec: &Codec) {
-        let mut spent = Duration::ZERO;
-        self.transmit();
-        loop {
-            let mut idle = true;
-            self.more_events = false;
-            while let Some((peer, event)) = self.endpoint.poll_event_of() {
-                let now = self.now();
-                self.news.on_event(&event);
-                self.silence.on_event(&event);
-                if let Event::Candidates { link, addresses, .. } = &event {
-                    self.try_addresses(*link, addresses);
-                }
-                let cx = &mut self.shared.context(now, &mut self.endpoint);
-                self.topics.on_remote(cx, event);
-                let done = self.now();
-                if let Some(peer) = peer {
-                    self.usage.charge(now, done, peer);
-                }
-                idle = false;
-                spent += done.since(now);
-                if spent > EVENT_TIME {
-                    self.more_events = true;
-                    break;
-                }
-            }
-            while let Some(order) = self.shared.poll_order() {
-                match order {
-                    Order::Gateway(command) => gateway.handle(command),
-                    Order::Codec(job) => {
-                        if let Some(refused) = codec.push(job) {
-                            let now = self.now();
-                            let cx = &mut self.shared.context(now, &mut self.endpoint);
-                            self.topics.on_codec(cx, refused);
-                        }
-                    }
-                }
-            }
-            if idle {
-                return;
-            }
-            self.transmit();
-            if self.more_events {
-                return;
-            }
-        }
-    }
-
-    fn finished(&mut self) -> bool {
-        let Some(until) = self.drain_until else { return false };
-        let now = self.now();
-        if now < until && !self.endpoint.is_drained() {
-            return false;
-        }
-        self.endpoint.close();
-        self.unsent = true;
-        while self.unsent {
-            self.transmit();
-        }
-        true
+        self.diagnostics = Diagnostics::new(new);
     }
 }
 

@@ -2,10 +2,10 @@
 //! Reports of links: to local ROS nodes by a topic, to applications that embed the node by
 //! [`Handle::watch_links`](crate::Handle::watch_links).
 
-use super::Driver;
+use super::common::Common;
 use crate::diagnostics::LinkTopic;
-use crate::quota::Cause;
 use crate::status::LinkReport;
+use crate::topics::Topics;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::SystemTime;
 use tautline_proto::{Duration, Event, Instant};
@@ -63,89 +63,96 @@ impl News {
         std::mem::replace(&mut self.topic, topic)
     }
 
-    /// Returns the time at which [`Driver::report_changed_links`] has work.
+    /// Returns the time at which [`News::report_changed`] has work.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
-}
 
-impl Driver {
     /// Reports the links if a change is due.
-    pub(super) fn report_changed_links(&mut self, now: Instant) {
-        if self.news.due.is_some_and(|at| at <= now) {
-            let links = self.link_reports();
-            self.news.watchers.retain_mut(|watcher| watcher.report(&links));
-            self.publish_links(now, &links);
-            (self.news.due, self.news.reported_at) = (None, now);
+    pub(super) fn report_changed(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        topics: &mut Topics,
+    ) {
+        if self.due.is_some_and(|at| at <= now) {
+            let links = link_reports(common, topics);
+            self.watchers.retain_mut(|watcher| watcher.report(&links));
+            self.publish(now, common, topics, &links);
+            (self.due, self.reported_at) = (None, now);
         }
     }
 
     /// Reports the links even without a change: to local ROS nodes, and to applications that lack
     /// the latest report. Called once per second.
-    pub(super) fn report_links(&mut self, now: Instant) {
-        if let Some(topic) = &self.news.topic {
+    pub(super) fn report(&mut self, now: Instant, common: &mut Common, topics: &mut Topics) {
+        if let Some(topic) = &self.topic {
             // Peers have links of their own; this topic is not advertised to them.
-            let cx = &mut self.shared.context(now, &mut self.endpoint);
-            self.topics.publish_own_here(cx, topic.topic());
+            topics.publish_own_here(&mut common.context(now), topic.topic());
         }
-        let is_outdated = self.news.watchers.iter().any(|watcher| watcher.outdated);
-        let has_subscribers = self.has_subscribers();
+        let is_outdated = self.watchers.iter().any(|watcher| watcher.outdated);
+        let has_subscribers = self.has_subscribers(topics);
         if is_outdated || has_subscribers {
-            let links = self.link_reports();
-            self.news.watchers.retain_mut(|watcher| !watcher.outdated || watcher.report(&links));
-            self.publish_links(now, &links);
-            if let Some(topic) = self.news.topic.as_mut().filter(|_| has_subscribers) {
+            let links = link_reports(common, topics);
+            self.watchers.retain_mut(|watcher| !watcher.outdated || watcher.report(&links));
+            self.publish(now, common, topics, &links);
+            if let Some(topic) = self.topic.as_mut().filter(|_| has_subscribers) {
                 topic.keep(now.since(Instant::default()), links);
             }
         }
-        if let Some(topic) = self.news.topic.as_mut().filter(|_| !has_subscribers) {
+        if let Some(topic) = self.topic.as_mut().filter(|_| !has_subscribers) {
             topic.forget();
         }
     }
 
-    fn link_reports(&self) -> Vec<LinkReport> {
-        self.reporter.links(self.now(), super::exchange(self))
-    }
-
-    fn has_subscribers(&self) -> bool {
-        let topic = self.news.topic.as_ref();
-        topic.is_some_and(|topic| self.topics.own_is_wanted(&topic.topic().name))
+    fn has_subscribers(&self, topics: &Topics) -> bool {
+        let topic = self.topic.as_ref();
+        topic.is_some_and(|topic| topics.own_is_wanted(&topic.topic().name))
     }
 
     /// Publishes an array of links if there are subscribers.
-    fn publish_links(&mut self, now: Instant, links: &[LinkReport]) {
-        let Some(topic) = self.news.topic.as_ref().filter(|_| self.has_subscribers()) else {
+    fn publish(
+        &self,
+        now: Instant,
+        common: &mut Common,
+        topics: &mut Topics,
+        links: &[LinkReport],
+    ) {
+        let Some(topic) = self.topic.as_ref().filter(|_| self.has_subscribers(topics)) else {
             return;
         };
-        let name = topic.topic().name.clone();
+        let name = &topic.topic().name;
         // Other ROS nodes use this clock; a time before 1970 is as good as none.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
-            Ok(message) => {
-                let cx = &mut self.shared.context(now, &mut self.endpoint);
-                self.topics.send_own(cx, &name, message);
-            }
-            Err(error) => self.shared.notice(now, Cause::Here, &format!("{name}: {error}")),
+            Ok(message) => topics.send_own(&mut common.context(now), name, message),
+            Err(error) => common.notice(now, &format!("{name}: {error}")),
         }
     }
 
     /// Adds an application that receives reports, the current one immediately.
-    pub(super) fn watch_links(
+    pub(super) fn watch(
         &mut self,
+        common: &Common,
+        topics: &Topics,
         sender: SyncSender<Vec<LinkReport>>,
     ) -> Result<(), String> {
-        let links = self.link_reports();
-        if self.news.watchers.len() == MAX_WATCHERS {
+        let links = link_reports(common, topics);
+        if self.watchers.len() == MAX_WATCHERS {
             // Disconnected applications free their slots.
-            self.news.watchers.retain_mut(|watcher| watcher.report(&links));
+            self.watchers.retain_mut(|watcher| watcher.report(&links));
         }
-        if self.news.watchers.len() == MAX_WATCHERS {
+        if self.watchers.len() == MAX_WATCHERS {
             return Err(format!("{MAX_WATCHERS} applications watch links already, the maximum"));
         }
         let mut watcher = Watcher { sender, outdated: false };
         if watcher.report(&links) {
-            self.news.watchers.push(watcher);
+            self.watchers.push(watcher);
         }
         Ok(())
     }
+}
+
+fn link_reports(common: &Common, topics: &Topics) -> Vec<LinkReport> {
+    common.reporter.links(common.now(), common.exchange(topics))
 }

@@ -1,49 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Comparison with what the file plans: counters of topics, links and radios, once per second.
 
-use super::Driver;
+use super::common::Common;
+use super::radios::Radios;
 use crate::config::Config;
-use crate::planned::{LinkCounts, LinkName, Observed, Planned, RadioCounts, TopicCounts};
+use crate::planned::{LinkCounts, LinkName, Observed, Planned, Planner, RadioCounts, TopicCounts};
 use crate::quota::Cause;
 use crate::recent::PREVENTED_BY_CAPACITY;
-use crate::topics::LocalTopic;
+use crate::topics::{LocalTopic, Topics};
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_proto::{Instant, LinkView, PeerId, Place, RadioId};
 
-impl Driver {
+/// What the file plans, and the models of its channels.
+#[derive(Default)]
+pub(super) struct Comparison {
+    planned: Planned,
+    planner: Option<Planner>,
+}
+
+impl Comparison {
+    pub(super) fn new(config: &Config, planner: Option<Planner>) -> Self {
+        Self { planned: Planned::new(config, planner), planner }
+    }
+
     /// Adds a notice for each assumption of the file that failed, and removes those of assumptions
     /// that hold again. Called once per second.
-    pub(super) fn compare_with_plan(&mut self, now: Instant) {
+    pub(super) fn compare(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        topics: &Topics,
+        radios: &Radios,
+    ) {
         if self.planned.is_empty() {
             return;
         }
-        self.planned.find_rules(self.topics.exported().keys());
-        let observed = self.observed();
+        self.planned.find_rules(topics.exported().keys());
+        let observed = Observer { planned: &self.planned, common, topics, radios }.observed();
         for change in self.planned.follow(now, &observed) {
+            let shared = &mut common.shared;
             if change.failed {
-                self.shared.notice(now, Cause::Plan, &change.notice);
+                shared.notice(now, Cause::Plan, &change.notice);
             } else {
-                self.shared.notices.remove(&Cause::Plan, &change.notice);
-                if self.shared.notices.may_log(now, &Cause::Plan) {
+                shared.notices.remove(&Cause::Plan, &change.notice);
+                if shared.notices.may_log(now, &Cause::Plan) {
                     tracing::info!("no longer true: {}", change.notice);
                 }
             }
         }
-        self.reporter.set_plan(self.planned.reports(now));
+        common.reporter.set_plan(self.planned.reports(now));
     }
 
     /// Begins again if the file plans something else.
-    pub(super) fn follow_plan(&mut self, old: &Config) {
+    pub(super) fn follow_file(&mut self, common: &mut Common, old: &Config) {
         let plan = |it: &Config| (it.channels.clone(), it.expected.clone(), it.topics.clone());
-        if plan(old) != plan(&self.config) {
-            self.planned = Planned::new(&self.config, self.planner);
-            self.shared.notices.retain(&Cause::Plan, |_| false);
-            self.reporter.set_plan(Vec::new());
+        if plan(old) != plan(&common.config) {
+            self.planned = Planned::new(&common.config, self.planner);
+            common.shared.notices.retain(&Cause::Plan, |_| false);
+            common.reporter.set_plan(Vec::new());
         }
     }
+}
 
+/// Reads the counters of topics, links and radios.
+struct Observer<'a> {
+    planned: &'a Planned,
+    common: &'a Common,
+    topics: &'a Topics,
+    radios: &'a Radios,
+}
+
+impl Observer<'_> {
     fn observed(&self) -> Observed {
-        let endpoint = &self.endpoint;
+        let endpoint = &self.common.endpoint;
         let links: Vec<LinkView<'_>> =
             endpoint.links().filter_map(|id| endpoint.link(id)).collect();
         // Packets through a relay use the radio of another node as well.
@@ -56,8 +85,8 @@ impl Driver {
     }
 
     fn observed_topics(&self) -> BTreeMap<(usize, String), TopicCounts> {
-        let endpoint = &self.endpoint;
-        let mut all = BTreeMap::<_, TopicCounts>::new();
+        let endpoint = &self.common.endpoint;
+        let mut counted = BTreeMap::<_, TopicCounts>::new();
         for (name, local) in self.topics.exported() {
             let Some(rule) = self.planned.rule_of(name) else { continue };
             for key in local.keys() {
@@ -65,21 +94,21 @@ impl Driver {
                     continue;
                 };
                 let peer = endpoint.peer(key.peer).name.to_owned();
-                let counts = all.entry((rule, peer)).or_default();
+                let counts = counted.entry((rule, peer)).or_default();
                 counts.messages += stats.accepted;
                 counts.bytes += stats.bytes;
             }
         }
-        all
+        counted
     }
 
     fn observed_link(&self, link: &LinkView<'_>) -> Option<(LinkName, LinkCounts)> {
-        let radio = self.reporter.radio_name(link.radio);
+        let radio = self.common.reporter.radio_name(link.radio);
         if !self.planned.has_channel(&radio) {
             return None;
         }
-        let name = self.shared.peers.link_name(link.peer, link.number).unwrap_or_default();
-        let peer = self.endpoint.peer(link.peer).name.to_owned();
+        let name = self.common.shared.peers.link_name(link.peer, link.number).unwrap_or_default();
+        let peer = self.common.endpoint.peer(link.peer).name.to_owned();
         let name = LinkName { peer, link: name.to_owned(), radio };
         let round_trip = link.rtt.filter(|_| link.up);
         let counts = LinkCounts {
@@ -93,11 +122,11 @@ impl Driver {
 
     fn observed_radios(&self, links: &[LinkView<'_>]) -> BTreeMap<String, RadioCounts> {
         let planned = self.radios.iter().filter(|(name, _)| self.planned.has_channel(name));
-        planned.map(|(name, id)| (name.clone(), self.observed_radio(*id, links))).collect()
+        planned.map(|(name, id)| (name.clone(), self.observed_radio(id, links))).collect()
     }
 
     fn observed_radio(&self, radio: RadioId, links: &[LinkView<'_>]) -> RadioCounts {
-        let endpoint = &self.endpoint;
+        let endpoint = &self.common.endpoint;
         let own = || links.iter().filter(move |it| it.radio == radio);
         let is_only = |peer: PeerId| links.iter().filter(|it| it.peer == peer).count() == 1;
         // The messages of a peer with several links may wait for another one.
@@ -117,18 +146,18 @@ impl Driver {
     }
 
     /// Payload of topics to these peers that the file does not plan.
-    fn unplanned_bytes(&self, is_of: impl Fn(PeerId) -> bool) -> u64 {
-        let endpoint = &self.endpoint;
+    fn unplanned_bytes(&self, is_counted: impl Fn(PeerId) -> bool) -> u64 {
+        let endpoint = &self.common.endpoint;
         let local = self.topics.exported().iter();
         let unplanned = local.filter(|(name, _)| self.planned.rule_of(name).is_none());
-        let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_of(key.peer));
+        let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_counted(key.peer));
         let sent = keys.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));
         sent.map(|(_, _, stats)| stats.bytes).sum()
     }
 
     /// Messages to these peers that were dropped because the radio was too slow.
     fn too_slow(&self, peers: &BTreeSet<PeerId>) -> u64 {
-        let endpoint = &self.endpoint;
+        let endpoint = &self.common.endpoint;
         let keys = self.topics.exported().values().flat_map(LocalTopic::keys);
         let of_peers = keys.filter(|key| peers.contains(&key.peer));
         let dropped = of_peers.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Source ports of links. An address translator on the path may keep a dead entry for the source port
 //! of a link alive for as long as packets leave from this port. A link with a configured address
-//! that hears nothing therefore also tries other ports: a *trial* is a socket beside those of the link,
-//! which sends copies of some PINGs and handshake initiations. The port that is answered becomes that
+//! that hears nothing therefore also tries other ports: a *trial* is a socket in addition to those of the
+//! link, which sends copies of some PINGs and handshake initiations. The port that is answered becomes that
 //! of the link.
 
-use super::Driver;
-use super::links::{ClassSocket, header_bytes, marks, tag};
-use super::peers::FileEntry;
-use crate::udp::LinkSocket;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use tautline_proto::{Duration, Instant, Transmit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use tautline_proto::{Duration, Instant};
 
 /// Time for which a link seeks its peer by its own port only. The link has then been without an
 /// answer for about 1.5 to 3 s.
@@ -48,7 +44,7 @@ struct Search {
 
 /// Which port a trial uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trial {
+pub(super) enum Trial {
     /// The port of the node, which may be the only one that the peer's firewall accepts.
     Node,
     /// A port for which no translator has an entry.
@@ -62,7 +58,7 @@ impl SourcePort {
     }
 
     /// Returns the trial that is due on a link that hears nothing.
-    fn next_trial(&mut self, now: Instant) -> Option<Trial> {
+    pub(super) fn next_trial(&mut self, now: Instant) -> Option<Trial> {
         let search = self.search.get_or_insert(Search {
             next_trial: now + PATIENCE,
             interval: MIN_INTERVAL,
@@ -80,20 +76,36 @@ impl SourcePort {
         Some(if is_nodes_turn { Trial::Node } else { Trial::Fresh })
     }
 
+    /// Sets the port that is tried, if there is a search.
+    pub(super) fn try_port(&mut self, port: Option<u16>) {
+        if let Some(search) = &mut self.search {
+            search.port = port;
+        }
+    }
+
+    /// Whether a search for another port is under way.
+    pub(super) fn is_sought(&self) -> bool {
+        self.search.is_some()
+    }
+
+    pub(super) fn end_search(&mut self) {
+        self.search = None;
+    }
+
     /// Whether to copy a packet now, if there is a trial.
-    fn takes_copy(&mut self, now: Instant) -> bool {
+    pub(super) fn takes_copy(&mut self, now: Instant) -> bool {
         let search = self.search.as_mut().filter(|it| it.port.is_some() && it.next_copy <= now);
         let Some(search) = search else { return false };
         search.next_copy = now + COPY_INTERVAL;
         true
     }
 
-    fn tried(&self) -> Option<u16> {
+    pub(super) fn tried(&self) -> Option<u16> {
         self.search.as_ref()?.port
     }
 
     /// Ends the search; the port that is tried becomes that of the link. Returns the port.
-    fn adopt(&mut self, node: u16) -> Option<u16> {
+    pub(super) fn adopt(&mut self, node: u16) -> Option<u16> {
         let port = self.search.take()?.port?;
         self.own = Some(port).filter(|it| *it != node);
         Some(port)
@@ -102,101 +114,10 @@ impl SourcePort {
 
 /// Returns a port that no socket of this machine has. To a socket that shares its port (SO_REUSEPORT), the
 /// kernel may give one that others of this user have.
-fn fresh_port(is_ipv6: bool) -> io::Result<u16> {
+pub(super) fn fresh_port(is_ipv6: bool) -> io::Result<u16> {
     let any: IpAddr =
         if is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     Ok(UdpSocket::bind((any, 0))?.local_addr()?.port())
-}
-
-impl Driver {
-    /// Whether packets arrive on a link and are acknowledged.
-    pub(super) fn is_heard(&self, index: usize) -> bool {
-        let view = self.endpoint.link(self.links[index].id);
-        view.is_some_and(|view| view.up && !view.silent)
-    }
-
-    /// Begins, continues or ends the search of each link for another port; called once per second.
-    pub(super) fn sweep_ports(&mut self, now: Instant) {
-        for index in 0..self.links.len() {
-            let link = &self.links[index];
-            let seeks = matches!(link.entry, Some(FileEntry::To(_))) && !link.sockets.is_empty();
-            if !seeks || self.is_heard(index) {
-                let link = &mut self.links[index];
-                link.sockets.retain(|it| !it.is_trial);
-                link.port.search = None;
-                continue;
-            }
-            if let Some(trial) = self.links[index].port.next_trial(now) {
-                self.begin_trial(index, trial);
-            }
-        }
-    }
-
-    fn begin_trial(&mut self, index: usize, trial: Trial) {
-        let link = &mut self.links[index];
-        link.sockets.retain(|it| !it.is_trial);
-        let Some((path, search)) = link.path.as_ref().zip(link.port.search.as_mut()) else {
-            return;
-        };
-        search.port = match trial {
-            Trial::Node => Some(self.address.port()),
-            Trial::Fresh => fresh_port(path.remote.is_ipv6()).ok(),
-        };
-        self.open_trial(index);
-    }
-
-    /// Opens the socket of the trial, if the link has one. Without the socket, only the trial fails.
-    pub(super) fn open_trial(&mut self, index: usize) {
-        let link = &mut self.links[index];
-        let Some((path, port)) = link.path.clone().zip(link.port.tried()) else { return };
-        // Packets without messages have the highest class.
-        let Some((class, dscp)) = marks(self.config.marking.as_ref()).pop() else { return };
-        let node = SocketAddr::new(self.address.ip(), port);
-        let place = link.sockets.len();
-        let open = || -> io::Result<ClassSocket> {
-            let socket =
-                LinkSocket::connect(path, (node, link.source), link.device.as_deref(), dscp)?;
-            socket.register(&self.poll, tag(index, place))?;
-            Ok(ClassSocket { class, socket, readable: true, is_trial: true })
-        };
-        match open() {
-            Ok(socket) => link.sockets.push(socket),
-            Err(error) => tracing::debug!(%error, port, "cannot try another source port"),
-        }
-    }
-
-    /// Sends copies of packets without messages by the trial of a link that hears nothing. They
-    /// follow the originals: where the link's own port works, the peer drops the copies as
-    /// duplicates, and does not take them for a move.
-    pub(super) fn copy_to_trial(&mut self, index: usize, packets: &[Transmit]) {
-        if self.links[index].port.search.is_none() || self.is_heard(index) {
-            return;
-        }
-        let now = self.clock.now();
-        let link = &mut self.links[index];
-        let trial = link.sockets.iter_mut().find(|it| it.is_trial);
-        let (Some(trial), Some(packet)) = (trial, packets.first()) else { return };
-        let header_bytes = header_bytes(packet.remote);
-        if packet.priority.is_some()
-            || trial.socket.path.remote != packet.remote
-            || !link.port.takes_copy(now)
-        {
-            return;
-        }
-        match trial.socket.send(&[&packet.datagram], header_bytes, packet.ecn) {
-            Ok(_) => link.port.copied_bytes += (packet.datagram.len() + header_bytes) as u64,
-            Err(not_sent) => tracing::debug!(error = %not_sent.error, "a copy was not sent"),
-        }
-    }
-
-    /// An authentic answer came by the trial of a link.
-    pub(super) fn adopt_trial(&mut self, index: usize) {
-        let Some(port) = self.links[index].port.adopt(self.address.port()) else { return };
-        let Some(view) = self.endpoint.link(self.links[index].id) else { return };
-        let peer = self.endpoint.peer(view.peer).name;
-        tracing::info!(peer, port, "another source port is answered, the previous one was not");
-        self.connect(index);
-    }
 }
 
 #[cfg(test)]
@@ -213,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_ports_are_tried_at_a_bounded_rate() {
+    pub(super) fn fresh_ports_are_tried_at_a_bounded_rate() {
         let seconds: Vec<u64> = trials(&mut SourcePort::default())
             .into_iter()
             .map(|(second, trial)| (trial == Trial::Fresh).then_some(second).unwrap())

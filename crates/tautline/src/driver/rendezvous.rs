@@ -1,47 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct paths to peers behind a relay: the routes to the addresses that a peer names.
 
-use super::Driver;
-use super::links::Link;
-use super::peers::FileEntry;
+use super::common::Common;
+use super::entry::FileEntry;
+use super::link::Link;
+use super::links::Links;
 use crate::config::PeerConfig;
-use crate::{notices, paths};
+use crate::notices;
+use crate::route::route;
 use std::net::SocketAddr;
-use tautline_proto::{LinkId, PeerId};
+use tautline_proto::{Endpoint, LinkId, PeerId};
 
-impl Driver {
+impl Links {
     /// Seeks direct paths to the peers for which the file allows it, and to no others.
-    pub(super) fn follow_direct_paths(&mut self, peers: &[PeerConfig]) {
-        let now = self.now();
+    pub(super) fn follow_direct_paths(&self, common: &mut Common, peers: &[PeerConfig]) {
+        let now = common.now();
         for peer in peers {
-            let Some(id) = self.peer_of(peer.key) else { continue };
-            if let Some(link) = self.link_back(id) {
-                self.endpoint.link_mut(link).set_direct_path(now, peer.direct_path());
+            let Some(id) = common.peer_of(peer.key) else { continue };
+            if let Some(link) = self.link_back(&common.endpoint, id) {
+                common.endpoint.link_mut(link).set_direct_path(now, peer.direct_path());
             }
             if peer.direct_path().is_none() {
-                notices::drop_direct_path(&mut self.shared.notices, &peer.name);
+                notices::drop_direct_path(&mut common.shared.notices, &peer.name);
             }
         }
     }
 
     /// Returns the link of a peer that has no configured address.
-    fn link_back(&self, peer: PeerId) -> Option<LinkId> {
+    fn link_back(&self, endpoint: &Endpoint, peer: PeerId) -> Option<LinkId> {
         let is_back = |link: &&Link| {
             matches!(link.entry, Some(FileEntry::Back { .. }))
-                && self.endpoint.link(link.id).is_some_and(|view| view.peer == peer)
+                && endpoint.link(link.id).is_some_and(|view| view.peer == peer)
         };
-        self.links.iter().find(is_back).map(|link| link.id)
+        self.table.iter().find(is_back).map(|link| link.id)
     }
 
     /// Tries to reach a peer directly at the addresses that it names. Nothing is sent to one without a route,
     /// and to one of this machine, as in another network with the same private addresses.
-    pub(super) fn try_addresses(&mut self, link: LinkId, addresses: &[SocketAddr]) {
+    pub(super) fn try_addresses(
+        &mut self,
+        common: &mut Common,
+        link: LinkId,
+        addresses: &[SocketAddr],
+    ) {
         for &remote in addresses {
-            match paths::route(remote, None, None) {
+            match route(remote, None, None) {
                 Ok(path) if path.local == remote.ip() => {}
                 Ok(path) => {
-                    let (now, radio) = (self.now(), self.radio(&path.interface));
-                    self.endpoint.link_mut(link).try_address(now, radio, remote);
+                    let now = common.now();
+                    let radio = self.radios.of_interface(common, &path.interface);
+                    common.endpoint.link_mut(link).try_address(now, radio, remote);
                 }
                 Err(error) => tracing::debug!(%error, %remote, "no route for a direct path"),
             }

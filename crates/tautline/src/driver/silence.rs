@@ -2,8 +2,9 @@
 //! Peers from which no packet arrives after the start: a notice names the address and the likely
 //! causes.
 
-use super::Driver;
-use super::peers::FileEntry;
+use super::common::Common;
+use super::entry::FileEntry;
+use super::link::Link;
 use crate::quota::Cause;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -47,6 +48,18 @@ fn has_direct_link(endpoint: &Endpoint, peer: PeerId) -> bool {
 type PeerNotice = (String, String);
 
 impl Silence {
+    /// Adds a notice about each peer that was never heard; called once per second.
+    pub(super) fn follow(&mut self, now: Instant, common: &mut Common, links: &[Link]) {
+        let awaited = awaited(&common.endpoint, links);
+        let (untrue, new) = self.check(now, awaited, common.listen.address.port());
+        for (name, text) in untrue {
+            common.shared.notices.remove(&Cause::Peer(name), &text);
+        }
+        for (name, text) in new {
+            common.shared.notice(now, Cause::Peer(name), &text);
+        }
+    }
+
     /// Notes a handshake from an address of a peer: its notice has the cause.
     pub(super) fn on_event(&mut self, event: &Event) {
         let Event::Notice(
@@ -94,7 +107,7 @@ impl Silence {
             awaited.remove(name);
             let is_due = now.since(silent.since) >= PATIENCE;
             if is_due && !silent.heard && silent.notice.is_none() {
-                let text = text(name, &silent.paths, port);
+                let text = notice_text(name, &silent.paths, port);
                 silent.notice = Some(text.clone());
                 new.push((name.clone(), text));
             }
@@ -107,7 +120,7 @@ impl Silence {
     }
 }
 
-fn text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
+fn notice_text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
     let seconds = PATIENCE.as_secs();
     if addresses.is_empty() {
         return format!(
@@ -136,42 +149,33 @@ fn text(name: &str, Paths { addresses, relays }: &Paths, port: u16) -> String {
     )
 }
 
-impl Driver {
-    /// Adds a notice about each peer that was never heard; called once per second.
-    pub(super) fn check_silence(&mut self, now: Instant) {
-        let endpoint = &self.endpoint;
-        let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
-        for link in &self.links {
-            let Some(view) = endpoint.link(link.id) else { continue };
-            let peer = endpoint.peer(view.peer);
-            // An address at which nothing was ever heard is also wrong while a relay leads to the peer.
-            let is_silent =
-                || view.stats.received_packets == 0 && !has_direct_link(endpoint, view.peer);
-            let is_reached = if peer.up { !is_silent() } else { peer.met };
-            if is_reached {
-                continue;
-            }
-            let name = peer.name.to_owned();
-            match (&link.entry, &link.path) {
-                (Some(FileEntry::To(config)), Some(path)) => {
-                    let address = (path.remote, config.host.clone());
-                    awaited.entry(name).or_default().addresses.push(address);
-                }
-                (Some(FileEntry::Via(relay)), _) if endpoint.peer(*relay).up && !peer.met => {
-                    let relay = endpoint.peer(*relay).name.to_owned();
-                    awaited.entry(name).or_default().relays.push(relay);
-                }
-                _ => {}
-            }
+/// Returns the peers that are to be reached and without a session, and how they are to be reached.
+fn awaited(endpoint: &Endpoint, links: &[Link]) -> BTreeMap<String, Paths> {
+    let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
+    for link in links {
+        let Some(view) = endpoint.link(link.id) else { continue };
+        let peer = endpoint.peer(view.peer);
+        // An address at which nothing was ever heard is also wrong while a relay leads to the peer.
+        let is_silent =
+            || view.stats.received_packets == 0 && !has_direct_link(endpoint, view.peer);
+        let is_reached = if peer.up { !is_silent() } else { peer.met };
+        if is_reached {
+            continue;
         }
-        let (untrue, new) = self.silence.check(now, awaited, self.address.port());
-        for (name, text) in untrue {
-            self.shared.notices.remove(&Cause::Peer(name), &text);
-        }
-        for (name, text) in new {
-            self.shared.notice(now, Cause::Peer(name), &text);
+        let name = peer.name.to_owned();
+        match (&link.entry, &link.path) {
+            (Some(FileEntry::To(config)), Some(path)) => {
+                let address = (path.remote, config.host.clone());
+                awaited.entry(name).or_default().addresses.push(address);
+            }
+            (Some(FileEntry::Via(relay)), _) if endpoint.peer(*relay).up && !peer.met => {
+                let relay = endpoint.peer(*relay).name.to_owned();
+                awaited.entry(name).or_default().relays.push(relay);
+            }
+            _ => {}
         }
     }
+    awaited
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Datagrams that one system call has received.
 
-use super::{MAX_DATAGRAM, Reporting, canonical};
+use super::reporting::Reporting;
+use crate::route::canonical;
 use quinn_udp::RecvMeta;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -9,6 +10,8 @@ use std::ops::Range;
 use std::time::Duration;
 use tautline_proto::{Arrival, Ecn};
 
+/// Largest UDP payload.
+pub(super) const MAX_DATAGRAM: usize = 65_535;
 /// Limit of buffers that one system call fills.
 const MAX_BUFFERS: usize = 16;
 /// With two buffers, the call that receives the last datagram shows that it is the last.
@@ -58,7 +61,7 @@ impl Inbox {
         let mut buffers: [IoSliceMut<'_>; MAX_BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
         let buffers = &mut buffers[..self.offered];
-        self.used = from.options.recv((&from.socket).into(), buffers, &mut self.filled)?;
+        self.used = from.receive(buffers, &mut self.filled)?;
         self.is_socket_empty = self.used < self.offered;
         self.received = time_of_stamps();
         Ok(())

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The entries of the file that links represent.
+
+use crate::config::{self, PeerConfig};
+use tautline_proto::{Endpoint, PeerId};
+
+/// The entry of the file that a link represents.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum FileEntry {
+    /// A link with an address.
+    To(config::LinkConfig),
+    /// A link to the address from which the peer initiates the handshake, or of a direct path to a peer
+    /// behind a relay.
+    Back {
+        /// Largest IP packet, if the file limits it.
+        mtu: Option<u16>,
+    },
+    /// A link through a relay.
+    Via(PeerId),
+}
+
+impl FileEntry {
+    /// Returns the entries of a peer.
+    pub(super) fn of_peer(endpoint: &Endpoint, peer: &PeerConfig) -> Vec<Self> {
+        let mut entries: Vec<Self> = peer.links.iter().cloned().map(Self::To).collect();
+        if peer.is_caller() || peer.direct_path().is_some() {
+            entries.push(Self::Back { mtu: peer.mtu });
+        }
+        // The file has been checked: all relays exist.
+        let named = |via: &String| endpoint.peers().find(|id| endpoint.peer(*id).name == *via);
+        entries.extend(peer.via.iter().filter_map(named).map(Self::Via));
+        entries
+    }
+
+    /// The largest IP packet of a link without an address, if the file limits it.
+    pub(super) fn mtu_back(&self) -> Option<u16> {
+        if let Self::Back { mtu } = self { *mtu } else { None }
+    }
+
+    /// Whether the link costs money.
+    pub(super) fn is_metered(&self) -> bool {
+        matches!(self, Self::To(config) if config.metered)
+    }
+
+    /// Whether a link can represent the other entry without a new path: only its budget differs.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::To(own), Self::To(other)) => {
+                *own == config::LinkConfig { budget: own.budget, ..other.clone() }
+            }
+            _ => self == other,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the kernel charges a socket for packets that have not left.
+
+use super::inbox::MAX_DATAGRAM;
+
+/// Packets that were sent by one system call.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// The kernel's charge, in bytes.
+    pub(super) charge: usize,
+    pub(super) ip_bytes: usize,
+    pub(super) packets: usize,
+}
+
+impl Sent {
+    /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
+    /// whole packets.
+    pub(super) fn held(&self, charged: usize) -> usize {
+        let packets = (charged * self.packets).div_ceil(self.charge.max(1)).min(self.packets);
+        self.ip_bytes * packets / self.packets.max(1)
+    }
+}
+
+/// The kernel's charge for the packets of one call, by their length. A packet that is sent while another is
+/// charged makes the other's charge look smaller, so the largest seen is right; but if the kernel cuts an
+/// earlier train meanwhile, that one's charge grows.
+#[derive(Debug)]
+pub(super) struct Charges(Vec<usize>);
+
+impl Charges {
+    /// Width of a class of lengths that count as equal.
+    const STEP: usize = 64;
+    /// Most bytes that the kernel charges for a packet in addition to twice its length.
+    const OVERHEAD: usize = 2048;
+
+    pub(super) fn new() -> Self {
+        Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
+    }
+
+    /// Returns the charge for `len` bytes, for which `seen` were charged now; `alone` if nothing else was.
+    pub(super) fn learn(&mut self, len: usize, seen: usize, alone: bool) -> usize {
+        let is_credible = alone || seen <= 2 * len + Self::OVERHEAD;
+        let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };
+        *known = (*known).max(len).max(if is_credible { seen } else { 0 });
+        *known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_train_counts_by_whole_packets() {
+        let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
+        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
+        assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
+    }
+
+    #[test]
+    fn a_charge_seen_too_low_is_corrected_by_the_next() {
+        let mut charges = Charges::new();
+        assert_eq!(charges.learn(1472, 0, false), 1472, "another packet left meanwhile");
+        assert_eq!(charges.learn(1472, 2304, false), 2304);
+        assert_eq!(charges.learn(1472, 0, false), 2304);
+        assert_eq!(charges.learn(100, 768, false), 768);
+        let cut_meanwhile = charges.learn(100, 40_000, false);
+        assert_eq!(cut_meanwhile, 768, "the kernel cut a train that was charged before");
+        assert_eq!(charges.learn(60_000, 150_000, true), 150_000);
+    }
+}
