@@ -432,7 +432,10 @@ mod tests {
             Notice::TheyRefuse { name: name(), from: robot, verdict: Verdict::Name },
             Notice::OtherName { name: name(), theirs: "other".into(), from: robot },
         ];
-        let elsewhere = place("10.77.0.22:18470");
+        // Hosts that share a budget would displace each other's notices.
+        let of_other_budget = |place: &Place| Cause::stranger(*place) != Cause::stranger(robot);
+        let mut hosts = (22..=254).map(|host| place(&format!("10.77.0.{host}:18470")));
+        let elsewhere = hosts.find(of_other_budget).unwrap();
         let of_others = [
             Notice::OtherKey { name: None, from: elsewhere },
             Notice::Twins { name: name(), from: elsewhere, other: Some(robot) },
