@@ -55,7 +55,7 @@ impl LinkTopic {
         self.arrays.message(&self.statuses(uptime, links), stamp)
     }
 
-    fn statuses(&self, uptime: Duration, links: &[LinkReport]) -> Vec<DiagnosticStatus> {
+    pub(super) fn statuses(&self, uptime: Duration, links: &[LinkReport]) -> Vec<DiagnosticStatus> {
         let earlier = self.earlier.front();
         let earlier =
             earlier.map(|(at, links)| EarlierLinks { age_s: (uptime - *at).as_secs_f64(), links });

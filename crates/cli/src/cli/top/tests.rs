@@ -119,3 +119,34 @@ fn printed_once_it_has_every_row_and_no_keys() {
     assert!(!text.contains("quit"));
     assert!(text.contains("not taken"), "{text}");
 }
+
+/// What people and Prometheus see of a robot with links in every state.
+#[test]
+fn all_views_of_a_robot_with_many_links() {
+    let earlier: Status =
+        serde_json::from_str(include_str!("../../../../node/src/status/fixture_links.json"))
+            .unwrap();
+    let mut now = earlier.clone();
+    now.uptime_s += 4.0;
+    for (number, link) in (1..).zip(&mut now.links) {
+        link.acked_packets += 90 * number;
+        link.lost_packets += 10;
+        link.sent_bytes += 100_000 * number;
+        link.repair_bytes += 1000 * number;
+        link.received_bytes += 1000 * number;
+    }
+    let rates = serde_json::to_string_pretty(&rates::between(Some(&earlier), &now)).unwrap();
+    let screens = [80, 120, 200].map(|width| as_text(&earlier, &now, width));
+    let views = [
+        [crate::cli::status::in_words(&now), tautline_cli::metrics::openmetrics(&now), rates]
+            .join("\n"),
+        screens.join("\n"),
+    ];
+    let seen = views.join("\n");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/top/golden_links.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file, &seen).unwrap();
+    }
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    assert_eq!(seen, written, "UPDATE=1 accepts the new views");
+}
