@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
+use tautline_node::columns::{self, Columns, LINKS, Seen};
 use tautline_node::status::{
     DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, PlanReport,
     RadioReport, RejectedReport, Status, TopicReport,
@@ -230,7 +231,7 @@ impl Collector for Snapshot {
         page.table(teams::TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
         page.team_drops(&status.teams)?;
         page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
-        page.table(LINKS, &status.links, link_labels)?;
+        page.columns(&LINKS, &status.links, link_labels)?;
         page.table(PLAN, &status.plan, |it| {
             vec![("subject", &*it.subject), ("assumption", it.assumption.as_str())]
         })
@@ -249,6 +250,24 @@ enum Value<T> {
 }
 
 use Value::{Counter, Gauge, Level};
+
+/// Returns the value of a counter.
+fn count(value: &columns::Value) -> Option<u64> {
+    match value {
+        columns::Value::Count(number) | columns::Value::Bytes(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// Returns the value of a gauge in the base unit of Prometheus; none while it is unknown.
+fn level(value: &columns::Value) -> Option<f64> {
+    match value {
+        columns::Value::Flag(is_true) => Some(f64::from(*is_true)),
+        columns::Value::BitRate(number) | columns::Value::Share(number) => Some(*number),
+        columns::Value::Milliseconds(ms) => Some(ms / 1e3),
+        it => count(it).map(|number| number as f64),
+    }
+}
 
 struct Page<'e> {
     encoder: DescriptorEncoder<'e>,
@@ -299,6 +318,30 @@ impl Page<'_> {
                 Gauge(value) => {
                     let known = rows.iter().filter_map(|row| Some((labels(row), value(row)?)));
                     self.gauges(name, help, known)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the metrics of a table of columns.
+    fn columns<'a, Report, Rates>(
+        &mut self,
+        columns: &Columns<Report, Rates>,
+        reports: &'a [Report],
+        labels: fn(&'a Report) -> Labels<'a>,
+    ) -> Result<(), fmt::Error> {
+        for (column, metric) in columns.metrics() {
+            let read = |now| (labels(now), (column.read)(&Seen { now, rates: None }));
+            let values = reports.iter().map(read);
+            match metric {
+                columns::Metric::Counter(name) => {
+                    let counts = values.filter_map(|(labels, it)| Some((labels, count(&it)?)));
+                    self.counters(name, column.help, counts)?;
+                }
+                columns::Metric::Gauge(name) => {
+                    let known = values.filter_map(|(labels, it)| Some((labels, level(&it)?)));
+                    self.gauges(name, column.help, known)?;
                 }
             }
         }
@@ -476,101 +519,6 @@ const RADIOS: &[Metric<RadioReport>] = &[
         "tautline_radio_in_flight_limit_bytes",
         "Maximum bytes in the kernel",
         Level(|r| r.in_flight_limit_bytes),
-    ),
-];
-
-const LINKS: &[Metric<LinkReport>] = &[
-    Metric("tautline_link_sent_packets", "Packets sent", Counter(|l| l.sent_packets)),
-    Metric(
-        "tautline_link_acked_packets",
-        "Packets acknowledged by the peer",
-        Counter(|l| l.acked_packets),
-    ),
-    Metric(
-        "tautline_link_lost_packets",
-        "Packets that were declared lost",
-        Counter(|l| l.lost_packets),
-    ),
-    Metric(
-        "tautline_link_late_packets",
-        "Packets that were declared lost and arrived after all",
-        Counter(|l| l.late_packets),
-    ),
-    Metric(
-        "tautline_link_marked_packets",
-        "Packets that the path marked for congestion (ECN)",
-        Counter(|l| l.marked_packets),
-    ),
-    Metric("tautline_link_sent_bytes", "IP bytes sent", Counter(|l| l.sent_bytes)),
-    Metric(
-        "tautline_link_repair_bytes",
-        "Bytes of repairs among the bytes sent",
-        Counter(|l| l.repair_bytes),
-    ),
-    Metric(
-        "tautline_link_redundant_bytes",
-        "Bytes among the bytes sent that were sent again before a loss was known",
-        Counter(|l| l.redundant_bytes),
-    ),
-    Metric("tautline_link_received_packets", "Packets received", Counter(|l| l.received_packets)),
-    Metric("tautline_link_received_bytes", "IP bytes received", Counter(|l| l.received_bytes)),
-    Metric(
-        "tautline_link_duplicate_packets",
-        "Packets received twice",
-        Counter(|l| l.duplicate_packets),
-    ),
-    Metric("tautline_link_up", "1 if packets arrive", Level(|l| u64::from(l.up))),
-    Metric(
-        "tautline_link_stalled",
-        "1 if packets are stuck in the driver, so that other links carry the messages",
-        Level(|l| u64::from(l.stalled)),
-    ),
-    Metric(
-        "tautline_link_standby",
-        "1 if another link of the peer carries the messages: a direct path instead of a relay, or a relay \
-         during the trial of a direct path",
-        Level(|l| u64::from(l.state == "standby")),
-    ),
-    Metric(
-        "tautline_link_silent",
-        "1 if the peer acknowledges nothing",
-        Level(|l| u64::from(l.silent)),
-    ),
-    Metric(
-        "tautline_link_loss_ratio",
-        "Fraction of packets lost, smoothed over 64 packets, 0 to 1",
-        Gauge(|l| Some(l.loss)),
-    ),
-    Metric(
-        "tautline_link_rtt_seconds",
-        "Smoothed round-trip time",
-        Gauge(|l| Some(l.rtt_ms? / 1e3)),
-    ),
-    Metric(
-        "tautline_link_available_bps",
-        "Available rate, bits per second of IP packets",
-        Gauge(|l| Some(l.available_bps? as f64)),
-    ),
-    Metric(
-        "tautline_link_budget_bytes",
-        "IP bytes that the link's budget allows in a period",
-        Gauge(|l| Some(l.budget.as_ref()?.total_bytes as f64)),
-    ),
-    Metric(
-        "tautline_link_budget_used_bytes",
-        "IP bytes of the budget that are used in the current period",
-        Gauge(|l| Some(l.budget.as_ref()?.used_bytes as f64)),
-    ),
-    Metric("tautline_link_mtu_bytes", "Largest IP packet that the path carries", Level(|l| l.mtu)),
-    Metric(
-        "tautline_link_black_hole",
-        "1 if larger packets used to arrive and do not any more",
-        Level(|l| u64::from(l.mtu_known_by == "black hole")),
-    ),
-    Metric(
-        "tautline_link_mtu_searching",
-        "1 while probes look for a larger MTU",
-        Level(|l| u64::from(l.mtu_known_by == "searching")),
     ),
 ];
 

@@ -52,6 +52,7 @@ pub mod accounts;
 pub mod audit;
 mod budgets;
 mod codec;
+pub mod columns;
 pub mod config;
 mod data_plane;
 mod diagnostics;

@@ -3,12 +3,13 @@
 
 use super::find::Daemon;
 use super::words::{
-    UNKNOWN, address, bit_rate, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent,
+    self, UNKNOWN, bit_rate, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent,
     short, uptime, whole_bit_rate,
 };
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use tautline_node::columns::{Columns, LINKS, Seen};
 use tautline_node::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
     TeamReport, TopicReport, UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
@@ -81,11 +82,7 @@ pub fn in_words(status: &Status) -> String {
     text.push_str(&given_up(&status.topics));
     let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
     section(&mut text, "Radios", header, status.radios.iter().map(radio));
-    let header = [
-        "PEER", "LINK", "RADIO", "REMOTE", "PATH", "STATE", "RTT ms", "LOSS", "MTU", "CAN SEND",
-        "PACED BY", "SENT", "RECEIVED", "REPAIRS", "TWICE",
-    ];
-    section(&mut text, "Links", header, status.links.iter().map(link));
+    reports(&mut text, "Links", &LINKS, &status.links);
     text.push_str(&budgets(&status.links));
     if !status.watchdogs.is_empty() {
         let header = ["TOPIC", "STATE", "PUBLISHED"];
@@ -130,6 +127,22 @@ fn section<const N: usize>(
     rows: impl Iterator<Item = [String; N]>,
 ) {
     let _ = write!(text, "\n{title}\n{}", output::table(header, rows));
+}
+
+/// Formats reports as their table of columns says.
+fn reports<Report, Rates>(
+    text: &mut String,
+    title: &str,
+    columns: &Columns<Report, Rates>,
+    reports: &[Report],
+) {
+    let columns = columns.printed();
+    let header: Vec<&str> = columns.iter().map(|(_, heading)| *heading).collect();
+    let row = |now| {
+        let seen = Seen { now, rates: None };
+        columns.iter().map(|(column, _)| words::in_cell(&(column.read)(&seen))).collect()
+    };
+    let _ = write!(text, "\n{title}\n{}", output::lines(&header, reports.iter().map(row)));
 }
 
 /// Formats a line for each topic.
@@ -304,45 +317,4 @@ fn planned(it: &PlanReport) -> [String; 6] {
         },
         it.key.clone(),
     ]
-}
-
-fn link(link: &LinkReport) -> [String; 15] {
-    [
-        link.peer.clone(),
-        if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
-        link.radio.clone(),
-        address(&link.remote),
-        if link.path.is_empty() { UNKNOWN.into() } else { link.path.clone() },
-        link.state.clone(),
-        milliseconds(link.rtt_ms),
-        loss(link),
-        mtu(link),
-        whole_bit_rate(link.available_bps),
-        link.paced_by.clone(),
-        bytes(link.sent_bytes as f64),
-        bytes(link.received_bytes as f64),
-        bytes(link.repair_bytes as f64),
-        short(link.duplicate_packets as f64),
-    ]
-}
-
-/// Formats the loss since the last interruption, whose losses say nothing about a link that works
-/// since then; with that since the start, if it differs.
-fn loss(link: &LinkReport) -> String {
-    let lost = link.lost_packets.saturating_sub(link.late_packets);
-    let outcomes = link.acked_packets + lost;
-    let total = percent((outcomes > 0).then(|| lost as f64 / outcomes as f64));
-    match link.steady.as_ref().map(|it| percent(it.loss())) {
-        Some(steady) if steady != total => format!("{steady}/{total}"),
-        _ => total,
-    }
-}
-
-/// Formats the MTU of the path; with a word if it is not what the interface or the file allows.
-fn mtu(link: &LinkReport) -> String {
-    match link.mtu_known_by.as_str() {
-        _ if !link.up => UNKNOWN.into(),
-        "interface" | "configured" | "relay" | "" => link.mtu.to_string(),
-        known_by => format!("{} {known_by}", link.mtu),
-    }
 }

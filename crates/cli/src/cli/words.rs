@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tautline_node::columns::Value;
 use tautline_node::status::ClockReport;
 
 pub const UNKNOWN: &str = "-";
@@ -49,11 +50,6 @@ pub fn whole_bit_rate(bits_per_second: Option<u64>) -> String {
     known_bit_rate(bits_per_second.map(|bps| bps as f64))
 }
 
-/// Returns the address of a link, if it is known.
-pub fn address(remote: &str) -> String {
-    if remote.is_empty() { UNKNOWN.into() } else { remote.into() }
-}
-
 /// Formats bytes as a part of their limit.
 pub fn part_of_bytes(count: u64, limit: u64) -> String {
     format!("{}/{}", bytes(count as f64), bytes(limit as f64))
@@ -71,6 +67,27 @@ pub fn milliseconds(value: Option<f64>) -> String {
 /// Formats a fraction of one in per cent.
 pub fn percent(fraction: Option<f64>) -> String {
     fraction.map_or(UNKNOWN.into(), |fraction| format!("{:.1}%", fraction * 100.0))
+}
+
+/// Formats a value of a column.
+pub fn in_cell(value: &Value) -> String {
+    match value {
+        Value::Absent => String::new(),
+        Value::Unknown => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) if words.is_empty() => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) => words.clone(),
+        Value::Flag(is_true) => if *is_true { "yes" } else { "no" }.into(),
+        Value::Count(number) => short(*number as f64),
+        Value::Bytes(number) => bytes(*number as f64),
+        Value::PartOfBytes(part, total) => part_of_bytes(*part, *total),
+        Value::BitRate(bps) => bit_rate(*bps),
+        Value::Milliseconds(ms) => milliseconds(Some(*ms)),
+        Value::Share(share) => percent(Some(*share)),
+        Value::NowAndTotal(now, total) => match (in_cell(now), in_cell(total)) {
+            (now, total) if now == total => total,
+            (now, total) => format!("{now}/{total}"),
+        },
+    }
 }
 
 /// Formats seconds as `3d 4h`, `2h 5min`, `5min 3s` or `3s`.

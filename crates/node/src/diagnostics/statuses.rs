@@ -2,8 +2,9 @@
 //! The statuses: the node, each peer with its links, each radio, and the drops.
 
 use super::array::{DiagnosticStatus, Level};
+use crate::columns::{LINKS, Seen, Value};
 use crate::rates::{self, LinkRates, RadioRates, Rates, TopicRates};
-use crate::status::{Direction, PeerReport, Status, TopicReport, up_or_down};
+use crate::status::{Direction, LinkReport, PeerReport, Status, TopicReport, up_or_down};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -102,7 +103,8 @@ fn condition(earlier: Option<&Status>, now: &Status) -> (Level, String) {
 }
 
 fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
-    let links: Vec<_> = rates.links.iter().filter(|link| link.peer == peer.name).collect();
+    let links = now.links.iter().zip(&rates.links).filter(|(link, _)| link.peer == peer.name);
+    let links: Vec<_> = links.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
     let condition = match peer.state.as_str() {
         "up" => condition_of_links(&links),
         state => (Level::Warn, state.to_owned()),
@@ -118,11 +120,11 @@ fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
 }
 
 /// Returns the condition of a peer that is up.
-fn condition_of_links(links: &[&LinkRates]) -> (Level, String) {
+fn condition_of_links(links: &[Seen<'_, LinkReport, LinkRates>]) -> (Level, String) {
     let all = links.len();
-    let down = links.iter().filter(|link| !link.up).count();
-    let stalled = links.iter().filter(|link| link.up && link.stalled).count();
-    let silent = links.iter().filter(|link| link.up && link.silent).count();
+    let down = links.iter().filter(|link| !link.now.up).count();
+    let stalled = links.iter().filter(|link| link.now.up && link.now.stalled).count();
+    let silent = links.iter().filter(|link| link.now.up && link.now.silent).count();
     match (down, stalled, silent) {
         (0, 0, 0) => (Level::Ok, "up".into()),
         (0, 0, _) => (Level::Warn, format!("up, but {silent} of {all} links are silent")),
@@ -137,23 +139,29 @@ fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
     Some(value(format!("links of {}", topic.topic), cut(links.in_words())))
 }
 
-fn link_values(link: &LinkRates, number: usize) -> Vec<(String, String)> {
-    let key = |what: &str| format!("link {number} {what}");
-    let known = |text: &str| if text.is_empty() { UNKNOWN.into() } else { text.to_owned() };
-    let (name, remote) = (known(&link.name), known(&link.remote));
-    let mut values = vec![
-        value(key("name"), name),
-        value(key("is"), link.state.clone()),
-        value(key("leads"), format!("by {} to {remote}", link.radio)),
-        value(key("round trip (ms)"), tenths(link.rtt_ms)),
-        value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),
-        value(key("can send (bit/s)"), whole(link.available_bps.map(|bps| bps as f64))),
-        value(key("paced by"), &link.paced_by),
-        value(key("sends (bit/s)"), whole(link.sent_bps)),
-        value(key("gets (bit/s)"), whole(link.received_bps)),
-    ];
-    values.extend(link.budget.as_ref().map(|it| value(key("budget"), it.in_words())));
-    values
+fn link_values(link: &Seen<'_, LinkReport, LinkRates>, number: usize) -> Vec<(String, String)> {
+    let columns = LINKS.diagnosed().into_iter();
+    let shown = columns.filter_map(|(column, name)| {
+        Some(value(format!("link {number} {name}"), diagnosed((column.read)(link))?))
+    });
+    shown.collect()
+}
+
+/// Formats a value of a column; none if there is no such value.
+fn diagnosed(value: Value) -> Option<String> {
+    Some(match value {
+        Value::Absent => return None,
+        Value::Unknown => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) if words.is_empty() => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) => words,
+        Value::Flag(is_true) => is_true.to_string(),
+        Value::Count(number) | Value::Bytes(number) => number.to_string(),
+        Value::PartOfBytes(part, total) => format!("{part} of {total}"),
+        Value::BitRate(bps) => whole(Some(bps)),
+        Value::Milliseconds(ms) => tenths(Some(ms)),
+        Value::Share(share) => tenths(Some(share * 100.0)),
+        Value::NowAndTotal(now, _) => return diagnosed(*now),
+    })
 }
 
 fn radio(now: &Status, radio: &RadioRates) -> DiagnosticStatus {

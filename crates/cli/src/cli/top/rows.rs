@@ -3,6 +3,7 @@
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
+use tautline_node::columns::{self, Cell};
 
 /// Columns between two cells.
 const GAP: usize = 1;
@@ -41,6 +42,17 @@ impl Column {
     pub const fn keeping_end(mut self) -> Self {
         self.keeps_end = true;
         self
+    }
+
+    /// Returns a column of a table of columns, whose longest text is `longest`.
+    pub fn in_width(cell: &Cell, width: columns::Width, longest: usize) -> Self {
+        let width = match width {
+            columns::Width::Either(few, many) if longest > few => Width::Fixed(many),
+            columns::Width::Fixed(width) | columns::Width::Either(width, _) => Width::Fixed(width),
+            columns::Width::Flexible(weight) => Width::Flexible(weight),
+        };
+        let Cell { title, is_right_aligned, keeps_end, .. } = *cell;
+        Self { title, width, is_right_aligned, keeps_end }
     }
 
     fn fit(&self, text: &str, width: usize) -> String {

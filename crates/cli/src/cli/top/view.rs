@@ -11,7 +11,8 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
-use tautline_node::rates::{LinkRates, RadioRates, Rates, TeamRates, TopicRates};
+use tautline_node::columns::{Columns, LINKS, Seen, Value};
+use tautline_node::rates::{RadioRates, Rates, TeamRates, TopicRates};
 use tautline_node::status::{PeerReport, Status, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
@@ -286,80 +287,51 @@ impl Screen<'_> {
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
-        let has_long_state = self.rates.links.iter().any(|link| link.state.len() > 4);
-        let mut columns = vec![
-            Column::flexible("LINK", 2),
-            Column::left("RADIO", 8),
-            Column::flexible("REMOTE", 3).keeping_end(),
-            Column::left("", if has_long_state { 7 } else { 4 }),
-            Column::right("RTT ms", 6),
-            Column::right("LOSS", 6),
-            Column::right("CAN SEND", 8),
-            Column::right("SENDS", 8),
-            Column::right("RECEIVES", 8),
-        ];
-        if self.shows_budgets() {
-            columns.push(Column::right("BUDGET", if self.is_wide() { 13 } else { 6 }));
+        let links = self.status.links.iter().zip(&self.rates.links);
+        let links: Vec<_> = links.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        self.reports(&LINKS, &links, height)
+    }
+
+    /// Returns reports as their table of columns says.
+    fn reports<Report, Rates>(
+        &self,
+        columns: &Columns<Report, Rates>,
+        reports: &[Seen<'_, Report, Rates>],
+        height: usize,
+    ) -> Vec<Line<'static>> {
+        let mut shown = Vec::new();
+        let mut cells: Vec<Row> = vec![Row::new(); reports.len()];
+        for (column, cell) in columns.cells() {
+            let Some(width) = (if self.is_wide() { Some(cell.wide) } else { cell.narrow }) else {
+                continue;
+            };
+            let values: Vec<Value> = reports.iter().map(column.read).collect();
+            if cell.if_any && values.iter().all(|value| *value == Value::Absent) {
+                continue;
+            }
+            let texts: Vec<String> = values.iter().map(|value| self.in_cell(value)).collect();
+            let longest = texts.iter().map(String::len).max().unwrap_or(0);
+            shown.push(Column::in_width(&cell, width, longest));
+            for ((text, report), row) in texts.into_iter().zip(reports).zip(&mut cells) {
+                row.push(Span::styled(text, self.alarm((column.is_wrong)(report.now))));
+            }
         }
-        // These columns fit only on wide terminals.
-        if self.is_wide() {
-            columns.extend([
-                Column::right("REPAIRS", 7),
-                Column::left("PACED BY", 13),
-                Column::left("PATH", 9),
-                Column::left("NAME", 8),
-            ]);
+        rows(&shown, cells, self.width, height)
+    }
+
+    /// Formats a value; unknown texts are blank.
+    fn in_cell(&self, value: &Value) -> String {
+        match value {
+            Value::Text(text) => text.clone(),
+            Value::PartOfBytes(part, total) if !self.is_wide() => {
+                percent(Some(*part as f64 / (*total).max(1) as f64))
+            }
+            value => words::in_cell(value),
         }
-        let links = self.rates.links.iter().map(|link| self.link(link));
-        rows(&columns, links.collect(), self.width, height)
     }
 
     fn is_wide(&self) -> bool {
         self.width >= 100
-    }
-
-    fn link(&self, link: &LinkRates) -> Row {
-        let name = [link.peer.clone(), link.radio.clone(), words::address(&link.remote)];
-        let figures = [
-            milliseconds(link.rtt_ms),
-            percent(link.loss),
-            whole_bit_rate(link.available_bps),
-            words::known_bit_rate(link.sent_bps),
-            words::known_bit_rate(link.received_bps),
-        ];
-        let mut after = Vec::new();
-        if self.is_wide() {
-            after.extend([
-                percent(link.repairs),
-                link.paced_by.clone(),
-                link.path.clone(),
-                link.name.clone(),
-            ]);
-        }
-        let is_spent = link.budget.as_ref().is_some_and(|it| it.spent);
-        let budget = Span::styled(self.budget(link), self.alarm(is_spent));
-        let is_wrong = !link.up || link.stalled || link.silent;
-        let state = Span::styled(link.state.clone(), self.alarm(is_wrong));
-        name.into_iter()
-            .map(Span::raw)
-            .chain([state])
-            .chain(figures.into_iter().map(Span::raw))
-            .chain(Some(budget).filter(|_| self.shows_budgets()))
-            .chain(after.into_iter().map(Span::raw))
-            .collect()
-    }
-
-    fn shows_budgets(&self) -> bool {
-        self.rates.links.iter().any(|link| link.budget.is_some())
-    }
-
-    /// Formats the used part of a budget, with its amounts where there is space.
-    fn budget(&self, link: &LinkRates) -> String {
-        match &link.budget {
-            None => String::new(),
-            Some(it) if self.is_wide() => part_of_bytes(it.used_bytes, it.total_bytes),
-            Some(it) => percent(Some(it.used())),
-        }
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
