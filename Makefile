@@ -90,6 +90,7 @@ bench: build
 layout: setup
 	cargo fmt --all --check
 	@checks/structure.py
+	@checks/map.py
 	@/usr/bin/python3 -m unittest discover -q crates/lab/measure
 
 lint: layout clippy

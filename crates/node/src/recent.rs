@@ -72,7 +72,7 @@ impl Recent {
         let Exchange { endpoint, topics, .. } = exchange;
         let out = topics.exported().values().flat_map(LocalTopic::keys).map(Stream::Out);
         let incoming = endpoint.peers().flat_map(|peer| {
-            let channels = endpoint.channels_in(peer);
+            let channels = endpoint.peer(peer).channels_in();
             channels.map(move |channel| Stream::In(ChannelKey { peer, channel }))
         });
         let streams = out.chain(incoming);
@@ -143,7 +143,7 @@ impl Lately<'_> {
         if !view.up {
             return Some(format!("{} is down", view.name));
         }
-        let links = endpoint.links().map(|id| endpoint.link(id));
+        let links = endpoint.links().filter_map(|id| endpoint.link(id));
         let mut up = links.filter(|link| link.peer == peer && link.up && !link.silent);
         if up.next().is_some_and(|first| first.spent) && up.all(|link| link.spent) {
             return Some(format!("the budgets of the links to {} are used up", view.name));
@@ -152,7 +152,8 @@ impl Lately<'_> {
         // If less was accepted than sent, messages arrived in bursts, which averages do not show.
         (rates.wanted_bps > rates.sent_bps).then(|| {
             let [sent, wanted] = [rates.sent_bps, rates.wanted_bps].map(bit_rate);
-            let links = endpoint.links().filter(|id| endpoint.link(*id).peer == peer).count();
+            let links = endpoint.links().filter_map(|id| endpoint.link(id));
+            let links = links.filter(|link| link.peer == peer).count();
             let link = if links == 1 { "link" } else { "links" };
             format!("{link} to {} carried {sent}; {wanted} wanted", view.name)
         })
@@ -162,11 +163,11 @@ impl Lately<'_> {
 fn counts(endpoint: &Endpoint, stream: Stream) -> Option<Counts> {
     let (delivered, dropped) = match stream {
         Stream::Out(ChannelKey { peer, channel }) => {
-            let (_, _, stats) = endpoint.channel_out(peer, channel)?;
+            let (_, _, stats) = endpoint.peer(peer).channel_out(channel)?;
             (stats.delivered, stats.dropped)
         }
         Stream::In(ChannelKey { peer, channel }) => {
-            let (_, _, stats) = endpoint.channel_in(peer, channel)?;
+            let (_, _, stats) = endpoint.peer(peer).channel_in(channel)?;
             (stats.delivered, stats.dropped)
         }
     };
@@ -177,11 +178,11 @@ fn loads(exchange: Exchange<'_>) -> HashMap<PeerId, Load> {
     let Exchange { endpoint, topics, .. } = exchange;
     let mut loads = HashMap::<_, Load>::new();
     for ChannelKey { peer, channel } in topics.exported().values().flat_map(LocalTopic::keys) {
-        if let Some((_, _, stats)) = endpoint.channel_out(peer, channel) {
+        if let Some((_, _, stats)) = endpoint.peer(peer).channel_out(channel) {
             loads.entry(peer).or_default().wanted_bytes += stats.bytes;
         }
     }
-    for link in endpoint.links().map(|id| endpoint.link(id)) {
+    for link in endpoint.links().filter_map(|id| endpoint.link(id)) {
         loads.entry(link.peer).or_default().sent_bytes += link.stats.sent_bytes;
     }
     loads

@@ -176,13 +176,14 @@ impl Reporter {
             wanted_bps: rates.map(|rates| rates.wanted_bps),
             sent_bps: rates.map(|rates| rates.sent_bps),
             clock: view.clock.map(clock_report),
-            relayed_packets: endpoint.forwarded(id).packets,
-            relayed_dropped: drops(&endpoint.forwarded(id).dropped),
+            relayed_packets: endpoint.peer(id).forwarded().packets,
+            relayed_dropped: drops(&endpoint.peer(id).forwarded().dropped),
         }
     }
 
     fn radios(&self, endpoint: &Endpoint) -> Vec<RadioReport> {
-        let used = |id: &RadioId| endpoint.links().any(|l| endpoint.link(l).radio == *id);
+        let links = || endpoint.links().filter_map(|link| endpoint.link(link));
+        let used = |id: &RadioId| links().any(|link| link.radio == *id);
         endpoint
             .radios()
             .filter(used)
@@ -205,20 +206,21 @@ impl Reporter {
     /// Returns all links, in the protocol's order.
     pub(crate) fn links(&self, now: Instant, exchange: Exchange<'_>) -> Vec<LinkReport> {
         let endpoint = exchange.endpoint;
-        let view = |id| endpoint.link(id);
-        let relayed = endpoint.links().map(view).filter(is_relayed);
-        let relayed: BTreeSet<PeerId> = relayed.map(|view| view.peer).collect();
+        let views = || endpoint.links().filter_map(|id| Some((id, endpoint.link(id)?)));
+        let relayed = views().filter(|(_, view)| is_relayed(view));
+        let relayed: BTreeSet<PeerId> = relayed.map(|(_, view)| view.peer).collect();
         // A direct path that has not been found is no link for people.
-        let is_shown = |id: &LinkId| {
-            let view = view(*id);
-            view.remote.is_some() || !relayed.contains(&view.peer)
-        };
-        endpoint.links().filter(is_shown).map(|id| self.link(now, exchange, id)).collect()
+        let shown = views().filter(|(_, it)| it.remote.is_some() || !relayed.contains(&it.peer));
+        shown.map(|(id, view)| self.link(now, exchange, (id, view))).collect()
     }
 
-    fn link(&self, now: Instant, exchange: Exchange<'_>, id: LinkId) -> LinkReport {
+    fn link(
+        &self,
+        now: Instant,
+        exchange: Exchange<'_>,
+        (id, view): (LinkId, LinkView<'_>),
+    ) -> LinkReport {
         let Exchange { endpoint, shared, .. } = exchange;
-        let view = endpoint.link(id);
         let stats = view.stats;
         LinkReport {
             peer: endpoint.peer(view.peer).name.into(),
@@ -296,7 +298,7 @@ fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec
         reports.extend(local.keys().filter_map(|key| outgoing(lately, name, local, key)));
     }
     for peer in endpoint.peers() {
-        let keys = endpoint.channels_in(peer).map(|channel| ChannelKey { peer, channel });
+        let keys = endpoint.peer(peer).channels_in().map(|channel| ChannelKey { peer, channel });
         reports.extend(keys.filter_map(|key| incoming(lately, slow_subscribers, key)));
     }
     reports
@@ -309,7 +311,7 @@ fn outgoing(
     key: ChannelKey,
 ) -> Option<TopicReport> {
     let endpoint = lately.exchange.endpoint;
-    let (config, wanted, stats) = endpoint.channel_out(key.peer, key.channel)?;
+    let (config, wanted, stats) = endpoint.peer(key.peer).channel_out(key.channel)?;
     let mut dropped = drops(&stats.dropped);
     let of_transforms = local.transforms.iter().flat_map(|transforms| &transforms.dropped);
     dropped.extend(of_transforms.map(|(reason, count)| ((*reason).into(), *count)));
@@ -350,7 +352,7 @@ fn link_use(
     }
     let sent = |number: u8| bytes.get(usize::from(number)).copied().unwrap_or_default();
     let limit = |(name, number): &(String, u8)| {
-        let views = endpoint.links().map(|id| endpoint.link(id));
+        let views = endpoint.links().filter_map(|id| endpoint.link(id));
         let view = views.filter(|it| it.peer == key.peer).find(|it| it.number == *number)?;
         Some((name.clone(), limit_of_link(rule, &view)?.to_owned()))
     };
@@ -381,7 +383,7 @@ fn incoming(
 ) -> Option<TopicReport> {
     let Exchange { endpoint, topics, .. } = lately.exchange;
     let peer = endpoint.peer(key.peer);
-    let (topic, _, stats) = endpoint.channel_in(key.peer, key.channel)?;
+    let (topic, _, stats) = endpoint.peer(key.peer).channel_in(key.channel)?;
     let IncomingState { name, wanted, over_rate, not_held, malformed } = topics.incoming(key)?;
     let mut dropped = drops(&stats.dropped);
     if over_rate.messages > 0 {

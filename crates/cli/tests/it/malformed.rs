@@ -59,7 +59,7 @@ fn arrives(
     at: (&Agent, &str),
 ) {
     let before = at.0.received(at.1).len();
-    wait_for(&format!("message of the robot on {}", at.1), || {
+    wait_for(format!("message of the robot on {}", at.1), || {
         let number = numbers.next().unwrap();
         send(robot, offer, number, payload);
         robot
@@ -70,7 +70,7 @@ fn arrives(
 }
 
 fn wait_for_malformed(daemon: &Daemon, topic: &str, count: u64) {
-    wait_for(&format!("{count} malformed on {topic}"), || {
+    wait_for(format!("{count} malformed on {topic}"), || {
         let topics = daemon.status().topics;
         let found = topics.iter().find(|it| it.topic == topic && it.peer == "liar")?;
         (found.dropped.get("malformed") == Some(&count)).then_some(())

@@ -37,7 +37,7 @@ fn ros2_lines(domain: u32) -> String {
 /// Sends until the other side has received the message; returns the sent bytes and the report of
 /// the arrival.
 fn send_until(from: &mut Agent, to: &Agent, there: &str, order: &Value) -> (Vec<u8>, Value) {
-    wait_for(&format!("message on {there}"), || {
+    wait_for(format!("message on {there}"), || {
         let sent = bytes_of(&from.order(order.clone()));
         to.received(there).first().map(|report| (sent, report.clone()))
     })

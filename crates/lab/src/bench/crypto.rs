@@ -187,7 +187,7 @@ fn node(name: &str, peer: &str, seed: u64) -> Result<Endpoint> {
     // Only the robot initiates a handshake.
     let remote = (name == "robot").then(|| address(2));
     let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28, metered: false };
-    node.add_link(Instant(0), peer, radio, link)?;
+    node.peer_mut(peer).add_link(Instant(0), radio, link)?;
     Ok(node)
 }
 

@@ -211,7 +211,7 @@ impl Flows {
         self.by_channel.insert((host, peer, channel), *flow);
         let now = instant(net.now());
         if let Some(endpoint) = net.endpoint(host) {
-            endpoint.want(now, peer, channel, true);
+            endpoint.peer_mut(peer).want(now, channel, true);
         }
         net.drain(host);
     }
@@ -348,7 +348,7 @@ fn offer(
     config: ChannelConfig,
 ) -> Option<(PeerId, ChannelId)> {
     let now = instant(net.now());
-    let channel = net.endpoint(host)?.offer(now, peer, config).ok()?;
+    let channel = net.endpoint(host)?.peer_mut(peer).offer(now, config).ok()?;
     net.drain(host);
     Some((peer, channel))
 }
@@ -371,7 +371,7 @@ pub fn send(
     };
     let taken = net
         .endpoint(host)
-        .is_some_and(|endpoint| endpoint.send(now, peer, channel, message).is_ok());
+        .is_some_and(|endpoint| endpoint.peer_mut(peer).send(now, channel, message).is_ok());
     net.drain(host);
     taken
 }

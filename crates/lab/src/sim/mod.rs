@@ -105,15 +105,16 @@ impl Sight<'_> {
     /// Returns the rate at which a station sends to its first peer, bits per second.
     pub fn rate_bps(&self, station: StationId) -> Option<u64> {
         let endpoint = self.world.net.view(station)?;
-        endpoint.link(endpoint.links().next()?).rate_bps
+        endpoint.link(endpoint.links().next()?)?.rate_bps
     }
 
     /// Returns counters and smoothed round trips of a station's links, in the order in which they
     /// were added; none without a node.
     pub fn links(&self, station: StationId) -> Vec<(LinkStats, Option<Duration>)> {
         let endpoint = self.world.net.view(station);
-        let links =
-            endpoint.iter().flat_map(|endpoint| endpoint.links().map(|id| endpoint.link(id)));
+        let links = endpoint
+            .iter()
+            .flat_map(|endpoint| endpoint.links().filter_map(|id| endpoint.link(id)));
         links.map(|link| (*link.stats, link.rtt)).collect()
     }
 
@@ -266,7 +267,7 @@ fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
     let channel = world.flows.channel(number);
     let host = world.flows.all[number].plan.from;
     let stats = channel.and_then(|(peer, channel)| {
-        world.net.view(host)?.channel_out(peer, channel).map(|(_, _, stats)| stats.dropped)
+        world.net.view(host)?.peer(peer).channel_out(channel).map(|(_, _, stats)| stats.dropped)
     });
     let drops = stats.iter().flat_map(|drops| drops.iter());
     drops.filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.as_str().to_owned(), n)).collect()
@@ -292,8 +293,7 @@ fn link_figures(scenario: &Scenario, world: &World) -> Vec<LinkFigures> {
     let mut links = Vec::new();
     for (number, station) in scenario.stations.iter().enumerate() {
         let Some(endpoint) = world.net.view(StationId(number)) else { continue };
-        for link in endpoint.links() {
-            let view = endpoint.link(link);
+        for view in endpoint.links().filter_map(|link| endpoint.link(link)) {
             links.push(LinkFigures {
                 name: format!(
                     "{} to {} {}",

@@ -251,7 +251,7 @@ impl Net {
             metered: false,
         };
         let endpoint = self.endpoint(host)?;
-        let link = endpoint.add_link(now, peer, RadioId(interface as u32), config).ok();
+        let link = endpoint.peer_mut(peer).add_link(now, RadioId(interface as u32), config).ok();
         self.drain(host);
         link
     }
@@ -358,7 +358,7 @@ impl Net {
         let Some(node) = &mut self.hosts[host.0].node else { return };
         let bytes = node.in_flight.entry((link, class)).or_default();
         *bytes = change(*bytes);
-        node.endpoint.handle_in_flight(now, link, class, *bytes);
+        node.endpoint.link_mut(link).handle_in_flight(now, class, *bytes);
     }
 
     fn receive(&mut self, host: StationId, interface: usize, parcel: Parcel) {
@@ -476,10 +476,10 @@ impl Net {
     fn show_gate(&mut self, host: StationId, link: Option<LinkId>, class: Class, ip_bytes: usize) {
         let Some(gate) = &mut self.gate else { return };
         let (Some(link), Some(node)) = (link, &self.hosts[host.0].node) else { return };
-        let radio = node.endpoint.link(link).radio;
+        let Some(radio) = node.endpoint.link(link).map(|view| view.radio) else { return };
         let counted = node.in_flight.iter().filter(|((link, _), _)| {
             let view = node.endpoint.link(*link);
-            view.radio == radio && view.up && !view.stalled
+            view.is_some_and(|view| view.radio == radio && view.up && !view.stalled)
         });
         let ahead = counted.clone().any(|((_, it), bytes)| *it >= class && *bytes > 0);
         let in_flight = if ahead { counted.map(|(_, bytes)| bytes).sum() } else { 0 };

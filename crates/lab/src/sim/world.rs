@@ -114,7 +114,7 @@ impl World {
         let via = self.peers.get(&(host, via)).copied();
         let via = via.with_context(|| format!("host {} has no such neighbour", host.0))?;
         let now = instant(self.net.now());
-        self.endpoint(host)?.add_relayed_link(now, peer, via)?;
+        self.endpoint(host)?.peer_mut(peer).add_relayed_link(now, via)?;
         self.net.drain(host);
         Ok(())
     }
@@ -124,7 +124,7 @@ impl World {
         let endpoint = self.endpoint(host)?;
         let peers: Vec<PeerId> = endpoint.peers().collect();
         for peer in peers {
-            endpoint.set_rights(peer, Rights { relayed: true, max_priority: u8::MAX });
+            endpoint.peer_mut(peer).set_rights(Rights { relayed: true, max_priority: u8::MAX });
         }
         Ok(())
     }

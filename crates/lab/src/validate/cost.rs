@@ -104,7 +104,7 @@ fn end(number: usize, wires: u32) -> Result<End> {
             header_bytes: HEADER_BYTES,
             metered: false,
         };
-        endpoint.add_link(Instant::default(), PEER, wire, link)?;
+        endpoint.peer_mut(PEER).add_link(Instant::default(), wire, link)?;
     }
     let wires = wires as usize;
     let (busy_until, in_flight) = (vec![Instant::default(); wires], vec![[0; CLASSES]; wires]);
@@ -180,7 +180,7 @@ impl Pair {
         let End { endpoint, in_flight, .. } = &mut self.ends[end];
         let bytes = &mut in_flight[link.0 as usize][class as usize];
         *bytes = change(*bytes);
-        endpoint.handle_in_flight(self.now, link, class, *bytes);
+        endpoint.link_mut(link).handle_in_flight(self.now, class, *bytes);
     }
 
     fn drain(&mut self, end: usize) {
@@ -191,7 +191,7 @@ impl Pair {
             let endpoint = &mut self.ends[end].endpoint;
             let Some(event) = endpoint.poll_event() else { return };
             if let Event::Offered { peer, channel, .. } = event {
-                endpoint.want(self.now, peer, channel, true);
+                endpoint.peer_mut(peer).want(self.now, channel, true);
             }
         }
     }
@@ -218,7 +218,7 @@ impl Pair {
     fn publish(&mut self, channel: ChannelId, payload: bytes::Bytes) -> Result<()> {
         let message =
             Message { payload, published: self.now, source: 0, encoded: false, lifespan: None };
-        self.ends[0].endpoint.send(self.now, PEER, channel, message)?;
+        self.ends[0].endpoint.peer_mut(PEER).send(self.now, channel, message)?;
         self.drain(0);
         Ok(())
     }
@@ -226,7 +226,11 @@ impl Pair {
     fn sent_packets(&self) -> u64 {
         let of_end = |end: &End| -> u64 {
             let endpoint = &end.endpoint;
-            endpoint.links().map(|link| endpoint.link(link).stats.sent_packets).sum()
+            endpoint
+                .links()
+                .filter_map(|link| endpoint.link(link))
+                .map(|link| link.stats.sent_packets)
+                .sum()
         };
         self.ends.iter().map(of_end).sum()
     }
@@ -235,7 +239,7 @@ impl Pair {
 /// Returns the packets of one run, and the processor time of each in microseconds.
 fn measure(case: &Case) -> Result<(u64, f64)> {
     let mut pair = Pair::new(case.wires)?;
-    let channel = pair.ends[0].endpoint.offer(pair.now, PEER, images(case.policy))?;
+    let channel = pair.ends[0].endpoint.peer_mut(PEER).offer(pair.now, images(case.policy))?;
     pair.run_until(pair.now + WARM_UP);
     let payload = bytes::Bytes::from(vec![0; IMAGE_BYTES]);
     let (before, started) = (pair.sent_packets(), cpu_of_this_thread());

@@ -137,10 +137,10 @@ impl Driver {
         let link = &mut self.links[index];
         let Some(FileEntry::To(config)) = &link.entry else { return None };
         let Some(budget) = config.budget else {
-            self.endpoint.set_allowance(link.id, None);
+            self.endpoint.link_mut(link.id).set_allowance(None);
             return None;
         };
-        let view = self.endpoint.link(link.id);
+        let view = self.endpoint.link(link.id)?;
         let total = view.stats.sent_bytes + view.stats.received_bytes + link.port.copied_bytes;
         let bytes = total.saturating_sub(link.counted_bytes);
         link.counted_bytes = total;
@@ -149,7 +149,7 @@ impl Driver {
         let now = seconds_since_1970();
         let open = self.budgets.open.as_mut()?;
         let account = open.accounts.count(&name, now, bytes, &budget);
-        self.endpoint.set_allowance(link.id, Some(account.left(&budget)));
+        self.endpoint.link_mut(link.id).set_allowance(Some(account.left(&budget)));
         let report = BudgetReport {
             used_bytes: account.used(),
             total_bytes: budget.bytes,

@@ -145,7 +145,7 @@ impl Driver {
             return;
         }
         let in_flight = of_class.socket.in_flight();
-        self.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
+        self.endpoint.link_mut(link.id).handle_in_flight(now, of_class.class, in_flight);
     }
 
     /// Whether a link's sockets may hold more datagrams than were read.
@@ -265,7 +265,7 @@ impl Driver {
         let endpoint = &self.endpoint;
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
-            return endpoint.link(link.id).radio;
+            return endpoint.link(link.id).map_or(self.unknown_radio, |view| view.radio);
         }
         if let Some(&radio) = self.strangers.get(&from.ip()) {
             return radio;
@@ -306,7 +306,7 @@ impl Driver {
             metered,
         };
         let id = self.links[index].id;
-        if let Err(error) = self.endpoint.set_link_path(now, id, radio, config) {
+        if let Err(error) = self.endpoint.link_mut(id).set_path(now, radio, config) {
             let text = format!("{} by {}: {error}", path.remote, path.interface);
             return self.link_notice(index, &text);
         }
@@ -324,7 +324,7 @@ impl Driver {
         let Some(path) = link.path.clone() else { return };
         let text = format!("{} by {}", path.remote, path.interface);
         link.sockets.clear();
-        link.source = self.endpoint.local_address(link.id);
+        link.source = self.endpoint.link(link.id).and_then(|view| view.local_address());
         let node = SocketAddr::new(self.address.ip(), link.port.or_node(self.address.port()));
         let open = |source| {
             let open = |(place, (class, dscp))| {
@@ -346,7 +346,7 @@ impl Driver {
                 link.sockets = sockets;
                 if let Some(first) = link.sockets.first() {
                     let own = SocketAddr::new(first.socket.local.to_canonical(), node.port());
-                    self.endpoint.set_own_address(link.id, own);
+                    self.endpoint.link_mut(link.id).set_own_address(own);
                 }
                 self.open_trial(index);
             }
@@ -362,7 +362,8 @@ impl Driver {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &mut self.links[index];
-            if link.follows_initiator && !self.endpoint.link(link.id).up {
+            let is_up = self.endpoint.link(link.id).is_some_and(|view| view.up);
+            if link.follows_initiator && !is_up {
                 // The local address on the path to the peer may have changed as well.
                 (link.path, link.sockets) = (None, Vec::new());
             } else if link.sockets.is_empty() {
@@ -381,7 +382,7 @@ impl Driver {
                 self.links[index].path = None;
                 self.follow_initiator(index, path.remote);
                 let (now, id) = (self.now(), self.links[index].id);
-                self.endpoint.announce_move(now, id);
+                self.endpoint.link_mut(id).announce_move(now);
             }
         }
     }
@@ -391,7 +392,7 @@ impl Driver {
     fn follow_addresses(&mut self, index: usize, remote: SocketAddr) {
         self.follow_initiator(index, remote);
         let link = &mut self.links[index];
-        let source = self.endpoint.local_address(link.id);
+        let source = self.endpoint.link(link.id).and_then(|view| view.local_address());
         if source == link.source {
             return;
         }
@@ -415,18 +416,18 @@ impl Driver {
         let found = link.route(remote);
         if let Ok(path) = &found {
             let radio = self.radio(&path.interface);
-            if self.endpoint.shuns(id, radio) {
+            if self.endpoint.link(id).is_some_and(|link| link.shuns(radio)) {
                 let interface = &path.interface;
                 tracing::info!(%remote, interface, "no direct path by an interface that costs money");
                 let now = self.now();
-                return self.endpoint.forget_direct_path(now, id);
+                return self.endpoint.link_mut(id).forget_direct_path(now);
             }
         }
         let fits = found.map_err(|error| error.to_string()).and_then(|path| {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
             let radio = self.radio(&path.interface);
-            let set = self.endpoint.set_link_route(id, radio, datagram_bytes, header_bytes);
+            let set = self.endpoint.link_mut(id).set_route(radio, datagram_bytes, header_bytes);
             set.map(|()| path).map_err(|error| error.to_string())
         });
         match fits {
@@ -440,8 +441,8 @@ impl Driver {
     /// Logs a notice about a link under the name of its peer, which determines where the link
     /// leads.
     fn link_notice(&mut self, index: usize, text: &str) {
-        let peer = self.endpoint.link(self.links[index].id).peer;
-        self.shared.peer_notice(self.now(), peer, text);
+        let Some(view) = self.endpoint.link(self.links[index].id) else { return };
+        self.shared.peer_notice(self.now(), view.peer, text);
     }
 }
 
@@ -460,8 +461,7 @@ impl Driver {
                 return;
             };
             let endpoint = &self.endpoint;
-            let paced = transmit.link.filter(|id| !endpoint.is_in_burst(*id));
-            let rate_bps = paced.and_then(|id| endpoint.pacing_rate(id));
+            let rate_bps = transmit.link.and_then(|id| endpoint.pacing_rate(id));
             if !self.train.takes(&transmit, rate_bps) {
                 self.send_train(Some(&transmit));
             }
@@ -513,7 +513,7 @@ impl Driver {
                         let now = self.clock.now();
                         let most = mtu.saturating_sub(header_bytes(first.remote));
                         for it in packets[sent..].iter().filter(|it| it.datagram.len() > most) {
-                            self.endpoint.handle_refused(now, id, &it.datagram);
+                            self.endpoint.link_mut(id).handle_refused(now, &it.datagram);
                         }
                     }
                     socket.in_flight()
@@ -523,7 +523,7 @@ impl Driver {
         };
         let in_flight = in_flight + next_bytes;
         self.copy_to_trial(index, packets);
-        self.endpoint.handle_in_flight(self.clock.now(), id, class, in_flight);
+        self.endpoint.link_mut(id).handle_in_flight(self.clock.now(), class, in_flight);
     }
 
     /// Sends a reply, which is not worth a second attempt.

@@ -81,7 +81,7 @@ impl Driver {
         self.drop_teams();
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
-                self.endpoint.rename_peer(id, &peer.name);
+                self.endpoint.peer_mut(id).rename(&peer.name);
             }
         }
         for peer in peers {
@@ -90,7 +90,7 @@ impl Driver {
                 None => self.add_peer(peer)?,
             };
             let max_priority = peer.max_priority;
-            self.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
+            self.endpoint.peer_mut(id).set_rights(Rights { relayed: peer.relay, max_priority });
         }
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
@@ -118,9 +118,11 @@ impl Driver {
     fn name_relayed_radios(&mut self) {
         let endpoint = &self.endpoint;
         for link in &self.links {
-            if let Some(FileEntry::Via(hop)) = link.entry {
+            if let Some(FileEntry::Via(hop)) = link.entry
+                && let Some(view) = endpoint.link(link.id)
+            {
                 let name = format!("via {}", endpoint.peer(hop).name);
-                self.reporter.name_radio(endpoint.link(link.id).radio, &name);
+                self.reporter.name_radio(view.radio, &name);
             }
         }
     }
@@ -131,7 +133,7 @@ impl Driver {
         tracing::info!(peer = self.endpoint.peer(id).name, "peer was removed from the file");
         let cx = &mut self.shared.context(now, &mut self.endpoint);
         self.topics.remove_all_of(cx, id);
-        let parted = self.endpoint.remove_peer(now, id);
+        let parted = self.endpoint.peer_mut(id).remove(now);
         parted.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
         let left: BTreeSet<LinkId> = self.endpoint.links().collect();
         for index in 0..self.links.len() {
@@ -165,7 +167,8 @@ impl Driver {
     /// Keeps the links of a peer that are still in the file, and replaces the others.
     fn follow_links(&mut self, peer: PeerId, entries: &[FileEntry]) -> Result<(), SetupError> {
         let endpoint = &self.endpoint;
-        let own = |link: &&Link| link.entry.is_some() && endpoint.link(link.id).peer == peer;
+        let is_to_peer = |id| endpoint.link(id).is_some_and(|view| view.peer == peer);
+        let own = |link: &&Link| link.entry.is_some() && is_to_peer(link.id);
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
         for entry in entries {
@@ -176,7 +179,7 @@ impl Driver {
         let now = self.now();
         for id in spare {
             self.links[id.0 as usize].close();
-            self.endpoint.remove_link(now, id);
+            self.endpoint.link_mut(id).remove(now);
         }
         let mut order = Vec::new();
         for (entry, kept) in entries.iter().zip(kept) {
@@ -188,7 +191,7 @@ impl Driver {
                 None => self.add_link(peer, entry)?,
             });
         }
-        self.endpoint.order_links(peer, &order);
+        self.endpoint.peer_mut(peer).order_links(&order);
         self.shared.peers.set_links(peer, self.link_names(&order));
         Ok(())
     }
@@ -197,7 +200,7 @@ impl Driver {
     fn link_names(&self, links: &[LinkId]) -> Vec<(String, u8)> {
         let named = links.iter().filter_map(|id| match &self.links[id.0 as usize].entry {
             Some(FileEntry::To(config)) => {
-                Some((config.name.clone(), self.endpoint.link(*id).number))
+                Some((config.name.clone(), self.endpoint.link(*id)?.number))
             }
             _ => None,
         });
@@ -207,14 +210,14 @@ impl Driver {
     fn add_link(&mut self, peer: PeerId, entry: &FileEntry) -> Result<LinkId, SetupError> {
         let now = self.now();
         let id = match entry {
-            FileEntry::Via(hop) => self.endpoint.add_relayed_link(now, peer, *hop)?,
+            FileEntry::Via(hop) => self.endpoint.peer_mut(peer).add_relayed_link(now, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
             FileEntry::To(_) | FileEntry::Back { .. } => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let metered = entry.is_metered();
                 let link =
                     LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4, metered };
-                self.endpoint.add_link(now, peer, self.unknown_radio, link)?
+                self.endpoint.peer_mut(peer).add_link(now, self.unknown_radio, link)?
             }
         };
         let mut link = Link { entry: Some(entry.clone()), ..Link::new(id) };

@@ -44,7 +44,8 @@ impl Driver {
 
     fn observed(&self) -> Observed {
         let endpoint = &self.endpoint;
-        let links: Vec<LinkView<'_>> = endpoint.links().map(|id| endpoint.link(id)).collect();
+        let links: Vec<LinkView<'_>> =
+            endpoint.links().filter_map(|id| endpoint.link(id)).collect();
         // Packets through a relay use the radio of another node as well.
         let direct = links.iter().filter(|it| !matches!(it.remote, Some(Place::Relay { .. })));
         Observed {
@@ -60,7 +61,7 @@ impl Driver {
         for (name, local) in self.topics.exported() {
             let Some(rule) = self.planned.rule_of(name) else { continue };
             for key in local.keys() {
-                let Some((_, _, stats)) = endpoint.channel_out(key.peer, key.channel) else {
+                let Some((_, _, stats)) = endpoint.peer(key.peer).channel_out(key.channel) else {
                     continue;
                 };
                 let peer = endpoint.peer(key.peer).name.to_owned();
@@ -121,7 +122,7 @@ impl Driver {
         let local = self.topics.exported().iter();
         let unplanned = local.filter(|(name, _)| self.planned.rule_of(name).is_none());
         let keys = unplanned.flat_map(|(_, local)| local.keys()).filter(|key| is_of(key.peer));
-        let sent = keys.filter_map(|key| endpoint.channel_out(key.peer, key.channel));
+        let sent = keys.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));
         sent.map(|(_, _, stats)| stats.bytes).sum()
     }
 
@@ -130,7 +131,7 @@ impl Driver {
         let endpoint = &self.endpoint;
         let keys = self.topics.exported().values().flat_map(LocalTopic::keys);
         let of_peers = keys.filter(|key| peers.contains(&key.peer));
-        let dropped = of_peers.filter_map(|key| endpoint.channel_out(key.peer, key.channel));
+        let dropped = of_peers.filter_map(|key| endpoint.peer(key.peer).channel_out(key.channel));
         let of_each = dropped.map(|(_, _, stats)| {
             PREVENTED_BY_CAPACITY.iter().map(|reason| stats.dropped.get(*reason)).sum::<u64>()
         });

@@ -112,7 +112,7 @@ impl Driver {
     /// Whether packets arrive on a link and are acknowledged.
     pub(super) fn is_heard(&self, index: usize) -> bool {
         let view = self.endpoint.link(self.links[index].id);
-        view.up && !view.silent
+        view.is_some_and(|view| view.up && !view.silent)
     }
 
     /// Begins, continues or ends the search of each link for another port; called once per second.
@@ -192,8 +192,8 @@ impl Driver {
     /// An authentic answer came by the trial of a link.
     pub(super) fn adopt_trial(&mut self, index: usize) {
         let Some(port) = self.links[index].port.adopt(self.address.port()) else { return };
-        let peer = self.endpoint.link(self.links[index].id).peer;
-        let peer = self.endpoint.peer(peer).name;
+        let Some(view) = self.endpoint.link(self.links[index].id) else { return };
+        let peer = self.endpoint.peer(view.peer).name;
         tracing::info!(peer, port, "another source port is answered, the previous one was not");
         self.connect(index);
     }

@@ -63,7 +63,7 @@ impl Driver {
             self.connect(index);
             let now = self.now();
             for class in Class::ALL {
-                self.endpoint.handle_in_flight(now, id, class, 0);
+                self.endpoint.link_mut(id).handle_in_flight(now, class, 0);
             }
         }
     }

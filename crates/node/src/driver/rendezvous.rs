@@ -16,7 +16,7 @@ impl Driver {
         for peer in peers {
             let Some(id) = self.peer_of(peer.key) else { continue };
             if let Some(link) = self.link_back(id) {
-                self.endpoint.set_direct_path(now, link, peer.direct_path());
+                self.endpoint.link_mut(link).set_direct_path(now, peer.direct_path());
             }
             if peer.direct_path().is_none() {
                 notices::drop_direct_path(&mut self.shared.notices, &peer.name);
@@ -28,7 +28,7 @@ impl Driver {
     fn link_back(&self, peer: PeerId) -> Option<LinkId> {
         let is_back = |link: &&Link| {
             matches!(link.entry, Some(FileEntry::Back { .. }))
-                && self.endpoint.link(link.id).peer == peer
+                && self.endpoint.link(link.id).is_some_and(|view| view.peer == peer)
         };
         self.links.iter().find(is_back).map(|link| link.id)
     }
@@ -41,7 +41,7 @@ impl Driver {
                 Ok(path) if path.local == remote.ip() => {}
                 Ok(path) => {
                     let (now, radio) = (self.now(), self.radio(&path.interface));
-                    self.endpoint.try_address(now, link, radio, remote);
+                    self.endpoint.link_mut(link).try_address(now, radio, remote);
                 }
                 Err(error) => tracing::debug!(%error, %remote, "no route for a direct path"),
             }

@@ -39,7 +39,7 @@ struct Silent {
 
 /// Whether packets of a peer arrive without a relay.
 fn has_direct_link(endpoint: &Endpoint, peer: PeerId) -> bool {
-    let mut links = endpoint.links().map(|id| endpoint.link(id));
+    let mut links = endpoint.links().filter_map(|id| endpoint.link(id));
     links.any(|it| it.peer == peer && it.up && matches!(it.remote, Some(Place::Udp(_))))
 }
 
@@ -142,7 +142,7 @@ impl Driver {
         let endpoint = &self.endpoint;
         let mut awaited: BTreeMap<String, Paths> = BTreeMap::new();
         for link in &self.links {
-            let view = endpoint.link(link.id);
+            let Some(view) = endpoint.link(link.id) else { continue };
             let peer = endpoint.peer(view.peer);
             // An address at which nothing was ever heard is also wrong while a relay leads to the peer.
             let is_silent =

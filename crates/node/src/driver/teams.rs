@@ -21,7 +21,7 @@ impl Driver {
         for team in self.config.teams.iter().flatten() {
             let limits = limits(team);
             match self.teams.get(&team.name) {
-                Some(id) => self.endpoint.set_team_limits(now, *id, limits),
+                Some(id) => self.endpoint.team_mut(*id).set_limits(now, limits),
                 None => {
                     let id = self.endpoint.add_team(limits);
                     self.teams.insert(team.name.clone(), id);
@@ -37,7 +37,7 @@ impl Driver {
         self.teams.retain(|name, id| {
             let stays = teams.iter().any(|team| team.name == *name);
             if !stays {
-                endpoint.remove_team(*id);
+                endpoint.team_mut(*id).remove();
             }
             stays
         });
@@ -53,7 +53,7 @@ impl Driver {
         let team = self.team_of(peer);
         let endpoint = &mut self.endpoint;
         match team {
-            Some(team) => endpoint.add_member(team, &peer.name, peer.key),
+            Some(team) => endpoint.team_mut(team).add_member(&peer.name, peer.key),
             None => endpoint.add_peer(&peer.name, peer.key),
         }
     }

@@ -148,9 +148,9 @@ impl Context<'_> {
         let what = format!("{calls}{}", config.topic.name);
         let done = match known {
             Some(channel) => {
-                self.endpoint.change_offer(now, peer, channel, config).map(|()| channel)
+                self.endpoint.peer_mut(peer).change_offer(now, channel, config).map(|()| channel)
             }
-            None => self.endpoint.offer(now, peer, config),
+            None => self.endpoint.peer_mut(peer).offer(now, config),
         };
         let failed = |error| {
             let (here, name) = (self.endpoint.name(), self.peers.name(peer));
@@ -189,7 +189,7 @@ impl Context<'_> {
         let rights = self.peers.rights_mut(key.peer);
         if rights.drop_excess(now, bytes) {
             let rate_bps = rights.rate_bps();
-            let offered = self.endpoint.channel_in(key.peer, key.channel);
+            let offered = self.endpoint.peer(key.peer).channel_in(key.channel);
             let name = offered.map(|(it, ..)| it.name.clone()).unwrap_or_default();
             let (here, peer) = (self.endpoint.name(), self.peers.name(key.peer));
             let text = format!(
@@ -202,7 +202,7 @@ impl Context<'_> {
             let event = audit::Event::OverRateBegan { topic: name.into(), limit_bps: rate_bps };
             self.record_of(key.peer, event);
             self.peer_notice(key.peer, &text);
-            self.endpoint.refuse(now, key.peer, key.channel, text);
+            self.endpoint.peer_mut(key.peer).refuse(now, key.channel, text);
         }
         false
     }

@@ -57,7 +57,7 @@ use shown::{Kind, Shown};
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::description::{write_nodes, write_parameters};
 use tautline_gateway::{Command, Event as LocalEvent, MAX_SOURCES, Origin, Source, Topic};
-use tautline_proto::{Endpoint, Event, Instant, Notice, PeerId, Role};
+use tautline_proto::{Endpoint, Event, Instant, LinkView, Notice, PeerId, Role};
 
 /// This node as a source, after the publishers of its ROS.
 const SOURCE: Source = Source::here(MAX_SOURCES);
@@ -157,8 +157,9 @@ impl Topics {
             Event::LinkDown { link } => record::link_changed(cx, link, false),
             Event::LinkRate { .. } | Event::Candidates { .. } => {}
             Event::LinkMoved { link, to } => {
-                let peer = cx.endpoint.link(link).peer;
-                record::relocation(cx, peer, to);
+                if let Some(LinkView { peer, .. }) = cx.endpoint.link(link) {
+                    record::relocation(cx, peer, to);
+                }
             }
             Event::Notice(notice) => self.on_notice(cx, &notice),
             Event::Message { .. }
@@ -404,12 +405,12 @@ impl Topics {
             self.imports.withdrawn(cx, key);
         }
         cx.waiting.remove(&key);
-        if let Some((offered, ..)) = cx.endpoint.channel_in(key.peer, key.channel) {
+        if let Some((offered, ..)) = cx.endpoint.peer(key.peer).channel_in(key.channel) {
             let untrue = notices::plain(&cx.refused_here(key.peer, &offered.name));
             cx.notices.retain(&cx.peers.cause(key.peer), |text| !text.starts_with(&untrue));
         }
-        cx.endpoint.want(cx.now, key.peer, key.channel, false);
-        cx.endpoint.repeat_offer(cx.now, key.peer, key.channel);
+        cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, false);
+        cx.endpoint.peer_mut(key.peer).repeat_offer(cx.now, key.channel);
     }
 
     /// Returns the topics of this robot that are advertised to peers.

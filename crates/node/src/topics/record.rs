@@ -69,12 +69,13 @@ pub(super) fn failed_handshake(cx: &mut Context<'_>, notice: &Notice) {
 /// direct path beside a relay.
 pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
     let now = cx.now;
-    let LinkView { peer, remote, .. } = cx.endpoint.link(link);
+    let Some(view) = cx.endpoint.link(link) else { return };
+    let (LinkView { peer, remote, .. }, is_direct) = (view, view.is_direct_path());
     if is_up {
         let name = cx.endpoint.peer(peer).name;
         notices::drop_handshakes(cx.notices, name, remote);
     }
-    let Some(remote) = remote.filter(|_| cx.endpoint.is_direct_path(link)) else { return };
+    let Some(remote) = remote.filter(|_| is_direct) else { return };
     let cause = cx.peers.cause(peer);
     let is_logged = cx.notices.may_log(now, &cause);
     let peer = cx.peers.name(peer).to_owned();
@@ -92,7 +93,7 @@ pub(super) fn link_changed(cx: &mut Context<'_>, link: LinkId, is_up: bool) {
 
 /// Returns the address of a peer: of a link that is up, or else of any link.
 fn address(endpoint: &Endpoint, peer: PeerId) -> Text {
-    let links = endpoint.links().map(|link| endpoint.link(link));
+    let links = endpoint.links().filter_map(|link| endpoint.link(link));
     let known = links.filter(|link| link.peer == peer && link.remote.is_some());
     let best = known.max_by_key(|link| link.up);
     best.and_then(|link| link.remote).map_or("".into(), |place| in_words(endpoint, place))

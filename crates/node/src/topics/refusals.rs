@@ -34,12 +34,14 @@ impl Context<'_> {
     pub(super) fn report_refusal(&mut self, key: ChannelKey, text: String) {
         self.record_refusal(key, &text);
         self.peer_notice(key.peer, &text);
-        self.endpoint.refuse(self.now, key.peer, key.channel, text);
+        self.endpoint.peer_mut(key.peer).refuse(self.now, key.channel, text);
     }
 
     /// Records that a topic, a service or calls of a peer are refused.
     pub(super) fn record_refusal(&mut self, key: ChannelKey, reason: &str) {
-        let Some((offered, ..)) = self.endpoint.channel_in(key.peer, key.channel) else { return };
+        let Some((offered, ..)) = self.endpoint.peer(key.peer).channel_in(key.channel) else {
+            return;
+        };
         let kind = match offered.role {
             Role::Topic => Kind::Topic,
             Role::Answers => Kind::Service,
@@ -72,7 +74,7 @@ impl Context<'_> {
             }
             // `accept` states the accepted names; `status` lists the rest.
             Denied::LeftOut => {
-                self.endpoint.want(self.now, key.peer, key.channel, false);
+                self.endpoint.peer_mut(key.peer).want(self.now, key.channel, false);
                 self.keep_waiting(key, waiting);
             }
         }
@@ -82,10 +84,10 @@ impl Context<'_> {
     pub(super) fn wait_for_line(&mut self, key: ChannelKey, waiting: Waiting) {
         let here = self.line_text(key.peer, &waiting, HERE);
         let there = self.line_text(key.peer, &waiting, THERE);
-        self.endpoint.want(self.now, key.peer, key.channel, false);
+        self.endpoint.peer_mut(key.peer).want(self.now, key.channel, false);
         self.record_refusal(key, &here);
         self.peer_notice(key.peer, &here);
-        self.endpoint.refuse(self.now, key.peer, key.channel, there);
+        self.endpoint.peer_mut(key.peer).refuse(self.now, key.channel, there);
         self.keep_waiting(key, waiting);
     }
 
@@ -103,7 +105,7 @@ impl Context<'_> {
         let there = self.line_text(key.peer, &waiting, THERE);
         self.record_refusal(key, &here);
         self.peer_notice(key.peer, &here);
-        self.endpoint.refuse(self.now, key.peer, key.channel, there);
+        self.endpoint.peer_mut(key.peer).refuse(self.now, key.channel, there);
         self.keep_waiting(key, waiting);
     }
 
@@ -170,7 +172,9 @@ impl Context<'_> {
     /// Removes the notice that a peer's file lacks a line or that a name cannot be used there, since
     /// the peer takes the channel now.
     pub(super) fn drop_refusal(&mut self, key: ChannelKey) {
-        let Some((config, ..)) = self.endpoint.channel_out(key.peer, key.channel) else { return };
+        let Some((config, ..)) = self.endpoint.peer(key.peer).channel_out(key.channel) else {
+            return;
+        };
         let name = &config.topic.name;
         let (name, here) = (action_of(name).unwrap_or(name), self.endpoint.name());
         let peer = self.peers.name(key.peer);

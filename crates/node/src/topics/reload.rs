@@ -22,10 +22,10 @@ pub(super) enum Verdict {
 /// Returns the decisions of the present names and rights on all channels of a peer.
 pub(super) fn verdicts(cx: &Context<'_>, peer: PeerId) -> Verdicts {
     let verdict = |channel| {
-        let (topic, ..) = cx.endpoint.channel_in(peer, channel)?;
+        let (topic, ..) = cx.endpoint.peer(peer).channel_in(channel)?;
         Some((channel, verdict(cx, peer, topic)))
     };
-    cx.endpoint.channels_in(peer).filter_map(verdict).collect()
+    cx.endpoint.peer(peer).channels_in().filter_map(verdict).collect()
 }
 
 fn verdict(cx: &Context<'_>, peer: PeerId, offered: &OfferedTopic) -> Verdict {

@@ -155,7 +155,7 @@ impl Shown {
                         }
                     }
                     (false, Some(channel)) => {
-                        cx.endpoint.withdraw(now, peer, channel);
+                        cx.endpoint.peer_mut(peer).withdraw(now, channel);
                         self.channels.remove(&(peer, kind));
                         self.wanted.remove(&(peer, kind));
                     }
@@ -203,7 +203,7 @@ impl Shown {
         let now = cx.now;
         let message =
             Message { payload, published: now, source: 0, encoded: false, lifespan: None };
-        match cx.endpoint.send(now, peer, channel, message) {
+        match cx.endpoint.peer_mut(peer).send(now, channel, message) {
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
                 let (here, name) = (cx.endpoint.name(), cx.peers.name(peer));
@@ -271,7 +271,7 @@ impl Shown {
             let list = self.remote.entry((key.peer, kind)).or_default();
             list.channel = Some(key.channel);
         }
-        cx.endpoint.want(cx.now, key.peer, key.channel, is_wanted);
+        cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, is_wanted);
         true
     }
 
@@ -451,8 +451,8 @@ impl Shown {
 
     /// Shows the lists of a peer by its new prefix and rights.
     pub(super) fn follow_rights(&mut self, cx: &mut Context<'_>, peer: PeerId) {
-        let lists = cx.endpoint.channels_in(peer).filter_map(|channel| {
-            let (offered, ..) = cx.endpoint.channel_in(peer, channel)?;
+        let lists = cx.endpoint.peer(peer).channels_in().filter_map(|channel| {
+            let (offered, ..) = cx.endpoint.peer(peer).channel_in(channel)?;
             Kind::of(offered).map(|kind| (channel, kind, offered.clone()))
         });
         for (channel, kind, offered) in lists.collect::<Vec<_>>() {

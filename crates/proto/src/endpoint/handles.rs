@@ -125,7 +125,8 @@ impl PeerMut<'_> {
     }
 }
 
-/// A link of an endpoint; see [`Endpoint::link_mut`].
+/// A link of an endpoint; see [`Endpoint::link_mut`]. If its peer was removed, nothing is done: the
+/// caller may learn of the removal later.
 #[derive(Debug)]
 pub struct LinkMut<'a> {
     pub(crate) endpoint: &'a mut Endpoint,
@@ -143,6 +144,9 @@ impl LinkMut<'_> {
     ) -> Result<(), SetupError> {
         check_datagram(config.datagram_bytes)?;
         let id = self.id;
+        if !self.exists() {
+            return Ok(());
+        }
         self.endpoint.router.net.set_link_radio(id, radio);
         self.endpoint.router.with_link(now, id, |peer, cx| {
             // An unchanged configured address is older than one from which the peer sent.
@@ -167,6 +171,9 @@ impl LinkMut<'_> {
         header_bytes: usize,
     ) -> Result<(), SetupError> {
         check_datagram(datagram_bytes)?;
+        if !self.exists() {
+            return Ok(());
+        }
         self.endpoint.router.net.set_link_radio(self.id, radio);
         let link = &mut self.endpoint.router.net.peers[self.id];
         link.set_config(LinkConfig { datagram_bytes, header_bytes, ..link.config.clone() });
@@ -176,7 +183,7 @@ impl LinkMut<'_> {
     /// Handles a possible change of our own address on the link: the peer learns it from a packet.
     pub fn announce_move(&mut self, now: Instant) {
         let net = &mut self.endpoint.router.net;
-        let link = &mut net.peers[self.id];
+        let Some(link) = net.peers.link_mut(self.id) else { return };
         if link.up {
             link.ping_now = true;
         } else {
@@ -187,7 +194,7 @@ impl LinkMut<'_> {
     /// Sets the local address from which packets of the link leave. The peer tells at which address it
     /// sees them.
     pub fn set_own_address(&mut self, own: SocketAddr) {
-        let link = &mut self.endpoint.router.net.peers[self.id];
+        let Some(link) = self.endpoint.router.net.peers.link_mut(self.id) else { return };
         link.ping_now |= link.ends.set_own(own) && link.up;
     }
 
@@ -196,7 +203,7 @@ impl LinkMut<'_> {
     /// acknowledgements and heartbeats. Other messages wait for another link, as while a link is
     /// down. `None`: no limit.
     pub fn set_allowance(&mut self, bytes: Option<u64>) {
-        let link = &mut self.endpoint.router.net.peers[self.id];
+        let Some(link) = self.endpoint.router.net.peers.link_mut(self.id) else { return };
         link.allowed_bytes = bytes.map(|bytes| link.used_bytes().saturating_add(bytes));
     }
 
@@ -224,7 +231,7 @@ impl LinkMut<'_> {
     pub fn try_address(&mut self, now: Instant, radio: RadioId, remote: SocketAddr) {
         let id = self.id;
         // The link may be another one by now.
-        if !self.exists() || !self.endpoint.link(id).is_direct_path() {
+        if !self.endpoint.link(id).is_some_and(|link| link.is_direct_path()) {
             return;
         }
         if self.endpoint.router.net.is_metered(radio) {
@@ -260,11 +267,9 @@ impl LinkMut<'_> {
     /// sends none of this size (EMSGSIZE). Its messages are sent again in smaller packets.
     pub fn handle_refused(&mut self, now: Instant, datagram: &[u8]) {
         let id = self.id;
-        if self.exists() {
-            self.endpoint.router.with_link(now, id, |peer, cx| {
-                peer.handle_refused(cx, now, id, datagram);
-            });
-        }
+        self.endpoint.router.with_link(now, id, |peer, cx| {
+            peer.handle_refused(cx, now, id, datagram);
+        });
     }
 }
 

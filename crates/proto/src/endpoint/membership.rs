@@ -191,6 +191,6 @@ impl Router {
             peer.forget_link(cx, id);
             peer.links.remove(id)
         });
-        self.net.vacant_radios.extend(radio);
+        self.net.vacant_radios.extend(radio.flatten());
     }
 }

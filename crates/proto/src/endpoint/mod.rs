@@ -5,7 +5,6 @@
 //! ([`peer::Peer`]), gives radios their turns ([`schedule`]), and does what peers ask for because it
 //! concerns others ([`context::Request`]).
 
-mod api;
 pub(crate) mod arrival;
 mod attempts;
 mod backlog_reports;

@@ -132,9 +132,9 @@ impl Router {
         now: Instant,
         id: LinkId,
         act: impl FnOnce(&mut Peer, &mut Context) -> T,
-    ) -> T {
-        let peer = self.net.peers[id].peer;
-        self.with_peer(now, peer, act)
+    ) -> Option<T> {
+        let peer = self.net.peers.link(id)?.peer;
+        Some(self.with_peer(now, peer, act))
     }
 
     /// Lets a peer act, and does what it asks for.

@@ -139,11 +139,6 @@ pub struct LinkView<'a> {
 }
 
 impl LinkView<'_> {
-    /// Whether the packets of the link leave at once now, after an idle time, instead of at its pacing rate.
-    pub fn is_in_burst(&self) -> bool {
-        self.link.controller.as_ref().is_some_and(|it| it.is_in_burst())
-    }
-
     /// Whether a direct path that is found belongs to the link.
     pub fn is_direct_path(&self) -> bool {
         self.net.peers[self.peer].rendezvous.is_for(self.link.id)
@@ -240,12 +235,12 @@ impl Endpoint {
         present.map(|peer| peer.id).collect::<Vec<_>>().into_iter()
     }
 
-    /// State of a link.
-    pub fn link(&self, id: LinkId) -> LinkView<'_> {
+    /// State of a link; `None` if its peer was removed.
+    pub fn link(&self, id: LinkId) -> Option<LinkView<'_>> {
+        let link = self.router.net.peers.link(id)?;
         let (available_bps, signal) =
             self.router.net.available_rate(self.router.net.cx.clock_now, id);
-        let link = &self.router.net.peers[id];
-        LinkView {
+        Some(LinkView {
             peer: link.peer,
             number: link.number,
             radio: link.radio,
@@ -269,7 +264,14 @@ impl Endpoint {
             stats: &link.stats,
             link,
             net: &self.router.net,
-        }
+        })
+    }
+
+    /// The rate in bits per second at which packets of a link leave now, without the rest of its state:
+    /// the driver asks for each packet. `None` if they leave at once, as after an idle time.
+    pub fn pacing_rate(&self, id: LinkId) -> Option<u64> {
+        let controller = self.router.net.peers.link(id)?.controller.as_ref()?;
+        if controller.is_in_burst() { None } else { controller.rate_bps() }
     }
 
     /// A link, to act on it.

@@ -55,7 +55,7 @@ fn follows(is_far: bool, signal: &str) {
         let changing = reports(&mut net, image, 2000 * MS, true);
         let steady = reports(&mut net, image, 20_000 * MS, true);
         assert!(changing.len() <= 8 && steady.len() <= 8, "{} {}", changing.len(), steady.len());
-        let link = net.nodes[0].endpoint.link(L);
+        let link = net.nodes[0].endpoint.link(L).unwrap();
         assert!(is_about(link.available_bps, rate * MBPS), "{rate} Mbps: {link:?}");
         assert_eq!(link.signal, signal);
     }
@@ -76,7 +76,7 @@ fn an_idle_radio_may_have_room_for_more_with_each_second() {
     let mut net = Net::pair(52, &Pipe::of(MBPS));
     let image = image(&mut net);
     reports(&mut net, image, 3000 * MS, true);
-    let room = |net: &Net| net.nodes[0].endpoint.link(L).available_bps;
+    let room = |net: &Net| net.nodes[0].endpoint.link(L).unwrap().available_bps;
     assert!(is_about(room(&net), MBPS), "{:?}", room(&net));
     let growing = reports(&mut net, image, 4000 * MS, false);
     assert!(room(&net) > Some(2 * MBPS), "{:?}", room(&net));
@@ -91,7 +91,7 @@ fn a_configured_rate_is_the_available_rate() {
     net.nodes[0].endpoint.set_radio(RadioId(0), fixed);
     let image = image(&mut net);
     reports(&mut net, image, 3000 * MS, true);
-    let link = net.nodes[0].endpoint.link(L);
+    let link = net.nodes[0].endpoint.link(L).unwrap();
     assert!(is_about(link.available_bps, 2 * MBPS), "{link:?}");
     assert_eq!(link.signal, "rate");
 }

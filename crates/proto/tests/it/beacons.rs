@@ -103,7 +103,7 @@ fn a_peer_that_moved_while_it_was_down_is_found_where_its_beacon_comes_from() {
     net.inject(0, address(7), &beacon);
     net.run(100 * MS);
     assert!(net.nodes[0].endpoint.peer(P).up);
-    assert_eq!(net.nodes[0].endpoint.link(L).remote, Some(address(7).into()));
+    assert_eq!(net.nodes[0].endpoint.link(L).unwrap().remote, Some(address(7).into()));
 }
 
 #[test]
@@ -138,7 +138,11 @@ fn a_false_address_is_tried_in_turn_with_the_right_one() {
             node.pipe.cut = false;
         }
         net.run(2000 * MS);
-        assert_eq!(net.nodes[0].endpoint.link(L).remote, Some(address(1).into()), "{configured}");
+        assert_eq!(
+            net.nodes[0].endpoint.link(L).unwrap().remote,
+            Some(address(1).into()),
+            "{configured}"
+        );
         assert!(net.nodes[0].endpoint.peer(P).up, "{configured}");
     }
 }
@@ -198,7 +202,11 @@ fn a_node_with_many_peers_announces_itself_to_them_in_turn() {
         }
     }
     for robot in 1..net.nodes.len() {
-        assert_eq!(net.nodes[robot].endpoint.link(L).remote, Some(address(many).into()), "{robot}");
+        assert_eq!(
+            net.nodes[robot].endpoint.link(L).unwrap().remote,
+            Some(address(many).into()),
+            "{robot}"
+        );
     }
 }
 

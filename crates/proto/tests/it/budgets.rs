@@ -31,7 +31,7 @@ fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it
     let image = net.open(0, P, channel(topic("/image", 240)));
     let command = net.open(0, P, permitted("/cmd_vel", 10));
     net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(0));
-    assert!(net.nodes[0].endpoint.link(LINK).spent);
+    assert!(net.nodes[0].endpoint.link(LINK).unwrap().spent);
     for round in 0..8 {
         net.send(0, P, image, payload(round, 5000));
         net.send(0, P, command, payload(round, 50));
@@ -39,10 +39,10 @@ fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it
     }
     let of = |net: &Net, channel| net.nodes[1].received.iter().filter(|it| it.2 == channel).count();
     assert_eq!((of(&net, command), of(&net, image)), (8, 0), "whatever the priorities");
-    assert!(net.nodes[0].endpoint.link(LINK).up, "heartbeats continue");
+    assert!(net.nodes[0].endpoint.link(LINK).unwrap().up, "heartbeats continue");
     let before = received(&net);
     net.nodes[0].endpoint.link_mut(LINK).set_allowance(None);
-    assert!(!net.nodes[0].endpoint.link(LINK).spent);
+    assert!(!net.nodes[0].endpoint.link(LINK).unwrap().spent);
     net.send(0, P, command, payload(9, 50));
     net.run(SECOND);
     assert_eq!(received(&net) - before, 9);
@@ -53,11 +53,11 @@ fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it
 fn the_next_packet_follows_a_used_up_allowance() {
     let mut net = Net::pair(2, &Pipe::of(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 100)));
-    let begun = used(&net.nodes[0].endpoint.link(LINK));
+    let begun = used(&net.nodes[0].endpoint.link(LINK).unwrap());
     net.nodes[0].endpoint.link_mut(LINK).set_allowance(Some(20_000));
     net.send(0, P, image, payload(1, 100_000));
     net.run(SECOND);
-    let link = net.nodes[0].endpoint.link(LINK);
+    let link = net.nodes[0].endpoint.link(LINK).unwrap();
     // A packet is sent as long as a byte is left. Acknowledgements and heartbeats of a second follow.
     let over = used(&link) - begun - 20_000;
     assert!(link.spent && over < 1500 + 4000, "{over} bytes more than allowed");
@@ -118,23 +118,23 @@ fn a_relay_carries_what_the_spent_direct_link_may_not() {
     net.run(SECOND * 3);
     let image = net.open(robot, to_base, channel(topic("/image", 100)));
     let direct = LinkId(1);
-    assert_eq!(net.nodes[robot].endpoint.link(direct).peer, to_base);
+    assert_eq!(net.nodes[robot].endpoint.link(direct).unwrap().peer, to_base);
     net.nodes[robot].endpoint.link_mut(direct).set_allowance(Some(0));
-    let before = net.nodes[robot].endpoint.link(direct).stats.sent_bytes;
+    let before = net.nodes[robot].endpoint.link(direct).unwrap().stats.sent_bytes;
     for round in 0..5 {
         net.send(robot, to_base, image, payload(round, 5000));
         net.run(SECOND);
     }
     assert_eq!(net.nodes[base].received.len(), 5);
-    let sent = net.nodes[robot].endpoint.link(direct).stats.sent_bytes - before;
+    let sent = net.nodes[robot].endpoint.link(direct).unwrap().stats.sent_bytes - before;
     assert!(sent < 5 * 1000, "{sent} bytes on the spent link");
 }
 
 #[test]
 fn an_idle_link_uses_the_documented_bytes() {
     let mut net = Net::pair(6, &Pipe::of(6_000_000));
-    let begun = used(&net.nodes[0].endpoint.link(LINK));
+    let begun = used(&net.nodes[0].endpoint.link(LINK).unwrap());
     net.run(SECOND * 1000);
-    let per_second = (used(&net.nodes[0].endpoint.link(LINK)) - begun) / 1000;
+    let per_second = (used(&net.nodes[0].endpoint.link(LINK).unwrap()) - begun) / 1000;
     assert!(HEARTBEAT_BYTES_PER_SECOND.abs_diff(per_second) < 10, "{per_second}");
 }

@@ -23,7 +23,7 @@ fn run(ecn: fn(Ecn) -> Option<Ecn>) -> Net {
 }
 
 fn link(net: &Net) -> LinkView<'_> {
-    net.nodes[0].endpoint.link(LINK)
+    net.nodes[0].endpoint.link(LINK).unwrap()
 }
 
 #[test]

@@ -118,7 +118,7 @@ proptest! {
 /// The number of datagrams refused for a reason, or received. A repeated initiation is answered again.
 fn accounted(net: &Net, node: usize) -> u64 {
     let endpoint = &net.nodes[node].endpoint;
-    endpoint.refused_packets().total() + endpoint.link(LinkId(0)).stats.received_packets
+    endpoint.refused_packets().total() + endpoint.link(LinkId(0)).unwrap().stats.received_packets
 }
 
 /// Delivers a datagram to the base as if from the robot; checks that a counter accounts for it.

@@ -31,7 +31,7 @@ fn arrivals(net: &Net, channel: ChannelId) -> usize {
 
 fn link_bytes(net: &Net) -> u64 {
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    net.nodes[0].endpoint.link(link).stats.sent_bytes
+    net.nodes[0].endpoint.link(link).unwrap().stats.sent_bytes
 }
 
 fn set_cut(net: &mut Net, cut: bool) {
@@ -179,7 +179,7 @@ fn a_message_of_which_nothing_is_acknowledged_is_given_up() {
         net.send(0, P, scan, payload(n, 1000));
         net.run(20 * MS);
         let link = net.nodes[0].endpoint.links().next().unwrap();
-        repairs.push(net.nodes[0].endpoint.link(link).stats.repair_bytes);
+        repairs.push(net.nodes[0].endpoint.link(link).unwrap().stats.repair_bytes);
     }
     assert_eq!((arrivals(&net, map), arrivals(&net, scan)), (0, 6000));
     let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(map).unwrap();
@@ -202,7 +202,7 @@ fn a_burst_of_a_fast_link_is_acknowledged_before_its_receiver_forgets_it() {
     }
     assert_eq!(arrivals(&net, map), 5);
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let stats = *net.nodes[0].endpoint.link(link).unwrap().stats;
     assert!(stats.lost_packets < 10, "{stats:?}");
 }
 

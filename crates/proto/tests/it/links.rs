@@ -115,7 +115,7 @@ impl Joined {
             let Some(transmit) = self.nodes[from].poll_transmit(self.now) else { return };
             let radio = transmit.radio;
             if let Some(link) = transmit.link {
-                self.nodes[from].handle_in_flight(self.now, link, transmit.class, 0);
+                self.nodes[from].link_mut(link).handle_in_flight(self.now, transmit.class, 0);
             }
             if self.cut[radio.0 as usize] {
                 continue;
@@ -143,7 +143,7 @@ impl Joined {
         while let Some(event) = self.nodes[node].poll_event() {
             match event {
                 Event::Offered { peer, channel, .. } => {
-                    self.nodes[node].want(self.now, peer, channel, true);
+                    self.nodes[node].peer_mut(peer).want(self.now, channel, true);
                 }
                 Event::Message { message, .. } => self.received.push(message.payload[0]),
                 Event::LinkDown { link } => self.downs.push(link),
@@ -170,7 +170,7 @@ impl Joined {
         };
         let (definition, repair, thin, fec) = ("d".into(), true, false, None);
         let config = ChannelConfig { topic, definition, repair, thin, links, fec };
-        let channel = self.nodes[0].offer(self.now, PEER, config).unwrap();
+        let channel = self.nodes[0].peer_mut(PEER).offer(self.now, config).unwrap();
         self.run(100);
         channel
     }
@@ -183,14 +183,14 @@ impl Joined {
         let payload = vec![number; bytes].into();
         let message =
             Message { payload, published: self.now, source: 0, encoded: false, lifespan: None };
-        self.nodes[0].send(self.now, PEER, channel, message).unwrap();
+        self.nodes[0].peer_mut(PEER).send(self.now, channel, message).unwrap();
     }
 }
 
 #[test]
 fn both_links_come_up_and_share_a_message() {
     let mut joined = Joined::new();
-    let up: Vec<_> = joined.nodes[0].links().map(|l| joined.nodes[0].link(l).up).collect();
+    let up: Vec<_> = joined.nodes[0].links().map(|l| joined.nodes[0].link(l).unwrap().up).collect();
     assert_eq!(up, [true, true]);
     let channel = joined.offer();
     joined.carried = [0, 0];
@@ -214,7 +214,7 @@ fn the_time_in_which_a_packet_waits_to_be_read_is_no_delay_of_its_path() {
         joined.run(50);
     }
     assert_eq!(joined.received.len(), 20);
-    let rtt = joined.nodes[0].link(LinkId(0)).rtt.unwrap();
+    let rtt = joined.nodes[0].link(LinkId(0)).unwrap().rtt.unwrap();
     assert!((10..=12).contains(&rtt.as_millis()), "{rtt:?}");
 }
 
@@ -252,13 +252,17 @@ fn a_link_whose_allowance_is_spent_leaves_messages_to_the_other() {
     let mut joined = Joined::new();
     let channel = joined.offer();
     let first = joined.nodes[0].links().next().unwrap();
-    joined.nodes[0].set_allowance(first, Some(3000));
+    joined.nodes[0].link_mut(first).set_allowance(Some(3000));
     joined.carried = [0, 0];
     joined.send(channel, 1);
     joined.run(500);
     assert_eq!(joined.received, [1]);
     // Two packets of the message, one heartbeat in flight, and two heartbeats a second.
-    assert!(joined.nodes[0].link(first).spent && joined.carried[0] < 6000, "{:?}", joined.carried);
+    assert!(
+        joined.nodes[0].link(first).unwrap().spent && joined.carried[0] < 6000,
+        "{:?}",
+        joined.carried
+    );
     assert!(joined.carried[1] > 15_000, "{:?}", joined.carried);
 }
 
@@ -276,7 +280,7 @@ fn a_message_in_flight_moves_to_the_second_link_when_the_first_dies() {
     joined.run(1500);
     joined.received.sort_unstable();
     assert_eq!(joined.received, (0..20).collect::<Vec<u8>>(), "each once");
-    let (_, _, stats) = joined.nodes[0].channel_out(PEER, channel).unwrap();
+    let (_, _, stats) = joined.nodes[0].peer(PEER).channel_out(channel).unwrap();
     assert!(stats.adds_up() && stats.delivered == 20, "{stats:?}");
 }
 
@@ -310,15 +314,15 @@ fn a_link_keeps_its_address_although_the_peer_was_first_heard_by_the_other() {
     joined.run(300);
     joined.cut[0] = false;
     for (id, radio) in links.into_iter().zip(radios) {
-        joined.nodes[0].set_link_path(joined.now, id, radio, link(0, radio)).unwrap();
+        joined.nodes[0].link_mut(id).set_path(joined.now, radio, link(0, radio)).unwrap();
         joined.run(300);
-        let view = joined.nodes[0].link(links[0]);
+        let view = joined.nodes[0].link(links[0]).unwrap();
         let remote = Some(address(1, radios[0]).into());
         assert_eq!((view.remote, view.radio), (remote, radios[0]), "{} of two", id.0 + 1);
     }
     joined.run(300);
     for (id, radio) in links.into_iter().zip(radios) {
-        let view = joined.nodes[0].link(id);
+        let view = joined.nodes[0].link(id).unwrap();
         let remote = Some(address(1, radio).into());
         assert_eq!((view.up, view.remote, view.radio), (true, remote, radio));
     }
@@ -337,8 +341,10 @@ fn a_longer_path_is_no_queue() {
         joined.send(channel, number);
         joined.run(40);
     }
-    let rates: Vec<_> =
-        joined.nodes[0].links().map(|id| joined.nodes[0].link(id).rate_bps.unwrap()).collect();
+    let rates: Vec<_> = joined.nodes[0]
+        .links()
+        .map(|id| joined.nodes[0].link(id).unwrap().rate_bps.unwrap())
+        .collect();
     assert!(rates[1] > 4_000_000, "{rates:?}, {:?}", joined.carried);
 }
 
@@ -353,7 +359,7 @@ fn metered_at(ends: [bool; 2]) -> Joined {
 }
 
 fn used_by_lte(joined: &Joined) -> u64 {
-    let stats = joined.nodes[0].link(LTE).stats;
+    let stats = joined.nodes[0].link(LTE).unwrap().stats;
     stats.sent_bytes + stats.received_bytes
 }
 
@@ -380,7 +386,7 @@ fn an_idle_metered_link_uses_the_documented_bytes() {
 #[test]
 fn an_idle_metered_link_is_not_probed_for_its_mtu() {
     let mut joined = metered_at([true, true]);
-    let known = |joined: &Joined, link| joined.nodes[0].link(link).mtu_state;
+    let known = |joined: &Joined, link| joined.nodes[0].link(link).unwrap().mtu_state;
     assert_eq!(known(&joined, LinkId(0)), MtuState::Full);
     assert_eq!(known(&joined, LTE), MtuState::Searching);
     joined.cut[0] = true;
@@ -413,16 +419,16 @@ fn an_idle_metered_link_that_fails_is_found_out_and_returns() {
     let mut joined = metered_at([true, true]);
     joined.cut[1] = true;
     joined.run(6000);
-    assert!(joined.nodes.iter().all(|it| it.link(LTE).silent), "it carries no messages");
+    assert!(joined.nodes.iter().all(|it| it.link(LTE).unwrap().silent), "it carries no messages");
     joined.run(16_000);
-    assert!(joined.nodes.iter().all(|it| !it.link(LTE).up));
-    let before = joined.carried[1] + joined.nodes[0].link(LTE).stats.sent_packets as usize;
+    assert!(joined.nodes.iter().all(|it| !it.link(LTE).unwrap().up));
+    let before = joined.carried[1] + joined.nodes[0].link(LTE).unwrap().stats.sent_packets as usize;
     joined.run(60_000);
-    let after = joined.carried[1] + joined.nodes[0].link(LTE).stats.sent_packets as usize;
+    let after = joined.carried[1] + joined.nodes[0].link(LTE).unwrap().stats.sent_packets as usize;
     assert!((10..15).contains(&(after - before)), "{} attempts in a minute", after - before);
     joined.cut[1] = false;
     joined.run(5200);
-    assert!(joined.nodes.iter().all(|it| it.link(LTE).up));
+    assert!(joined.nodes.iter().all(|it| it.link(LTE).unwrap().up));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn at_five_percent_loss_large_messages_still_arrive() {
     assert_eq!((got(laser), got(image)), (300, 38));
     net.check_conservation(0, P, &[laser, image]);
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let stats = *net.nodes[0].endpoint.link(link).unwrap().stats;
     let share = stats.repair_bytes as f64 / stats.sent_bytes as f64;
     assert!((0.03..0.12).contains(&share), "repairs are {share} of what is sent");
 }
@@ -46,7 +46,7 @@ fn lossy_scans(priority: u8) -> (Duration, f64, f64) {
     assert_eq!(ages.len(), 1000, "each once");
     ages.sort();
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let stats = *net.nodes[0].endpoint.link(link).unwrap().stats;
     net.check_conservation(0, P, &[scan]);
     (ages[990], stats.repair_bytes as f64 / 1e6, stats.redundant_bytes as f64 / 1e6)
 }
@@ -81,7 +81,7 @@ fn reordered_and_duplicated_packets_do_no_harm_and_cost_little() {
         assert_eq!(message.payload, payload(number, 30_000), "bytes of message {number}");
     }
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let stats = *net.nodes[0].endpoint.link(link).unwrap().stats;
     assert!(stats.repair_bytes < stats.sent_bytes / 4, "{stats:?}");
 }
 
@@ -116,7 +116,7 @@ fn repairs_stay_within_their_budget_when_little_gets_through() {
         net.run(50 * MS);
     }
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let stats = *net.nodes[0].endpoint.link(link).unwrap().stats;
     let first = stats.sent_bytes - stats.repair_bytes;
     // 20 % of the bytes sent for the first time, a burst of 64 KiB and 8 kB/s.
     let budget = first / 5 + 65_536 + 8_000 * 12;
@@ -182,7 +182,7 @@ fn a_message_cut_by_a_long_outage_goes_on_where_it_was() {
     assert_eq!(net.nodes[1].received.len(), 1);
     assert_eq!(net.nodes[1].received[0].3.payload, payload(1, 600_000));
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let stats = *net.nodes[0].endpoint.link(link).unwrap().stats;
     assert!(stats.sent_bytes < 900_000, "what had arrived is not sent again: {stats:?}");
 }
 
@@ -202,7 +202,7 @@ fn losses_of_an_outage_are_counted_apart_from_those_since() {
         publish(&mut net, if cut { 6 } else { 20 });
     }
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let view = net.nodes[0].endpoint.link(link);
+    let view = net.nodes[0].endpoint.link(link).unwrap();
     let before = view.stats.resumed.unwrap();
     let age = net.now.since(before.at).as_secs();
     assert!((18..=20).contains(&age), "{age}");
@@ -277,7 +277,7 @@ fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
     net.send(0, P, image, payload(1, 30_000));
     net.run(2000 * MS);
     let link = net.nodes[0].endpoint.links().next().unwrap();
-    let spurious = net.nodes[0].endpoint.link(link).stats.spurious_losses;
+    let spurious = net.nodes[0].endpoint.link(link).unwrap().stats.spurious_losses;
     assert!(spurious > 0, "acknowledgements were overdue");
     let (_, _, stats) = net.nodes[0].endpoint.peer(P).channel_out(image).unwrap();
     assert_eq!((stats.delivered, stats.dropped.total()), (1, 0), "{stats:?}");

@@ -13,7 +13,7 @@ const LINK: LinkId = LinkId(0);
 const HEADERS: usize = 28;
 
 fn link(net: &Net, node: usize) -> LinkView<'_> {
-    net.nodes[node].endpoint.link(LINK)
+    net.nodes[node].endpoint.link(LINK).unwrap()
 }
 
 /// Sets the MTU of the path from each node.
@@ -152,7 +152,7 @@ fn a_path_through_a_relay_follows_the_link_to_the_relay() {
     net.run(Duration::from_secs(2));
     let map = net.open(robot, to_base, channel(topic("/map", 10)));
     let through = net.nodes[robot].endpoint.links().nth(1).unwrap();
-    assert_eq!(net.nodes[robot].endpoint.link(through).mtu, DATAGRAM - 64);
+    assert_eq!(net.nodes[robot].endpoint.link(through).unwrap().mtu, DATAGRAM - 64);
     net.send(robot, to_base, map, payload(0, 300_000));
     net.run(200 * MS);
     // The last hop shrinks first, whose relay cannot tell the robot, then the first one.
@@ -163,7 +163,7 @@ fn a_path_through_a_relay_follows_the_link_to_the_relay() {
         let all = |net: &Net| has_arrived(net, base, 2 + round);
         assert!(net.run_until_done(10 * MS, Duration::from_secs(3), all), "{round}");
     }
-    assert_eq!(net.nodes[robot].endpoint.link(through).mtu, 1280 - HEADERS - 64);
+    assert_eq!(net.nodes[robot].endpoint.link(through).unwrap().mtu, 1280 - HEADERS - 64);
 }
 
 #[test]

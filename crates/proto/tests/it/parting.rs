@@ -3,7 +3,7 @@
 
 use tautline_proto::stats::DropReason;
 use tautline_proto::{
-    Duration, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, Rights, SecretKey,
+    Class, Duration, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, Rights, SecretKey,
 };
 use tautline_testkit::net::*;
 
@@ -53,6 +53,33 @@ fn a_removed_peer_hears_a_goodbye_and_cannot_come_back_with_its_key() {
     };
     assert!(net.nodes[0].events.iter().any(stranger), "it calls, and is a stranger");
     assert!(!net.nodes[0].events.iter().any(|it| matches!(it, Event::PeerUp { .. })));
+}
+
+/// A caller may learn of the removal after it has asked the kernel about the link.
+#[test]
+fn a_link_of_a_removed_peer_has_no_state_and_ignores_what_is_said_about_it() {
+    let mut net = star(7, &["robot", "thief"]);
+    let now = net.now;
+    let endpoint = &mut net.nodes[0].endpoint;
+    let of_thief = |id: &LinkId| endpoint.link(*id).is_some_and(|link| link.peer == PeerId(1));
+    let gone = endpoint.links().find(of_thief).unwrap();
+    let config =
+        LinkConfig { remote: None, datagram_bytes: 1200, header_bytes: 28, metered: false };
+    endpoint.peer_mut(PeerId(1)).remove(now);
+    assert!(endpoint.link(gone).is_none() && endpoint.pacing_rate(gone).is_none());
+    endpoint.link_mut(gone).set_path(now, RadioId(0), config).unwrap();
+    endpoint.link_mut(gone).set_route(RadioId(0), 1200, 28).unwrap();
+    endpoint.link_mut(gone).announce_move(now);
+    endpoint.link_mut(gone).set_own_address(address(1));
+    endpoint.link_mut(gone).set_allowance(Some(1));
+    endpoint.link_mut(gone).set_direct_path(now, None);
+    endpoint.link_mut(gone).try_address(now, RadioId(0), address(1));
+    endpoint.link_mut(gone).forget_direct_path(now);
+    endpoint.link_mut(gone).handle_in_flight(now, Class::Video, 1000);
+    endpoint.link_mut(gone).handle_refused(now, &[0; 100]);
+    endpoint.link_mut(gone).remove(now);
+    net.run(Duration::from_secs(2));
+    assert!(net.nodes[0].endpoint.peer(PeerId(0)).up, "the other peer is as before");
 }
 
 #[test]
@@ -263,7 +290,7 @@ fn a_beacon_names_no_peer_that_was_removed() {
     let nowhere = LinkConfig { remote: None, ..link_to(address(0)) };
     endpoint.peer_mut(base).add_link(other.now, RadioId(0), nowhere).unwrap();
     other.inject(0, address(5), &beacon);
-    assert_eq!(other.nodes[0].endpoint.link(LinkId(0)).remote, Some(address(5).into()));
+    assert_eq!(other.nodes[0].endpoint.link(LinkId(0)).unwrap().remote, Some(address(5).into()));
 }
 
 #[test]

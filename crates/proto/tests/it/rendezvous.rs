@@ -54,7 +54,7 @@ fn join(net: &mut Net, node: usize, other: usize, when: DirectPath) {
 
 /// Whether packets arrive by the direct link of a node.
 fn is_direct(net: &Net, node: usize) -> bool {
-    let link = net.nodes[node].endpoint.link(LinkId(1));
+    let link = net.nodes[node].endpoint.link(LinkId(1)).unwrap();
     link.up && !link.silent
 }
 
@@ -114,7 +114,7 @@ fn each_end_learns_what_lies_between() {
     }
     net.run(2 * SECOND);
     let seen = |node: usize, link| {
-        let view = net.nodes[node].endpoint.link(link);
+        let view = net.nodes[node].endpoint.link(link).unwrap();
         (view.is_translated, view.is_peer_translated)
     };
     assert_eq!(seen(0, LinkId(0)), (Some(true), Some(false)), "robot to relay");
@@ -327,7 +327,7 @@ fn a_direct_path_that_returns_soon_carries_messages_soon() {
     net.run(6 * SECOND);
     net.losses.clear();
     let carries = |net: &Net| {
-        let link = net.nodes[0].endpoint.link(LinkId(1));
+        let link = net.nodes[0].endpoint.link(LinkId(1)).unwrap();
         link.up && !link.silent && !link.standby
     };
     assert!(net.run_until_done(10 * MS, 6 * SECOND, carries));

@@ -110,7 +110,7 @@ fn a_link_where_a_lower_class_is_stuck_still_carries_higher_ones() {
     net.run(5 * MS);
     net.nodes[0].stuck.clear();
     net.run(100 * MS);
-    assert!(net.nodes[0].endpoint.link(LinkId(0)).stalled);
+    assert!(net.nodes[0].endpoint.link(LinkId(0)).unwrap().stalled);
     let image_packets = classes(&net, 0, before).len();
     net.send(0, P, laser, payload(0, 1000));
     net.run(20 * MS);

@@ -370,7 +370,7 @@ fn a_round_trip_of_the_past_expires_no_fresh_message() {
     net.run(6000 * MS);
     (0..2).for_each(|node| net.nodes[node].pipe.delay = MS);
     net.run(700 * MS);
-    let rtt = net.nodes[1].endpoint.link(LinkId(0)).rtt.unwrap();
+    let rtt = net.nodes[1].endpoint.link(LinkId(0)).unwrap().rtt.unwrap();
     assert!(rtt > 250 * MS, "{rtt:?}");
     net.send(0, P, command, payload(1, 100));
     net.run(100 * MS);
@@ -394,7 +394,7 @@ fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
         net.run(20 * MS);
     }
     assert_eq!(net.nodes[0].events, []);
-    assert_eq!(net.nodes[0].endpoint.link(LinkId(0)).remote, Some(address(1).into()));
+    assert_eq!(net.nodes[0].endpoint.link(LinkId(0)).unwrap().remote, Some(address(1).into()));
     assert_eq!(net.nodes[0].received.len(), 100);
 }
 

@@ -241,7 +241,7 @@ impl Team {
             assert!(wanted && stats.adds_up(), "{stats:?}");
         }
         if let Some(to_liar) = self.to_liar {
-            let (_, _, stats) = self.node().channel_out(LYING, to_liar).expect("an offer");
+            let (_, _, stats) = self.node().peer(LYING).channel_out(to_liar).expect("an offer");
             assert!(stats.adds_up(), "{stats:?}");
         }
         self.forget();
@@ -303,7 +303,7 @@ impl Team {
     fn state(&self) -> String {
         let all = self.honest.iter().map(|(node, peer, channel)| {
             let endpoint = &self.net.nodes[*node].endpoint;
-            let links = endpoint.links().map(|link| endpoint.link(link));
+            let links = endpoint.links().filter_map(|link| endpoint.link(link));
             let links: Vec<_> = links.filter(|link| link.peer == *peer).collect();
             let stats = endpoint.peer(*peer).channel_out(*channel).map(|(_, _, stats)| *stats);
             format!("\nfrom {node} to its {peer:?}: {stats:?}, {links:?}")

@@ -71,7 +71,7 @@ impl Agent {
     fn order_as(&mut self, done: &str, order: &str) -> Value {
         let seen = self.reports.lock().unwrap().len();
         writeln!(self.orders, "{order}").unwrap();
-        wait_for(&format!("report of {order}"), || {
+        wait_for(format!("report of {order}"), || {
             let reports = self.reports.lock().unwrap();
             let found = reports[seen..].iter().find(|report| report["did"] == done).cloned();
             assert!(found.is_some() || !ended(&reports), "the agent ended upon {order}");

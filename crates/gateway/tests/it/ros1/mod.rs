@@ -183,7 +183,7 @@ fn a_topic_is_read_only_while_wanted() {
 /// Publishes until the gateway has read a message; a connection starts at a moment that
 /// neither end reports. Returns the bytes of the message.
 fn send_until_read(agent: &mut Agent, gateway: &Watched, topic: &str, fields: &Value) -> Vec<u8> {
-    wait_for(&format!("message of {topic}"), || {
+    wait_for(format!("message of {topic}"), || {
         let sent = agent.send(topic, fields.clone());
         let read = gateway.messages(topic);
         read.iter().any(|(_, payload)| payload[..] == sent[..]).then_some(sent)

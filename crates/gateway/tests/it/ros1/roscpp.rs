@@ -31,7 +31,7 @@ fn kept(gateway: &Watched, topic: &str) -> Vec<Vec<u8>> {
 
 fn wait_kept(gateway: &Watched, topic: &str, texts: &[&str]) {
     let expected: Vec<Vec<u8>> = texts.iter().map(|text| string_message(text)).collect();
-    wait_for(&format!("{texts:?} as what is kept of {topic}"), || {
+    wait_for(format!("{texts:?} as what is kept of {topic}"), || {
         (kept(gateway, topic) == expected).then_some(())
     });
 }

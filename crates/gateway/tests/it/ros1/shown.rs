@@ -95,7 +95,7 @@ fn delete(agent: &mut Agent, name: &str) {
 }
 
 fn wait_value(agent: &mut Agent, name: &str, expected: Option<Value>) {
-    wait_for(&format!("{expected:?} in {name}"), || (get(agent, name) == expected).then_some(()));
+    wait_for(format!("{expected:?} in {name}"), || (get(agent, name) == expected).then_some(()));
 }
 
 /// Waits for these many more comparisons of the parameters under `/r` with [`mirror`]'s.

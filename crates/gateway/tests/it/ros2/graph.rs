@@ -42,7 +42,7 @@ fn nodes_that_end_or_crash_leave_the_list_and_stand_ins_take_their_names() {
     let nodes = Nodes::from([("/twin".into(), shown), ("/remote".into(), Shown::default())]);
     gateway.handle(Command::StandIn { peer: 0, nodes });
     let publisher = |viewer: &mut Agent, expected: &str| {
-        wait_for(&format!("{expected} as the publisher"), || {
+        wait_for(format!("{expected} as the publisher"), || {
             let graph = viewer.graph("/image");
             let nodes = graph["nodes"].as_array().unwrap();
             let count = |name: &str| nodes.iter().filter(|it| *it == name).count();

@@ -43,7 +43,7 @@ fn alive(agent: &Agent, topic: &str) -> Vec<u64> {
 }
 
 fn wait_for_alive(agent: &Agent, topic: &str, expected: &[u64]) {
-    wait_for(&format!("liveliness {expected:?} of {topic}"), || {
+    wait_for(format!("liveliness {expected:?} of {topic}"), || {
         (alive(agent, topic) == expected).then_some(())
     });
 }
@@ -116,7 +116,7 @@ fn last_offer(gateway: &Watched, name: &str) -> Option<bool> {
 }
 
 fn wait_for_offer(gateway: &Watched, name: &str, lost: bool) {
-    wait_for(&format!("offer of {name}, lost: {lost}"), || {
+    wait_for(format!("offer of {name}, lost: {lost}"), || {
         (last_offer(gateway, name) == Some(lost)).then_some(())
     });
 }

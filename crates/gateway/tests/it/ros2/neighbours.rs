@@ -39,7 +39,7 @@ fn discovery_server() -> Server {
 }
 
 fn wait_for_trouble(gateway: &Watched, words: &[&str]) {
-    wait_for(&format!("trouble {words:?}"), || {
+    wait_for(format!("trouble {words:?}"), || {
         let trouble = gateway.status().trouble;
         words.iter().all(|word| trouble.contains(word)).then_some(())
     });
@@ -88,7 +88,7 @@ fn in_the_range_localhost_nodes_with_these_settings_are_seen() {
             agent.publisher(&topic, STRING, json!({}));
             gateway.offered(&topic);
             gateway.subscribe(&topic);
-            wait_for(&format!("a message of {topic}"), || {
+            wait_for(format!("a message of {topic}"), || {
                 agent.order(json!({"do": "send", "topic": topic, "fields": {"data": "in"}}));
                 (!gateway.messages(&topic).is_empty()).then_some(())
             });

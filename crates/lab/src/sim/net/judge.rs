@@ -49,7 +49,7 @@ impl Net {
     /// overhears a link can put itself on its path (docs/explanation/threat-model.md).
     fn is_misled(&self, sender: StationId, to: SocketAddrV4, host: StationId) -> bool {
         let (Some(node), Some(host)) = (self.view(sender), self.view(host)) else { return false };
-        let mut links = node.links().map(|link| node.link(link));
+        let mut links = node.links().filter_map(|link| node.link(link));
         let leads = |remote: Option<Place>| remote == Some(Place::Udp(to.into()));
         self.attacker.is_some()
             && links.any(|link| leads(link.remote) && node.peer(link.peer).name != host.name())

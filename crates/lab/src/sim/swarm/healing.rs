@@ -129,7 +129,7 @@ impl Healing<'_> {
         for (a, b) in self.world.plan.pairs.clone().into_iter().flat_map(|[a, b]| [(a, b), (b, a)])
         {
             let (view, peer) = (self.world.view(a), self.world.peer(a, b));
-            let links = view.links().map(|link| view.link(link));
+            let links = view.links().filter_map(|link| view.link(link));
             let down = links.filter(|link| link.peer == peer && !link.up).count();
             if down > 0 {
                 let (here, there) = (self.links_of(a, b), self.links_of(b, a));
@@ -162,7 +162,8 @@ impl Healing<'_> {
         let own: Vec<_> = networks
             .filter_map(|network| self.world.net.address(StationId(station), NetworkId(*network)))
             .collect();
-        let links = view.links().map(|link| view.link(link)).filter(|link| link.peer == peer);
+        let links =
+            view.links().filter_map(|link| view.link(link)).filter(|link| link.peer == peer);
         let links = links.map(|link| {
             let radio = view.radio(link.radio);
             let (in_flight, limit) = (radio.in_flight_bytes, radio.in_flight_limit_bytes);
@@ -297,7 +298,8 @@ impl Healing<'_> {
     /// acknowledgements may take long (seed 9633).
     fn taken_for_lost(&self, topic: usize) -> u64 {
         let view = self.world.view(self.world.plan.topics[topic].from);
-        view.links().map(|link| view.link(link).stats.lost_packets).sum()
+        let links = view.links().filter_map(|link| view.link(link));
+        links.map(|link| link.stats.lost_packets).sum()
     }
 
     /// Whether a message may be lost: 802.11 drops frames even without faults, and only repair

@@ -111,8 +111,8 @@ impl World {
         let now = instant(self.net.now());
         let endpoint = self.endpoint(station);
         let known = endpoint.add_peer(NAME, secret.public())?;
-        endpoint.set_rights(known, Rights { relayed, ..Rights::default() });
-        let offered = endpoint.offer(now, known, topic())?;
+        endpoint.peer_mut(known).set_rights(Rights { relayed, ..Rights::default() });
+        let offered = endpoint.peer_mut(known).offer(now, topic())?;
         self.net.add_link_on(network, StationId(station), known, remote);
         if let Some(hostile) = &mut self.hostile {
             hostile.known_as.insert(station, (known, offered));
@@ -125,7 +125,7 @@ impl World {
     /// Whether an event concerns the hostile station, about which nothing is guaranteed.
     pub fn is_of_hostile(&mut self, station: usize, event: &Event) -> bool {
         let Some(hostile) = &self.hostile else { return false };
-        let of_link = |link: &LinkId| self.view(station).link(*link).peer;
+        let of_link = |link: &LinkId| self.view(station).link(*link).map(|view| view.peer);
         let peer = match event {
             Event::PeerUp { peer, .. }
             | Event::PeerDown { peer, .. }
@@ -134,7 +134,7 @@ impl World {
             | Event::Withdrawn { peer, .. }
             | Event::Wanted { peer, .. }
             | Event::Refused { peer, .. }
-            | Event::Message { peer, .. } => *peer,
+            | Event::Message { peer, .. } => Some(*peer),
             Event::LinkUp { link }
             | Event::LinkDown { link }
             | Event::LinkRate { link, .. }
@@ -142,12 +142,10 @@ impl World {
             | Event::Candidates { link, .. } => of_link(link),
             Event::Notice(_) => return false,
         };
-        if !hostile.is(station, peer) {
-            return false;
-        }
+        let Some(peer) = peer.filter(|peer| hostile.is(station, *peer)) else { return false };
         if let Event::Offered { channel, .. } = event {
             let now = instant(self.net.now());
-            self.endpoint(station).want(now, peer, *channel, true);
+            self.endpoint(station).peer_mut(peer).want(now, *channel, true);
             self.net.drain(StationId(station));
         }
         true
@@ -185,7 +183,7 @@ impl World {
             let message =
                 Message { payload, published: now, source: 0, encoded: false, lifespan: None };
             // There may be no subscription, or no queue space.
-            let _ = self.endpoint(victim).send(now, peer, channel, message);
+            let _ = self.endpoint(victim).peer_mut(peer).send(now, channel, message);
             self.net.drain(StationId(victim));
         }
         self.hostile = Some(hostile);
@@ -210,12 +208,12 @@ impl World {
                 let found = state.queued_bytes;
                 bail!("{found} bytes are queued at station {station} for the hostile station");
             }
-            let channels = view.channels_in(peer).count();
+            let channels = view.peer(peer).channels_in().count();
             if channels > MAX_CHANNELS {
                 bail!("station {station} has {channels} channels of the hostile station");
             }
-            let carried = view.relayed(peer);
-            let sent = view.channel_out(peer, channel).map(|(_, _, stats)| *stats);
+            let carried = view.peer(peer).relayed();
+            let sent = view.peer(peer).channel_out(channel).map(|(_, _, stats)| *stats);
             if let Some(stats) =
                 [Some(carried), sent].into_iter().flatten().find(|it| !it.adds_up())
             {

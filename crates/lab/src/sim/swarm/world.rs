@@ -221,7 +221,7 @@ impl World {
         let relayed = self.plan.relays;
         let endpoint = self.endpoint(station);
         let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public())?;
-        endpoint.set_rights(peer, Rights { relayed, ..Rights::default() });
+        endpoint.peer_mut(peer).set_rights(Rights { relayed, ..Rights::default() });
         self.peers.insert((station, partner), peer);
         Ok(())
     }
@@ -234,7 +234,7 @@ impl World {
                 Path::Forwarded(Chain { hops, .. }) => (hops[0], hops[hops.len() - 1]),
                 Path::Relayed(Chain { stations, .. }) => {
                     let (now, via) = (instant(self.net.now()), self.peer(station, stations[1]));
-                    let added = self.endpoint(station).add_relayed_link(now, peer, via);
+                    let added = self.endpoint(station).peer_mut(peer).add_relayed_link(now, via);
                     added?;
                     self.net.drain(StationId(station));
                     continue;
@@ -255,7 +255,7 @@ impl World {
         let plan = self.plan.topics[topic].clone();
         let (now, peer) = (instant(self.net.now()), self.peers[&(plan.from, plan.to)]);
         let endpoint = self.endpoint(plan.from);
-        let channel = endpoint.offer(now, peer, plan.config)?;
+        let channel = endpoint.peer_mut(peer).offer(now, plan.config)?;
         self.channels[topic] = channel;
         self.net.drain(StationId(plan.from));
         Ok(())
@@ -268,7 +268,7 @@ impl World {
         let (now, peer) = (instant(self.net.now()), self.peers[&(plan.from, plan.to)]);
         let channel = self.channels[topic];
         let endpoint = self.endpoint(plan.from);
-        let changed = endpoint.change_offer(now, peer, channel, plan.config);
+        let changed = endpoint.peer_mut(peer).change_offer(now, channel, plan.config);
         changed?;
         self.owe(plan.from, plan.to, CONTROL_BYTES);
         self.net.drain(StationId(plan.from));
@@ -280,7 +280,7 @@ impl World {
         let now = instant(self.net.now());
         let endpoint = self.endpoint(station);
         for link in endpoint.links() {
-            endpoint.announce_move(now, link);
+            endpoint.link_mut(link).announce_move(now);
         }
         self.net.drain(StationId(station));
     }
@@ -314,7 +314,7 @@ impl World {
     pub fn outward(&self, topic: usize) -> Outward {
         let plan = &self.plan.topics[topic];
         let peer = self.peer(plan.from, plan.to);
-        let state = self.view(plan.from).channel_out(peer, self.channels[topic]);
+        let state = self.view(plan.from).peer(peer).channel_out(self.channels[topic]);
         state.map_or(Outward::default(), |(_, wanted, stats)| Outward { wanted, stats: *stats })
     }
 
@@ -322,7 +322,7 @@ impl World {
     pub fn inward(&self, topic: usize) -> InStats {
         let plan = &self.plan.topics[topic];
         let peer = self.peer(plan.to, plan.from);
-        let state = self.view(plan.to).channel_in(peer, self.channels[topic]);
+        let state = self.view(plan.to).peer(peer).channel_in(self.channels[topic]);
         state.map_or_else(InStats::default, |(_, _, stats)| *stats)
     }
 
@@ -331,10 +331,10 @@ impl World {
         let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
         let (now, peer) = (instant(self.net.now()), self.peer(to, from));
         let channel = self.channels[topic];
-        if self.view(to).channel_in(peer, channel).is_none() {
+        if self.view(to).peer(peer).channel_in(channel).is_none() {
             return;
         }
-        self.endpoint(to).want(now, peer, channel, wanted);
+        self.endpoint(to).peer_mut(peer).want(now, channel, wanted);
         self.wished[topic] = wanted;
         self.owe(to, from, CONTROL_BYTES);
         self.net.drain(StationId(to));
@@ -349,7 +349,7 @@ impl World {
         let payload = self.oracle.next_payload(len).into();
         let message = Message { payload, published: instant(at), source, encoded, lifespan: None };
         let (peer, channel) = (self.peer(from, to), self.channels[topic]);
-        let sent = self.endpoint(from).send(instant(at), peer, channel, message);
+        let sent = self.endpoint(from).peer_mut(peer).send(instant(at), channel, message);
         self.net.drain(StationId(from));
         sent.ok()?;
         self.accepted[topic] += 1;
@@ -523,7 +523,8 @@ impl World {
         // Each copy of a message that several links carry counts.
         let endpoint = self.view(station);
         let peer = self.peer(station, partner);
-        let links = endpoint.links().filter(|link| endpoint.link(*link).peer == peer).count();
+        let links = endpoint.links().filter_map(|link| endpoint.link(link));
+        let links = links.filter(|link| link.peer == peer).count();
         let copies = links.clamp(1, usize::from(MAX_COPIES)) as u64;
         let allowed = self.plan.stations[station].config.queue_bytes as u64 * copies;
         if view.queued_bytes > allowed + own + view.queued_messages as u64 {

@@ -138,7 +138,7 @@ impl Exports {
     pub(super) fn withdrawn(&mut self, cx: &mut Context<'_>, topic: String) {
         let Some(gone) = self.topics.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
-            cx.endpoint.withdraw(cx.now, *peer, *channel);
+            cx.endpoint.peer_mut(*peer).withdraw(cx.now, *channel);
         }
         if gone.is_read() {
             cx.gateway(Command::Unsubscribe { topic });
@@ -173,7 +173,7 @@ impl Exports {
 
     /// Returns the local topic that is advertised to a peer under this number.
     fn local_of(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> Option<&mut LocalTopic> {
-        let (offered, ..) = cx.endpoint.channel_out(key.peer, key.channel)?;
+        let (offered, ..) = cx.endpoint.peer(key.peer).channel_out(key.channel)?;
         let local = self.topics.get_mut(&offered.topic.name)?;
         (local.channels.get(&key.peer) == Some(&key.channel)).then_some(local)
     }
@@ -467,13 +467,13 @@ impl Exports {
                 let links = cx.peers.links_to(peer);
                 let config = channel_config(&local.topic, &local.treatment, links);
                 let known = local.channels.get(&peer);
-                let offered = known.and_then(|it| cx.endpoint.channel_out(peer, *it));
+                let offered = known.and_then(|it| cx.endpoint.peer(peer).channel_out(*it));
                 if offered.is_none_or(|(offered, ..)| *offered != config) {
                     local.offer(cx, peer);
                 }
             } else {
                 if let Some(channel) = local.channels.remove(&peer) {
-                    cx.endpoint.withdraw(now, peer, channel);
+                    cx.endpoint.peer_mut(peer).withdraw(now, channel);
                 }
                 local.not_wanted_by(now, peer);
             }
@@ -512,7 +512,7 @@ impl Exports {
     pub(super) fn resume(&mut self, cx: &mut Context<'_>, peer: PeerId) {
         let channels = self.topics.values().filter_map(|it| it.channels.get(&peer).copied());
         for channel in channels.collect::<Vec<_>>() {
-            if cx.endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
+            if cx.endpoint.peer(peer).channel_out(channel).is_some_and(|(_, wanted, _)| wanted) {
                 self.on_wanted(cx, ChannelKey { peer, channel }, true);
             }
         }

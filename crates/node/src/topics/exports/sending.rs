@@ -230,7 +230,7 @@ impl LocalTopic {
 }
 
 fn send_payload(cx: &mut Context<'_>, key: ChannelKey, topic: &str, message: Message) {
-    match cx.endpoint.send(cx.now, key.peer, key.channel, message) {
+    match cx.endpoint.peer_mut(key.peer).send(cx.now, key.channel, message) {
         // The peer has just unsubscribed; its event follows.
         Ok(()) | Err(SendError::NotWanted) => {}
         Err(error) => {
@@ -262,7 +262,7 @@ pub(super) fn is_pending(
     kept: Option<Kept>,
 ) -> bool {
     kept.filter(|kept| kept.is_repeatable).is_some_and(|kept| {
-        let mut pending = cx.endpoint.pending(key.peer, key.channel);
+        let mut pending = cx.endpoint.peer(key.peer).pending(key.channel);
         pending
             .any(|(number, payload)| origin::is_of(number, payload, source.number, kept.identity))
     })

@@ -167,7 +167,7 @@ impl Publications {
             first.topic.type_hash,
         );
         self.detach(&found.topic.name, key);
-        cx.endpoint.want(cx.now, key.peer, key.channel, false);
+        cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, false);
         cx.report_refusal(key, text);
     }
 

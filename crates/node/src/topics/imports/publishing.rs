@@ -35,7 +35,7 @@ impl Imports {
             return;
         }
         for key in self.publications.offering(&self.catalog, topic) {
-            cx.endpoint.want(now, key.peer, key.channel, wanted);
+            cx.endpoint.peer_mut(key.peer).want(now, key.channel, wanted);
         }
     }
 
@@ -43,7 +43,7 @@ impl Imports {
     pub(crate) fn local_refused(&mut self, cx: &mut Context<'_>, topic: &str, reason: &str) {
         let text = format!("{topic} at '{}': {reason}", cx.endpoint.name());
         for key in self.publications.offering(&self.catalog, topic) {
-            cx.endpoint.refuse(cx.now, key.peer, key.channel, text.clone());
+            cx.endpoint.peer_mut(key.peer).refuse(cx.now, key.channel, text.clone());
         }
         self.publications.notice(cx, topic, &text);
     }
@@ -93,7 +93,7 @@ impl Imports {
             self.watchdogs.watch(cx, &topic);
             cx.gateway(Command::Advertise { topic });
         }
-        cx.endpoint.want(cx.now, key.peer, key.channel, is_read);
+        cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, is_read);
     }
 
     /// Gives up a topic that this robot publishes only with a line in its file.
@@ -145,7 +145,7 @@ impl Imports {
         }
         for topic in topics {
             for key in self.publications.offering(&self.catalog, &topic) {
-                cx.endpoint.want(now, key.peer, key.channel, false);
+                cx.endpoint.peer_mut(key.peer).want(now, key.channel, false);
             }
             for key in self.catalog.named(&topic).map(|(key, _)| key).collect::<Vec<_>>() {
                 if let Some(remote) = self.catalog.get_mut(key) {

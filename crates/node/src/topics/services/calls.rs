@@ -104,7 +104,7 @@ impl RemoteServices {
         let mut failed = Vec::new();
         for (call, pending) in self.calls.pending.iter_mut().filter(|(_, it)| it.key == key) {
             let Some(payload) = pending.unsent.take() else { continue };
-            match cx.endpoint.send(now, key.peer, channel, message(now, payload.clone())) {
+            match cx.endpoint.peer_mut(key.peer).send(now, channel, message(now, payload.clone())) {
                 Ok(()) => pending.sent = true,
                 Err(SendError::NotWanted) => pending.unsent = Some(payload),
                 Err(error) => failed.push((*call, error.to_string())),
@@ -288,7 +288,7 @@ impl RemoteServices {
     ) -> bool {
         let now = cx.now;
         let Some((key, remote)) = self.called_on(channel) else { return false };
-        let state = cx.endpoint.channel_out(channel.peer, channel.channel);
+        let state = cx.endpoint.peer(channel.peer).channel_out(channel.channel);
         // It still takes calls, except one that was too large.
         if state.is_some_and(|(_, wanted, _)| wanted) {
             remote.too_large = Some((now, reason.to_owned()));

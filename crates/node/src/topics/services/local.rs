@@ -166,14 +166,15 @@ impl LocalServices {
         let answered = |peer: &PeerId| local.is_some_and(|it| it.answers.contains_key(peer));
         for peer in cx.endpoint.peers().filter(answered) {
             let calls = |channel: &ChannelId| {
-                let found = cx.endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
+                let found =
+                    cx.endpoint.peer(peer).channel_in(*channel).map(|(offered, ..)| offered);
                 found.is_some_and(|it| it.role == Role::Calls && it.name == name)
             };
             let known = |channel: &ChannelId| {
                 let channel = *channel;
                 self.callers.contains_key(&ChannelKey { peer, channel })
             };
-            let calls = cx.endpoint.channels_in(peer).filter(|it| calls(it) && !known(it));
+            let calls = cx.endpoint.peer(peer).channels_in().filter(|it| calls(it) && !known(it));
             waiting.extend(calls.map(|channel| ChannelKey { peer, channel }));
         }
         for key in waiting {
@@ -184,7 +185,7 @@ impl LocalServices {
     pub(crate) fn withdrawn(&mut self, cx: &mut Context<'_>, name: &str) {
         let Some(gone) = self.services.remove(name) else { return };
         for (peer, channel) in gone.answers {
-            cx.endpoint.withdraw(cx.now, peer, channel);
+            cx.endpoint.peer_mut(peer).withdraw(cx.now, channel);
         }
         // The gateway still answers the calls under way; their responses are discarded.
         self.serving.retain(|_, serving| serving.service != name);
@@ -201,7 +202,7 @@ impl LocalServices {
         cx.waiting.remove(&key);
         if is_offered && cx.peers.rights(key.peer).may_call(name) {
             self.callers.insert(key, name.to_owned());
-            return cx.endpoint.want(cx.now, key.peer, key.channel, true);
+            return cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, true);
         }
         // The channel may have belonged to another service.
         self.callers.remove(&key);
@@ -213,7 +214,7 @@ impl LocalServices {
                 cx.record_refusal(key, "the service is not advertised to this peer");
             }
             // The peer's calls stay queued: the service may return soon.
-            cx.endpoint.want(cx.now, key.peer, key.channel, false);
+            cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, false);
         }
     }
 
@@ -258,7 +259,8 @@ impl LocalServices {
         let local = self.services.get(&service);
         let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
         let payload = answer_message(theirs, outcome);
-        let Err(error) = cx.endpoint.send(now, peer, channel, message(now, payload)) else {
+        let Err(error) = cx.endpoint.peer_mut(peer).send(now, channel, message(now, payload))
+        else {
             return;
         };
         let (here, name) = (cx.endpoint.name(), cx.peers.name(peer));
@@ -266,7 +268,7 @@ impl LocalServices {
         cx.peer_notice(peer, &text);
         if matches!(error, SendError::TooLarge { .. }) {
             let payload = answer_message(theirs, &Err(text));
-            let _ = cx.endpoint.send(now, peer, channel, message(now, payload));
+            let _ = cx.endpoint.peer_mut(peer).send(now, channel, message(now, payload));
         }
     }
 
@@ -329,12 +331,12 @@ impl LocalServices {
             let known = local.answers.get(&peer).copied();
             if !cx.peers.is_for(peer, name, local.treatment.to.as_deref()) {
                 if let Some(channel) = local.answers.remove(&peer) {
-                    cx.endpoint.withdraw(cx.now, peer, channel);
+                    cx.endpoint.peer_mut(peer).withdraw(cx.now, channel);
                     excluded.push(peer);
                 }
                 continue;
             }
-            let offered = known.and_then(|channel| cx.endpoint.channel_out(peer, channel));
+            let offered = known.and_then(|channel| cx.endpoint.peer(peer).channel_out(channel));
             if offered.is_some_and(|(offered, ..)| *offered == config) {
                 continue;
             }
@@ -351,7 +353,7 @@ impl LocalServices {
             .callers
             .extract_if(.., |key, service| peers.contains(&key.peer) && service.as_str() == name);
         for (key, _) in callers {
-            cx.endpoint.want(cx.now, key.peer, key.channel, false);
+            cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, false);
         }
         self.serving.retain(|_, it| it.service != name || !peers.contains(&it.peer));
     }

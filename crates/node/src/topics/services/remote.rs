@@ -124,7 +124,7 @@ impl RemoteServices {
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service))
         };
         self.offer_calls(cx, key.peer, &mut remote);
-        cx.endpoint.want(cx.now, key.peer, key.channel, true);
+        cx.endpoint.peer_mut(key.peer).want(cx.now, key.channel, true);
         let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
         self.services.insert(key, remote);
         match is_known {
@@ -249,7 +249,7 @@ impl RemoteServices {
     pub(super) fn remove(&mut self, cx: &mut Context<'_>, key: ChannelKey) -> bool {
         let Some(gone) = self.services.remove(&key) else { return false };
         if let Some(calls) = gone.calls {
-            cx.endpoint.withdraw(cx.now, key.peer, calls);
+            cx.endpoint.peer_mut(key.peer).withdraw(cx.now, calls);
         }
         let peer = cx.peers.name(key.peer);
         let reason = match gone.stale_since {

@@ -107,7 +107,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
         fec: None,
         links: tautline_proto::LinkUse::default(),
     };
-    world.sides[1].endpoint.offer(world.now, ONLY_PEER, calls).unwrap();
+    world.sides[1].endpoint.peer_mut(ONLY_PEER).offer(world.now, calls).unwrap();
     world.run(SECOND);
     let found = records(world, recorded);
     let [refused] = &found[..] else { panic!("{found:?}") };

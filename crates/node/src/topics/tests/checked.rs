@@ -19,7 +19,7 @@ fn published(count: usize) -> Vec<String> {
 fn malformed(world: &World, side: usize) -> u64 {
     let Side { topics, endpoint, .. } = &world.sides[side];
     let peers = endpoint.peers().flat_map(|peer| {
-        endpoint.channels_in(peer).map(move |channel| ChannelKey { peer, channel })
+        endpoint.peer(peer).channels_in().map(move |channel| ChannelKey { peer, channel })
     });
     peers.filter_map(|key| topics.incoming(key)).map(|it| it.malformed).sum()
 }
@@ -116,9 +116,9 @@ fn another_advertisement_leaves_no_gap_in_the_check() {
     let side = &mut world.sides[1];
     let key = ChannelKey {
         peer: ONLY_PEER,
-        channel: side.endpoint.channels_in(ONLY_PEER).next().unwrap(),
+        channel: side.endpoint.peer(ONLY_PEER).channels_in().next().unwrap(),
     };
-    let (offered, ..) = side.endpoint.channel_in(ONLY_PEER, key.channel).unwrap();
+    let (offered, ..) = side.endpoint.peer(ONLY_PEER).channel_in(key.channel).unwrap();
     let topic = tautline_proto::OfferedTopic { priority: 7, ..offered.clone() };
     let definition = "string data\n".into();
     let again =

@@ -74,7 +74,7 @@ fn an_outage_repeats_nothing_and_a_new_session_everything_with_its_identity() {
 fn accepted(world: &World) -> u64 {
     let channel = world.sides[0].topics.exported()["/map"].channels[&ONLY_PEER];
     let endpoint = &world.sides[0].endpoint;
-    endpoint.channel_out(ONLY_PEER, channel).unwrap().2.accepted
+    endpoint.peer(ONLY_PEER).channel_out(channel).unwrap().2.accepted
 }
 
 #[test]

@@ -232,7 +232,7 @@ impl World {
             let remote = Some(address(other));
             let link =
                 LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28, metered: false };
-            endpoint.add_link(self.now, id, RadioId(0), link).unwrap();
+            endpoint.peer_mut(id).add_link(self.now, RadioId(0), link).unwrap();
         }
     }
 
@@ -249,7 +249,7 @@ impl World {
             let mut peers = side.endpoint.peers();
             let id = peers.find(|id| side.endpoint.peer(*id).key == gone.key).unwrap();
             side.with(now, |topics, cx| topics.remove_all_of(cx, id));
-            side.endpoint.remove_peer(now, id);
+            side.endpoint.peer_mut(id).remove(now);
         }
         self.add_links(side);
         self.sides[side].with(now, |topics, cx| topics.reconfigure(cx, &old, &new));
@@ -274,7 +274,7 @@ impl World {
         while let Some(transmit) = self.sides[index].endpoint.poll_transmit(now) {
             busy = true;
             if let Some(link) = transmit.link {
-                self.sides[index].endpoint.handle_in_flight(now, link, transmit.class, 0);
+                self.sides[index].endpoint.link_mut(link).handle_in_flight(now, transmit.class, 0);
             }
             let to = (0..self.sides.len()).find(|s| address(*s) == transmit.remote);
             if let Some(to) = to.filter(|to| !self.sides[*to].deaf) {

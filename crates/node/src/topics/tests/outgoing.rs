@@ -192,7 +192,7 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
         let (peer, channel) = side.topics.exported()[&name].channels.first_key_value().unwrap();
-        let (config, ..) = side.endpoint.channel_out(*peer, *channel).unwrap();
+        let (config, ..) = side.endpoint.peer(*peer).channel_out(*channel).unwrap();
         (config.topic.keep_last, config.thin)
     };
     assert_eq!(keeps(&mut world, topic("/thin", image)), (1, true));
@@ -215,7 +215,7 @@ fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
         world.says(0, Event::Offered(topic));
         let side = &world.sides[0];
         let (peer, channel) = side.topics.exported()[&name].channels.first_key_value().unwrap();
-        side.endpoint.channel_out(*peer, *channel).unwrap().0.topic.order
+        side.endpoint.peer(*peer).channel_out(*channel).unwrap().0.topic.order
     };
     let wait = std::time::Duration::from_millis(50);
     assert_eq!(
@@ -339,8 +339,8 @@ fn change(
 fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
     let local = &world.sides[0].topics.exported()[name];
     let channel = local.channels[&ONLY_PEER];
-    let (config, _, _) = world.sides[0].endpoint.channel_out(ONLY_PEER, channel).unwrap();
-    let (known, _, _) = world.sides[1].endpoint.channel_in(ONLY_PEER, channel).unwrap();
+    let (config, _, _) = world.sides[0].endpoint.peer(ONLY_PEER).channel_out(channel).unwrap();
+    let (known, _, _) = world.sides[1].endpoint.peer(ONLY_PEER).channel_in(channel).unwrap();
     (config.topic.priority, known.priority, local.treatment.rate_hz)
 }
 

@@ -23,7 +23,7 @@ fn read_by_base() -> World {
 fn priority(world: &World, topic: &str) -> Option<u8> {
     let Side { topics, endpoint, .. } = &world.sides[0];
     let channel = topics.exported().get(topic)?.channels.get(&ONLY_PEER)?;
-    Some(endpoint.channel_out(ONLY_PEER, *channel)?.0.topic.priority)
+    Some(endpoint.peer(ONLY_PEER).channel_out(*channel)?.0.topic.priority)
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_name_cannot_leave_the_prefix() {
         links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;
-    world.sides[1].endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.sides[1].endpoint.peer_mut(ONLY_PEER).offer(now, config).unwrap();
     world.run(SECOND);
     assert!(world.told(0).is_empty(), "neither /base2/scan nor any other");
     assert!(world.noticed(0, &["2/scan", "does not start with '/'"]), "{:?}", world.notices(0));
@@ -276,7 +276,7 @@ fn limited() -> World {
 
 fn over_rate(world: &World, name: &str) -> u64 {
     let Side { topics, endpoint, .. } = &world.sides[0];
-    let mut channels = endpoint.channels_in(ONLY_PEER);
+    let mut channels = endpoint.peer(ONLY_PEER).channels_in();
     let key = |channel| ChannelKey { peer: ONLY_PEER, channel };
     let of = |channel| topics.incoming(key(channel)).is_some_and(|it| it.name == name);
     let channel = channels.find(|channel| of(*channel)).unwrap();

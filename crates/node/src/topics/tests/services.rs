@@ -356,7 +356,7 @@ fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
 fn channels_of_calls_do_not_add_up() {
     let channels = |world: &World| {
         let all = (0..100).map(ChannelId);
-        all.filter(|id| world.sides[1].endpoint.channel_out(ONLY_PEER, *id).is_some()).count()
+        all.filter(|id| world.sides[1].endpoint.peer(ONLY_PEER).channel_out(*id).is_some()).count()
     };
     let mut world = serving();
     let before = channels(&world);
@@ -499,10 +499,10 @@ fn one_peers_calls_take_no_room_from_anothers() {
             lifespan: None,
         };
         let channel = (0..10).map(ChannelId).find(|id| {
-            let found = world.sides[1].endpoint.channel_out(ONLY_PEER, *id);
+            let found = world.sides[1].endpoint.peer(ONLY_PEER).channel_out(*id);
             found.is_some_and(|(config, ..)| config.topic.name == "/switch")
         });
-        world.sides[1].endpoint.send(now, ONLY_PEER, channel.unwrap(), flood).unwrap();
+        world.sides[1].endpoint.peer_mut(ONLY_PEER).send(now, channel.unwrap(), flood).unwrap();
         world.settle();
     }
     world.run(SECOND);
@@ -570,7 +570,7 @@ fn a_caller_waits_no_longer_than_it_would() {
         links: tautline_proto::LinkUse::default(),
     };
     let now = world.now;
-    world.sides[0].endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.sides[0].endpoint.peer_mut(ONLY_PEER).offer(now, config).unwrap();
     world.run(SECOND);
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     world.says(1, called(7, "x"));

@@ -177,9 +177,9 @@ fn counts(world: &mut World, side: usize, run: impl FnOnce(&mut World)) -> (usiz
 fn channel_of_nodes(world: &World, peer: PeerId, side: usize) -> ChannelId {
     let endpoint = &world.sides[side].endpoint;
     let is_one = |it: &ChannelId| {
-        endpoint.channel_in(peer, *it).is_some_and(|(it, ..)| it.name == "/_tautline/nodes")
+        endpoint.peer(peer).channel_in(*it).is_some_and(|(it, ..)| it.name == "/_tautline/nodes")
     };
-    endpoint.channels_in(peer).find(is_one).unwrap()
+    endpoint.peer(peer).channels_in().find(is_one).unwrap()
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_peer_that_wants_a_list_and_does_not_in_turn_causes_no_description() {
         for number in 0..1000 {
             let now = world.now;
             let endpoint = &mut world.sides[1].endpoint;
-            endpoint.want(now, PeerId(0), channel, number % 2 == 1);
+            endpoint.peer_mut(PeerId(0)).want(now, channel, number % 2 == 1);
             world.run(Duration::from_millis(20));
             received += world.sides[1].commands.drain(..).count();
         }
@@ -203,7 +203,7 @@ fn a_peer_that_wants_a_list_and_does_not_in_turn_causes_no_description() {
     let (described_again, _) = counts(&mut world, 0, |world| {
         for wanted in [false, true, false, true] {
             let now = world.now;
-            world.sides[1].endpoint.want(now, PeerId(0), channel, wanted);
+            world.sides[1].endpoint.peer_mut(PeerId(0)).want(now, channel, wanted);
             world.run(LINGERED);
         }
     });

@@ -31,7 +31,7 @@ fn counts(agent: &mut Agent) -> Value {
 /// Waits until every agent counts as many subscribers of its topic, and publishers of all.
 fn wait_for_counts(agents: &mut [Agent], subscriptions: u32, publishers: u32, ready: bool) {
     for agent in agents {
-        wait_for(&format!("{subscriptions} subscribers, {publishers} publishers, {ready}"), || {
+        wait_for(format!("{subscriptions} subscribers, {publishers} publishers, {ready}"), || {
             let found = counts(agent);
             let as_expected = found["subscriptions"] == subscriptions
                 && found["publishers"] == publishers

@@ -71,7 +71,7 @@ fn reads(gateway: &Watched, agent: &mut Agent) {
     for size in SIZES {
         agent.send_text("/reliable", size);
         expected.push(size);
-        wait_for(&format!("message of {size} bytes"), || {
+        wait_for(format!("message of {size} bytes"), || {
             let mut read = sizes_read(gateway, "/reliable");
             read.retain(|size| *size != FIRST);
             (read == expected).then_some(())
@@ -99,7 +99,7 @@ fn publishes(gateway: &Watched, agent: &mut Agent) {
     for size in SIZES {
         gateway.publish("/to_reliable", 0, message(size));
         expected.push(size);
-        wait_for(&format!("message of {size} bytes at the peer"), || {
+        wait_for(format!("message of {size} bytes at the peer"), || {
             let mut got = agent.sizes_got("/to_reliable");
             got.retain(|size| *size != FIRST);
             (got == expected).then_some(())

@@ -198,7 +198,7 @@ impl SizedTexts for Agent {
 /// Sends until something is read. Before both ends have matched, messages of volatile topics are
 /// lost, as ever in DDS.
 fn until_read(gateway: &Watched, topic: &str, mut send: impl FnMut()) {
-    wait_for(&format!("message of {topic} read"), || {
+    wait_for(format!("message of {topic} read"), || {
         send();
         (!gateway.messages(topic).is_empty()).then_some(())
     });
@@ -206,7 +206,7 @@ fn until_read(gateway: &Watched, topic: &str, mut send: impl FnMut()) {
 
 /// As [`until_read`], in the other direction.
 fn until_got(agent: &Agent, topic: &str, mut send: impl FnMut()) {
-    wait_for(&format!("message of {topic} at a subscriber"), || {
+    wait_for(format!("message of {topic} at a subscriber"), || {
         send();
         (!agent.received(topic).is_empty()).then_some(())
     });
