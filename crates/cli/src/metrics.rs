@@ -23,10 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
-use tautline_node::columns::{self, Columns, LINKS, Seen};
+use tautline_node::columns::{self, Columns, LINKS, PEERS, RADIOS, Seen, TOPICS};
 use tautline_node::status::{
-    DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, PlanReport,
-    RadioReport, RejectedReport, Status, TopicReport,
+    DelayReport, Direction, GatewayReport, LinkReport, PlanReport, RejectedReport, Status,
+    TopicReport,
 };
 
 /// Maximum bytes of the head of a request.
@@ -223,14 +223,14 @@ impl Collector for Snapshot {
         let status = &self.0;
         let mut page = Page { encoder };
         page.node(status)?;
-        page.table(TOPICS, &status.topics, topic_labels)?;
+        page.columns(&TOPICS, &status.topics, topic_labels)?;
         page.drops(&status.topics)?;
         page.link_use(&status.topics)?;
         page.delays(&status.topics)?;
-        page.table(PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
+        page.columns(&PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
         page.table(teams::TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
         page.team_drops(&status.teams)?;
-        page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
+        page.columns(&RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
         page.columns(&LINKS, &status.links, link_labels)?;
         page.table(PLAN, &status.plan, |it| {
             vec![("subject", &*it.subject), ("assumption", it.assumption.as_str())]
@@ -263,7 +263,9 @@ fn count(value: &columns::Value) -> Option<u64> {
 fn level(value: &columns::Value) -> Option<f64> {
     match value {
         columns::Value::Flag(is_true) => Some(f64::from(*is_true)),
-        columns::Value::BitRate(number) | columns::Value::Share(number) => Some(*number),
+        columns::Value::BitRate(number)
+        | columns::Value::Share(number)
+        | columns::Value::Number(number) => Some(*number),
         columns::Value::Milliseconds(ms) => Some(ms / 1e3),
         it => count(it).map(|number| number as f64),
     }
@@ -417,46 +419,6 @@ impl Page<'_> {
     }
 }
 
-const TOPICS: &[Metric<TopicReport>] = &[
-    Metric(
-        "tautline_topic_messages",
-        "Messages accepted for sending (out) or passed to the gateway (in)",
-        Counter(|t| t.messages),
-    ),
-    Metric(
-        "tautline_topic_bytes",
-        "Uncompressed payload bytes of these messages",
-        Counter(|t| t.bytes),
-    ),
-    Metric(
-        "tautline_topic_delivered",
-        "Messages known to be complete at the peer",
-        Counter(|t| t.delivered),
-    ),
-    Metric(
-        "tautline_topic_rate_limited",
-        "Messages dropped at the source by the rate limit",
-        Counter(|t| t.rate_limited),
-    ),
-    Metric(
-        "tautline_topic_recovered_packets",
-        "Lost packets recovered from parity",
-        Counter(|t| t.recovered_packets),
-    ),
-    Metric("tautline_topic_queued", "Queued messages", Level(|t| t.queued)),
-    Metric("tautline_topic_unconfirmed", "Messages sent, outcome unknown", Level(|t| t.sent)),
-    Metric(
-        "tautline_topic_given_up_ratio",
-        "Fraction of messages dropped in the last 10 s, 0 to 1",
-        Gauge(|t| Some(t.given_up.as_ref().map_or(0.0, GivenUpReport::share))),
-    ),
-    Metric(
-        "tautline_topic_priority",
-        "Priority, 0-255, higher first",
-        Level(|t| t.priority.into()),
-    ),
-];
-
 const PLAN: &[Metric<PlanReport>] = &[
     Metric(
         "tautline_plan_failed",
@@ -469,57 +431,6 @@ const PLAN: &[Metric<PlanReport>] = &[
         Gauge(|it| Some(it.expected)),
     ),
     Metric("tautline_plan_measured", "The value measured", Gauge(|it| it.measured)),
-];
-
-const PEERS: &[Metric<PeerReport>] = &[
-    Metric("tautline_peer_up", "1 if the peer is up", Level(|p| u64::from(p.state == "up"))),
-    Metric("tautline_peer_queued_bytes", "Bytes queued for the peer", Level(|p| p.queued_bytes)),
-    Metric(
-        "tautline_peer_queued_messages",
-        "Messages queued for the peer",
-        Level(|p| p.queued_messages),
-    ),
-    Metric(
-        "tautline_peer_clock_offset_seconds",
-        "Time of day at the peer minus the time of day here",
-        Gauge(|p| Some(p.clock.as_ref()?.offset_ms? / 1e3)),
-    ),
-    Metric(
-        "tautline_peer_clock_bound_seconds",
-        "Maximum error of the clock offset and of one-way delays",
-        Gauge(|p| Some(p.clock.as_ref()?.bound_ms / 1e3)),
-    ),
-    Metric(
-        "tautline_peer_clock_drift_ppm",
-        "Drift of the peer's clock, positive if it runs faster",
-        Gauge(|p| p.clock.as_ref()?.drift_ppm),
-    ),
-    Metric(
-        "tautline_peer_relayed_packets",
-        "Packets of other nodes that were forwarded to the peer",
-        Counter(|p| p.relayed_packets),
-    ),
-];
-
-const RADIOS: &[Metric<RadioReport>] = &[
-    Metric("tautline_radio_sent_bytes", "IP bytes sent", Counter(|r| r.sent_bytes)),
-    Metric("tautline_radio_sent_packets", "Packets sent", Counter(|r| r.sent_packets)),
-    Metric(
-        "tautline_radio_configured_bps",
-        "Configured rate, bits per second",
-        Gauge(|r| Some(r.configured_bps? as f64)),
-    ),
-    Metric(
-        "tautline_radio_measured_bps",
-        "Measured rate, bits per second",
-        Gauge(|r| Some(r.measured_bps? as f64)),
-    ),
-    Metric("tautline_radio_in_flight_bytes", "Bytes in the kernel", Level(|r| r.in_flight_bytes)),
-    Metric(
-        "tautline_radio_in_flight_limit_bytes",
-        "Maximum bytes in the kernel",
-        Level(|r| r.in_flight_limit_bytes),
-    ),
 ];
 
 fn direction(direction: Direction) -> &'static str {

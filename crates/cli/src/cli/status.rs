@@ -3,16 +3,15 @@
 
 use super::find::Daemon;
 use super::words::{
-    self, UNKNOWN, bit_rate, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent,
-    short, uptime, whole_bit_rate,
+    self, UNKNOWN, bit_rate, bytes, dropped, part_of_bytes, percent, short, uptime,
 };
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tautline_node::columns::{Columns, LINKS, Seen};
+use tautline_node::columns::{Columns, LINKS, PEERS, RADIOS, Seen, TOPICS};
 use tautline_node::status::{
-    Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
-    TeamReport, TopicReport, UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
+    GatewayReport, LinesReport, LinkReport, PlanReport, Status, TeamReport, TopicReport,
+    UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -52,36 +51,15 @@ pub fn in_words(status: &Status) -> String {
         let _ = writeln!(text, "{kind}  {location} {state}{colon}{trouble}");
         text.push_str(&rejected(gateway));
     }
-    section(
-        &mut text,
-        "Peers",
-        ["NAME", "STATE", "QUEUED", "BYTES", "CLOCK ms", "FORWARDED"],
-        status.peers.iter().map(peer),
-    );
+    reports(&mut text, "Peers", &PEERS, &status.peers);
     if !status.teams.is_empty() {
         let header = ["TEAM", "UP", "MAX RATE", "FORWARDED", "SENT", "QUEUED", "DROPPED"];
         section(&mut text, "Teams", header, status.teams.iter().map(team));
     }
-    let header = [
-        "",
-        "TOPIC",
-        "PEER",
-        "TYPE",
-        "PRIO",
-        "WANTED",
-        "MESSAGES",
-        "BYTES",
-        "DELIVERED",
-        "QUEUED",
-        "SENT",
-        "DELAY ms p50/p99/max",
-        "DROPPED",
-    ];
-    section(&mut text, "Topics", header, status.topics.iter().map(topic));
+    reports(&mut text, "Topics", &TOPICS, &status.topics);
     text.push_str(&link_use(&status.topics));
     text.push_str(&given_up(&status.topics));
-    let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
-    section(&mut text, "Radios", header, status.radios.iter().map(radio));
+    reports(&mut text, "Radios", &RADIOS, &status.radios);
     reports(&mut text, "Links", &LINKS, &status.links);
     text.push_str(&budgets(&status.links));
     if !status.watchdogs.is_empty() {
@@ -149,7 +127,7 @@ fn reports<Report, Rates>(
 fn rejected(gateway: &GatewayReport) -> String {
     let mut topics = BTreeMap::<_, BTreeMap<String, u64>>::new();
     for it in &gateway.rejected {
-        let key = (&it.topic, arrow(it.direction));
+        let key = (&it.topic, it.direction.arrow());
         topics.entry(key).or_default().insert(it.reason.clone(), it.count);
     }
     let line = |((topic, arrow), reasons): (&(&String, &str), &BTreeMap<_, _>)| {
@@ -157,21 +135,6 @@ fn rejected(gateway: &GatewayReport) -> String {
         format!("  rejected {arrow} {topic}: {}\n", dropped(reasons))
     };
     topics.iter().map(line).collect()
-}
-
-fn peer(peer: &PeerReport) -> [String; 6] {
-    [
-        peer.name.clone(),
-        peer.state.clone(),
-        short(peer.queued_messages as f64),
-        bytes(peer.queued_bytes as f64),
-        clock_offset(peer.clock.as_ref()),
-        match (peer.relayed_packets, dropped(&peer.relayed_dropped)) {
-            (0, none) if none.is_empty() => UNKNOWN.into(),
-            (passed, none) if none.is_empty() => short(passed as f64),
-            (passed, lost) => format!("{}, dropped {lost}", short(passed as f64)),
-        },
-    ]
 }
 
 fn team(team: &TeamReport) -> [String; 7] {
@@ -186,44 +149,11 @@ fn team(team: &TeamReport) -> [String; 7] {
     ]
 }
 
-/// Returns an arrow in the direction of the message: `>` is sent by this robot.
-pub fn arrow(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Out => ">",
-        Direction::In => "<",
-    }
-}
-
-fn topic(topic: &TopicReport) -> [String; 13] {
-    let delay = topic.delay.as_ref().map_or(UNKNOWN.into(), |delay| {
-        [delay.p50_ms, delay.p99_ms, delay.max_ms].map(|ms| milliseconds(Some(ms))).join("/")
-    });
-    let is_out = topic.direction == Direction::Out;
-    let if_out = |count: u64| {
-        if is_out { short(count as f64) } else { String::new() }
-    };
-    [
-        arrow(topic.direction).into(),
-        topic.topic.clone(),
-        topic.peer.clone(),
-        topic.type_name.clone(),
-        topic.priority.to_string(),
-        if topic.wanted { "yes" } else { "no" }.into(),
-        short(topic.messages as f64),
-        bytes(topic.bytes as f64),
-        if_out(topic.delivered),
-        if_out(topic.queued),
-        if_out(topic.sent),
-        delay,
-        dropped(&topic.all_dropped()),
-    ]
-}
-
 /// Formats the recent drops with reasons, a line for each topic and peer; empty if there are none.
 fn given_up(topics: &[TopicReport]) -> String {
     let line = |topic: &TopicReport| {
         let given_up = topic.given_up.as_ref()?.in_words();
-        let (arrow, TopicReport { topic, peer, .. }) = (arrow(topic.direction), topic);
+        let (arrow, TopicReport { topic, peer, .. }) = (topic.direction.arrow(), topic);
         Some(format!("  {topic} {arrow} {peer}: {given_up}\n"))
     };
     let lines: String = topics.iter().filter_map(line).collect();
@@ -234,22 +164,10 @@ fn given_up(topics: &[TopicReport]) -> String {
 fn link_use(topics: &[TopicReport]) -> String {
     let line = |topic: &TopicReport| {
         let links = topic.links.as_ref()?.in_words();
-        Some(format!("  {} {} {}: {links}\n", topic.topic, arrow(topic.direction), topic.peer))
+        Some(format!("  {} {} {}: {links}\n", topic.topic, topic.direction.arrow(), topic.peer))
     };
     let lines: String = topics.iter().filter_map(line).collect();
     if lines.is_empty() { lines } else { format!("\nLinks of topics\n{lines}") }
-}
-
-fn radio(radio: &RadioReport) -> [String; 7] {
-    [
-        radio.radio.clone(),
-        radio.paced_by.clone(),
-        whole_bit_rate(radio.configured_bps),
-        whole_bit_rate(radio.measured_bps),
-        part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
-        bytes(radio.sent_bytes as f64),
-        short(radio.sent_packets as f64),
-    ]
 }
 
 /// Formats the budgets of links; empty if there are none.

@@ -4,18 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tautline_node::columns::Value;
-use tautline_node::status::ClockReport;
+use tautline_node::status::GivenUpReport;
 
 pub const UNKNOWN: &str = "-";
-
-/// Formats a peer's clock offset (positive: the peer is ahead) and its error bound, in
-/// milliseconds.
-pub fn clock_offset(clock: Option<&ClockReport>) -> String {
-    clock.map_or(UNKNOWN.into(), |clock| {
-        let offset = clock.offset_ms.map_or(UNKNOWN.into(), |ms| format!("{ms:+.1}"));
-        format!("{offset} ±{:.1}", clock.bound_ms)
-    })
-}
 
 /// Formats `1234567.0` as `1.23M`: three significant digits.
 pub fn short(value: f64) -> String {
@@ -79,13 +70,23 @@ pub fn in_cell(value: &Value) -> String {
         Value::Flag(is_true) => if *is_true { "yes" } else { "no" }.into(),
         Value::Count(number) => short(*number as f64),
         Value::Bytes(number) => bytes(*number as f64),
-        Value::PartOfBytes(part, total) => part_of_bytes(*part, *total),
+        Value::PartOfBytes(part, total) | Value::UsedBytes(part, total) => {
+            part_of_bytes(*part, *total)
+        }
+        Value::Number(number) => short(*number),
         Value::BitRate(bps) => bit_rate(*bps),
         Value::Milliseconds(ms) => milliseconds(Some(*ms)),
         Value::Share(share) => percent(Some(*share)),
         Value::NowAndTotal(now, total) => match (in_cell(now), in_cell(total)) {
             (now, total) if now == total => total,
             (now, total) => format!("{now}/{total}"),
+        },
+        Value::Several(values) => values.iter().map(in_cell).collect::<Vec<_>>().join("/"),
+        Value::Dropped(lately, reasons) => now_and_dropped(lately.as_ref(), reasons),
+        Value::Passed(passed, reasons) => match (passed, dropped(reasons)) {
+            (0, none) if none.is_empty() => UNKNOWN.into(),
+            (passed, none) if none.is_empty() => short(*passed as f64),
+            (passed, lost) => format!("{}, dropped {lost}", short(*passed as f64)),
         },
     }
 }
@@ -119,6 +120,16 @@ pub fn dropped(reasons: &BTreeMap<String, u64>) -> String {
         .map(|(reason, count)| format!("{} {}", short(**count as f64), reason.replace('_', " ")))
         .collect();
     parts.join(", ")
+}
+
+/// Formats the fraction of recent drops with their most frequent reason, then all drops since the
+/// start.
+fn now_and_dropped(lately: Option<&GivenUpReport>, reasons: &BTreeMap<String, u64>) -> String {
+    let since_start = dropped(reasons);
+    let Some(lately) = lately else { return since_start };
+    let most = lately.reasons.iter().max_by_key(|(_, count)| **count);
+    let reason = most.map(|(reason, _)| reason.replace('_', " ")).unwrap_or_default();
+    format!("now {:.0}% {reason}; {since_start}", lately.share() * 100.0)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! The columns of links.
 
 use super::Width::{Either, Fixed, Flexible};
-use super::{Cell, Column, Columns, Seen, Value};
+use super::{Cell, Column, Columns, Seen, Tone, Value};
 use crate::rates::LinkRates;
 use crate::status::LinkReport;
 use Value::{Absent, Address, BitRate, Bytes, Count, Flag, Milliseconds, Share, Text, Unknown};
@@ -35,7 +35,10 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("State in a word", |link| Text(link.now.state.clone()))
         .printed(60, "STATE")
         .cell(40, Cell::left("", Either(4, 7)))
-        .alarm(|link| !link.up || link.stalled || link.silent)
+        .tone(|link| match link.now.up && !link.now.stalled && !link.now.silent {
+            true => Tone::Usual,
+            false => Tone::Fault,
+        })
         .diagnosed(20, "is"),
     Link::new("1 if packets arrive", |link| Flag(link.now.up))
         .gauge(120, "tautline_link_up")
@@ -135,10 +138,13 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("Used part of the budget", budget).diagnosed(100, "budget"),
     Link::new("IP bytes of the budget that are used in the current period, of those allowed", |link| {
         let budget = link.now.budget.as_ref();
-        budget.map_or(Absent, |it| Value::PartOfBytes(it.used_bytes, it.total_bytes))
+        budget.map_or(Absent, |it| Value::UsedBytes(it.used_bytes, it.total_bytes))
     })
     .cell(100, BUDGET_CELL)
-    .alarm(|link| link.budget.as_ref().is_some_and(|budget| budget.spent)),
+    .tone(|link| match link.now.budget.as_ref().is_some_and(|budget| budget.spent) {
+        true => Tone::Fault,
+        false => Tone::Usual,
+    }),
     Link::new("IP bytes that the link's budget allows in a period", |link| {
         link.now.budget.as_ref().map_or(Absent, |budget| Bytes(budget.total_bytes))
     })

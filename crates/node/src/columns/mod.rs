@@ -5,8 +5,22 @@
 //! Each place has an order of its own. The numbers of an order leave gaps for new columns.
 
 mod link;
+mod peer;
+mod radio;
+mod topic;
 
 pub use link::LINKS;
+pub use peer::PEERS;
+pub use radio::RADIOS;
+pub use topic::TOPICS;
+
+use crate::status::GivenUpReport;
+use std::collections::BTreeMap;
+
+/// Characters from which a terminal is wide.
+pub const WIDE: usize = 100;
+/// Characters from which a terminal has space for the links of topics.
+const WIDE_ENOUGH_FOR_LINKS: usize = 180;
 
 /// One report of a snapshot, with its changes since an earlier snapshot where these are known.
 #[derive(Debug)]
@@ -36,6 +50,10 @@ pub enum Value {
     Bytes(u64),
     /// A number of bytes out of another.
     PartOfBytes(u64, u64),
+    /// A number of bytes that are used, out of those allowed; in per cent where space is short.
+    UsedBytes(u64, u64),
+    /// A number without a unit, or with the unit of the heading.
+    Number(f64),
     /// Bits per second.
     BitRate(f64),
     /// A time in milliseconds.
@@ -44,6 +62,12 @@ pub enum Value {
     Share(f64),
     /// A value of now and one since the start; the second alone if both read the same.
     NowAndTotal(Box<Value>, Box<Value>),
+    /// Several values in one cell.
+    Several(Vec<Value>),
+    /// Recent drops, and the number of drops since the start by reason.
+    Dropped(Option<GivenUpReport>, BTreeMap<String, u64>),
+    /// A number of things that passed, and the number of drops by reason.
+    Passed(u64, BTreeMap<String, u64>),
 }
 
 impl Value {
@@ -51,6 +75,17 @@ impl Value {
     pub fn known<T>(number: Option<T>, make: fn(T) -> Self) -> Self {
         number.map_or(Self::Unknown, make)
     }
+}
+
+/// How `top` colours a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As the rest of its row.
+    Usual,
+    /// Something to notice.
+    Notice,
+    /// A fault.
+    Fault,
 }
 
 /// A metric of Prometheus.
@@ -78,9 +113,11 @@ pub enum Width {
 pub struct Cell {
     /// The heading.
     pub title: &'static str,
-    /// The width on narrow terminals; none if the column fits only on wide ones.
-    pub narrow: Option<Width>,
-    /// The width on wide terminals.
+    /// Characters of the narrowest terminal on which the column is shown.
+    pub from: usize,
+    /// The width on narrow terminals.
+    pub narrow: Width,
+    /// The width on terminals from [`WIDE`].
     pub wide: Width,
     /// Whether texts end at the right edge.
     pub is_right_aligned: bool,
@@ -92,9 +129,8 @@ pub struct Cell {
 
 impl Cell {
     const fn left(title: &'static str, width: Width) -> Self {
-        let narrow = Some(width);
         let (is_right_aligned, keeps_end, if_any) = (false, false, false);
-        Self { title, narrow, wide: width, is_right_aligned, keeps_end, if_any }
+        Self { title, from: 0, narrow: width, wide: width, is_right_aligned, keeps_end, if_any }
     }
 
     const fn right(title: &'static str, width: usize) -> Self {
@@ -102,7 +138,7 @@ impl Cell {
     }
 
     const fn only_wide(self) -> Self {
-        Self { narrow: None, ..self }
+        Self { from: WIDE, ..self }
     }
 }
 
@@ -113,8 +149,8 @@ pub struct Column<Report: 'static, Rates: 'static> {
     pub help: &'static str,
     /// Reads the value.
     pub read: fn(&Seen<'_, Report, Rates>) -> Value,
-    /// Whether people should look at the value: `top` colours it.
-    pub is_wrong: fn(&Report) -> bool,
+    /// The colour of the value in `top`.
+    pub tone: fn(&Seen<'_, Report, Rates>) -> Tone,
     printed: Option<(u16, &'static str)>,
     cell: Option<(u16, Cell)>,
     metric: Option<(u16, Metric)>,
@@ -127,7 +163,7 @@ impl<Report, Rates> Column<Report, Rates> {
         Self {
             help,
             read,
-            is_wrong: |_| false,
+            tone: |_| Tone::Usual,
             printed: None,
             cell: None,
             metric: None,
@@ -148,8 +184,8 @@ impl<Report, Rates> Column<Report, Rates> {
         self
     }
 
-    const fn alarm(mut self, is_wrong: fn(&Report) -> bool) -> Self {
-        self.is_wrong = is_wrong;
+    const fn tone(mut self, tone: fn(&Seen<'_, Report, Rates>) -> Tone) -> Self {
+        self.tone = tone;
         self
     }
 
@@ -182,6 +218,9 @@ impl<Report, Rates> Column<Report, Rates> {
 #[derive(Debug)]
 pub struct Columns<Report: 'static, Rates: 'static>(&'static [Column<Report, Rates>]);
 
+/// Returns the place of a column: its number in the order, and what it is called there.
+type Place<Report, Rates, Name> = fn(&Column<Report, Rates>) -> Option<(u16, Name)>;
+
 /// Columns in one place, each with what it is called there.
 pub type Placed<Report, Rates, Name> = Vec<(&'static Column<Report, Rates>, Name)>;
 
@@ -213,7 +252,7 @@ impl<Report, Rates> Columns<Report, Rates> {
 
     fn in_order<Name: Copy>(
         &self,
-        place: fn(&Column<Report, Rates>) -> Option<(u16, Name)>,
+        place: Place<Report, Rates, Name>,
     ) -> Placed<Report, Rates, Name> {
         let mut placed: Vec<_> =
             self.0.iter().filter_map(|column| Some((column, place(column)?))).collect();
@@ -228,15 +267,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn has_distinct_orders<Report, Rates>(Columns(columns): &Columns<Report, Rates>) {
-        let places: [fn(&Column<Report, Rates>) -> Option<u16>; 5] = [
-            |it| Some(it.printed?.0),
-            |it| Some(it.cell?.0),
-            |it| Some(it.metric?.0),
-            |it| Some(it.diagnosed?.0),
-            |it| Some(it.for_programs?.0),
+        let places: [Place<Report, Rates, ()>; 5] = [
+            |column| Some((column.printed?.0, ())),
+            |column| Some((column.cell?.0, ())),
+            |column| Some((column.metric?.0, ())),
+            |column| Some((column.diagnosed?.0, ())),
+            |column| Some((column.for_programs?.0, ())),
         ];
         for place in places {
-            let orders: Vec<u16> = columns.iter().filter_map(place).collect();
+            let orders: Vec<u16> = columns.iter().filter_map(|it| Some(place(it)?.0)).collect();
             let distinct: BTreeSet<u16> = orders.iter().copied().collect();
             assert_eq!(distinct.len(), orders.len(), "two columns have one place: {orders:?}");
         }
@@ -245,5 +284,8 @@ mod tests {
     #[test]
     fn no_two_columns_have_the_same_place() {
         has_distinct_orders(&LINKS);
+        has_distinct_orders(&PEERS);
+        has_distinct_orders(&RADIOS);
+        has_distinct_orders(&TOPICS);
     }
 }

@@ -113,9 +113,14 @@ fn for_programs(value: Value) -> Option<String> {
             return Some(words).filter(|words| !words.is_empty());
         }
         Value::Flag(is_true) => is_true.to_string(),
-        Value::Count(number) | Value::Bytes(number) | Value::PartOfBytes(number, _) => {
-            number.to_string()
-        }
+        Value::Count(number)
+        | Value::Bytes(number)
+        | Value::PartOfBytes(number, _)
+        | Value::UsedBytes(number, _)
+        | Value::Passed(number, _) => number.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Several(_) => return None,
+        Value::Dropped(_, reasons) => reasons.values().sum::<u64>().to_string(),
         Value::BitRate(bps) => format!("{bps:.0}"),
         Value::Milliseconds(ms) => format!("{:.6}", ms / 1e3),
         Value::Share(share) => format!("{share:.4}"),

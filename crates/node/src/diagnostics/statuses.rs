@@ -2,9 +2,9 @@
 //! The statuses: the node, each peer with its links, each radio, and the drops.
 
 use super::array::{DiagnosticStatus, Level};
-use crate::columns::{LINKS, Seen, Value};
+use crate::columns::{Columns, LINKS, PEERS, RADIOS, Seen, Value};
 use crate::rates::{self, LinkRates, RadioRates, Rates, TopicRates};
-use crate::status::{Direction, LinkReport, PeerReport, Status, TopicReport, up_or_down};
+use crate::status::{LinkReport, PeerReport, RadioReport, Status, TopicReport, up_or_down};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -28,7 +28,8 @@ pub(super) fn of(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticStatus
     let rates = rates::between(earlier, now);
     let mut all = vec![node(earlier, now)];
     all.extend(now.peers.iter().map(|it| peer(now, it, &rates)));
-    all.extend(rates.radios.iter().map(|it| radio(now, it)));
+    let radios = now.radios.iter().zip(&rates.radios);
+    all.extend(radios.map(|(it, rates)| radio(now, &Seen { now: it, rates: Some(rates) })));
     all.push(drops(earlier, now));
     all
 }
@@ -109,14 +110,13 @@ fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
         "up" => condition_of_links(&links),
         state => (Level::Warn, state.to_owned()),
     };
-    let mut values = vec![
-        value("messages waiting", peer.queued_messages),
-        value("bytes waiting", peer.queued_bytes),
-    ];
-    values.extend(links.iter().zip(1..).flat_map(|(link, number)| link_values(link, number)));
+    let mut told = values(&PEERS, &Seen { now: peer, rates: None }, "");
+    for (link, number) in links.iter().zip(1..) {
+        told.extend(values(&LINKS, link, &format!("link {number} ")));
+    }
     let carried = rates.topics.iter().filter(|topic| topic.peer == peer.name);
-    values.extend(carried.filter_map(links_of_topic).take(MAX_LINK_USES));
-    status(now, &format!("peer {}", peer.name), condition, values)
+    told.extend(carried.filter_map(links_of_topic).take(MAX_LINK_USES));
+    status(now, &format!("peer {}", peer.name), condition, told)
 }
 
 /// Returns the condition of a peer that is up.
@@ -139,10 +139,14 @@ fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
     Some(value(format!("links of {}", topic.topic), cut(links.in_words())))
 }
 
-fn link_values(link: &Seen<'_, LinkReport, LinkRates>, number: usize) -> Vec<(String, String)> {
-    let columns = LINKS.diagnosed().into_iter();
-    let shown = columns.filter_map(|(column, name)| {
-        Some(value(format!("link {number} {name}"), diagnosed((column.read)(link))?))
+/// Returns the values of a report, each with its key after `before`.
+fn values<Report, Rates>(
+    columns: &Columns<Report, Rates>,
+    report: &Seen<'_, Report, Rates>,
+    before: &str,
+) -> Vec<(String, String)> {
+    let shown = columns.diagnosed().into_iter().filter_map(|(column, key)| {
+        Some(value(format!("{before}{key}"), diagnosed((column.read)(report))?))
     });
     shown.collect()
 }
@@ -156,7 +160,15 @@ fn diagnosed(value: Value) -> Option<String> {
         Value::Text(words) | Value::Address(words) => words,
         Value::Flag(is_true) => is_true.to_string(),
         Value::Count(number) | Value::Bytes(number) => number.to_string(),
-        Value::PartOfBytes(part, total) => format!("{part} of {total}"),
+        Value::PartOfBytes(part, total) | Value::UsedBytes(part, total) => {
+            format!("{part} of {total}")
+        }
+        Value::Number(number) => whole(Some(number)),
+        Value::Several(values) => {
+            values.into_iter().filter_map(diagnosed).collect::<Vec<_>>().join(", ")
+        }
+        Value::Dropped(_, reasons) => reasons.values().sum::<u64>().to_string(),
+        Value::Passed(passed, _) => passed.to_string(),
         Value::BitRate(bps) => whole(Some(bps)),
         Value::Milliseconds(ms) => tenths(Some(ms)),
         Value::Share(share) => tenths(Some(share * 100.0)),
@@ -164,19 +176,10 @@ fn diagnosed(value: Value) -> Option<String> {
     })
 }
 
-fn radio(now: &Status, radio: &RadioRates) -> DiagnosticStatus {
-    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bps.to_string());
-    let values = vec![
-        value("paced by", &radio.paced_by),
-        value("configured (bit/s)", rate(radio.configured_bps)),
-        value("measured (bit/s)", rate(radio.measured_bps)),
-        value("in the kernel (bytes)", radio.in_flight_bytes),
-        value("may be in the kernel (bytes)", radio.in_flight_limit_bytes),
-        value("sends (bit/s)", whole(radio.sent_bps)),
-        value("sends (packets/s)", whole(radio.sent_pps)),
-    ];
-    let condition = (Level::Ok, format!("paced by {}", radio.paced_by));
-    status(now, &format!("radio {}", radio.radio), condition, values)
+fn radio(now: &Status, radio: &Seen<'_, RadioReport, RadioRates>) -> DiagnosticStatus {
+    let condition = (Level::Ok, format!("paced by {}", radio.now.paced_by));
+    let values = values(&RADIOS, radio, "");
+    status(now, &format!("radio {}", radio.now.radio), condition, values)
 }
 
 /// Counts since the start, by object (`/scan > base`) and reason.
@@ -203,8 +206,7 @@ fn counts(status: &Status) -> Counts {
 }
 
 fn topic_and_peer(topic: &TopicReport) -> String {
-    let arrow = if topic.direction == Direction::Out { '>' } else { '<' };
-    format!("{} {arrow} {}", topic.topic, topic.peer)
+    format!("{} {} {}", topic.topic, topic.direction.arrow(), topic.peer)
 }
 
 /// Dropped or refused messages or packets of one object for one reason.

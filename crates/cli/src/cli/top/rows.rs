@@ -38,12 +38,6 @@ impl Column {
         Self { width: Width::Flexible(weight), ..Self::left(title, 0) }
     }
 
-    /// Cuts long text at its start, for names that differ at the end.
-    pub const fn keeping_end(mut self) -> Self {
-        self.keeps_end = true;
-        self
-    }
-
     /// Returns a column of a table of columns, whose longest text is `longest`.
     pub fn in_width(cell: &Cell, width: columns::Width, longest: usize) -> Self {
         let width = match width {
@@ -137,7 +131,7 @@ mod tests {
     #[test]
     fn flexible_columns_take_what_is_left_and_cut_where_told() {
         let columns = [
-            Column::flexible("NAME", 1).keeping_end(),
+            Column { keeps_end: true, ..Column::flexible("NAME", 1) },
             Column::right("N", 3),
             Column::flexible("WHY", 1),
         ];
