@@ -23,10 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
-use tautline_node::columns::{self, Columns, LINKS, PEERS, RADIOS, Seen, TOPICS};
+use tautline_node::columns::{
+    Columns, LINKS, Metric, PEERS, PLAN, RADIOS, Seen, TEAMS, TOPICS, Value,
+};
 use tautline_node::status::{
-    DelayReport, Direction, GatewayReport, LinkReport, PlanReport, RejectedReport, Status,
-    TopicReport,
+    DelayReport, Direction, GatewayReport, LinkReport, RejectedReport, Status, TopicReport,
 };
 
 /// Maximum bytes of the head of a request.
@@ -228,45 +229,30 @@ impl Collector for Snapshot {
         page.link_use(&status.topics)?;
         page.delays(&status.topics)?;
         page.columns(&PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
-        page.table(teams::TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
+        page.columns(&TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
         page.team_drops(&status.teams)?;
         page.columns(&RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
         page.columns(&LINKS, &status.links, link_labels)?;
-        page.table(PLAN, &status.plan, |it| {
+        page.columns(&PLAN, &status.plan, |it| {
             vec![("subject", &*it.subject), ("assumption", it.assumption.as_str())]
         })
     }
 }
 
-/// One metric of every `T`: its name, help and value.
-struct Metric<T>(&'static str, &'static str, Value<T>);
-
-enum Value<T> {
-    Counter(fn(&T) -> u64),
-    /// A gauge of whole numbers that is always known.
-    Level(fn(&T) -> u64),
-    /// `None` while the value is unknown.
-    Gauge(fn(&T) -> Option<f64>),
-}
-
-use Value::{Counter, Gauge, Level};
-
 /// Returns the value of a counter.
-fn count(value: &columns::Value) -> Option<u64> {
+fn count(value: &Value) -> Option<u64> {
     match value {
-        columns::Value::Count(number) | columns::Value::Bytes(number) => Some(*number),
+        Value::Count(number) | Value::Bytes(number) => Some(*number),
         _ => None,
     }
 }
 
 /// Returns the value of a gauge in the base unit of Prometheus; none while it is unknown.
-fn level(value: &columns::Value) -> Option<f64> {
+fn level(value: &Value) -> Option<f64> {
     match value {
-        columns::Value::Flag(is_true) => Some(f64::from(*is_true)),
-        columns::Value::BitRate(number)
-        | columns::Value::Share(number)
-        | columns::Value::Number(number) => Some(*number),
-        columns::Value::Milliseconds(ms) => Some(ms / 1e3),
+        Value::Flag(is_true) => Some(f64::from(*is_true)),
+        Value::BitRate(number) | Value::Share(number) | Value::Number(number) => Some(*number),
+        Value::Milliseconds(ms) => Some(ms / 1e3),
         it => count(it).map(|number| number as f64),
     }
 }
@@ -302,30 +288,6 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn table<'a, T>(
-        &mut self,
-        metrics: &[Metric<T>],
-        rows: &'a [T],
-        labels: fn(&'a T) -> Labels<'a>,
-    ) -> Result<(), fmt::Error> {
-        for Metric(name, help, value) in metrics {
-            match value {
-                Counter(count) => {
-                    self.counters(name, help, rows.iter().map(|row| (labels(row), count(row))))?;
-                }
-                Level(level) => {
-                    let levels = rows.iter().map(|row| (labels(row), level(row) as f64));
-                    self.gauges(name, help, levels)?;
-                }
-                Gauge(value) => {
-                    let known = rows.iter().filter_map(|row| Some((labels(row), value(row)?)));
-                    self.gauges(name, help, known)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Writes the metrics of a table of columns.
     fn columns<'a, Report, Rates>(
         &mut self,
@@ -337,11 +299,11 @@ impl Page<'_> {
             let read = |now| (labels(now), (column.read)(&Seen { now, rates: None }));
             let values = reports.iter().map(read);
             match metric {
-                columns::Metric::Counter(name) => {
+                Metric::Counter(name) => {
                     let counts = values.filter_map(|(labels, it)| Some((labels, count(&it)?)));
                     self.counters(name, column.help, counts)?;
                 }
-                columns::Metric::Gauge(name) => {
+                Metric::Gauge(name) => {
                     let known = values.filter_map(|(labels, it)| Some((labels, level(&it)?)));
                     self.gauges(name, column.help, known)?;
                 }
@@ -418,20 +380,6 @@ impl Page<'_> {
         Ok(())
     }
 }
-
-const PLAN: &[Metric<PlanReport>] = &[
-    Metric(
-        "tautline_plan_failed",
-        "1 while an assumption of the file fails",
-        Level(|it| u64::from(it.failed_for_s.is_some())),
-    ),
-    Metric(
-        "tautline_plan_expected",
-        "The value that the file expects",
-        Gauge(|it| Some(it.expected)),
-    ),
-    Metric("tautline_plan_measured", "The value measured", Gauge(|it| it.measured)),
-];
 
 fn direction(direction: Direction) -> &'static str {
     match direction {

@@ -2,16 +2,14 @@
 //! `tautline status`.
 
 use super::find::Daemon;
-use super::words::{
-    self, UNKNOWN, bit_rate, bytes, dropped, part_of_bytes, percent, short, uptime,
-};
+use super::words::{self, UNKNOWN, dropped, part_of_bytes, percent, short, uptime};
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use tautline_node::columns::{Columns, LINKS, PEERS, RADIOS, Seen, TOPICS};
+use tautline_node::columns::{Columns, LINKS, PEERS, RADIOS, Seen, TEAMS, TOPICS};
 use tautline_node::status::{
-    GatewayReport, LinesReport, LinkReport, PlanReport, Status, TeamReport, TopicReport,
-    UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
+    GatewayReport, LinesReport, LinkReport, PlanReport, Status, TopicReport, UncheckedReport,
+    WaitingReport, WatchdogReport, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -53,8 +51,7 @@ pub fn in_words(status: &Status) -> String {
     }
     reports(&mut text, "Peers", &PEERS, &status.peers);
     if !status.teams.is_empty() {
-        let header = ["TEAM", "UP", "MAX RATE", "FORWARDED", "SENT", "QUEUED", "DROPPED"];
-        section(&mut text, "Teams", header, status.teams.iter().map(team));
+        reports(&mut text, "Teams", &TEAMS, &status.teams);
     }
     reports(&mut text, "Topics", &TOPICS, &status.topics);
     text.push_str(&link_use(&status.topics));
@@ -135,18 +132,6 @@ fn rejected(gateway: &GatewayReport) -> String {
         format!("  rejected {arrow} {topic}: {}\n", dropped(reasons))
     };
     topics.iter().map(line).collect()
-}
-
-fn team(team: &TeamReport) -> [String; 7] {
-    [
-        team.name.clone(),
-        format!("{} of {}", team.up, team.members),
-        team.max_bps.map_or_else(|| "no limit".into(), |bps| bit_rate(bps as f64)),
-        short(team.forwarded_packets as f64),
-        bytes(team.sent_bytes as f64),
-        part_of_bytes(team.queued_bytes, team.max_queued_bytes),
-        dropped(&team.dropped),
-    ]
 }
 
 /// Formats the recent drops with reasons, a line for each topic and peer; empty if there are none.

@@ -31,16 +31,6 @@ pub fn bit_rate(bits_per_second: f64) -> String {
     format!("{}bps", short(bits_per_second))
 }
 
-/// Formats bits per second, if they are known.
-pub fn known_bit_rate(bits_per_second: Option<f64>) -> String {
-    bits_per_second.map_or(UNKNOWN.into(), bit_rate)
-}
-
-/// Formats whole bits per second, if they are known.
-pub fn whole_bit_rate(bits_per_second: Option<u64>) -> String {
-    known_bit_rate(bits_per_second.map(|bps| bps as f64))
-}
-
 /// Formats bytes as a part of their limit.
 pub fn part_of_bytes(count: u64, limit: u64) -> String {
     format!("{}/{}", bytes(count as f64), bytes(limit as f64))

@@ -6,12 +6,16 @@
 
 mod link;
 mod peer;
+mod plan;
 mod radio;
+mod team;
 mod topic;
 
 pub use link::LINKS;
 pub use peer::PEERS;
+pub use plan::PLAN;
 pub use radio::RADIOS;
+pub use team::TEAMS;
 pub use topic::TOPICS;
 
 use crate::status::GivenUpReport;
@@ -128,12 +132,14 @@ pub struct Cell {
 }
 
 impl Cell {
-    const fn left(title: &'static str, width: Width) -> Self {
+    /// Returns a column whose texts begin at the left edge.
+    pub const fn left(title: &'static str, width: Width) -> Self {
         let (is_right_aligned, keeps_end, if_any) = (false, false, false);
         Self { title, from: 0, narrow: width, wide: width, is_right_aligned, keeps_end, if_any }
     }
 
-    const fn right(title: &'static str, width: usize) -> Self {
+    /// Returns a column whose texts end at the right edge.
+    pub const fn right(title: &'static str, width: usize) -> Self {
         Self { is_right_aligned: true, ..Self::left(title, Width::Fixed(width)) }
     }
 
@@ -285,7 +291,9 @@ mod tests {
     fn no_two_columns_have_the_same_place() {
         has_distinct_orders(&LINKS);
         has_distinct_orders(&PEERS);
+        has_distinct_orders(&PLAN);
         has_distinct_orders(&RADIOS);
+        has_distinct_orders(&TEAMS);
         has_distinct_orders(&TOPICS);
     }
 }

@@ -25,19 +25,6 @@ enum Width {
 }
 
 impl Column {
-    pub const fn left(title: &'static str, width: usize) -> Self {
-        Self { title, width: Width::Fixed(width), is_right_aligned: false, keeps_end: false }
-    }
-
-    pub const fn right(title: &'static str, width: usize) -> Self {
-        Self { is_right_aligned: true, ..Self::left(title, width) }
-    }
-
-    /// Returns a left-aligned column that takes a part of the remaining width by `weight`.
-    pub const fn flexible(title: &'static str, weight: usize) -> Self {
-        Self { width: Width::Flexible(weight), ..Self::left(title, 0) }
-    }
-
     /// Returns a column of a table of columns, whose longest text is `longest`.
     pub fn in_width(cell: &Cell, width: columns::Width, longest: usize) -> Self {
         let width = match width {
@@ -123,6 +110,11 @@ fn line(columns: &[Column], widths: &[usize], row: Row) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use columns::Width::Flexible;
+
+    fn column(cell: Cell) -> Column {
+        Column::in_width(&cell, cell.wide, 0)
+    }
 
     fn text(lines: &[Line]) -> Vec<String> {
         lines.iter().map(|line| line.spans.iter().map(|span| &*span.content).collect()).collect()
@@ -131,9 +123,9 @@ mod tests {
     #[test]
     fn flexible_columns_take_what_is_left_and_cut_where_told() {
         let columns = [
-            Column { keeps_end: true, ..Column::flexible("NAME", 1) },
-            Column::right("N", 3),
-            Column::flexible("WHY", 1),
+            column(Cell { keeps_end: true, ..Cell::left("NAME", Flexible(1)) }),
+            column(Cell::right("N", 3)),
+            column(Cell::left("WHY", Flexible(1))),
         ];
         let row = ["/camera/image", "5", "expired and lost"]
             .map(|t| Span::styled(t, Style::new()))
@@ -144,7 +136,7 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_fit_are_counted() {
-        let columns = [Column::left("N", 6)];
+        let columns = [column(Cell::left("N", columns::Width::Fixed(6)))];
         let all: Vec<Row> =
             (0..9).map(|i| vec![Span::styled(i.to_string(), Style::new())]).collect();
         assert_eq!(

@@ -2,14 +2,14 @@
 //! The screen of `top`: a pure function of two snapshots, the user's choices and the size.
 
 use super::rows::{Column, Row, cut, rows};
-use crate::cli::words::{self, UNKNOWN, percent, short, whole_bit_rate};
+use crate::cli::words::{self, percent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
-use tautline_node::columns::{Columns, LINKS, RADIOS, Seen, TOPICS, Tone, Value, WIDE};
-use tautline_node::rates::{Rates, TeamRates, TopicRates};
+use tautline_node::columns::{Columns, LINKS, RADIOS, Seen, TEAMS, TOPICS, Tone, Value, WIDE};
+use tautline_node::rates::{Rates, TopicRates};
 use tautline_node::status::{PeerReport, Status, TopicReport, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
@@ -178,34 +178,15 @@ impl Screen<'_> {
 
     /// The teams of a relay, which has no topics.
     fn teams(&self, height: usize) -> Vec<Line<'static>> {
-        let columns = [
-            Column::flexible("TEAM", 3),
-            Column::right("UP", 11),
-            Column::right("MAX RATE", 9),
-            Column::right("SENDS", 9),
-            Column::right("PACKETS/s", 9),
-            Column::right("QUEUED", 8),
-            Column::flexible("DROPPED", 4),
-        ];
-        let past_end = self.rates.teams.len().saturating_sub(height.saturating_sub(2));
-        let shown = self.rates.teams.iter().skip(self.choices.scrolled.min(past_end));
-        rows(&columns, shown.map(|team| self.team(team)).collect(), self.width, height)
+        let teams = self.status.teams.iter().zip(&self.rates.teams);
+        let teams: Vec<_> = teams.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        let shown = &teams[self.scrolled(teams.len(), height)..];
+        self.reports(&TEAMS, shown, height, |_| Style::new())
     }
 
-    fn team(&self, team: &TeamRates) -> Row {
-        let style = self.alarm(team.up < team.members);
-        let dropping = if team.dropped_now > 0 { self.colour(Color::Yellow) } else { Style::new() };
-        let figures = [
-            whole_bit_rate(team.max_bps),
-            words::known_bit_rate(team.sent_bps),
-            team.forwarded_pps.map_or(UNKNOWN.into(), short),
-            words::bytes(team.queued_bytes as f64),
-        ];
-        let name = Span::raw(team.team.clone());
-        let up = Span::styled(format!("{} of {}", team.up, team.members), style);
-        let dropped = Span::styled(words::dropped(&team.dropped), dropping);
-        let figures = figures.into_iter().map(Span::raw);
-        [name, up].into_iter().chain(figures).chain([dropped]).collect()
+    /// Returns the number of rows scrolled past, at most those that leave the screen full.
+    fn scrolled(&self, rows: usize, height: usize) -> usize {
+        self.choices.scrolled.min(rows.saturating_sub(height.saturating_sub(2)))
     }
 
     fn topics(&self, height: usize) -> Vec<Line<'static>> {
@@ -216,8 +197,7 @@ impl Screen<'_> {
         let mut topics: Vec<_> =
             topics.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
         sort(&mut topics, self.choices.sort);
-        let past_end = topics.len().saturating_sub(height.saturating_sub(2));
-        let scrolled = self.choices.scrolled.min(past_end);
+        let scrolled = self.scrolled(topics.len(), height);
         let dim = Style::new().add_modifier(Modifier::DIM);
         self.reports(&TOPICS, &topics[scrolled..], height, |topic| match topic.wanted {
             true => Style::new(),
