@@ -92,7 +92,7 @@ class Source:
             lines = text.split("\n")
             for number, line in enumerate(lines):
                 start = FUNCTION.match(line)
-                if not start:
+                if not start or not has_body(lines[number:]):
                     continue
                 end = start.group(1) + "}"
                 length = next((n for n, later in enumerate(lines[number:], 1) if later == end), 1)
@@ -117,6 +117,12 @@ class Source:
                 if path and path != module:
                     edges[module].add(path)
         return [circle for circle in components(edges) if len(circle) > 1]
+
+
+def has_body(lines):
+    """Whether the function that begins here has a body; a method that a trait requires has none."""
+    last = next((line for line in lines if line.endswith(("{", "}", ";"))), "")
+    return not last.endswith(";")
 
 
 def without_tests(text):

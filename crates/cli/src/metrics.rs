@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tautline::columns::{Columns, LINKS, Metric, PEERS, PLAN, RADIOS, Seen, TEAMS, TOPICS, Value};
 use tautline::status::{
-    DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, PlanReport,
-    RadioReport, RejectedReport, Status, TopicReport,
+    DelayReport, Direction, GatewayReport, LinkReport, RejectedReport, Status, TopicReport,
 };
 use tautline_gateway::threads;
 
@@ -222,33 +222,38 @@ impl Collector for Snapshot {
         let status = &self.0;
         let mut page = Page { encoder };
         page.node(status)?;
-        page.table(TOPICS, &status.topics, topic_labels)?;
+        page.columns(&TOPICS, &status.topics, topic_labels)?;
         page.drops(&status.topics)?;
         page.link_use(&status.topics)?;
         page.delays(&status.topics)?;
-        page.table(PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
-        page.table(teams::TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
+        page.columns(&PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
+        page.columns(&TEAMS, &status.teams, |team| vec![("team", &*team.name)])?;
         page.team_drops(&status.teams)?;
-        page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
-        page.table(LINKS, &status.links, link_labels)?;
-        page.table(PLAN, &status.plan, |it| {
+        page.columns(&RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
+        page.columns(&LINKS, &status.links, link_labels)?;
+        page.columns(&PLAN, &status.plan, |it| {
             vec![("subject", &*it.subject), ("assumption", it.assumption.as_str())]
         })
     }
 }
 
-/// One metric of every `T`: its name, help and value.
-struct Metric<T>(&'static str, &'static str, Value<T>);
-
-enum Value<T> {
-    Counter(fn(&T) -> u64),
-    /// A gauge of whole numbers that is always known.
-    Level(fn(&T) -> u64),
-    /// `None` while the value is unknown.
-    Gauge(fn(&T) -> Option<f64>),
+/// Returns the value of a counter.
+fn count(value: &Value) -> Option<u64> {
+    match value {
+        Value::Count(number) | Value::Bytes(number) => Some(*number),
+        _ => None,
+    }
 }
 
-use Value::{Counter, Gauge, Level};
+/// Returns the value of a gauge in the base unit of Prometheus; none while it is unknown.
+fn level(value: &Value) -> Option<f64> {
+    match value {
+        Value::Flag(is_true) => Some(f64::from(*is_true)),
+        Value::BitRate(number) | Value::Share(number) | Value::Number(number) => Some(*number),
+        Value::Milliseconds(ms) => Some(ms / 1e3),
+        it => count(it).map(|number| number as f64),
+    }
+}
 
 struct Page<'e> {
     encoder: DescriptorEncoder<'e>,
@@ -281,24 +286,24 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn table<'a, T>(
+    /// Writes the metrics of a table of columns.
+    fn columns<'a, Report, Rates>(
         &mut self,
-        metrics: &[Metric<T>],
-        rows: &'a [T],
-        labels: fn(&'a T) -> Labels<'a>,
+        columns: &Columns<Report, Rates>,
+        reports: &'a [Report],
+        labels: fn(&'a Report) -> Labels<'a>,
     ) -> Result<(), fmt::Error> {
-        for Metric(name, help, value) in metrics {
-            match value {
-                Counter(count) => {
-                    self.counters(name, help, rows.iter().map(|row| (labels(row), count(row))))?;
+        for (column, metric) in columns.metrics() {
+            let read = |now| (labels(now), (column.read)(&Seen { now, rates: None }));
+            let values = reports.iter().map(read);
+            match metric {
+                Metric::Counter(name) => {
+                    let counts = values.filter_map(|(labels, it)| Some((labels, count(&it)?)));
+                    self.counters(name, column.help, counts)?;
                 }
-                Level(level) => {
-                    let levels = rows.iter().map(|row| (labels(row), level(row) as f64));
-                    self.gauges(name, help, levels)?;
-                }
-                Gauge(value) => {
-                    let known = rows.iter().filter_map(|row| Some((labels(row), value(row)?)));
-                    self.gauges(name, help, known)?;
+                Metric::Gauge(name) => {
+                    let known = values.filter_map(|(labels, it)| Some((labels, level(&it)?)));
+                    self.gauges(name, column.help, known)?;
                 }
             }
         }
@@ -373,206 +378,6 @@ impl Page<'_> {
         Ok(())
     }
 }
-
-const TOPICS: &[Metric<TopicReport>] = &[
-    Metric(
-        "tautline_topic_messages",
-        "Messages accepted for sending (out) or passed to the gateway (in)",
-        Counter(|t| t.messages),
-    ),
-    Metric(
-        "tautline_topic_bytes",
-        "Uncompressed payload bytes of these messages",
-        Counter(|t| t.bytes),
-    ),
-    Metric(
-        "tautline_topic_delivered",
-        "Messages known to be complete at the peer",
-        Counter(|t| t.delivered),
-    ),
-    Metric(
-        "tautline_topic_rate_limited",
-        "Messages dropped at the source by the rate limit",
-        Counter(|t| t.rate_limited),
-    ),
-    Metric(
-        "tautline_topic_recovered_packets",
-        "Lost packets recovered from parity",
-        Counter(|t| t.recovered_packets),
-    ),
-    Metric("tautline_topic_queued", "Queued messages", Level(|t| t.queued)),
-    Metric("tautline_topic_unconfirmed", "Messages sent, outcome unknown", Level(|t| t.sent)),
-    Metric(
-        "tautline_topic_given_up_ratio",
-        "Fraction of messages dropped in the last 10 s, 0 to 1",
-        Gauge(|t| Some(t.given_up.as_ref().map_or(0.0, GivenUpReport::share))),
-    ),
-    Metric(
-        "tautline_topic_priority",
-        "Priority, 0-255, higher first",
-        Level(|t| t.priority.into()),
-    ),
-];
-
-const PLAN: &[Metric<PlanReport>] = &[
-    Metric(
-        "tautline_plan_failed",
-        "1 while an assumption of the file fails",
-        Level(|it| u64::from(it.failed_for_s.is_some())),
-    ),
-    Metric(
-        "tautline_plan_expected",
-        "The value that the file expects",
-        Gauge(|it| Some(it.expected)),
-    ),
-    Metric("tautline_plan_measured", "The value measured", Gauge(|it| it.measured)),
-];
-
-const PEERS: &[Metric<PeerReport>] = &[
-    Metric("tautline_peer_up", "1 if the peer is up", Level(|p| u64::from(p.state == "up"))),
-    Metric("tautline_peer_queued_bytes", "Bytes queued for the peer", Level(|p| p.queued_bytes)),
-    Metric(
-        "tautline_peer_queued_messages",
-        "Messages queued for the peer",
-        Level(|p| p.queued_messages),
-    ),
-    Metric(
-        "tautline_peer_clock_offset_seconds",
-        "Time of day at the peer minus the time of day here",
-        Gauge(|p| Some(p.clock.as_ref()?.offset_ms? / 1e3)),
-    ),
-    Metric(
-        "tautline_peer_clock_bound_seconds",
-        "Maximum error of the clock offset and of one-way delays",
-        Gauge(|p| Some(p.clock.as_ref()?.bound_ms / 1e3)),
-    ),
-    Metric(
-        "tautline_peer_clock_drift_ppm",
-        "Drift of the peer's clock, positive if it runs faster",
-        Gauge(|p| p.clock.as_ref()?.drift_ppm),
-    ),
-    Metric(
-        "tautline_peer_relayed_packets",
-        "Packets of other nodes that were forwarded to the peer",
-        Counter(|p| p.relayed_packets),
-    ),
-];
-
-const RADIOS: &[Metric<RadioReport>] = &[
-    Metric("tautline_radio_sent_bytes", "IP bytes sent", Counter(|r| r.sent_bytes)),
-    Metric("tautline_radio_sent_packets", "Packets sent", Counter(|r| r.sent_packets)),
-    Metric(
-        "tautline_radio_configured_bps",
-        "Configured rate, bits per second",
-        Gauge(|r| Some(r.configured_bps? as f64)),
-    ),
-    Metric(
-        "tautline_radio_measured_bps",
-        "Measured rate, bits per second",
-        Gauge(|r| Some(r.measured_bps? as f64)),
-    ),
-    Metric("tautline_radio_in_flight_bytes", "Bytes in the kernel", Level(|r| r.in_flight_bytes)),
-    Metric(
-        "tautline_radio_in_flight_limit_bytes",
-        "Maximum bytes in the kernel",
-        Level(|r| r.in_flight_limit_bytes),
-    ),
-];
-
-const LINKS: &[Metric<LinkReport>] = &[
-    Metric("tautline_link_sent_packets", "Packets sent", Counter(|l| l.sent_packets)),
-    Metric(
-        "tautline_link_acked_packets",
-        "Packets acknowledged by the peer",
-        Counter(|l| l.acked_packets),
-    ),
-    Metric(
-        "tautline_link_lost_packets",
-        "Packets that were declared lost",
-        Counter(|l| l.lost_packets),
-    ),
-    Metric(
-        "tautline_link_late_packets",
-        "Packets that were declared lost and arrived after all",
-        Counter(|l| l.late_packets),
-    ),
-    Metric(
-        "tautline_link_marked_packets",
-        "Packets that the path marked for congestion (ECN)",
-        Counter(|l| l.marked_packets),
-    ),
-    Metric("tautline_link_sent_bytes", "IP bytes sent", Counter(|l| l.sent_bytes)),
-    Metric(
-        "tautline_link_repair_bytes",
-        "Bytes of repairs among the bytes sent",
-        Counter(|l| l.repair_bytes),
-    ),
-    Metric(
-        "tautline_link_redundant_bytes",
-        "Bytes among the bytes sent that were sent again before a loss was known",
-        Counter(|l| l.redundant_bytes),
-    ),
-    Metric("tautline_link_received_packets", "Packets received", Counter(|l| l.received_packets)),
-    Metric("tautline_link_received_bytes", "IP bytes received", Counter(|l| l.received_bytes)),
-    Metric(
-        "tautline_link_duplicate_packets",
-        "Packets received twice",
-        Counter(|l| l.duplicate_packets),
-    ),
-    Metric("tautline_link_up", "1 if packets arrive", Level(|l| u64::from(l.up))),
-    Metric(
-        "tautline_link_stalled",
-        "1 if packets are stuck in the driver, so that other links carry the messages",
-        Level(|l| u64::from(l.stalled)),
-    ),
-    Metric(
-        "tautline_link_standby",
-        "1 if another link of the peer carries the messages: a direct path instead of a relay, or a relay \
-         during the trial of a direct path",
-        Level(|l| u64::from(l.state == "standby")),
-    ),
-    Metric(
-        "tautline_link_silent",
-        "1 if the peer acknowledges nothing",
-        Level(|l| u64::from(l.silent)),
-    ),
-    Metric(
-        "tautline_link_loss_ratio",
-        "Fraction of packets lost, smoothed over 64 packets, 0 to 1",
-        Gauge(|l| Some(l.loss)),
-    ),
-    Metric(
-        "tautline_link_rtt_seconds",
-        "Smoothed round-trip time",
-        Gauge(|l| Some(l.rtt_ms? / 1e3)),
-    ),
-    Metric(
-        "tautline_link_available_bps",
-        "Available rate, bits per second of IP packets",
-        Gauge(|l| Some(l.available_bps? as f64)),
-    ),
-    Metric(
-        "tautline_link_budget_bytes",
-        "IP bytes that the link's budget allows in a period",
-        Gauge(|l| Some(l.budget.as_ref()?.total_bytes as f64)),
-    ),
-    Metric(
-        "tautline_link_budget_used_bytes",
-        "IP bytes of the budget that are used in the current period",
-        Gauge(|l| Some(l.budget.as_ref()?.used_bytes as f64)),
-    ),
-    Metric("tautline_link_mtu_bytes", "Largest IP packet that the path carries", Level(|l| l.mtu)),
-    Metric(
-        "tautline_link_black_hole",
-        "1 if larger packets used to arrive and do not any more",
-        Level(|l| u64::from(l.mtu_known_by == "black hole")),
-    ),
-    Metric(
-        "tautline_link_mtu_searching",
-        "1 while probes look for a larger MTU",
-        Level(|l| u64::from(l.mtu_known_by == "searching")),
-    ),
-];
 
 fn direction(direction: Direction) -> &'static str {
     match direction {

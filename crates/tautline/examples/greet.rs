@@ -7,6 +7,7 @@ use tautline::{Config, Node};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Greets the base once it subscribes.
 pub fn robot() -> Result<(), Box<dyn Error>> {
     let node = Node::open(Config::parse(
         "{ name: robot, listen: '127.0.0.1:18471', security: none,
@@ -19,6 +20,7 @@ pub fn robot() -> Result<(), Box<dyn Error>> {
     Ok(node.close()?)
 }
 
+/// Returns the first greeting.
 pub fn base() -> Result<String, Box<dyn Error>> {
     let node = Node::open(Config::parse(
         "{ name: base, listen: '127.0.0.1:18472', security: none,

@@ -53,6 +53,7 @@ pub mod audit;
 mod budgets;
 mod clock;
 mod codec;
+pub mod columns;
 pub mod config;
 mod data_plane;
 mod diagnostics;

@@ -135,6 +135,14 @@ pub struct ClockReport {
     pub drift_ppm: Option<f64>,
 }
 
+impl ClockReport {
+    /// Formats the offset (positive: the peer is ahead) and its largest error, in milliseconds.
+    pub fn in_words(&self) -> String {
+        let offset = self.offset_ms.map_or("-".into(), |ms| format!("{ms:+.1}"));
+        format!("{offset} ±{:.1}", self.bound_ms)
+    }
+}
+
 /// `out`: from this robot; `in`: to this robot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -143,6 +151,16 @@ pub enum Direction {
     Out,
     /// To this robot.
     In,
+}
+
+impl Direction {
+    /// Returns an arrow in the direction of the message: `>` is sent by this robot.
+    pub fn arrow(self) -> &'static str {
+        match self {
+            Self::Out => ">",
+            Self::In => "<",
+        }
+    }
 }
 
 /// One topic in one direction to or from one peer.

@@ -29,24 +29,32 @@ pub fn table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: impl IntoIterator<Item = [String; COLUMNS]>,
 ) -> String {
+    lines(&header, rows.into_iter().map(Vec::from))
+}
+
+/// Formats rows under a header, as [`table`] does, for a number of columns that a table of columns
+/// gives.
+pub fn lines(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     // Names of topics and types come from local nodes and may contain any characters.
-    let plain_row = |row: [String; COLUMNS]| row.map(|cell| plain(&cell, MAX_CELL));
-    let rows: Vec<_> = rows.into_iter().map(plain_row).collect();
+    let plain_row = |row: Vec<String>| -> Vec<String> {
+        row.iter().map(|cell| plain(cell, MAX_CELL)).collect()
+    };
+    let rows: Vec<_> = rows.map(plain_row).collect();
     if rows.is_empty() {
         return "  none\n".into();
     }
-    let mut widths = header.map(|name| name.chars().count());
+    let mut widths: Vec<usize> = header.iter().map(|name| name.chars().count()).collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let line = |cells: &[String]| {
-        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded = cells.zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
         format!("  {}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
     };
-    let mut text = line(&header.map(str::to_owned));
-    rows.iter().for_each(|row| text.push_str(&line(row)));
+    let mut text = line(&mut header.iter().copied());
+    rows.iter().for_each(|row| text.push_str(&line(&mut row.iter().map(String::as_str))));
     text
 }
 

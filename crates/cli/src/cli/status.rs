@@ -2,16 +2,14 @@
 //! `tautline status`.
 
 use super::find::Daemon;
-use super::words::{
-    UNKNOWN, address, bit_rate, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent,
-    short, uptime, whole_bit_rate,
-};
+use super::words::{self, UNKNOWN, dropped, part_of_bytes, percent, short, uptime};
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use tautline::columns::{Columns, LINKS, PEERS, RADIOS, Seen, TEAMS, TOPICS};
 use tautline::status::{
-    Direction, GatewayReport, LinesReport, LinkReport, PeerReport, PlanReport, RadioReport, Status,
-    TeamReport, TopicReport, UncheckedReport, WaitingReport, WatchdogReport, up_or_down,
+    GatewayReport, LinesReport, LinkReport, PlanReport, Status, TopicReport, UncheckedReport,
+    WaitingReport, WatchdogReport, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -51,41 +49,15 @@ pub fn in_words(status: &Status) -> String {
         let _ = writeln!(text, "{kind}  {location} {state}{colon}{trouble}");
         text.push_str(&rejected(gateway));
     }
-    section(
-        &mut text,
-        "Peers",
-        ["NAME", "STATE", "QUEUED", "BYTES", "CLOCK ms", "FORWARDED"],
-        status.peers.iter().map(peer),
-    );
+    reports(&mut text, "Peers", &PEERS, &status.peers);
     if !status.teams.is_empty() {
-        let header = ["TEAM", "UP", "MAX RATE", "FORWARDED", "SENT", "QUEUED", "DROPPED"];
-        section(&mut text, "Teams", header, status.teams.iter().map(team));
+        reports(&mut text, "Teams", &TEAMS, &status.teams);
     }
-    let header = [
-        "",
-        "TOPIC",
-        "PEER",
-        "TYPE",
-        "PRIO",
-        "WANTED",
-        "MESSAGES",
-        "BYTES",
-        "DELIVERED",
-        "QUEUED",
-        "SENT",
-        "DELAY ms p50/p99/max",
-        "DROPPED",
-    ];
-    section(&mut text, "Topics", header, status.topics.iter().map(topic));
+    reports(&mut text, "Topics", &TOPICS, &status.topics);
     text.push_str(&link_use(&status.topics));
     text.push_str(&given_up(&status.topics));
-    let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
-    section(&mut text, "Radios", header, status.radios.iter().map(radio));
-    let header = [
-        "PEER", "LINK", "RADIO", "REMOTE", "PATH", "STATE", "RTT ms", "LOSS", "MTU", "CAN SEND",
-        "PACED BY", "SENT", "RECEIVED", "REPAIRS", "TWICE",
-    ];
-    section(&mut text, "Links", header, status.links.iter().map(link));
+    reports(&mut text, "Radios", &RADIOS, &status.radios);
+    reports(&mut text, "Links", &LINKS, &status.links);
     text.push_str(&budgets(&status.links));
     if !status.watchdogs.is_empty() {
         let header = ["TOPIC", "STATE", "PUBLISHED"];
@@ -132,11 +104,27 @@ fn section<const N: usize>(
     let _ = write!(text, "\n{title}\n{}", output::table(header, rows));
 }
 
+/// Formats reports as their table of columns says.
+fn reports<Report, Rates>(
+    text: &mut String,
+    title: &str,
+    columns: &Columns<Report, Rates>,
+    reports: &[Report],
+) {
+    let columns = columns.printed();
+    let header: Vec<&str> = columns.iter().map(|(_, heading)| *heading).collect();
+    let row = |now| {
+        let seen = Seen { now, rates: None };
+        columns.iter().map(|(column, _)| words::in_cell(&(column.read)(&seen))).collect()
+    };
+    let _ = write!(text, "\n{title}\n{}", output::lines(&header, reports.iter().map(row)));
+}
+
 /// Formats a line for each topic.
 fn rejected(gateway: &GatewayReport) -> String {
     let mut topics = BTreeMap::<_, BTreeMap<String, u64>>::new();
     for it in &gateway.rejected {
-        let key = (&it.topic, arrow(it.direction));
+        let key = (&it.topic, it.direction.arrow());
         topics.entry(key).or_default().insert(it.reason.clone(), it.count);
     }
     let line = |((topic, arrow), reasons): (&(&String, &str), &BTreeMap<_, _>)| {
@@ -146,71 +134,11 @@ fn rejected(gateway: &GatewayReport) -> String {
     topics.iter().map(line).collect()
 }
 
-fn peer(peer: &PeerReport) -> [String; 6] {
-    [
-        peer.name.clone(),
-        peer.state.clone(),
-        short(peer.queued_messages as f64),
-        bytes(peer.queued_bytes as f64),
-        clock_offset(peer.clock.as_ref()),
-        match (peer.relayed_packets, dropped(&peer.relayed_dropped)) {
-            (0, none) if none.is_empty() => UNKNOWN.into(),
-            (passed, none) if none.is_empty() => short(passed as f64),
-            (passed, lost) => format!("{}, dropped {lost}", short(passed as f64)),
-        },
-    ]
-}
-
-fn team(team: &TeamReport) -> [String; 7] {
-    [
-        team.name.clone(),
-        format!("{} of {}", team.up, team.members),
-        team.max_bps.map_or_else(|| "no limit".into(), |bps| bit_rate(bps as f64)),
-        short(team.forwarded_packets as f64),
-        bytes(team.sent_bytes as f64),
-        part_of_bytes(team.queued_bytes, team.max_queued_bytes),
-        dropped(&team.dropped),
-    ]
-}
-
-/// Returns an arrow in the direction of the message: `>` is sent by this robot.
-pub fn arrow(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Out => ">",
-        Direction::In => "<",
-    }
-}
-
-fn topic(topic: &TopicReport) -> [String; 13] {
-    let delay = topic.delay.as_ref().map_or(UNKNOWN.into(), |delay| {
-        [delay.p50_ms, delay.p99_ms, delay.max_ms].map(|ms| milliseconds(Some(ms))).join("/")
-    });
-    let is_out = topic.direction == Direction::Out;
-    let if_out = |count: u64| {
-        if is_out { short(count as f64) } else { String::new() }
-    };
-    [
-        arrow(topic.direction).into(),
-        topic.topic.clone(),
-        topic.peer.clone(),
-        topic.type_name.clone(),
-        topic.priority.to_string(),
-        if topic.wanted { "yes" } else { "no" }.into(),
-        short(topic.messages as f64),
-        bytes(topic.bytes as f64),
-        if_out(topic.delivered),
-        if_out(topic.queued),
-        if_out(topic.sent),
-        delay,
-        dropped(&topic.all_dropped()),
-    ]
-}
-
 /// Formats the recent drops with reasons, a line for each topic and peer; empty if there are none.
 fn given_up(topics: &[TopicReport]) -> String {
     let line = |topic: &TopicReport| {
         let given_up = topic.given_up.as_ref()?.in_words();
-        let (arrow, TopicReport { topic, peer, .. }) = (arrow(topic.direction), topic);
+        let (arrow, TopicReport { topic, peer, .. }) = (topic.direction.arrow(), topic);
         Some(format!("  {topic} {arrow} {peer}: {given_up}\n"))
     };
     let lines: String = topics.iter().filter_map(line).collect();
@@ -221,22 +149,10 @@ fn given_up(topics: &[TopicReport]) -> String {
 fn link_use(topics: &[TopicReport]) -> String {
     let line = |topic: &TopicReport| {
         let links = topic.links.as_ref()?.in_words();
-        Some(format!("  {} {} {}: {links}\n", topic.topic, arrow(topic.direction), topic.peer))
+        Some(format!("  {} {} {}: {links}\n", topic.topic, topic.direction.arrow(), topic.peer))
     };
     let lines: String = topics.iter().filter_map(line).collect();
     if lines.is_empty() { lines } else { format!("\nLinks of topics\n{lines}") }
-}
-
-fn radio(radio: &RadioReport) -> [String; 7] {
-    [
-        radio.radio.clone(),
-        radio.paced_by.clone(),
-        whole_bit_rate(radio.configured_bps),
-        whole_bit_rate(radio.measured_bps),
-        part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
-        bytes(radio.sent_bytes as f64),
-        short(radio.sent_packets as f64),
-    ]
 }
 
 /// Formats the budgets of links; empty if there are none.
@@ -304,45 +220,4 @@ fn planned(it: &PlanReport) -> [String; 6] {
         },
         it.key.clone(),
     ]
-}
-
-fn link(link: &LinkReport) -> [String; 15] {
-    [
-        link.peer.clone(),
-        if link.name.is_empty() { UNKNOWN.into() } else { link.name.clone() },
-        link.radio.clone(),
-        address(&link.remote),
-        if link.path.is_empty() { UNKNOWN.into() } else { link.path.clone() },
-        link.state.clone(),
-        milliseconds(link.rtt_ms),
-        loss(link),
-        mtu(link),
-        whole_bit_rate(link.available_bps),
-        link.paced_by.clone(),
-        bytes(link.sent_bytes as f64),
-        bytes(link.received_bytes as f64),
-        bytes(link.repair_bytes as f64),
-        short(link.duplicate_packets as f64),
-    ]
-}
-
-/// Formats the loss since the last interruption, whose losses say nothing about a link that works
-/// since then; with that since the start, if it differs.
-fn loss(link: &LinkReport) -> String {
-    let lost = link.lost_packets.saturating_sub(link.late_packets);
-    let outcomes = link.acked_packets + lost;
-    let total = percent((outcomes > 0).then(|| lost as f64 / outcomes as f64));
-    match link.steady.as_ref().map(|it| percent(it.loss())) {
-        Some(steady) if steady != total => format!("{steady}/{total}"),
-        _ => total,
-    }
-}
-
-/// Formats the MTU of the path; with a word if it is not what the interface or the file allows.
-fn mtu(link: &LinkReport) -> String {
-    match link.mtu_known_by.as_str() {
-        _ if !link.up => UNKNOWN.into(),
-        "interface" | "configured" | "relay" | "" => link.mtu.to_string(),
-        known_by => format!("{} {known_by}", link.mtu),
-    }
 }

@@ -3,18 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tautline::status::ClockReport;
+use tautline::columns::Value;
+use tautline::status::GivenUpReport;
 
 pub const UNKNOWN: &str = "-";
-
-/// Formats a peer's clock offset (positive: the peer is ahead) and its error bound, in
-/// milliseconds.
-pub fn clock_offset(clock: Option<&ClockReport>) -> String {
-    clock.map_or(UNKNOWN.into(), |clock| {
-        let offset = clock.offset_ms.map_or(UNKNOWN.into(), |ms| format!("{ms:+.1}"));
-        format!("{offset} ±{:.1}", clock.bound_ms)
-    })
-}
 
 /// Formats `1234567.0` as `1.23M`: three significant digits.
 pub fn short(value: f64) -> String {
@@ -39,21 +31,6 @@ pub fn bit_rate(bits_per_second: f64) -> String {
     format!("{}bps", short(bits_per_second))
 }
 
-/// Formats bits per second, if they are known.
-pub fn known_bit_rate(bits_per_second: Option<f64>) -> String {
-    bits_per_second.map_or(UNKNOWN.into(), bit_rate)
-}
-
-/// Formats whole bits per second, if they are known.
-pub fn whole_bit_rate(bits_per_second: Option<u64>) -> String {
-    known_bit_rate(bits_per_second.map(|bps| bps as f64))
-}
-
-/// Returns the address of a link, if it is known.
-pub fn address(remote: &str) -> String {
-    if remote.is_empty() { UNKNOWN.into() } else { remote.into() }
-}
-
 /// Formats bytes as a part of their limit.
 pub fn part_of_bytes(count: u64, limit: u64) -> String {
     format!("{}/{}", bytes(count as f64), bytes(limit as f64))
@@ -71,6 +48,37 @@ pub fn milliseconds(value: Option<f64>) -> String {
 /// Formats a fraction of one in per cent.
 pub fn percent(fraction: Option<f64>) -> String {
     fraction.map_or(UNKNOWN.into(), |fraction| format!("{:.1}%", fraction * 100.0))
+}
+
+/// Formats a value of a column.
+pub fn in_cell(value: &Value) -> String {
+    match value {
+        Value::Absent => String::new(),
+        Value::Unknown => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) if words.is_empty() => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) => words.clone(),
+        Value::Flag(is_true) => if *is_true { "yes" } else { "no" }.into(),
+        Value::Count(number) => short(*number as f64),
+        Value::Bytes(number) => bytes(*number as f64),
+        Value::PartOfBytes(part, total) | Value::UsedBytes(part, total) => {
+            part_of_bytes(*part, *total)
+        }
+        Value::Number(number) => short(*number),
+        Value::BitRate(bps) => bit_rate(*bps),
+        Value::Milliseconds(ms) => milliseconds(Some(*ms)),
+        Value::Share(share) => percent(Some(*share)),
+        Value::NowAndTotal(now, total) => match (in_cell(now), in_cell(total)) {
+            (now, total) if now == total => total,
+            (now, total) => format!("{now}/{total}"),
+        },
+        Value::Several(values) => values.iter().map(in_cell).collect::<Vec<_>>().join("/"),
+        Value::Dropped(lately, reasons) => now_and_dropped(lately.as_ref(), reasons),
+        Value::Passed(passed, reasons) => match (passed, dropped(reasons)) {
+            (0, none) if none.is_empty() => UNKNOWN.into(),
+            (passed, none) if none.is_empty() => short(*passed as f64),
+            (passed, lost) => format!("{}, dropped {lost}", short(*passed as f64)),
+        },
+    }
 }
 
 /// Formats seconds as `3d 4h`, `2h 5min`, `5min 3s` or `3s`.
@@ -102,6 +110,16 @@ pub fn dropped(reasons: &BTreeMap<String, u64>) -> String {
         .map(|(reason, count)| format!("{} {}", short(**count as f64), reason.replace('_', " ")))
         .collect();
     parts.join(", ")
+}
+
+/// Formats the fraction of recent drops with their most frequent reason, then all drops since the
+/// start.
+fn now_and_dropped(lately: Option<&GivenUpReport>, reasons: &BTreeMap<String, u64>) -> String {
+    let since_start = dropped(reasons);
+    let Some(lately) = lately else { return since_start };
+    let most = lately.reasons.iter().max_by_key(|(_, count)| **count);
+    let reason = most.map(|(reason, _)| reason.replace('_', " ")).unwrap_or_default();
+    format!("now {:.0}% {reason}; {since_start}", lately.share() * 100.0)
 }
 
 #[cfg(test)]

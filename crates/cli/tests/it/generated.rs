@@ -68,6 +68,21 @@ fn the_audit_logs_reference_follows_its_events() {
     check("audit.md", &audit::markdown());
 }
 
+#[test]
+fn every_record_of_a_decision_has_a_row_in_the_index() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/decisions");
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    let mut records: Vec<String> =
+        names.filter(|name| name.starts_with(|first: char| first.is_ascii_digit())).collect();
+    records.sort();
+    let index = std::fs::read_to_string(folder.join("index.md")).unwrap();
+    let rows = index.lines().filter(|line| line.starts_with("| [0"));
+    let linked: Vec<&str> =
+        rows.map(|row| row.split(['(', ')']).nth(1).unwrap_or_default()).collect();
+    assert_eq!(linked, records, "docs/decisions/index.md has one row for each record, in order");
+}
+
 fn fits(file: Json) -> bool {
     jsonschema::validator_for(&schema::schema()).unwrap().is_valid(&file)
 }

@@ -4,6 +4,7 @@
 
 use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
+use crate::columns::{LINKS, Seen, Value};
 use crate::config::Config;
 use crate::rates::{self, EarlierLinks, LinkRates};
 use crate::status::LinkReport;
@@ -55,28 +56,28 @@ impl LinkTopic {
         self.arrays.message(&self.statuses(uptime, links), stamp)
     }
 
-    fn statuses(&self, uptime: Duration, links: &[LinkReport]) -> Vec<DiagnosticStatus> {
+    pub(super) fn statuses(&self, uptime: Duration, links: &[LinkReport]) -> Vec<DiagnosticStatus> {
         let earlier = self.earlier.front();
         let earlier =
             earlier.map(|(at, links)| EarlierLinks { age_s: (uptime - *at).as_secs_f64(), links });
         let mut numbers = HashMap::<String, u32>::new();
-        let status = |link: LinkRates| {
-            let number = numbers.entry(link.peer.clone()).or_default();
+        let status = |(now, rates): (&LinkReport, &LinkRates)| {
+            let number = numbers.entry(now.peer.clone()).or_default();
             *number += 1;
-            self.status(&link, *number)
+            self.status(&Seen { now, rates: Some(rates) }, *number)
         };
-        rates::of_links(earlier, links).into_iter().map(status).collect()
+        links.iter().zip(&rates::of_links(earlier, links)).map(status).collect()
     }
 
-    fn status(&self, link: &LinkRates, number: u32) -> DiagnosticStatus {
+    fn status(&self, link: &Seen<'_, LinkReport, LinkRates>, number: u32) -> DiagnosticStatus {
         DiagnosticStatus {
-            level: match (link.up, link.stalled || link.silent) {
+            level: match (link.now.up, link.now.stalled || link.now.silent) {
                 (true, false) => Level::Ok,
                 (true, true) => Level::Warn,
                 (false, _) => Level::Error,
             },
-            name: format!("tautline {}: link {number} to {}", self.node, link.peer),
-            message: link.state.clone(),
+            name: format!("tautline {}: link {number} to {}", self.node, link.now.peer),
+            message: link.now.state.clone(),
             hardware_id: self.node.clone(),
             values: values(link),
         }
@@ -97,24 +98,34 @@ impl LinkTopic {
 }
 
 /// Returns the keys and values; unknown values are omitted.
-fn values(link: &LinkRates) -> Vec<(String, String)> {
-    let available_bps = if link.up { link.available_bps } else { Some(0) };
-    // Without an earlier snapshot the loss would be that since the start.
-    let loss = link.loss.filter(|_| link.sent_bps.is_some());
-    let all = [
-        ("peer", Some(link.peer.clone())),
-        ("link", Some(link.name.clone()).filter(|name| !name.is_empty())),
-        ("radio", Some(link.radio.clone())),
-        ("up", Some(link.up.to_string())),
-        ("stalled", Some(link.stalled.to_string())),
-        ("available_bps", available_bps.map(|bps| bps.to_string())),
-        ("paced_by", Some(link.paced_by.clone())),
-        ("sent_bps", link.sent_bps.map(|bps| format!("{bps:.0}"))),
-        ("loss", loss.map(|share| format!("{share:.4}"))),
-        ("rtt_s", link.rtt_ms.map(|ms| format!("{:.6}", ms / 1e3))),
-    ];
-    let known = all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+fn values(link: &Seen<'_, LinkReport, LinkRates>) -> Vec<(String, String)> {
+    let columns = LINKS.for_programs().into_iter();
+    let known = columns
+        .filter_map(|(column, key)| Some((key.to_owned(), for_programs((column.read)(link))?)));
     known.collect()
+}
+
+/// Formats a value of a column in the unit that its key names; none while it is unknown.
+fn for_programs(value: Value) -> Option<String> {
+    Some(match value {
+        Value::Absent | Value::Unknown => return None,
+        Value::Text(words) | Value::Address(words) => {
+            return Some(words).filter(|words| !words.is_empty());
+        }
+        Value::Flag(is_true) => is_true.to_string(),
+        Value::Count(number)
+        | Value::Bytes(number)
+        | Value::PartOfBytes(number, _)
+        | Value::UsedBytes(number, _)
+        | Value::Passed(number, _) => number.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Several(_) => return None,
+        Value::Dropped(_, reasons) => reasons.values().sum::<u64>().to_string(),
+        Value::BitRate(bps) => format!("{bps:.0}"),
+        Value::Milliseconds(ms) => format!("{:.6}", ms / 1e3),
+        Value::Share(share) => format!("{share:.4}"),
+        Value::NowAndTotal(now, _) => return for_programs(*now),
+    })
 }
 
 #[cfg(test)]

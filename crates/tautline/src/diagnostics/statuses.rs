@@ -2,8 +2,9 @@
 //! The statuses: the node, each peer with its links, each radio, and the drops.
 
 use super::array::{DiagnosticStatus, Level};
+use crate::columns::{Columns, LINKS, PEERS, RADIOS, Seen, Value};
 use crate::rates::{self, LinkRates, RadioRates, Rates, TopicRates};
-use crate::status::{Direction, PeerReport, Status, TopicReport, up_or_down};
+use crate::status::{LinkReport, PeerReport, RadioReport, Status, TopicReport, up_or_down};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -27,7 +28,8 @@ pub(super) fn build(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticSta
     let rates = rates::between(earlier, now);
     let mut all = vec![node(earlier, now)];
     all.extend(now.peers.iter().map(|it| peer(now, it, &rates)));
-    all.extend(rates.radios.iter().map(|it| radio(now, it)));
+    let radios = now.radios.iter().zip(&rates.radios);
+    all.extend(radios.map(|(it, rates)| radio(now, &Seen { now: it, rates: Some(rates) })));
     all.push(drops(earlier, now));
     all
 }
@@ -102,27 +104,27 @@ fn condition(earlier: Option<&Status>, now: &Status) -> (Level, String) {
 }
 
 fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
-    let links: Vec<_> = rates.links.iter().filter(|link| link.peer == peer.name).collect();
+    let links = now.links.iter().zip(&rates.links).filter(|(link, _)| link.peer == peer.name);
+    let links: Vec<_> = links.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
     let condition = match peer.state.as_str() {
         "up" => condition_of_links(&links),
         state => (Level::Warn, state.to_owned()),
     };
-    let mut values = vec![
-        value("messages waiting", peer.queued_messages),
-        value("bytes waiting", peer.queued_bytes),
-    ];
-    values.extend(links.iter().zip(1..).flat_map(|(link, number)| link_values(link, number)));
+    let mut told = values(&PEERS, &Seen { now: peer, rates: None }, "");
+    for (link, number) in links.iter().zip(1..) {
+        told.extend(values(&LINKS, link, &format!("link {number} ")));
+    }
     let carried = rates.topics.iter().filter(|topic| topic.peer == peer.name);
-    values.extend(carried.filter_map(links_of_topic).take(MAX_LINK_USES));
-    status(now, &format!("peer {}", peer.name), condition, values)
+    told.extend(carried.filter_map(links_of_topic).take(MAX_LINK_USES));
+    status(now, &format!("peer {}", peer.name), condition, told)
 }
 
 /// Returns the condition of a peer that is up.
-fn condition_of_links(links: &[&LinkRates]) -> (Level, String) {
+fn condition_of_links(links: &[Seen<'_, LinkReport, LinkRates>]) -> (Level, String) {
     let all = links.len();
-    let down = links.iter().filter(|link| !link.up).count();
-    let stalled = links.iter().filter(|link| link.up && link.stalled).count();
-    let silent = links.iter().filter(|link| link.up && link.silent).count();
+    let down = links.iter().filter(|link| !link.now.up).count();
+    let stalled = links.iter().filter(|link| link.now.up && link.now.stalled).count();
+    let silent = links.iter().filter(|link| link.now.up && link.now.silent).count();
     match (down, stalled, silent) {
         (0, 0, 0) => (Level::Ok, "up".into()),
         (0, 0, _) => (Level::Warn, format!("up, but {silent} of {all} links are silent")),
@@ -137,38 +139,47 @@ fn links_of_topic(topic: &TopicRates) -> Option<(String, String)> {
     Some(value(format!("links of {}", topic.topic), cut(links.in_words())))
 }
 
-fn link_values(link: &LinkRates, number: usize) -> Vec<(String, String)> {
-    let key = |what: &str| format!("link {number} {what}");
-    let known = |text: &str| if text.is_empty() { UNKNOWN.into() } else { text.to_owned() };
-    let (name, remote) = (known(&link.name), known(&link.remote));
-    let mut values = vec![
-        value(key("name"), name),
-        value(key("is"), link.state.clone()),
-        value(key("leads"), format!("by {} to {remote}", link.radio)),
-        value(key("round trip (ms)"), tenths(link.rtt_ms)),
-        value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),
-        value(key("can send (bit/s)"), whole(link.available_bps.map(|bps| bps as f64))),
-        value(key("paced by"), &link.paced_by),
-        value(key("sends (bit/s)"), whole(link.sent_bps)),
-        value(key("gets (bit/s)"), whole(link.received_bps)),
-    ];
-    values.extend(link.budget.as_ref().map(|it| value(key("budget"), it.in_words())));
-    values
+/// Returns the values of a report, each with its key after `before`.
+fn values<Report, Rates>(
+    columns: &Columns<Report, Rates>,
+    report: &Seen<'_, Report, Rates>,
+    before: &str,
+) -> Vec<(String, String)> {
+    let shown = columns.diagnosed().into_iter().filter_map(|(column, key)| {
+        Some(value(format!("{before}{key}"), diagnosed((column.read)(report))?))
+    });
+    shown.collect()
 }
 
-fn radio(now: &Status, radio: &RadioRates) -> DiagnosticStatus {
-    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bps.to_string());
-    let values = vec![
-        value("paced by", &radio.paced_by),
-        value("configured (bit/s)", rate(radio.configured_bps)),
-        value("measured (bit/s)", rate(radio.measured_bps)),
-        value("in the kernel (bytes)", radio.in_flight_bytes),
-        value("may be in the kernel (bytes)", radio.in_flight_limit_bytes),
-        value("sends (bit/s)", whole(radio.sent_bps)),
-        value("sends (packets/s)", whole(radio.sent_pps)),
-    ];
-    let condition = (Level::Ok, format!("paced by {}", radio.paced_by));
-    status(now, &format!("radio {}", radio.radio), condition, values)
+/// Formats a value of a column; none if there is no such value.
+fn diagnosed(value: Value) -> Option<String> {
+    Some(match value {
+        Value::Absent => return None,
+        Value::Unknown => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) if words.is_empty() => UNKNOWN.into(),
+        Value::Text(words) | Value::Address(words) => words,
+        Value::Flag(is_true) => is_true.to_string(),
+        Value::Count(number) | Value::Bytes(number) => number.to_string(),
+        Value::PartOfBytes(part, total) | Value::UsedBytes(part, total) => {
+            format!("{part} of {total}")
+        }
+        Value::Number(number) => whole(Some(number)),
+        Value::Several(values) => {
+            values.into_iter().filter_map(diagnosed).collect::<Vec<_>>().join(", ")
+        }
+        Value::Dropped(_, reasons) => reasons.values().sum::<u64>().to_string(),
+        Value::Passed(passed, _) => passed.to_string(),
+        Value::BitRate(bps) => whole(Some(bps)),
+        Value::Milliseconds(ms) => tenths(Some(ms)),
+        Value::Share(share) => tenths(Some(share * 100.0)),
+        Value::NowAndTotal(now, _) => return diagnosed(*now),
+    })
+}
+
+fn radio(now: &Status, radio: &Seen<'_, RadioReport, RadioRates>) -> DiagnosticStatus {
+    let condition = (Level::Ok, format!("paced by {}", radio.now.paced_by));
+    let values = values(&RADIOS, radio, "");
+    status(now, &format!("radio {}", radio.now.radio), condition, values)
 }
 
 /// Counts since the start, by object (`/scan > base`) and reason.
@@ -195,8 +206,7 @@ fn counts(status: &Status) -> Counts {
 }
 
 fn topic_and_peer(topic: &TopicReport) -> String {
-    let arrow = if topic.direction == Direction::Out { '>' } else { '<' };
-    format!("{} {arrow} {}", topic.topic, topic.peer)
+    format!("{} {} {}", topic.topic, topic.direction.arrow(), topic.peer)
 }
 
 /// Dropped or refused messages or packets of one object for one reason.

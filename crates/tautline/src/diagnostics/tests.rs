@@ -252,3 +252,31 @@ fn after_a_while_without_listeners_nothing_counts_as_new() {
     diagnostics.forget();
     assert!(diagnostics.earlier.is_empty());
 }
+
+/// All statuses of a robot with links in every state.
+#[test]
+fn all_statuses_of_a_robot_with_many_links() {
+    let earlier: Status =
+        serde_json::from_str(include_str!("../status/fixture_links.json")).unwrap();
+    let mut now = earlier.clone();
+    now.uptime_s += 4.0;
+    for (number, link) in (1..).zip(&mut now.links) {
+        link.acked_packets += 90 * number;
+        link.lost_packets += 10;
+        link.sent_bytes += 100_000 * number;
+        link.received_bytes += 1000 * number;
+    }
+    let mut links =
+        LinkTopic::new(&config::parse("name: robot1", &Surroundings::default()).unwrap().config)
+            .unwrap();
+    links.keep(Duration::from_secs(100), earlier.links.clone());
+    let statuses = statuses::build(Some(&earlier), &now);
+    let all = statuses.into_iter().chain(links.statuses(Duration::from_secs(104), &now.links));
+    let told: String = all.map(|it| format!("{it:#?}\n")).collect();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/diagnostics/golden_links.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file, &told).unwrap();
+    }
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    assert_eq!(told, written, "UPDATE=1 accepts the new statuses");
+}

@@ -3,6 +3,7 @@
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
+use tautline::columns::{self, Cell};
 
 /// Columns between two cells.
 const GAP: usize = 1;
@@ -24,23 +25,15 @@ enum Width {
 }
 
 impl Column {
-    pub const fn left(title: &'static str, width: usize) -> Self {
-        Self { title, width: Width::Fixed(width), is_right_aligned: false, keeps_end: false }
-    }
-
-    pub const fn right(title: &'static str, width: usize) -> Self {
-        Self { is_right_aligned: true, ..Self::left(title, width) }
-    }
-
-    /// Returns a left-aligned column that takes a part of the remaining width by `weight`.
-    pub const fn flexible(title: &'static str, weight: usize) -> Self {
-        Self { width: Width::Flexible(weight), ..Self::left(title, 0) }
-    }
-
-    /// Cuts long text at its start, for names that differ at the end.
-    pub const fn keeping_end(mut self) -> Self {
-        self.keeps_end = true;
-        self
+    /// Returns a column of a table of columns, whose longest text is `longest`.
+    pub fn in_width(cell: &Cell, width: columns::Width, longest: usize) -> Self {
+        let width = match width {
+            columns::Width::Either(few, many) if longest > few => Width::Fixed(many),
+            columns::Width::Fixed(width) | columns::Width::Either(width, _) => Width::Fixed(width),
+            columns::Width::Flexible(weight) => Width::Flexible(weight),
+        };
+        let Cell { title, is_right_aligned, keeps_end, .. } = *cell;
+        Self { title, width, is_right_aligned, keeps_end }
     }
 
     fn fit(&self, text: &str, width: usize) -> String {
@@ -117,6 +110,11 @@ fn line(columns: &[Column], widths: &[usize], row: Row) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use columns::Width::Flexible;
+
+    fn column(cell: Cell) -> Column {
+        Column::in_width(&cell, cell.wide, 0)
+    }
 
     fn text(lines: &[Line]) -> Vec<String> {
         lines.iter().map(|line| line.spans.iter().map(|span| &*span.content).collect()).collect()
@@ -125,9 +123,9 @@ mod tests {
     #[test]
     fn flexible_columns_take_what_is_left_and_cut_where_told() {
         let columns = [
-            Column::flexible("NAME", 1).keeping_end(),
-            Column::right("N", 3),
-            Column::flexible("WHY", 1),
+            column(Cell { keeps_end: true, ..Cell::left("NAME", Flexible(1)) }),
+            column(Cell::right("N", 3)),
+            column(Cell::left("WHY", Flexible(1))),
         ];
         let row = ["/camera/image", "5", "expired and lost"]
             .map(|t| Span::styled(t, Style::new()))
@@ -138,7 +136,7 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_fit_are_counted() {
-        let columns = [Column::left("N", 6)];
+        let columns = [column(Cell::left("N", columns::Width::Fixed(6)))];
         let all: Vec<Row> =
             (0..9).map(|i| vec![Span::styled(i.to_string(), Style::new())]).collect();
         assert_eq!(

@@ -7,6 +7,7 @@ use super::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
+use tautline::status::TeamReport;
 
 fn drawn(current: &Status, choices: &Choices, width: u16, height: u16) -> Buffer {
     let rates = rates::between(Some(&status(100.0)), current);
@@ -118,4 +119,64 @@ fn printed_once_it_has_every_row_and_no_keys() {
     assert!(text.contains("/base/plan") && text.contains("robot2"), "{text}");
     assert!(!text.contains("quit"));
     assert!(text.contains("not taken"), "{text}");
+}
+
+/// What people and Prometheus see of a node.
+fn views(earlier: &Status, now: &Status) -> String {
+    let rates = serde_json::to_string_pretty(&rates::between(Some(earlier), now)).unwrap();
+    let screens = [80, 120, 200].map(|width| as_text(earlier, now, width));
+    let [words, metrics] =
+        [crate::cli::status::in_words(now), tautline_cli::metrics::openmetrics(now)];
+    [words, metrics, rates, screens.join("\n")].join("\n")
+}
+
+fn compare_with_file(name: &str, seen: &str) {
+    let file = format!("{}/src/cli/top/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, seen).unwrap();
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(seen, written, "UPDATE=1 accepts the new views");
+}
+
+#[test]
+fn all_views_of_a_relay_with_teams() {
+    let team = |name: &str, up, max_bps, dropped: &[(&str, u64)]| TeamReport {
+        name: name.into(),
+        members: 4,
+        up,
+        max_bps,
+        forwarded_packets: 51_200,
+        sent_bytes: 40_000_000,
+        queued_bytes: 12_000,
+        max_queued_bytes: 1_000_000,
+        dropped: dropped.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
+    };
+    let teams = vec![
+        team("blue", 4, Some(20_000_000), &[]),
+        team("red", 3, None, &[("team_full", 80), ("no_route", 7)]),
+    ];
+    let earlier = Status { teams, ..status(100.0) };
+    let mut now = Status { teams: earlier.teams.clone(), ..status(104.0) };
+    now.teams[0].sent_bytes += 4_000_000;
+    now.teams[0].forwarded_packets += 4000;
+    now.teams[1].dropped.insert("team_full".into(), 92);
+    compare_with_file("golden_teams.txt", &views(&earlier, &now));
+}
+
+#[test]
+fn all_views_of_a_robot_with_many_links() {
+    let earlier: Status =
+        serde_json::from_str(include_str!("../../../../tautline/src/status/fixture_links.json"))
+            .unwrap();
+    let mut now = earlier.clone();
+    now.uptime_s += 4.0;
+    for (number, link) in (1..).zip(&mut now.links) {
+        link.acked_packets += 90 * number;
+        link.lost_packets += 10;
+        link.sent_bytes += 100_000 * number;
+        link.repair_bytes += 1000 * number;
+        link.received_bytes += 1000 * number;
+    }
+    compare_with_file("golden_links.txt", &views(&earlier, &now));
 }

@@ -2,24 +2,20 @@
 //! The screen of `top`: a pure function of two snapshots, the user's choices and the size.
 
 use super::rows::{Column, Row, cut, rows};
-use crate::cli::status::arrow;
-use crate::cli::words::{
-    self, UNKNOWN, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
-};
+use crate::cli::words::{self, percent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
-use tautline::rates::{LinkRates, RadioRates, Rates, TeamRates, TopicRates};
-use tautline::status::{PeerReport, Status, up_or_down};
+use tautline::columns::{Columns, LINKS, RADIOS, Seen, TEAMS, TOPICS, Tone, Value, WIDE};
+use tautline::rates::{Rates, TopicRates};
+use tautline::status::{PeerReport, Status, TopicReport, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
 const MAX_NOTICES: usize = 3;
 /// Minimum lines of the topics for any number of links: a blank line, the header and some rows.
 const MIN_TOPIC_LINES: usize = 7;
-/// Minimum columns of a terminal for the links of topics.
-const WIDE_ENOUGH_FOR_LINKS: usize = 180;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
@@ -173,7 +169,7 @@ impl Screen<'_> {
         let style = self.alarm(state == "down");
         let text = match peer.clock.as_ref().filter(|_| with_clock) {
             Some(clock) => {
-                format!("{name} {state}, clock {} ms  ", words::clock_offset(Some(clock)))
+                format!("{name} {state}, clock {} ms  ", clock.in_words())
             }
             None => format!("{name} {state}  "),
         };
@@ -182,184 +178,92 @@ impl Screen<'_> {
 
     /// The teams of a relay, which has no topics.
     fn teams(&self, height: usize) -> Vec<Line<'static>> {
-        let columns = [
-            Column::flexible("TEAM", 3),
-            Column::right("UP", 11),
-            Column::right("MAX RATE", 9),
-            Column::right("SENDS", 9),
-            Column::right("PACKETS/s", 9),
-            Column::right("QUEUED", 8),
-            Column::flexible("DROPPED", 4),
-        ];
-        let past_end = self.rates.teams.len().saturating_sub(height.saturating_sub(2));
-        let shown = self.rates.teams.iter().skip(self.choices.scrolled.min(past_end));
-        rows(&columns, shown.map(|team| self.team(team)).collect(), self.width, height)
+        let teams = self.status.teams.iter().zip(&self.rates.teams);
+        let teams: Vec<_> = teams.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        let shown = &teams[self.scrolled(teams.len(), height)..];
+        self.reports(&TEAMS, shown, height, |_| Style::new())
     }
 
-    fn team(&self, team: &TeamRates) -> Row {
-        let style = self.alarm(team.up < team.members);
-        let dropping = if team.dropped_now > 0 { self.colour(Color::Yellow) } else { Style::new() };
-        let figures = [
-            whole_bit_rate(team.max_bps),
-            words::known_bit_rate(team.sent_bps),
-            team.forwarded_pps.map_or(UNKNOWN.into(), short),
-            words::bytes(team.queued_bytes as f64),
-        ];
-        let name = Span::raw(team.team.clone());
-        let up = Span::styled(format!("{} of {}", team.up, team.members), style);
-        let dropped = Span::styled(words::dropped(&team.dropped), dropping);
-        let figures = figures.into_iter().map(Span::raw);
-        [name, up].into_iter().chain(figures).chain([dropped]).collect()
+    /// Returns the number of rows scrolled past, at most those that leave the screen full.
+    fn scrolled(&self, rows: usize, height: usize) -> usize {
+        self.choices.scrolled.min(rows.saturating_sub(height.saturating_sub(2)))
     }
 
     fn topics(&self, height: usize) -> Vec<Line<'static>> {
         if !self.rates.teams.is_empty() {
             return self.teams(height);
         }
-        let peer = if self.is_wide() { 12 } else { 7 };
-        let mut columns = vec![
-            Column::left("", 1),
-            Column::flexible("TOPIC", 4).keeping_end(),
-            Column::left("PEER", peer),
-            Column::right("PRIO", 4),
-            Column::right("Hz", 5),
-            Column::right("bit/s", 5),
-            Column::right("p50", 5),
-            Column::right("p99 ms", 6),
-            Column::right("DELIV", 5),
-            Column::right("QUEUE", 5),
-            Column::flexible("DROPPED", 3),
-        ];
-        if self.shows_links_of_topics() {
-            columns.push(Column::flexible("LINKS", 3));
-        }
-        let mut topics: Vec<&TopicRates> = self.rates.topics.iter().collect();
+        let topics = self.status.topics.iter().zip(&self.rates.topics);
+        let mut topics: Vec<_> =
+            topics.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
         sort(&mut topics, self.choices.sort);
-        let past_end = topics.len().saturating_sub(height.saturating_sub(2));
-        let scrolled = self.choices.scrolled.min(past_end);
-        let shown: Vec<Row> =
-            topics.into_iter().skip(scrolled).map(|topic| self.topic(topic)).collect();
-        rows(&columns, shown, self.width, height)
-    }
-
-    fn topic(&self, topic: &TopicRates) -> Row {
-        let usual =
-            if topic.wanted { Style::new() } else { Style::new().add_modifier(Modifier::DIM) };
-        let dropping = if topic.dropped_now > 0 { self.colour(Color::Yellow) } else { usual };
-        let texts = [
-            arrow(topic.direction).into(),
-            topic.topic.clone(),
-            topic.peer.clone(),
-            topic.priority.to_string(),
-            topic.rate_hz.map_or(UNKNOWN.into(), short),
-            topic.bps.map_or(UNKNOWN.into(), short),
-            milliseconds(topic.p50_ms),
-            milliseconds(topic.p99_ms),
-            short(topic.delivered as f64),
-            short(topic.queued as f64),
-        ];
-        let mut row: Row = texts.into_iter().map(|text| Span::styled(text, usual)).collect();
-        row.push(Span::styled(dropped(topic), dropping));
-        if self.shows_links_of_topics() {
-            let links = topic.links.as_ref().map(|links| links.in_words());
-            row.push(Span::styled(links.unwrap_or_default(), usual));
-        }
-        row
-    }
-
-    /// Only wide terminals have space for them, and only with several links there is a choice.
-    fn shows_links_of_topics(&self) -> bool {
-        self.width >= WIDE_ENOUGH_FOR_LINKS && self.rates.topics.iter().any(|it| it.links.is_some())
+        let scrolled = self.scrolled(topics.len(), height);
+        let dim = Style::new().add_modifier(Modifier::DIM);
+        self.reports(&TOPICS, &topics[scrolled..], height, |topic| match topic.wanted {
+            true => Style::new(),
+            false => dim,
+        })
     }
 
     fn radios(&self, height: usize) -> Vec<Line<'static>> {
-        let columns = [
-            Column::flexible("RADIO", 2),
-            Column::left("PACED BY", 13),
-            Column::right("CONFIGURED", 10),
-            Column::right("MEASURED", 8),
-            Column::right("IN FLIGHT", 13),
-            Column::right("SENDS", 8),
-            Column::right("PACKETS/s", 9),
-        ];
-        rows(&columns, self.rates.radios.iter().map(radio).collect(), self.width, height)
+        let radios = self.status.radios.iter().zip(&self.rates.radios);
+        let radios: Vec<_> = radios.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        self.reports(&RADIOS, &radios, height, |_| Style::new())
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
-        let has_long_state = self.rates.links.iter().any(|link| link.state.len() > 4);
-        let mut columns = vec![
-            Column::flexible("LINK", 2),
-            Column::left("RADIO", 8),
-            Column::flexible("REMOTE", 3).keeping_end(),
-            Column::left("", if has_long_state { 7 } else { 4 }),
-            Column::right("RTT ms", 6),
-            Column::right("LOSS", 6),
-            Column::right("CAN SEND", 8),
-            Column::right("SENDS", 8),
-            Column::right("RECEIVES", 8),
-        ];
-        if self.shows_budgets() {
-            columns.push(Column::right("BUDGET", if self.is_wide() { 13 } else { 6 }));
+        let links = self.status.links.iter().zip(&self.rates.links);
+        let links: Vec<_> = links.map(|(now, rates)| Seen { now, rates: Some(rates) }).collect();
+        self.reports(&LINKS, &links, height, |_| Style::new())
+    }
+
+    /// Returns reports as their table of columns says.
+    fn reports<Report, Rates>(
+        &self,
+        columns: &Columns<Report, Rates>,
+        reports: &[Seen<'_, Report, Rates>],
+        height: usize,
+        usual: impl Fn(&Report) -> Style,
+    ) -> Vec<Line<'static>> {
+        let mut shown = Vec::new();
+        let mut cells: Vec<Row> = vec![Row::new(); reports.len()];
+        for (column, cell) in columns.cells() {
+            if self.width < cell.from {
+                continue;
+            }
+            let width = if self.is_wide() { cell.wide } else { cell.narrow };
+            let values: Vec<Value> = reports.iter().map(column.read).collect();
+            if cell.if_any && values.iter().all(|value| *value == Value::Absent) {
+                continue;
+            }
+            let texts: Vec<String> = values.iter().map(|value| self.in_cell(value)).collect();
+            let longest = texts.iter().map(String::len).max().unwrap_or(0);
+            shown.push(Column::in_width(&cell, width, longest));
+            for ((text, report), row) in texts.into_iter().zip(reports).zip(&mut cells) {
+                let style = match (column.tone)(report) {
+                    Tone::Usual => usual(report.now),
+                    Tone::Notice => self.colour(Color::Yellow),
+                    Tone::Fault => self.alarm(true),
+                };
+                row.push(Span::styled(text, style));
+            }
         }
-        // These columns fit only on wide terminals.
-        if self.is_wide() {
-            columns.extend([
-                Column::right("REPAIRS", 7),
-                Column::left("PACED BY", 13),
-                Column::left("PATH", 9),
-                Column::left("NAME", 8),
-            ]);
+        rows(&shown, cells, self.width, height)
+    }
+
+    /// Formats a value; unknown texts are blank.
+    fn in_cell(&self, value: &Value) -> String {
+        match value {
+            Value::Text(text) => text.clone(),
+            Value::UsedBytes(part, total) if !self.is_wide() => {
+                percent(Some(*part as f64 / (*total).max(1) as f64))
+            }
+            value => words::in_cell(value),
         }
-        let links = self.rates.links.iter().map(|link| self.link(link));
-        rows(&columns, links.collect(), self.width, height)
     }
 
     fn is_wide(&self) -> bool {
-        self.width >= 100
-    }
-
-    fn link(&self, link: &LinkRates) -> Row {
-        let name = [link.peer.clone(), link.radio.clone(), words::address(&link.remote)];
-        let figures = [
-            milliseconds(link.rtt_ms),
-            percent(link.loss),
-            whole_bit_rate(link.available_bps),
-            words::known_bit_rate(link.sent_bps),
-            words::known_bit_rate(link.received_bps),
-        ];
-        let mut after = Vec::new();
-        if self.is_wide() {
-            after.extend([
-                percent(link.repairs),
-                link.paced_by.clone(),
-                link.path.clone(),
-                link.name.clone(),
-            ]);
-        }
-        let is_spent = link.budget.as_ref().is_some_and(|it| it.spent);
-        let budget = Span::styled(self.budget(link), self.alarm(is_spent));
-        let is_wrong = !link.up || link.stalled || link.silent;
-        let state = Span::styled(link.state.clone(), self.alarm(is_wrong));
-        name.into_iter()
-            .map(Span::raw)
-            .chain([state])
-            .chain(figures.into_iter().map(Span::raw))
-            .chain(Some(budget).filter(|_| self.shows_budgets()))
-            .chain(after.into_iter().map(Span::raw))
-            .collect()
-    }
-
-    fn shows_budgets(&self) -> bool {
-        self.rates.links.iter().any(|link| link.budget.is_some())
-    }
-
-    /// Formats the used part of a budget, with its amounts where there is space.
-    fn budget(&self, link: &LinkRates) -> String {
-        match &link.budget {
-            None => String::new(),
-            Some(it) if self.is_wide() => part_of_bytes(it.used_bytes, it.total_bytes),
-            Some(it) => percent(Some(it.used())),
-        }
+        self.width >= WIDE
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
@@ -379,39 +283,15 @@ impl Screen<'_> {
     }
 }
 
-/// Formats the fraction of recent drops with their most frequent reason, then all drops since the
-/// start.
-fn dropped(topic: &TopicRates) -> String {
-    let all = words::dropped(&topic.dropped);
-    let Some(lately) = &topic.given_up else { return all };
-    let most = lately.reasons.iter().max_by_key(|(_, count)| **count);
-    let reason = most.map(|(reason, _)| reason.replace('_', " ")).unwrap_or_default();
-    format!("now {:.0}% {reason}; {all}", lately.share() * 100.0)
-}
-
-fn radio(radio: &RadioRates) -> Row {
-    let texts = [
-        radio.radio.clone(),
-        radio.paced_by.clone(),
-        whole_bit_rate(radio.configured_bps),
-        whole_bit_rate(radio.measured_bps),
-        part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
-        words::known_bit_rate(radio.sent_bps),
-        radio.sent_pps.map_or(UNKNOWN.into(), short),
-    ];
-    texts.into_iter().map(Span::raw).collect()
-}
-
 /// Sorts the largest value first; equal and unknown values keep the node's order.
-fn sort(topics: &mut [&TopicRates], by: Sort) {
-    let largest_first = |topics: &mut [&TopicRates], value: fn(&TopicRates) -> f64| {
-        topics.sort_by(|a, b| value(b).total_cmp(&value(a)));
+fn sort(topics: &mut [Seen<'_, TopicReport, TopicRates>], by: Sort) {
+    let value: fn(&TopicRates) -> f64 = match by {
+        Sort::Node => return,
+        Sort::Priority => |t| f64::from(t.priority),
+        Sort::Bandwidth => |t| t.bps.unwrap_or(-1.0),
+        Sort::Delay => |t| t.p99_ms.unwrap_or(-1.0),
+        Sort::Dropped => |t| t.dropped_now as f64,
     };
-    match by {
-        Sort::Node => {}
-        Sort::Priority => largest_first(topics, |t| f64::from(t.priority)),
-        Sort::Bandwidth => largest_first(topics, |t| t.bps.unwrap_or(-1.0)),
-        Sort::Delay => largest_first(topics, |t| t.p99_ms.unwrap_or(-1.0)),
-        Sort::Dropped => largest_first(topics, |t| t.dropped_now as f64),
-    }
+    let value = |topic: &Seen<'_, TopicReport, TopicRates>| topic.rates.map_or(-1.0, value);
+    topics.sort_by(|a, b| value(b).total_cmp(&value(a)));
 }

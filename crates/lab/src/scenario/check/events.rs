@@ -6,6 +6,7 @@ use super::super::reader::{At, one_of};
 use super::super::value::Reference;
 use super::super::{Event, Happening, MAX_EVENTS, NetworkKind};
 use super::Check;
+use super::networks::phy_rate;
 use tautline_medium::{self as medium, Nanos, NetworkId, RateControl, StationId};
 
 const ONE_HAPPENING: &str = "exactly one of outage, interference and rate";
@@ -13,12 +14,12 @@ const ONE_HAPPENING: &str = "exactly one of outage, interference and rate";
 impl Check {
     pub(super) fn events(&mut self, file: &File) {
         if let Some(beyond) = file.events.0.get(MAX_EVENTS) {
-            self.limit_count(MAX_EVENTS, file.events.0.len(), "events", &beyond.place);
+            self.problems.limit_count(MAX_EVENTS, file.events.0.len(), "events", &beyond.place);
             return;
         }
         for event in &file.events.0 {
             let at = &event.value.at;
-            self.before_the_end(at.value.0, &at.place, &file.duration);
+            self.problems.before_the_end(at.value.0, &at.place, &file.duration);
             let event = self.happening(event).map(|happening| Event { at: at.value.0, happening });
             self.done.events.extend(event);
         }
@@ -28,7 +29,9 @@ impl Check {
     fn happening(&mut self, event: &At<file::Event>) -> Option<Happening> {
         let At { place, value } = event;
         if let Some(network) = value.network.as_ref().filter(|_| value.outage.is_none()) {
-            return self.refuse(network.place.problem("nothing, or an outage in the same event"));
+            return self
+                .problems
+                .refuse(network.place.problem("nothing, or an outage in the same event"));
         }
         match (&value.outage, &value.interference, &value.rate) {
             (Some(outage), None, None) => {
@@ -43,19 +46,20 @@ impl Check {
             (None, None, Some(rate)) => {
                 if let Some(lasts) = &value.lasts {
                     return self
+                        .problems
                         .refuse(lasts.place.problem("nothing: a new rate lasts to the end"));
                 }
                 self.new_rate(rate)
             }
-            (None, None, None) => self.refuse(place.other("none of them", ONE_HAPPENING)),
-            _ => self.refuse(place.other("more than one of them", ONE_HAPPENING)),
+            (None, None, None) => self.problems.refuse(place.other("none of them", ONE_HAPPENING)),
+            _ => self.problems.refuse(place.other("more than one of them", ONE_HAPPENING)),
         }
     }
 
     fn until(&mut self, event: &At<file::Event>) -> Option<Nanos> {
         let Some(lasts) = &event.value.lasts else {
             let problem = event.place.below("for").problem("a duration, such as 5s");
-            return self.refuse(problem);
+            return self.problems.refuse(problem);
         };
         Some(event.value.at.value.0 + lasts.value.0)
     }
@@ -72,7 +76,7 @@ impl Check {
             Some(index) => Some(outage.on(NetworkId(networks[index]))),
             None => {
                 let allowed = format!("a network of the outage: {}", one_of(names, name));
-                self.refuse(place.problem(allowed))
+                self.problems.refuse(place.problem(allowed))
             }
         }
     }
@@ -90,7 +94,9 @@ impl Check {
                 let pair = [self.station(one, place)?, self.station(other, place)?];
                 let networks = super::common_networks(&self.done.stations, pair[0], pair[1]);
                 if networks.is_empty() || one == other {
-                    return self.refuse(place.problem("two stations that share a network"));
+                    return self
+                        .problems
+                        .refuse(place.problem("two stations that share a network"));
                 }
                 let [a, b] = pair.map(StationId);
                 Some((medium::Outage::between(a, b).ordered(), networks))
@@ -125,16 +131,18 @@ impl Check {
         let bps = raw.to.value.0;
         match &self.done.networks[network].kind {
             NetworkKind::Pipe(pipe) if pipe.trace.is_some() => {
-                return self.refuse(raw.network.place.problem("a network without a trace"));
+                return self
+                    .problems
+                    .refuse(raw.network.place.problem("a network without a trace"));
             }
             NetworkKind::Pipe(_) => {}
             NetworkKind::Wifi(wifi) if wifi.rate == RateControl::Adaptive => {
                 let allowed = "a pipe, or a wifi network with a fixed rate";
-                return self.refuse(raw.network.place.problem(allowed));
+                return self.problems.refuse(raw.network.place.problem(allowed));
             }
             NetworkKind::Wifi(wifi) => {
                 let phy = wifi.phy;
-                self.phy_rate(phy, bps, &raw.to.place)?;
+                phy_rate(&mut self.problems, phy, bps, &raw.to.place)?;
             }
         }
         Some(Happening::Rate { network, bps })

@@ -28,15 +28,15 @@ pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<
     check.names_of_networks(file);
     check.stations(file, folder);
     // Later checks refer to stations and networks; missing ones would cause misleading errors.
-    check.stop_if_wrong()?;
+    check.problems.none_or_all()?;
     check.networks(file, folder);
     check.routes(file);
     check.relay(file);
-    check.stop_if_wrong()?;
+    check.problems.none_or_all()?;
     check.flows(file);
     check.control_loops(file);
     check.events(file);
-    check.stop_if_wrong()?;
+    check.problems.none_or_all()?;
     Ok(Scenario {
         name: name.into(),
         about: file.about.0.clone(),
@@ -65,39 +65,10 @@ fn tautline(file: &File) -> Tautline {
 #[derive(Default)]
 struct Check {
     done: Scenario,
-    problems: Vec<Problem>,
+    problems: Problems,
 }
 
 impl Check {
-    fn stop_if_wrong(&mut self) -> Result<(), Vec<Problem>> {
-        match std::mem::take(&mut self.problems) {
-            none if none.is_empty() => Ok(()),
-            problems => Err(problems),
-        }
-    }
-
-    /// Records a problem; returns nothing in place of a value.
-    fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
-        self.problems.push(problem);
-        None
-    }
-
-    /// Reads a file that the scenario names; records a problem of it.
-    fn named_file<T>(
-        &mut self,
-        file: &At<Reference>,
-        folder: &Path,
-        read: impl FnOnce(&Path) -> Result<T, trace::Wrong>,
-    ) -> Option<T> {
-        let found = read(&folder.join(&file.value.0));
-        found.map_err(|wrong| self.problems.push(file.place.other(wrong.found, wrong.allowed))).ok()
-    }
-
-    /// Whether further problems would not be shown.
-    fn has_problems_enough(&self) -> bool {
-        self.problems.len() >= MAX_PROBLEMS
-    }
-
     fn station(&mut self, name: &str, place: &Place) -> Option<usize> {
         let names = self.done.stations.iter().map(|station: &Station| station.name.as_str());
         let found = index(names, "station", name, place);
@@ -109,12 +80,58 @@ impl Check {
         let found = index(names, "network", name, place);
         found.map_err(|problem| self.problems.push(problem)).ok()
     }
+}
+
+/// The problems found so far.
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Extend<Problem> for Problems {
+    fn extend<I: IntoIterator<Item = Problem>>(&mut self, problems: I) {
+        self.0.extend(problems);
+    }
+}
+
+impl Problems {
+    fn push(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
+    /// Returns the problems found so far, if there are any.
+    fn none_or_all(&mut self) -> Result<(), Vec<Problem>> {
+        match std::mem::take(&mut self.0) {
+            none if none.is_empty() => Ok(()),
+            problems => Err(problems),
+        }
+    }
+
+    /// Records a problem; returns nothing in place of a value.
+    fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
+        self.push(problem);
+        None
+    }
+
+    /// Reads a file that the scenario names; records a problem of it.
+    fn named_file<T>(
+        &mut self,
+        file: &At<Reference>,
+        folder: &Path,
+        read: impl FnOnce(&Path) -> Result<T, trace::Wrong>,
+    ) -> Option<T> {
+        let found = read(&folder.join(&file.value.0));
+        found.map_err(|wrong| self.push(file.place.other(wrong.found, wrong.allowed))).ok()
+    }
+
+    /// Whether further problems would not be shown.
+    fn are_enough(&self) -> bool {
+        self.0.len() >= MAX_PROBLEMS
+    }
 
     /// Records a problem if there are too many of something.
     fn limit_count(&mut self, limit: usize, count: usize, what: &str, place: &Place) -> bool {
         if count > limit {
             let found = format!("more than {limit} {what}");
-            self.problems.push(place.other(found, format!("at most {limit}")));
+            self.push(place.other(found, format!("at most {limit}")));
         }
         count <= limit
     }
@@ -123,7 +140,7 @@ impl Check {
     fn before_the_end(&mut self, time: Nanos, place: &Place, end: &At<super::value::Span>) {
         if time >= end.value.0 {
             let allowed = format!("a time before the end, which is at {}", end.place.found);
-            self.problems.push(place.problem(allowed));
+            self.push(place.problem(allowed));
         }
     }
 }

@@ -52,7 +52,7 @@ pub fn path(
 impl Check {
     pub(super) fn routes(&mut self, file: &File) {
         if let Some(beyond) = file.routes.0.get(MAX_ROUTES) {
-            self.limit_count(MAX_ROUTES, file.routes.0.len(), "routes", &beyond.place);
+            self.problems.limit_count(MAX_ROUTES, file.routes.0.len(), "routes", &beyond.place);
             return;
         }
         let mut next_hops = NextHops::new();
@@ -61,7 +61,7 @@ impl Check {
                 self.agrees(&chain, &mut next_hops, &route.place);
                 self.done.routes.push(chain);
             }
-            if self.has_problems_enough() {
+            if self.problems.are_enough() {
                 return;
             }
         }
@@ -81,20 +81,22 @@ impl Check {
         for At { place, value } in &route.value.0 {
             let station = self.station(&value.0, place)?;
             if chain.contains(&station) {
-                return self.refuse(place.problem("each station of a route once"));
+                return self.problems.refuse(place.problem("each station of a route once"));
             }
             let is_reachable =
                 |&last: &usize| common_network(&self.done.stations, last, station).is_some();
             if let Some(last) = chain.last().filter(|last| !is_reachable(last)) {
                 let last = &self.done.stations[*last].name;
                 let allowed = format!("a station that shares a network with '{last}'");
-                return self.refuse(place.problem(allowed));
+                return self.problems.refuse(place.problem(allowed));
             }
             chain.push(station);
         }
         if chain.len() < 3 {
             let found = format!("{} of them", chain.len());
-            return self.refuse(route.place.other(found, "a chain of at least three stations"));
+            return self
+                .problems
+                .refuse(route.place.other(found, "a chain of at least three stations"));
         }
         Some(chain)
     }

@@ -15,11 +15,11 @@ impl Check {
         let At { place, value } = &file.stations;
         for (name, station) in &value.0 {
             self.station_and_copies(name, station, folder);
-            if !self.limit_count(MAX_STATIONS, self.done.stations.len(), "stations", place) {
+            if !self.problems.limit_count(MAX_STATIONS, self.done.stations.len(), "stations", place) {
                 return;
             }
         }
-        if self.done.stations.len() < 2 && self.problems.is_empty() {
+        if self.done.stations.len() < 2 && self.problems.0.is_empty() {
             self.problems.push(place.other("fewer than two stations", "at least two"));
         }
     }
@@ -70,12 +70,14 @@ impl Check {
         for At { place, value } in &raw.value.networks.0 {
             let network = self.network(&value.0, place)?;
             if networks.contains(&network) {
-                return self.refuse(place.problem("each network once"));
+                return self.problems.refuse(place.problem("each network once"));
             }
             networks.push(network);
         }
         if networks.is_empty() {
-            return self.refuse(raw.place.below("networks").problem("at least one network"));
+            return self
+                .problems
+                .refuse(raw.place.below("networks").problem("at least one network"));
         }
         Some(networks)
     }
@@ -93,12 +95,14 @@ impl Check {
             return self.circle(station, around, count);
         }
         if let Some(radius) = &station.radius {
-            return self.refuse(radius.place.problem("nothing, unless 'around' gives the centre"));
+            return self
+                .problems
+                .refuse(radius.place.problem("nothing, unless 'around' gives the centre"));
         }
         let waypoints = match (&station.at, &station.moves, &station.trace) {
             (Some(at), _, _) => vec![(0, at.value.0)],
             (_, Some(moves), _) => self.moves(moves)?,
-            (_, _, Some(file)) => self.named_file(file, folder, trace::read)?,
+            (_, _, Some(file)) => self.problems.named_file(file, folder, trace::read)?,
             _ => vec![(0, [0.0; 3])],
         };
         Some(vec![Motion { waypoints }; count])
@@ -115,7 +119,7 @@ impl Check {
             None => Some(()),
             Some(second) => {
                 let allowed = "one of at, around, moves and trace";
-                self.refuse(second.other("a second key for its position", allowed))
+                self.problems.refuse(second.other("a second key for its position", allowed))
             }
         }
     }
@@ -128,11 +132,12 @@ impl Check {
     ) -> Option<Vec<Motion>> {
         let Some(radius) = &station.radius else {
             return self
+                .problems
                 .refuse(around.place.other("no 'radius'", "'around' with 'radius', in metres"));
         };
         if station.count.is_none() {
             let allowed = "'around' with 'count'; 'at' for one station";
-            return self.refuse(around.place.other("no 'count'", allowed));
+            return self.problems.refuse(around.place.other("no 'count'", allowed));
         }
         let [x, y, z] = around.value.0;
         let place = |number: usize| {
@@ -149,9 +154,9 @@ impl Check {
     ) -> Option<Vec<(Nanos, [f64; 3])>> {
         let list = &moves.value.0;
         if list.is_empty() {
-            return self.refuse(moves.place.problem("at least one waypoint"));
+            return self.problems.refuse(moves.place.problem("at least one waypoint"));
         }
-        if !self.limit_count(MAX_WAYPOINTS, list.len(), "waypoints", &moves.place) {
+        if !self.problems.limit_count(MAX_WAYPOINTS, list.len(), "waypoints", &moves.place) {
             return None;
         }
         for pair in list.windows(2) {
@@ -159,7 +164,7 @@ impl Check {
             if after.value.0 <= before.value.0 {
                 let allowed =
                     format!("a time after the waypoint before it, {}", before.place.found);
-                return self.refuse(after.place.problem(allowed));
+                return self.problems.refuse(after.place.problem(allowed));
             }
         }
         Some(list.iter().map(|waypoint| (waypoint.value.at.value.0, waypoint.value.to.0)).collect())

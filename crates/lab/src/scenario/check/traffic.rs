@@ -39,10 +39,11 @@ impl Check {
             }
             self.fits_what_carries_it(&flow.value);
             if let Some(start) = &flow.value.start {
-                self.before_the_end(start.value.0, &start.place, &file.duration);
+                self.problems.before_the_end(start.value.0, &start.place, &file.duration);
             }
-            let fits = self.limit_count(MAX_FLOWS, self.done.flows.len(), "flows", &flow.place);
-            if !fits || self.has_problems_enough() {
+            let fits =
+                self.problems.limit_count(MAX_FLOWS, self.done.flows.len(), "flows", &flow.place);
+            if !fits || self.problems.are_enough() {
                 return;
             }
         }
@@ -89,11 +90,13 @@ impl Check {
     ) -> Option<Vec<usize>> {
         let Some(first) = names.first() else { return Some(Vec::new()) };
         if over != Over::Tautline {
-            return self.refuse(first.place.problem("nothing, or over: tautline in the same flow"));
+            return self
+                .problems
+                .refuse(first.place.problem("nothing, or over: tautline in the same flow"));
         }
         if super::path(&self.done.routes, &self.done.stations, from, to)?.len() > 2 {
             let allowed = "nothing: one link follows the route between the stations";
-            return self.refuse(first.place.problem(allowed));
+            return self.problems.refuse(first.place.problem(allowed));
         }
         let shared = super::common_networks(&self.done.stations, from, to);
         let found = names.iter().map(|name| self.link(name, &shared, (from, to)));
@@ -116,7 +119,7 @@ impl Check {
         let networks = one_of(shared.iter().map(network), name);
         let allowed =
             format!("networks that {} and {} share: {networks}", station(from), station(to));
-        self.refuse(place.other(format!("the unknown link {}", quoted(name)), allowed))
+        self.problems.refuse(place.other(format!("the unknown link {}", quoted(name)), allowed))
     }
 
     /// Returns name, sender and receiver of each flow that `flow` expands to.
@@ -166,7 +169,7 @@ impl Check {
         if matching.is_empty() {
             let names = self.done.stations.iter().map(|station| station.name.as_str());
             let found = format!("the pattern {}, which matches no station", quoted(name));
-            return self.refuse(place.other(found, one_of(names, name)));
+            return self.problems.refuse(place.other(found, one_of(names, name)));
         }
         Some(End::Each(matching))
     }
@@ -174,7 +177,7 @@ impl Check {
     pub(super) fn control_loops(&mut self, file: &File) {
         let loops = &file.control_loops.0;
         if let Some(beyond) = loops.get(MAX_CONTROL_LOOPS) {
-            self.limit_count(MAX_CONTROL_LOOPS, loops.len(), "control loops", &beyond.place);
+            self.problems.limit_count(MAX_CONTROL_LOOPS, loops.len(), "control loops", &beyond.place);
             return;
         }
         for At { value, .. } in loops {
@@ -196,7 +199,7 @@ impl Check {
         let place: &Place = &raw.controller.place;
         let (plant, controller) = (plant?, self.station(&raw.controller.value.0, place)?);
         if plant == controller {
-            return self.refuse(place.problem("another station than the plant's"));
+            return self.problems.refuse(place.problem("another station than the plant's"));
         }
         self.has_path(plant, controller, place)?;
         let tcp = raw.over.as_ref().filter(|over| over.value == Over::Tcp);

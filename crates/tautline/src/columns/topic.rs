@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The columns of topics.
+
+use super::Width::{Fixed, Flexible};
+use super::{Cell, Column, Columns, Seen, Tone, Value, WIDE_ENOUGH_FOR_LINKS};
+use crate::rates::TopicRates;
+use crate::status::{Direction, GivenUpReport, TopicReport};
+use Value::{Absent, Bytes, Count, Flag, Milliseconds, Number, Share, Text, Unknown};
+
+type Topic = Column<TopicReport, TopicRates>;
+type Row<'r, 's> = &'r Seen<'s, TopicReport, TopicRates>;
+
+/// The columns of topics.
+pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
+    Topic::new("Direction of the messages: > is sent by this robot", |topic| {
+        Text(topic.now.direction.arrow().into())
+    })
+    .printed(10, "")
+    .cell(10, Cell::left("", Fixed(1))),
+    Topic::new("Local name", |topic| Text(topic.now.topic.clone()))
+        .printed(20, "TOPIC")
+        .cell(20, Cell { keeps_end: true, ..Cell::left("TOPIC", Flexible(4)) }),
+    Topic::new("The other node", |topic| Text(topic.now.peer.clone()))
+        .printed(30, "PEER")
+        .cell(30, Cell { wide: Fixed(12), ..Cell::left("PEER", Fixed(7)) }),
+    Topic::new("Type name", |topic| Text(topic.now.type_name.clone())).printed(40, "TYPE"),
+    Topic::new("Priority, 0-255, higher first", |topic| Count(topic.now.priority.into()))
+        .printed(50, "PRIO")
+        .cell(40, Cell::right("PRIO", 4))
+        .gauge(90, "tautline_topic_priority"),
+    Topic::new("Whether there is a subscriber at the receiving end", |topic| {
+        Flag(topic.now.wanted)
+    })
+    .printed(60, "WANTED"),
+    Topic::new("Messages accepted for sending (out) or passed to the gateway (in)", |topic| {
+        Count(topic.now.messages)
+    })
+    .printed(70, "MESSAGES")
+    .counter(10, "tautline_topic_messages"),
+    Topic::new("Messages per second", |topic| {
+        Value::known(topic.rates.and_then(|rates| rates.rate_hz), Number)
+    })
+    .cell(50, Cell::right("Hz", 5)),
+    Topic::new("Uncompressed payload bytes of these messages", |topic| Bytes(topic.now.bytes))
+        .printed(80, "BYTES")
+        .counter(20, "tautline_topic_bytes"),
+    Topic::new("Payload bits per second", |topic| {
+        Value::known(topic.rates.and_then(|rates| rates.bps), Number)
+    })
+    .cell(60, Cell::right("bit/s", 5)),
+    Topic::new("Messages known to be complete at the peer; out only", |topic| {
+        if_out(topic, topic.now.delivered)
+    })
+    .printed(90, "DELIVERED"),
+    Topic::new("Messages known to be complete at the peer", |topic| Count(topic.now.delivered))
+        .counter(30, "tautline_topic_delivered"),
+    Topic::new("Messages delivered (out) or passed to the gateway (in)", |topic| {
+        Value::known(topic.rates.map(|rates| rates.delivered), Count)
+    })
+    .cell(90, Cell::right("DELIV", 5)),
+    Topic::new("Queued messages; out only", |topic| if_out(topic, topic.now.queued))
+        .printed(100, "QUEUED"),
+    Topic::new("Queued messages", |topic| Count(topic.now.queued))
+        .cell(100, Cell::right("QUEUE", 5))
+        .gauge(60, "tautline_topic_queued"),
+    Topic::new("Messages sent, outcome unknown; out only", |topic| if_out(topic, topic.now.sent))
+        .printed(110, "SENT"),
+    Topic::new("Messages sent, outcome unknown", |topic| Count(topic.now.sent))
+        .gauge(70, "tautline_topic_unconfirmed"),
+    Topic::new("One-way delay since the start", delays).printed(120, "DELAY ms p50/p99/max"),
+    Topic::new("Median delay in the interval", |topic| {
+        Value::known(topic.rates.and_then(|rates| rates.p50_ms), Milliseconds)
+    })
+    .cell(70, Cell::right("p50", 5)),
+    Topic::new("99th percentile of the delay in the interval", |topic| {
+        Value::known(topic.rates.and_then(|rates| rates.p99_ms), Milliseconds)
+    })
+    .cell(80, Cell::right("p99 ms", 6)),
+    Topic::new("Messages dropped since the start, by reason", |topic| {
+        Value::Dropped(None, topic.now.all_dropped())
+    })
+    .printed(130, "DROPPED"),
+    Topic::new(
+        "Messages dropped lately and since the start, those of the gateway included",
+        dropped,
+    )
+    .cell(110, Cell::left("DROPPED", Flexible(3)))
+    .tone(|topic| match topic.rates.is_some_and(|rates| rates.dropped_now > 0) {
+        true => Tone::Notice,
+        false => Tone::Usual,
+    }),
+    Topic::new("The links that carried the topic in the interval", |topic| {
+        let links = topic.rates.and_then(|rates| rates.links.as_ref());
+        links.map_or(Absent, |links| Text(links.in_words()))
+    })
+    .cell(120, LINKS_CELL),
+    Topic::new("Messages dropped at the source by the rate limit", |topic| {
+        Count(topic.now.rate_limited)
+    })
+    .counter(40, "tautline_topic_rate_limited"),
+    Topic::new("Lost packets recovered from parity", |topic| Count(topic.now.recovered_packets))
+        .counter(50, "tautline_topic_recovered_packets"),
+    Topic::new("Fraction of messages dropped in the last 10 s, 0 to 1", |topic| {
+        Share(topic.now.given_up.as_ref().map_or(0.0, GivenUpReport::share))
+    })
+    .gauge(80, "tautline_topic_given_up_ratio"),
+]);
+
+/// Only wide terminals have space for the links, and only with several links there is a choice.
+const LINKS_CELL: Cell =
+    Cell { from: WIDE_ENOUGH_FOR_LINKS, if_any: true, ..Cell::left("LINKS", Flexible(3)) };
+
+fn if_out(topic: Row, count: u64) -> Value {
+    if topic.now.direction == Direction::Out { Count(count) } else { Absent }
+}
+
+fn delays(topic: Row) -> Value {
+    topic.now.delay.as_ref().map_or(Unknown, |delay| {
+        Value::Several([delay.p50_ms, delay.p99_ms, delay.max_ms].map(Milliseconds).into())
+    })
+}
+
+fn dropped(topic: Row) -> Value {
+    let dropped = topic.rates.map(|rates| rates.dropped.clone());
+    Value::Dropped(topic.now.given_up.clone(), dropped.unwrap_or_default())
+}
