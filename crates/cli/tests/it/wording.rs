@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Phrases that are not used, and what to write.
-const BANNED: [(&str, &str); 44] = [
+const BANNED: [(&str, &str); 45] = [
     ("anew", "again"),
     ("are told", "receive, are notified"),
+    ("begin of", "start of"),
     ("beside", "alongside, in addition to"),
     ("but for", "except"),
     ("by nothing", "nothing, not"),
