@@ -93,7 +93,7 @@ fn literals(source: &str) -> String {
 /// The comment of a line, if it has one.
 fn comment(line: &str) -> Option<&str> {
     let starts = line.match_indices("//").map(|(at, _)| at);
-    let mut outside = starts.filter(|at| line[..*at].matches('"').count() % 2 == 0);
+    let mut outside = starts.filter(|at| line[..*at].matches('"').count().is_multiple_of(2));
     let start =
         outside.find(|at| line[..*at].chars().next_back().is_none_or(char::is_whitespace))?;
     Some(line[start..].trim_start_matches(['/', '!']))
