@@ -81,28 +81,21 @@ fn in_ros2(message: &Bytes, prefix: &str) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    fn ros1_string(text: &str) -> Vec<u8> {
+    fn string(text: &str) -> Vec<u8> {
         [&u32::try_from(text.len()).unwrap().to_le_bytes()[..], text.as_bytes()].concat()
     }
 
     fn ros1(name: &str) -> Bytes {
-        [
-            vec![1; 12],
-            ros1_string("frame"),
-            vec![2],
-            ros1_string(name),
-            ros1_string("message"),
-            vec![0; 16],
-        ]
-        .concat()
-        .into()
+        [vec![1; 12], string("frame"), vec![2], string(name), string("message"), vec![0; 16]]
+            .concat()
+            .into()
     }
 
     fn ros2(name: &str) -> Bytes {
         let mut cdr = vec![0, 1, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 20, 0, 0, 0];
         for part in [name, "message", "file", "function"] {
             cdr.resize(cdr.len().next_multiple_of(4), 0);
-            cdr.extend(ros1_string(&format!("{part}\0")));
+            cdr.extend(string(&format!("{part}\0")));
         }
         cdr.resize(cdr.len().next_multiple_of(4), 0);
         cdr.extend([9, 0, 0, 0]);

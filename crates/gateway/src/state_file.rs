@@ -30,7 +30,7 @@ pub trait State: Default + Send + 'static {
     /// Reads the content of a file; other lines are ignored.
     fn read(&mut self, text: &str);
 
-    /// Whether the content of the file has changed since the last such question.
+    /// Whether the content of the file has changed since the last call.
     fn take_unsaved(&mut self) -> bool;
 }
 

@@ -158,7 +158,7 @@ impl<P: Clone> Medium<P> {
 
     /// Starts or ends an outage of a station: it neither reaches others nor receives.
     pub fn cut_off(&mut self, station: StationId, out: bool) {
-        self.outage(Outage::of_station(station), out);
+        self.outage(Outage::at(station), out);
     }
 
     /// Starts or ends an outage between two stations.

@@ -17,7 +17,7 @@ pub struct Outage {
 impl Outage {
     /// The outage of a station on all its networks.
     #[must_use]
-    pub const fn of_station(station: StationId) -> Self {
+    pub const fn at(station: StationId) -> Self {
         Self { station, from: None, network: None }
     }
 

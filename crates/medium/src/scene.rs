@@ -48,8 +48,7 @@ impl Scene {
 
     /// Whether an outage separates two stations on a network.
     pub fn apart(&self, network: NetworkId, a: StationId, b: StationId) -> bool {
-        let everywhere =
-            [Outage::of_station(a), Outage::of_station(b), Outage::between(a, b).ordered()];
+        let everywhere = [Outage::at(a), Outage::at(b), Outage::between(a, b).ordered()];
         let is_out =
             |it: &Outage| self.outages.contains(it) || self.outages.contains(&it.on(network));
         !self.outages.is_empty() && everywhere.iter().any(is_out)

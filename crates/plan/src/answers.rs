@@ -302,7 +302,7 @@ impl Team {
             let traffic = |it: &Part| &self.traffic[it.topic];
             let is_shared = self.radios[radio].channel.is_shared();
             let is_full = |it: &&Part| {
-                is_shared || self.load_of_others(radio, &self.traffic, parts, traffic(it)) >= 1.0
+                is_shared || self.rival_load(radio, &self.traffic, parts, traffic(it)) >= 1.0
             };
             let full = parts.iter().filter(is_full).map(traffic);
             let first = full.min_by_key(|it| it.priority)?.clone();
@@ -313,17 +313,11 @@ impl Team {
     /// Whether the radio carries all that competes with a topic.
     fn has_room(&self, first: &First, traffic: &[Traffic]) -> bool {
         let parts = self.by_radio(traffic).swap_remove(first.radio);
-        self.load_of_others(first.radio, traffic, &parts, &first.traffic) < 1.0
+        self.rival_load(first.radio, traffic, &parts, &first.traffic) < 1.0
     }
 
     /// Load of the parts on a radio that compete with a topic.
-    fn load_of_others(
-        &self,
-        radio: usize,
-        traffic: &[Traffic],
-        parts: &[Part],
-        of: &Traffic,
-    ) -> f64 {
+    fn rival_load(&self, radio: usize, traffic: &[Traffic], parts: &[Part], of: &Traffic) -> f64 {
         let beside = parts.iter().filter(|it| self.compete(radio, of, &traffic[it.topic]));
         self.load_of(traffic, &beside.copied().collect::<Vec<_>>())
     }

@@ -128,8 +128,7 @@ impl Course<'_> {
         let mut running = drive.condition.start(&self.stage, self.plan.folder)?;
         self.stage.put(ROBOTS[0], BEGIN)?;
         let path_file = self.plan.folder.join(PATH);
-        let arguments =
-            [ROBOTS[0].to_owned(), ros::path_text(&samples)?, ros::path_text(&path_file)?];
+        let arguments = [ROBOTS[0].to_owned(), ros::utf8(&samples)?, ros::utf8(&path_file)?];
         let mut tracker =
             self.stage.script(drive.controller.computer(), &name, "tracker", &arguments)?;
         tracker.await_line("ready", START_PATIENCE)?;

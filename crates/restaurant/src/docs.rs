@@ -26,9 +26,9 @@ const STEPS: &str = "restaurant-steps.png";
 pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result<()> {
     let script = super::stage::folder("plot/restaurant.py");
     let run = |part| runs.iter().find(|(run, _)| run.0 == part).map(|(_, folder)| folder);
-    let file = |name: &str| ros::path_text(&folder.join(name));
+    let file = |name: &str| ros::utf8(&folder.join(name));
     if let Some(run) = run(Part::Orders) {
-        let truth = ros::path_text(&run.join("truth.jsonl"))?;
+        let truth = ros::utf8(&run.join("truth.jsonl"))?;
         plot::draw_by(&script, &["film", &truth, &file(FILM)?])?;
     }
     if let Some(run) = run(Part::Page) {

@@ -68,7 +68,7 @@ pub struct Outcome {
     /// From the fault's end until it moved again, seconds, negative before the end; `None` if it did
     /// not move.
     pub moved_after_s: Option<f64>,
-    /// Whether it first stood at its table; `None` for faults in which it should stand before.
+    /// Whether the robot reached its table before it stood; `None` for faults in which it should stand earlier.
     pub drove_on: Option<bool>,
     /// Whether the order was served.
     pub served: bool,
@@ -181,7 +181,7 @@ impl Scene<'_> {
     fn strike(&mut self, fault: Fault, robot: usize) -> Result<u64> {
         match fault {
             Fault::Outage => {
-                let outage = Outage::of_station(StationId(robot + 1));
+                let outage = Outage::at(StationId(robot + 1));
                 self.stage.air.outage(outage, true);
                 std::thread::sleep(OUTAGE);
                 self.stage.air.outage(outage, false);
@@ -229,7 +229,7 @@ impl Scene<'_> {
     }
 }
 
-/// Returns the begin of the number of a fault's order.
+/// Returns the start of the number of a fault's order.
 fn prefix(fault: Fault, robot: usize) -> String {
     format!("{}-{}", word(fault), ROBOTS[robot])
 }

@@ -152,7 +152,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = Output { case: NAME, folder, as_json: arguments.json };
     let (figures, about) = (arguments.measure(&output.folder)?, About::now());
     let (verdicts, sections) = (figures.verdicts(), figures.sections());
-    let words = report_text(&figures.skipped, &sections, &verdicts, &about) + &output.raw_line();
+    let words = sheet(&figures.skipped, &sections, &verdicts, &about) + &output.raw_line();
     let conclusion = output.conclude(&figures, verdicts, &words)?;
     docs::draw(&output.folder, &arguments.runs_in(&output.folder), &figures)?;
     if sections.iter().any(|section| section.is_void) {
@@ -164,12 +164,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(conclusion.exit_code())
 }
 
-fn report_text(
-    notes: &[String],
-    sections: &[Section],
-    verdicts: &[Verdict],
-    about: &About,
-) -> String {
+fn sheet(notes: &[String], sections: &[Section], verdicts: &[Verdict], about: &About) -> String {
     let machine = about.machine.line(&about.kernel);
     let tables = sections.iter().map(|it| format!("\n{}\n\n{}", it.name, it.table));
     let notes = notes.iter().map(|note| format!("{note}\n"));

@@ -30,7 +30,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<PathBuf> {
     let mut stage = Stage::new(&Plan { cameras: false, navigate: false, world, ..*plan })?;
     let stem = plan.folder.join("map");
     let name = ROBOTS[ROBOT].to_owned();
-    let arguments = [name.clone(), ros::path_text(&stem)?];
+    let arguments = [name.clone(), ros::utf8(&stem)?];
     let mut mapper = stage.script(ROBOT + 1, "mapper", "mapper", &arguments)?;
     let mut teleop = stage.in_kitchen("teleop", &[name])?;
     progress.next();

@@ -99,7 +99,7 @@ impl Steps {
         let samples = plan.folder.join(format!("{name}.csv"));
         let namespace = format!("/{}/plant", ROBOTS[0]);
         let mut running = self.condition.start(stage, plan.folder)?;
-        let arguments = [namespace.clone(), ros::path_text(&samples)?];
+        let arguments = [namespace.clone(), ros::utf8(&samples)?];
         let mut plant = stage.script(1, &name, "plant", &arguments)?;
         let regulator = format!("regulator-{name}");
         let computer = self.controller.computer();
@@ -117,8 +117,7 @@ impl Steps {
         plant.await_line("written", WRITE_PATIENCE)?;
         stage.check()?;
         self.volts = read(&samples)?;
-        self.qualities =
-            self.volts.iter().map(|it| Quality::from_voltages(it, PERIOD_NS)).collect();
+        self.qualities = self.volts.iter().map(|it| Quality::new(it, PERIOD_NS)).collect();
         Ok(())
     }
 

@@ -62,7 +62,7 @@ pub struct Section {
 }
 
 impl Section {
-    fn from_rows<T>(
+    fn new<T>(
         name: &'static str,
         rows: &[T],
         columns: Vec<Column<T>>,
@@ -129,14 +129,12 @@ impl Figures {
     /// Returns the parts that were run.
     pub fn sections(&self) -> Vec<Section> {
         let all = [
-            Section::from_rows("orders", &self.orders, order_columns(), |it| it.emulator.as_ref()),
-            Section::from_rows("page", &self.pages, page_columns(), |it| Some(&it.emulator)),
-            Section::from_rows("bezier", &self.drives(), drive_columns(), Drives::late),
-            Section::from_rows("regulation", &self.regulation, step_columns(), |it| {
-                it.emulator.as_ref()
-            }),
-            Section::from_rows("periods", &self.periods, period_columns(), |it| Some(&it.emulator)),
-            Section::from_rows("faults", &self.faults, fault_columns(), |it| Some(&it.emulator)),
+            Section::new("orders", &self.orders, order_columns(), |it| it.emulator.as_ref()),
+            Section::new("page", &self.pages, page_columns(), |it| Some(&it.emulator)),
+            Section::new("bezier", &self.drives(), drive_columns(), Drives::late),
+            Section::new("regulation", &self.regulation, step_columns(), |it| it.emulator.as_ref()),
+            Section::new("periods", &self.periods, period_columns(), |it| Some(&it.emulator)),
+            Section::new("faults", &self.faults, fault_columns(), |it| Some(&it.emulator)),
         ];
         all.into_iter().flatten().collect()
     }

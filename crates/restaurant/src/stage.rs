@@ -185,8 +185,7 @@ impl Stage {
 
     /// Starts what the kitchen watches; it may record into the folder `recording`.
     pub fn viewer(&self, records: bool) -> Result<Process> {
-        let folder =
-            if records { ros::path_text(&self.folder.join("recording"))? } else { "-".into() };
+        let folder = if records { ros::utf8(&self.folder.join("recording"))? } else { "-".into() };
         let arguments: Vec<String> = [folder].into_iter().chain(ROBOTS.map(String::from)).collect();
         self.in_kitchen("viewer", &arguments)
     }
@@ -220,7 +219,7 @@ impl Stage {
     /// Starts the page's server in the kitchen, on a port of the kitchen's loopback or, as `fd:N`, on
     /// an inherited socket.
     pub fn page(&self, port: &str) -> Result<Process> {
-        let library = ros::path_text(&installed()?.join("roslib.js"))?;
+        let library = ros::utf8(&installed()?.join("roslib.js"))?;
         let mut server = self.in_kitchen("rosbridge", &[port.into(), library])?;
         server.await_line("ready", START_PATIENCE)?;
         Ok(server)
@@ -340,10 +339,8 @@ impl Stage {
         arguments.extend(match node {
             // The path of a socket is short, see there.
             "driver" => Some(SCRATCH.into()),
-            "map_server" => Some(ros::path_text(&script("map.yaml"))?),
-            "controller" => {
-                Some(ros::path_text(&self.folder.join(format!("{robot}.periods.csv")))?)
-            }
+            "map_server" => Some(ros::utf8(&script("map.yaml"))?),
+            "controller" => Some(ros::utf8(&self.folder.join(format!("{robot}.periods.csv")))?),
             _ => None,
         });
         Ok(arguments)

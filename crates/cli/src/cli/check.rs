@@ -80,7 +80,7 @@ fn readable(file: &Path) -> Result<(), String> {
 
 fn explain(arguments: &Arguments, checked: &Checked) -> Result<(), Failure> {
     let (file, config) = (arguments.file.display(), &checked.config);
-    let one_sided = fields::one_sided(config, &Surroundings::of_process(&arguments.file));
+    let one_sided = fields::one_sided(config, &Surroundings::current(&arguments.file));
     if arguments.json {
         let mut json = as_json(checked);
         json["one_sided"] = json!(one_sided);

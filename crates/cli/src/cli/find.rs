@@ -41,7 +41,7 @@ impl Daemon {
         match &self.control {
             Some(path) => Ok(path.clone()),
             None => {
-                let own = Surroundings::of_process(Path::new("")).control_folders();
+                let own = Surroundings::current(Path::new("")).control_folders();
                 let node = self.node.as_deref();
                 // A user cannot hide a service from root with sockets in the folder of a session.
                 let found = choose(&own, node).or_else(|_| choose(&with_sessions(own), node));
@@ -54,7 +54,7 @@ impl Daemon {
 /// Returns the socket of the daemon with this file. A service manager may have started it in other
 /// surroundings, in which the default of `control` is in another folder.
 fn socket_of(config: &Config) -> PathBuf {
-    let others = with_sessions(Surroundings::of_process(Path::new("")).control_folders());
+    let others = with_sessions(Surroundings::current(Path::new("")).control_folders());
     let others = others.iter().map(|folder| folder.join(format!("{}.sock", config.name)));
     let mut all = std::iter::once(config.control.clone()).chain(others);
     all.find(|it| it.exists()).unwrap_or_else(|| config.control.clone())

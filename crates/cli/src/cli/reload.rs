@@ -34,7 +34,7 @@ pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
     let changes = changes.map_err(Failure::new)?;
     match arguments.json {
         true => output::print_json(&changes),
-        false => output::print(&in_words(&changes, arguments.dry_run)),
+        false => output::print(&words(&changes, arguments.dry_run)),
     }
 }
 
@@ -44,7 +44,7 @@ fn report_wait(dry_run: bool) {
     let _ = writeln!(std::io::stderr(), "waiting: the daemon has not answered yet{more}");
 }
 
-fn in_words(changes: &Changes, dry_run: bool) -> String {
+fn words(changes: &Changes, dry_run: bool) -> String {
     let head = match (changes.is_empty(), dry_run) {
         (true, _) => "no changes: the file matches the running configuration\n",
         (false, true) => "would change:\n",
@@ -75,14 +75,11 @@ mod tests {
         let kept = "changes by 'tautline set', which override the file until the daemon stops:\n  \
                     /scan: priority=9\n  /camera/**: rate=none\n";
         let head = "no changes: the file matches the running configuration\n";
-        assert_eq!(in_words(&changes, true), format!("{head}{kept}"));
+        assert_eq!(words(&changes, true), format!("{head}{kept}"));
         let (what, name) = ("peer".into(), "thief".into());
         changes.changes = vec![Change { what, name, kind: Kind::Removed, details: Vec::new() }];
-        assert_eq!(
-            in_words(&changes, true),
-            format!("would change:\n  peer thief removed\n{kept}")
-        );
+        assert_eq!(words(&changes, true), format!("would change:\n  peer thief removed\n{kept}"));
         changes.kept.clear();
-        assert_eq!(in_words(&changes, false), "changed:\n  peer thief removed\n");
+        assert_eq!(words(&changes, false), "changed:\n  peer thief removed\n");
     }
 }

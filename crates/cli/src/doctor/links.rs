@@ -23,7 +23,7 @@ const MIN_MTU: u64 = 1280;
 const USABLE: f64 = 0.95;
 /// Requests that are listed.
 const MAX_LISTED: usize = 20;
-/// Begin of a notice about another version of the protocol.
+/// Start of a notice about another version of the protocol.
 pub(super) const OTHER_PROTOCOL: &str = "has protocol version";
 /// Parts of notices about keys (`notices.rs`).
 const KEY_NOTICES: [&str; 7] = [

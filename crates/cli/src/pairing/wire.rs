@@ -114,7 +114,7 @@ impl Answer {
     }
 }
 
-/// The begin of a key agreement.
+/// The start of a key agreement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// Drawn for each connection.

@@ -31,7 +31,7 @@ struct Team<'a> {
     direct_since: Option<Instant>,
     robot: Running,
     base: Running,
-    /// The next four values are since the begin of the last [`Self::watch`].
+    /// The next four values are since the start of the last [`Self::watch`].
     published: u64,
     arrived: u64,
     longest_gap: Duration,

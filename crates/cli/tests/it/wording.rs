@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Phrases that are not used, and what to write.
-const BANNED: [(&str, &str); 44] = [
+const BANNED: [(&str, &str); 45] = [
     ("anew", "again"),
     ("are told", "receive, are notified"),
+    ("begin of", "start of"),
     ("beside", "alongside, in addition to"),
     ("but for", "except"),
     ("by nothing", "nothing, not"),
@@ -92,7 +93,7 @@ fn literals(source: &str) -> String {
 /// The comment of a line, if it has one.
 fn comment(line: &str) -> Option<&str> {
     let starts = line.match_indices("//").map(|(at, _)| at);
-    let mut outside = starts.filter(|at| line[..*at].matches('"').count() % 2 == 0);
+    let mut outside = starts.filter(|at| line[..*at].matches('"').count().is_multiple_of(2));
     let start =
         outside.find(|at| line[..*at].chars().next_back().is_none_or(char::is_whitespace))?;
     Some(line[start..].trim_start_matches(['/', '!']))

@@ -508,7 +508,7 @@ impl Parser<'_> {
     }
 }
 
-/// In the form of ROS 1's md5. The value of ROS 1's string is the whole rest of the line, with
+/// A constant in the form of ROS 1's md5. The value of ROS 1's string is the whole rest of the line, with
 /// comments: `line`. `bare` is the line without comments.
 fn constant(written: &str, name: &str, line: &str, bare: &str) -> Result<String, String> {
     let element = written.split("<=").next().unwrap_or_default();

@@ -203,7 +203,7 @@ enum Forged {
 }
 
 impl Forged {
-    fn is(self, admission: &Admission) -> bool {
+    fn matches(self, admission: &Admission) -> bool {
         match self {
             Self::Stranger => *admission == Admission::BadMac,
             Self::Asked => matches!(admission, Admission::NeedsCookie(_)),
@@ -235,7 +235,7 @@ fn calls(forged: Forged) -> Result<Batches> {
         let start = Clock::now();
         for _ in 0..CALLS_PER_BATCH {
             let admission = judge(&mut gate, &packet)?;
-            ensure!(forged.is(&admission), "{forged:?} came to {admission:?}");
+            ensure!(forged.matches(&admission), "{forged:?} came to {admission:?}");
         }
         batches.push(start.elapsed().as_nanos());
     }

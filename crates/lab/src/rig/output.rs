@@ -100,7 +100,7 @@ impl Output {
         verdicts: Vec<Verdict>,
         words: &str,
     ) -> Result<Conclusion> {
-        let conclusion = Conclusion::from_verdicts(&verdicts);
+        let conclusion = Conclusion::new(&verdicts);
         let report = Report { case: self.case, about: About::now(), figures, verdicts };
         let json = serde_json::to_string_pretty(&report)?;
         std::fs::write(self.folder.join("report.json"), format!("{json}\n"))?;

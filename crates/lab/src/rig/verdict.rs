@@ -87,7 +87,7 @@ pub enum Conclusion {
 
 impl Conclusion {
     /// Returns the conclusion of a run that is not void.
-    pub fn from_verdicts(verdicts: &[Verdict]) -> Self {
+    pub fn new(verdicts: &[Verdict]) -> Self {
         if verdicts.iter().all(|verdict| verdict.reached) {
             Self::Reached
         } else {

@@ -278,7 +278,7 @@ impl<'a> RosProgram<'a> {
         let mut arguments = vec![
             self.middleware.module().into(),
             flow.name().into(),
-            path_text(output)?,
+            utf8(output)?,
             format!("--queue={}", self.middleware.queue(flow)),
         ];
         arguments.extend(self.middleware.options().map(String::from));
@@ -315,6 +315,6 @@ fn received_file(folder: &Path, flow: Flow) -> PathBuf {
 }
 
 /// Returns a path as the programs under `ros/` take it.
-pub fn path_text(path: &Path) -> Result<String> {
+pub fn utf8(path: &Path) -> Result<String> {
     Ok(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned())
 }

@@ -73,7 +73,7 @@ pub struct Quality {
 
 impl Quality {
     /// Returns the performance of a loop with these voltages, one per period.
-    pub fn from_voltages(volts: &[f64], period: Nanos) -> Self {
+    pub fn new(volts: &[f64], period: Nanos) -> Self {
         let period = period as f64 / 1e9;
         let ideal = without_network(volts.len(), period);
         let squares = volts.iter().zip(&ideal).map(|(a, b)| (a - b).powi(2));
@@ -167,7 +167,7 @@ impl ControlLoop {
 
     /// Returns the control performance.
     pub fn quality(&self) -> Quality {
-        Quality::from_voltages(&self.volts, self.period)
+        Quality::new(&self.volts, self.period)
     }
 }
 

@@ -70,12 +70,7 @@ struct Runs {
 
 impl Runs {
     /// Runs a scenario with either driver until `wanted` runs count, or too many are discarded.
-    fn collect(
-        driver: Driver,
-        scenario: &Scenario,
-        wanted: u64,
-        progress: &Progress,
-    ) -> Result<Self> {
+    fn run(driver: Driver, scenario: &Scenario, wanted: u64, progress: &Progress) -> Result<Self> {
         let mut runs = Self::default();
         let (mut seed, mut good) = (0, 0);
         while good < wanted && !runs.too_many_discarded(wanted) {
@@ -143,8 +138,8 @@ pub fn run(file: &Path, runs: u64, as_json: bool) -> Result<ExitCode> {
     let mut stages = vec![("virtual time".to_owned(), Duration::ZERO); SIM_SEEDS as usize];
     stages.extend((1..=runs).map(|run| (format!("real time, run {run} of {runs}"), time)));
     let progress = Progress::new(stages);
-    let virtual_time = Runs::collect(SIM, &scenario, SIM_SEEDS, &progress)?;
-    let real_time = Runs::collect(AIR, &scenario, runs, &progress)?;
+    let virtual_time = Runs::run(SIM, &scenario, SIM_SEEDS, &progress)?;
+    let real_time = Runs::run(AIR, &scenario, runs, &progress)?;
     progress.finish();
     let void = real_time.too_many_discarded(runs);
     let agreement = Agreement::new(&scenario, &virtual_time, real_time);

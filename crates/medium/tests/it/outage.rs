@@ -123,9 +123,7 @@ fn an_outage_on_one_network_leaves_the_other_alone() {
     let [wifi, pipe] = [0, 1].map(tautline_medium::NetworkId);
     let [by_wifi, by_pipe] = [RadioId(1), RadioId(3)];
     assert_eq!(received(&[]), [by_wifi, by_pipe]);
-    for outage in
-        [Outage::of_station(robot), Outage::of_station(base), Outage::between(base, robot)]
-    {
+    for outage in [Outage::at(robot), Outage::at(base), Outage::between(base, robot)] {
         assert_eq!(received(&[(outage, true)]), []);
         assert_eq!(received(&[(outage.on(wifi), true)]), [by_pipe]);
         assert_eq!(received(&[(outage.on(pipe), true)]), [by_wifi]);

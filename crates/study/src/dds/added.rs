@@ -22,7 +22,7 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::stats::middle;
 use tautline_lab::rig::verdict::{Bound, Verdict};
 use tautline_lab::setup::load::FIRST_PATIENCE;
-use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, path_text};
+use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, utf8};
 
 /// Targets: at 1 KB and at 1 MB.
 const ADDED_MS: Bound = Bound::AtMost(0.3);
@@ -111,7 +111,7 @@ impl End {
         let mut command = stage.own_command()?;
         let role = if publishes { "publish" } else { "subscribe" };
         command.args(["dds-end", role, if is_gateway { "gateway" } else { "bare" }]);
-        command.arg(path_text(&file)?);
+        command.arg(utf8(&file)?);
         command.arg(format!("--bytes={}", bytes + HEADS[usize::from(ros == 2)]));
         command.arg(format!("--period-us={}", PERIOD.as_micros()));
         if ros == 1 {
@@ -266,7 +266,7 @@ fn measure(context: &Context, system: System, row: &Row, round: usize) -> Result
         let found = messages(&hop.publisher.sent()?, &received, &batch)?;
         let counted = found.iter().filter(|it| it.index >= WARM_UP);
         let of_hop = counted.filter_map(super::probe::Message::delay_ms).collect();
-        delays.push(Quantiles::from_delays(of_hop).context("no message arrived")?);
+        delays.push(Quantiles::new(of_hop).context("no message arrived")?);
     }
     delays.try_into().ok().context("three hops")
 }

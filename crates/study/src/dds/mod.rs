@@ -2,7 +2,7 @@
 //! What publishing costs, by size, QoS and middleware: the rig of "Exploring the Performance of
 //! ROS2" (EMSOFT 2016), with the systems that install here and with Tautline.
 //!
-//! A delay is from the publisher's stamp before `publish` to the begin of the callback. All programs
+//! A delay is from the publisher's stamp before `publish` to the start of the callback. All programs
 //! share CLOCK_MONOTONIC, also those of different namespaces, so that no message has to be returned,
 //! as in the paper.
 //!

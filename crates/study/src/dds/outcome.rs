@@ -28,7 +28,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Decides from the number of published and arrived messages and the delays in milliseconds.
-    pub fn from_delays(planned: u64, sent: Option<u64>, delays: &[f64]) -> Self {
+    pub fn new(planned: u64, sent: Option<u64>, delays: &[f64]) -> Self {
         let arrived = delays.len() as u64;
         let late = delays.iter().filter(|delay| **delay > DEADLINE_MS).count();
         match sent {
@@ -53,12 +53,12 @@ mod tests {
     #[test]
     fn outcomes_follow_their_rules() {
         let mut delays = vec![1.0; 100];
-        assert_eq!(Outcome::from_delays(100, Some(100), &delays), Outcome::Fine);
+        assert_eq!(Outcome::new(100, Some(100), &delays), Outcome::Fine);
         delays[..6].fill(101.0);
-        assert_eq!(Outcome::from_delays(100, Some(100), &delays), Outcome::DeadlineMissed);
-        assert_eq!(Outcome::from_delays(100, Some(100), &delays[..99]), Outcome::Loss);
-        assert_eq!(Outcome::from_delays(100, Some(100), &[]), Outcome::Loss);
-        assert_eq!(Outcome::from_delays(100, Some(70), &delays[..70]), Outcome::Halt);
-        assert_eq!(Outcome::from_delays(100, None, &delays), Outcome::Halt);
+        assert_eq!(Outcome::new(100, Some(100), &delays), Outcome::DeadlineMissed);
+        assert_eq!(Outcome::new(100, Some(100), &delays[..99]), Outcome::Loss);
+        assert_eq!(Outcome::new(100, Some(100), &[]), Outcome::Loss);
+        assert_eq!(Outcome::new(100, Some(70), &delays[..70]), Outcome::Halt);
+        assert_eq!(Outcome::new(100, None, &delays), Outcome::Halt);
     }
 }

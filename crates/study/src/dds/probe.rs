@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::stats::Samples;
-use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, path_text};
+use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, utf8};
 
 /// Time by which publishing may exceed its plan before the probe stops it.
 pub const PUBLISH_LIMIT: Duration = Duration::from_secs(8);
@@ -138,7 +138,7 @@ impl Probe {
         let client = if side == Side::From { from } else { to };
         let prefix = stage.folder.join(name);
         let mut command = stage.command(client, side, name)?;
-        command.arg(start.role.name()).arg(path_text(&prefix)?).args(start.quality.options(client));
+        command.arg(start.role.name()).arg(utf8(&prefix)?).args(start.quality.options(client));
         if client == Client::Zenoh {
             command.args(stage.zenoh_options(side));
         }

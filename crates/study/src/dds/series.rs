@@ -44,7 +44,7 @@ pub struct Quantiles {
 
 impl Quantiles {
     /// Returns the nearest-rank quantiles; `None` without delays.
-    pub fn from_delays(mut delays: Vec<f64>) -> Option<Self> {
+    pub fn new(mut delays: Vec<f64>) -> Option<Self> {
         delays.sort_by(f64::total_cmp);
         let max = *delays.last()?;
         let at = |share: f64| {
@@ -292,9 +292,8 @@ impl Runner {
         if self.variant.quality.deadline_ms > 0 {
             cell.deadline_events = Some(received.deadlines);
         }
-        cell.outcome =
-            Outcome::from_delays(planned, sent.map(|it| it.saturating_sub(WARM_UP)), &delays);
-        cell.delay_ms = Quantiles::from_delays(delays);
+        cell.outcome = Outcome::new(planned, sent.map(|it| it.saturating_sub(WARM_UP)), &delays);
+        cell.delay_ms = Quantiles::new(delays);
         if cell.outcome == Outcome::Halt || cell.received == 0 {
             // What it still holds must not disturb the next size.
             self.probes = None;
@@ -409,11 +408,11 @@ mod tests {
 
     #[test]
     fn quantiles_are_values_that_occurred() {
-        let quantiles = Quantiles::from_delays((1..=100).rev().map(f64::from).collect()).unwrap();
+        let quantiles = Quantiles::new((1..=100).rev().map(f64::from).collect()).unwrap();
         let found = [quantiles.lower_quartile, quantiles.median, quantiles.upper_quartile];
         assert_eq!(found, [25.0, 50.0, 75.0]);
         assert_eq!((quantiles.p99, quantiles.max), (99.0, 100.0));
-        assert!(Quantiles::from_delays(Vec::new()).is_none());
+        assert!(Quantiles::new(Vec::new()).is_none());
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl Crew<'_> {
             format!("ros{}", ros.number()),
             (paper::NODE_PERIODS_MS[index] * 1000).to_string(),
             self.count(index).to_string(),
-            tautline_lab::setup::ros::path_text(&self.file(index))?,
+            tautline_lab::setup::ros::utf8(&self.file(index))?,
         ];
         node.python(&self.name(index), crate::folder("ros/period.py"), &arguments)
     }

@@ -76,13 +76,12 @@ pub fn comparisons(rows: &[Row]) -> Vec<Comparison> {
 
 fn compare((family, nodes): (&'static str, &'static str), rows: &[&Row]) -> Comparison {
     let names: BTreeSet<System> = rows.iter().map(|row| row.system).collect();
-    let all: Vec<Ladder> =
-        names.into_iter().map(|system| Ladder::from_rows(system, rows)).collect();
+    let all: Vec<Ladder> = names.into_iter().map(|system| Ladder::new(system, rows)).collect();
     let repetitions: BTreeSet<usize> = rows.iter().map(|row| row.repetition).collect();
     let alone = |repetition: &usize| -> Vec<Ladder> {
         let rows: Vec<&Row> =
             rows.iter().copied().filter(|row| row.repetition == *repetition).collect();
-        all.iter().map(|it| Ladder::from_rows(it.system, &rows)).collect()
+        all.iter().map(|it| Ladder::new(it.system, &rows)).collect()
     };
     let by_repetition: Vec<Vec<Ladder>> = repetitions.iter().map(alone).collect();
     let (held_by_ros_1_only, not_shown) = lost(&all);
@@ -134,7 +133,7 @@ impl Rung {
 }
 
 impl Ladder {
-    fn from_rows(system: System, rows: &[&Row]) -> Self {
+    fn new(system: System, rows: &[&Row]) -> Self {
         let mut rows: Vec<&Row> = rows.iter().copied().filter(|row| row.system == system).collect();
         rows.sort_by(|one, other| one.offered_per_s.total_cmp(&other.offered_per_s));
         let loads = rows.chunk_by(|one, other| one.offered_per_s == other.offered_per_s);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_lab::rig::processes::Process;
-use tautline_lab::setup::ros::{RosProgram, START_PATIENCE, path_text};
+use tautline_lab::setup::ros::{RosProgram, START_PATIENCE, utf8};
 
 /// Time between the start command and the first message.
 pub const COUNTDOWN: Duration = Duration::from_millis(500);
@@ -166,7 +166,7 @@ impl Launch<'_> {
         (name, role, own, others): (&str, &str, &str, &str),
         contents: &Contents,
     ) -> Result<Process> {
-        let folder = path_text(self.folder)?;
+        let folder = utf8(self.folder)?;
         let nodelay = self.system.has_nodelay();
         if self.system.library() == Library::Roscpp {
             let bytes = contents.bytes().unwrap_or(0).to_string();
@@ -181,7 +181,7 @@ impl Launch<'_> {
         let mut arguments = vec![role.into(), library, own.into(), others.into(), folder];
         if self.system.library() == Library::Zenoh {
             arguments.extend(self.zenoh(role, own, contents)?);
-            arguments.insert(0, path_text(&script)?);
+            arguments.insert(0, utf8(&script)?);
             return program.compiled(name, &system::zenoh_python(), &arguments);
         }
         arguments.extend(contents.options()?);

@@ -62,7 +62,7 @@ impl Account {
         budget.bytes.saturating_sub(self.used)
     }
 
-    /// The begin of the period.
+    /// The start of the period.
     pub(crate) fn begun(&self) -> u64 {
         self.begun
     }

@@ -87,7 +87,7 @@ pub fn load_as(
     let text = read(file)?;
     let invalid = |problems| ConfigError::Invalid { file: file.into(), problems };
     let (checked, owners) =
-        check(&text, &Surroundings::of_process(file).launched(launch), kind).map_err(invalid)?;
+        check(&text, &Surroundings::current(file).launched(launch), kind).map_err(invalid)?;
     match own_key_of_peers(&checked.config, owners) {
         problems if problems.is_empty() => Ok(checked),
         problems => Err(invalid(problems)),

@@ -60,7 +60,7 @@ pub const RELAY_CONTROL_FOLDER: &str = "/run/tautline-relay";
 
 impl Surroundings {
     /// Returns the surroundings of this process, for a file at this path.
-    pub fn of_process(file: &Path) -> Self {
+    pub fn current(file: &Path) -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
             folder: file.parent().unwrap_or(Path::new("")).into(),

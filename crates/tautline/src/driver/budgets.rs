@@ -75,7 +75,7 @@ fn texts(name: &LinkName, account: &Account, budget: &Budget, now: u64) -> BTree
     }
     if now < account.begun() {
         texts.insert(format!(
-            "{subject}: this machine's clock is before the begin of the period, {}. The period ends at \
+            "{subject}: this machine's clock is before the start of the period, {}. The period ends at \
              {end} by this clock; if the clock was wrong before, stop the daemon and remove the \
              file of used data",
             time(account.begun())
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_clock_before_the_period_is_explained() {
         let [back] = &said(0, NOW - 1)[..] else { panic!() };
-        assert!(back.contains("clock is before the begin of the period, 2026-11-25"), "{back}");
+        assert!(back.contains("clock is before the start of the period, 2026-11-25"), "{back}");
         assert_eq!(said(1_000_000, 0).len(), 2);
     }
 }

@@ -18,15 +18,11 @@ pub struct MessageType {
 
 impl MessageType {
     /// A type of a ROS with its definition: the text of its `.msg` file, followed by those of all nested
-    /// types, as in a connection header of ROS 1. The name tells the ROS: `std_msgs/String` is of ROS
+    /// types, as in a connection header of ROS 1. The name shows the ROS: `std_msgs/String` is of ROS
     /// 1, `std_msgs/msg/String` of ROS 2.
     pub fn of_ros(name: &str, definition: &str) -> Result<Self, DefinitionError> {
-        let schema = Schema::parse(name, definition, dialect_of(name))?;
-        Ok(Self {
-            name: name.into(),
-            hash: type_hash(&schema),
-            definition: schema.to_text().into(),
-        })
+        let msg = Schema::parse(name, definition, dialect_of(name))?;
+        Ok(Self { name: name.into(), hash: type_hash(&msg), definition: msg.to_text().into() })
     }
 
     /// Returns its name.

@@ -70,7 +70,7 @@ impl Config {
     /// Parses text in the format of a robot's file. Relative paths begin at the current folder.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let file = PathBuf::from(NO_FILE);
-        match parse(text, &Surroundings::of_process(&file)) {
+        match parse(text, &Surroundings::current(&file)) {
             Ok(checked) => Ok(checked.config),
             Err(problems) => Err(ConfigError::Invalid { file, problems }),
         }

@@ -53,7 +53,7 @@ pub fn is_of_unit(file: &Path) -> bool {
 
 /// The surroundings of the daemon that will read the file.
 pub fn surroundings(file: &Path) -> Surroundings {
-    let own = Surroundings::of_process(file);
+    let own = Surroundings::current(file);
     match is_of_unit(file) {
         true => Surroundings {
             folder: own.folder,
@@ -226,9 +226,7 @@ fn name(given: Option<&str>, old: Option<&Old>) -> Result<String, Failure> {
         }
         (_, Some(Old { config, .. })) => Ok(config.name.clone()),
         (Some(given), None) => Ok(given.into()),
-        (None, None) => {
-            Ok(machine_name(Surroundings::of_process(Path::new("")).host_name.as_deref()))
-        }
+        (None, None) => Ok(machine_name(Surroundings::current(Path::new("")).host_name.as_deref())),
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Quiet {
 
 impl Quiet {
     /// Returns the baseline of the judged phases under these rights; `None` without phases.
-    pub fn from_phases(phases: &[Figures], rights: Rights, flow: Flow) -> Option<Self> {
+    pub fn new(phases: &[Figures], rights: Rights, flow: Flow) -> Option<Self> {
         let quiet = |it: &&Figures| it.judged && it.kind.is_none() && it.rights == rights;
         let p99s: Vec<f64> = phases.iter().filter(quiet).map(|it| it.p99(flow)).collect();
         let median_ms = median(p99s.iter().copied())?;
@@ -52,10 +52,8 @@ impl Quiet {
     }
 
     /// Returns the baselines of both flows under all rights.
-    pub fn every_baseline(phases: &[Figures]) -> Vec<Self> {
-        let of = |rights| {
-            FLOWS.into_iter().filter_map(move |flow| Self::from_phases(phases, rights, flow))
-        };
+    pub fn baselines(phases: &[Figures]) -> Vec<Self> {
+        let of = |rights| FLOWS.into_iter().filter_map(move |flow| Self::new(phases, rights, flow));
         Rights::ALL.into_iter().flat_map(of).collect()
     }
 }
@@ -97,7 +95,7 @@ fn by_kind(phases: &[Figures]) -> Vec<(Rights, Kind, Vec<&Figures>)> {
 pub fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
     let groups = by_kind(phases);
     let of = |(rights, kind, all): &(Rights, Kind, Vec<&Figures>)| {
-        let quiet = FLOWS.map(|flow| Some(Quiet::from_phases(phases, *rights, flow)?.median_ms));
+        let quiet = FLOWS.map(|flow| Some(Quiet::new(phases, *rights, flow)?.median_ms));
         judge(&format!("{} rights, {}", rights.name(), kind.name()), all, quiet)
     };
     groups.iter().flat_map(of).collect()
@@ -168,11 +166,11 @@ mod tests {
             [1.0, 2.0, 2.5, 9.0, 100.0].map(|p99| phase(None, p99)).into();
         phases[4].judged = false;
         phases.push(phase(Some(Kind::Pings), 50.0));
-        let quiet = Quiet::from_phases(&phases, RIGHTS, Flow::Laser).unwrap();
+        let quiet = Quiet::new(&phases, RIGHTS, Flow::Laser).unwrap();
         assert_eq!((quiet.median_ms, quiet.least_ms, quiet.most_ms), (2.25, 1.0, 9.0));
         assert_eq!((quiet.beyond, quiet.phases), (1, 4));
-        assert_eq!(Quiet::from_phases(&phases, Rights::Generous, Flow::Laser), None);
-        assert_eq!(quiet_lines(&Quiet::every_baseline(&phases)).lines().count(), FLOWS.len());
+        assert_eq!(Quiet::new(&phases, Rights::Generous, Flow::Laser), None);
+        assert_eq!(quiet_lines(&Quiet::baselines(&phases)).lines().count(), FLOWS.len());
     }
 
     #[test]

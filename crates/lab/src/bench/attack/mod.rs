@@ -105,7 +105,7 @@ pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> R
         }
     }
     progress.finish();
-    let (quiet, verdicts) = (Quiet::every_baseline(&phases), verdicts(&phases));
+    let (quiet, verdicts) = (Quiet::baselines(&phases), verdicts(&phases));
     let words = format!(
         " a peer sends the base {RATE_PER_S} packets/s, alongside laser, images and commands \
          over 6 Mbps\n{}\n{}{}\n{}\n{}",
@@ -211,7 +211,7 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     fn new(figures: &'a Figures, phases: &[Figures]) -> Self {
         let times_quiet = FLOWS.map(|flow| {
-            let quiet = Quiet::from_phases(phases, figures.rights, flow);
+            let quiet = Quiet::new(phases, figures.rights, flow);
             figures.p99(flow) / quiet.map_or(f64::NAN, |quiet| quiet.median_ms)
         });
         Self { figures, times_quiet }

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_with_a_rival_is_within_the_run_and_decides_nothing() {
+    fn a_comparison_with_a_rival_has_no_influence_on_the_verdict() {
         let case = Case::named("6mbps-radio", Ros::One).unwrap();
         let outcomes = Outcomes::from([
             (Transport::Tautline, outcome(summary(100.0, 3.0, 6.0, 1.9))),

@@ -150,7 +150,7 @@ impl Report {
     pub fn draw(&self, raw: &Path, picture: &Path) -> Result<()> {
         let ros = if self.ros2_packages.is_some() { "ROS 2" } else { "ROS" };
         let title = format!("Message delay through {ros} over a {}", self.link_words());
-        let (raw, picture) = (ros::path_text(raw)?, ros::path_text(picture)?);
+        let (raw, picture) = (ros::utf8(raw)?, ros::utf8(picture)?);
         let load = self.load_words();
         plot::draw("delays.py", &[&*raw, &picture, "--title", &title, "--subtitle", &load])
     }
@@ -162,11 +162,7 @@ impl Report {
 
     /// Returns the conclusion.
     pub fn result(&self) -> Conclusion {
-        if !self.void.is_empty() {
-            Conclusion::Void
-        } else {
-            Conclusion::from_verdicts(&self.verdicts)
-        }
+        if !self.void.is_empty() { Conclusion::Void } else { Conclusion::new(&self.verdicts) }
     }
 
     /// Writes the report as JSON.

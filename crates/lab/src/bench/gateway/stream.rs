@@ -113,7 +113,7 @@ impl Stream<'_> {
         let middleware = Middleware::own(Ros::Two);
         let program = RosProgram { computer: self.computer, middleware, folder };
         let queue = format!("--queue={}", self.load.depth);
-        let mut arguments = vec!["ros2".into(), "large".into(), ros::path_text(output)?, queue];
+        let mut arguments = vec!["ros2".into(), "large".into(), ros::utf8(output)?, queue];
         let script = match role {
             Role::Publish => {
                 arguments.push(format!("--period-us={}", self.load.period.as_micros()));

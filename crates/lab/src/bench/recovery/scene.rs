@@ -143,7 +143,7 @@ impl<'a> Scene<'a> {
         let computer = &self.sides[place].computer;
         let samples = folder.join(format!("{}.received.csv", computer.name));
         let topics = [TOPICS[place], TOPICS[1 - place]].map(String::from);
-        let arguments = [&topics[..], &[ros::path_text(&samples)?]].concat();
+        let arguments = [&topics[..], &[ros::utf8(&samples)?]].concat();
         let name = format!("both-ways-{}", computer.name);
         let process =
             RosProgram::own(computer, folder).python(&name, "both_ways.py", &arguments)?;

@@ -88,7 +88,7 @@ impl Check {
             Outage::Station(name) => {
                 let station = self.station(name, place)?;
                 let networks = self.done.stations[station].networks.clone();
-                Some((medium::Outage::of_station(StationId(station)), networks))
+                Some((medium::Outage::at(StationId(station)), networks))
             }
             Outage::Pair([one, other]) => {
                 let pair = [self.station(one, place)?, self.station(other, place)?];

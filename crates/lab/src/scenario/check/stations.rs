@@ -15,7 +15,8 @@ impl Check {
         let At { place, value } = &file.stations;
         for (name, station) in &value.0 {
             self.station_and_copies(name, station, folder);
-            if !self.problems.limit_count(MAX_STATIONS, self.done.stations.len(), "stations", place) {
+            if !self.problems.limit_count(MAX_STATIONS, self.done.stations.len(), "stations", place)
+            {
                 return;
             }
         }

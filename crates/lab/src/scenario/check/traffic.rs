@@ -177,7 +177,12 @@ impl Check {
     pub(super) fn control_loops(&mut self, file: &File) {
         let loops = &file.control_loops.0;
         if let Some(beyond) = loops.get(MAX_CONTROL_LOOPS) {
-            self.problems.limit_count(MAX_CONTROL_LOOPS, loops.len(), "control loops", &beyond.place);
+            self.problems.limit_count(
+                MAX_CONTROL_LOOPS,
+                loops.len(),
+                "control loops",
+                &beyond.place,
+            );
             return;
         }
         for At { value, .. } in loops {

@@ -321,8 +321,7 @@ fn events_are_in_order_of_time_and_say_when_they_end() {
         until: 3 * second,
     };
     assert_eq!(events[0].happening, Happening::Interference { network: 0, interference });
-    let (robot, pair) =
-        (Outage::of_station(StationId(0)), Outage::between(StationId(0), StationId(1)));
+    let (robot, pair) = (Outage::at(StationId(0)), Outage::between(StationId(0), StationId(1)));
     let [adhoc, modem] = [0, 1].map(tautline_medium::NetworkId);
     for (number, outage) in [(1, robot), (2, pair), (3, robot.on(modem)), (4, pair.on(adhoc))] {
         let until = events[number].at + 2 * second;

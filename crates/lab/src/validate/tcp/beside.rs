@@ -63,7 +63,7 @@ struct Second {
 impl Second {
     fn from_run(run: &Run, s: u64) -> Result<Self> {
         let span = s * S..(s + 1) * S;
-        let laser = Laser::from_samples(run.flow("laser")?, span.clone());
+        let laser = Laser::new(run.flow("laser")?, span.clone());
         Ok(Self {
             s,
             tcp_mbps: mbps(run.flow("tcp")?, TCP_BYTES, span.clone()),
@@ -90,7 +90,7 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
         let ours = mbps(laser, LASER_BYTES, COUNTED) + mbps(bulk, BULK_BYTES, COUNTED);
         by_tcp.push(percent(mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE));
         by_tautline.push(percent(ours, PAYLOAD_SHARE));
-        let Laser { delays_ms, lost } = Laser::from_samples(laser, COUNTED);
+        let Laser { delays_ms, lost } = Laser::new(laser, COUNTED);
         lasers.push(p99(delays_ms));
         laser_lost += lost;
         emulator.push(run.emulator);

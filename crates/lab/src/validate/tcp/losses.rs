@@ -74,7 +74,7 @@ impl Sender {
             emulator.push(run.emulator);
             let (arrived, share) = if self == Self::Tautline {
                 let laser = run.flow("laser")?;
-                let Laser { delays_ms, lost } = Laser::from_samples(laser, COUNTED);
+                let Laser { delays_ms, lost } = Laser::new(laser, COUNTED);
                 lasers.push(p99(delays_ms));
                 laser_lost += lost;
                 let bulk = mbps(run.flow("bulk")?, BULK_BYTES, COUNTED);

@@ -164,7 +164,7 @@ struct Laser {
 }
 
 impl Laser {
-    fn from_samples(samples: &Samples, span: Range<u64>) -> Self {
+    fn new(samples: &Samples, span: Range<u64>) -> Self {
         let sent = samples.published(span.clone());
         let delays_ms = samples.delays(span);
         let lost = sent.saturating_sub(delays_ms.len());
@@ -204,7 +204,7 @@ mod tests {
         };
         let second = S..2 * S;
         assert_eq!(mbps(&samples, 125_000, second.clone()), 2.0);
-        assert_eq!(Laser::from_samples(&samples, second), Laser { delays_ms: vec![4.0], lost: 1 });
+        assert_eq!(Laser::new(&samples, second), Laser { delays_ms: vec![4.0], lost: 1 });
     }
 
     #[test]

@@ -72,10 +72,7 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
         later_high_ms: middle(UP_S + 1, SECONDS),
         low_percent: share(DOWN_S + 1, UP_S, LOW_MBPS),
         high_percent: share(UP_S + 1, SECONDS, HIGH_MBPS),
-        laser_lost: lasers
-            .iter()
-            .map(|laser| Laser::from_samples(laser, 0..SECONDS * S).lost)
-            .sum(),
+        laser_lost: lasers.iter().map(|laser| Laser::new(laser, 0..SECONDS * S).lost).sum(),
         down_ms_of_runs: worst_of(DOWN_S, DOWN_S + 1),
         emulator: all.iter().map(|run| run.emulator).collect(),
     })

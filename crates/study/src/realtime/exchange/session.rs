@@ -14,7 +14,7 @@ use tautline_lab::setup::iperf::Iperf;
 use tautline_lab::setup::load::FIRST_PATIENCE;
 use tautline_lab::setup::ros::{
     LOOPBACK, Middleware, Range, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE, master_uri,
-    masters, path_text,
+    masters, utf8,
 };
 use tautline_lab::setup::world::{Computer, Link, Pair};
 
@@ -144,7 +144,7 @@ impl Session {
             let middleware = system.middleware(&pair);
             let ros = if system == System::Rclpy { "ros2" } else { "ros1" };
             let mut arguments =
-                vec![ros.into(), role.into(), path_text(file)?, format!("--queue={DEPTH}")];
+                vec![ros.into(), role.into(), utf8(file)?, format!("--queue={DEPTH}")];
             arguments.extend(reply.then(|| "--reply".into()));
             let program = RosProgram { computer, middleware, folder };
             program.python(&format!("{name}-{role}"), crate::folder("ros/timed.py"), &arguments)

@@ -110,11 +110,7 @@ impl Catalog {
         let earlier = earlier.filter(|other| self.get(*other).is_some_and(is_same)).min();
         match earlier.and_then(|other| self.topics.get_mut(&other)) {
             Some(it) => (std::mem::take(&mut it.kept), it.held.clone(), it.not_held),
-            None => (
-                KeptMessages::default(),
-                self.held.entry(key.peer).or_default().for_other_topic(),
-                0,
-            ),
+            None => (KeptMessages::default(), self.held.entry(key.peer).or_default().sibling(), 0),
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// Returns the counters of another topic of the same peer.
-    pub(super) fn for_other_topic(&self) -> Self {
+    pub(super) fn sibling(&self) -> Self {
         Self { topic: Arc::default(), peer: self.peer.clone() }
     }
 
@@ -66,14 +66,14 @@ mod tests {
     #[test]
     fn the_queue_of_a_slow_subscriber_is_bounded_and_other_topics_continue() {
         let camera = Held::default();
-        let command = camera.for_other_topic();
+        let command = camera.sibling();
         let image = || Bytes::from(vec![0; HELD_BYTES / 4]);
         let waiting: Vec<_> = (0..4).map(|_| camera.hold(image()).unwrap()).collect();
         assert_eq!(waiting[0].len(), HELD_BYTES / 4);
         let second_subscriber = waiting.clone();
         assert!(camera.hold(image()).is_none());
         // The subscribers of another camera keep up, so it continues.
-        let (other, third) = (camera.for_other_topic(), camera.for_other_topic());
+        let (other, third) = (camera.sibling(), camera.sibling());
         let newest = (other.hold(image()).unwrap(), other.hold(image()).unwrap());
         assert!(other.hold(image()).is_none());
         let images: Vec<_> = (0..3).map_while(|_| third.hold(image())).collect();

@@ -44,7 +44,7 @@ fn rejoin(world: &mut World) {
 }
 
 #[test]
-fn an_outage_repeats_nothing_and_a_new_session_everything_with_its_identity() {
+fn an_outage_repeats_no_message_and_a_new_session_repeats_all_with_their_identity() {
     let mut world = reading("");
     world.says(0, repeated(3, "one", Duration::ZERO));
     assert_eq!(published(&mut world), ["3 one"]);

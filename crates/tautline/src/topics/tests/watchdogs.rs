@@ -148,7 +148,7 @@ fn where_nobody_listens_nothing_is_published() {
 }
 
 #[test]
-fn one_of_two_peers_is_enough() {
+fn messages_of_one_of_two_peers_are_enough() {
     let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nwatchdogs: { /x: 1s }";
     let peer = |name| format!("name: {name}\npeers: {{ robot: 10.0.0.1 }}\ntopics: {{ /x: {{}} }}");
     let mut world = World::new(&[robot, &peer("a"), &peer("b")]);
