@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The columns of links.
 
-use super::Width::{Either, Fixed, Flexible};
-use super::{Cell, Column, Columns, Seen, Tone, Value};
+use super::column::Width::{Either, Fixed, Flexible};
+use super::column::{Cell, Column, Columns, Seen, Tone, Value};
 use crate::rates::LinkRates;
 use crate::status::LinkReport;
 use Value::{Absent, Address, BitRate, Bytes, Count, Flag, Milliseconds, Share, Text, Unknown};
@@ -68,15 +68,12 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         Share(link.now.loss)
     })
     .gauge(160, "tautline_link_loss_ratio"),
-    Link::new("Fraction of packets lost in the interval", |link| {
-        Value::known(link.rates.and_then(|rates| rates.loss), Share)
-    })
+    Link::new("Fraction of packets lost in the interval", |link| link.change(|it| it.loss, Share))
     .cell(60, Cell::right("LOSS", 6))
     .diagnosed(50, "loss (%)"),
     // Without an earlier snapshot the loss would be that since the start.
     Link::new("Fraction of packets lost in an interval that has begun", |link| {
-        let rates = link.rates.filter(|rates| rates.sent_bps.is_some());
-        Value::known(rates.and_then(|rates| rates.loss), Share)
+        link.change(|it| it.loss.filter(|_| it.sent_bps.is_some()), Share)
     })
     .for_programs(90, "loss"),
     Link::new("Largest IP packet that the path carries, and how this is known", mtu)
@@ -91,16 +88,14 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
         Flag(link.now.mtu_known_by == "searching")
     })
     .gauge(230, "tautline_link_mtu_searching"),
-    Link::new("Available rate, bits per second of IP packets", |link| {
-        Value::known(link.now.available_bps, |bps| BitRate(bps as f64))
-    })
+    Link::new("Available rate, bits per second of IP packets", |link| Value::bit_rate(link.now.available_bps))
     .printed(100, "CAN SEND")
     .cell(70, Cell::right("CAN SEND", 8))
     .gauge(180, "tautline_link_available_bps")
     .diagnosed(60, "can send (bit/s)"),
     Link::new("Available rate, 0 while the link is down", |link| {
         let available_bps = if link.now.up { link.now.available_bps } else { Some(0) };
-        Value::known(available_bps, |bps| BitRate(bps as f64))
+        Value::bit_rate(available_bps)
     })
     .for_programs(60, "available_bps"),
     Link::new("The signal that held packets back last", |link| Text(link.now.paced_by.clone()))
@@ -111,26 +106,20 @@ pub const LINKS: Columns<LinkReport, LinkRates> = Columns(&[
     Link::new("IP bytes sent", |link| Bytes(link.now.sent_bytes))
         .printed(120, "SENT")
         .counter(60, "tautline_link_sent_bytes"),
-    Link::new("IP bits sent per second", |link| {
-        Value::known(link.rates.and_then(|rates| rates.sent_bps), BitRate)
-    })
+    Link::new("IP bits sent per second", |link| link.change(|it| it.sent_bps, BitRate))
     .cell(80, Cell::right("SENDS", 8))
     .diagnosed(80, "sends (bit/s)")
     .for_programs(80, "sent_bps"),
     Link::new("IP bytes received", |link| Bytes(link.now.received_bytes))
         .printed(130, "RECEIVED")
         .counter(100, "tautline_link_received_bytes"),
-    Link::new("IP bits received per second", |link| {
-        Value::known(link.rates.and_then(|rates| rates.received_bps), BitRate)
-    })
+    Link::new("IP bits received per second", |link| link.change(|it| it.received_bps, BitRate))
     .cell(90, Cell::right("RECEIVES", 8))
     .diagnosed(90, "gets (bit/s)"),
     Link::new("Bytes of repairs among the bytes sent", |link| Bytes(link.now.repair_bytes))
         .printed(140, "REPAIRS")
         .counter(70, "tautline_link_repair_bytes"),
-    Link::new("Repairs as a fraction of the bytes sent in the interval", |link| {
-        Value::known(link.rates.and_then(|rates| rates.repairs), Share)
-    })
+    Link::new("Repairs as a fraction of the bytes sent in the interval", |link| link.change(|it| it.repairs, Share))
     .cell(110, Cell::right("REPAIRS", 7).only_wide()),
     Link::new("Packets received twice", |link| Count(link.now.duplicate_packets))
         .printed(150, "TWICE")

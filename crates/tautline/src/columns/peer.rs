@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The columns of peers.
 
-use super::{Column, Columns, Value};
+use super::column::{Column, Columns, Value};
 use crate::status::PeerReport;
 use Value::{Bytes, Count, Flag, Milliseconds, Number, Text, Unknown};
 

@@ -2,7 +2,7 @@
 //! The columns of what the file plans. They are metrics only: what `status` prints has the unit of
 //! each assumption.
 
-use super::{Column, Columns, Value};
+use super::column::{Column, Columns, Value};
 use crate::status::PlanReport;
 
 type Plan = Column<PlanReport, ()>;

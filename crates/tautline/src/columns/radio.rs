@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The columns of radios.
 
-use super::Width::{Fixed, Flexible};
-use super::{Cell, Column, Columns, Value};
+use super::column::Width::{Fixed, Flexible};
+use super::column::{Cell, Column, Columns, Value};
 use crate::rates::RadioRates;
 use crate::status::RadioReport;
 use Value::{BitRate, Bytes, Count, Number, PartOfBytes, Text};
@@ -19,19 +19,17 @@ pub const RADIOS: Columns<RadioReport, RadioRates> = Columns(&[
         .cell(20, Cell::left("PACED BY", Fixed(13)))
         .diagnosed(10, "paced by"),
     Radio::new("Configured rate, bits per second", |radio| {
-        Value::known(radio.now.configured_bps, |bps| BitRate(bps as f64))
+        Value::bit_rate(radio.now.configured_bps)
     })
     .printed(30, "CONFIGURED")
     .cell(30, Cell::right("CONFIGURED", 10))
     .gauge(30, "tautline_radio_configured_bps")
     .diagnosed(20, "configured (bit/s)"),
-    Radio::new("Measured rate, bits per second", |radio| {
-        Value::known(radio.now.measured_bps, |bps| BitRate(bps as f64))
-    })
-    .printed(40, "MEASURED")
-    .cell(40, Cell::right("MEASURED", 8))
-    .gauge(40, "tautline_radio_measured_bps")
-    .diagnosed(30, "measured (bit/s)"),
+    Radio::new("Measured rate, bits per second", |radio| Value::bit_rate(radio.now.measured_bps))
+        .printed(40, "MEASURED")
+        .cell(40, Cell::right("MEASURED", 8))
+        .gauge(40, "tautline_radio_measured_bps")
+        .diagnosed(30, "measured (bit/s)"),
     Radio::new("Bytes in the kernel, of the maximum", |radio| {
         PartOfBytes(radio.now.in_flight_bytes, radio.now.in_flight_limit_bytes)
     })
@@ -46,17 +44,13 @@ pub const RADIOS: Columns<RadioReport, RadioRates> = Columns(&[
     Radio::new("IP bytes sent", |radio| Bytes(radio.now.sent_bytes))
         .printed(60, "SENT")
         .counter(10, "tautline_radio_sent_bytes"),
-    Radio::new("IP bits sent per second", |radio| {
-        Value::known(radio.rates.and_then(|rates| rates.sent_bps), BitRate)
-    })
-    .cell(60, Cell::right("SENDS", 8))
-    .diagnosed(60, "sends (bit/s)"),
+    Radio::new("IP bits sent per second", |radio| radio.change(|it| it.sent_bps, BitRate))
+        .cell(60, Cell::right("SENDS", 8))
+        .diagnosed(60, "sends (bit/s)"),
     Radio::new("Packets sent", |radio| Count(radio.now.sent_packets))
         .printed(70, "PACKETS")
         .counter(20, "tautline_radio_sent_packets"),
-    Radio::new("Packets sent per second", |radio| {
-        Value::known(radio.rates.and_then(|rates| rates.sent_pps), Number)
-    })
-    .cell(70, Cell::right("PACKETS/s", 9))
-    .diagnosed(70, "sends (packets/s)"),
+    Radio::new("Packets sent per second", |radio| radio.change(|it| it.sent_pps, Number))
+        .cell(70, Cell::right("PACKETS/s", 9))
+        .diagnosed(70, "sends (packets/s)"),
 ]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The columns of the teams of a relay.
 
-use super::Width::Flexible;
-use super::{Cell, Column, Columns, Tone, Value};
+use super::column::Width::Flexible;
+use super::column::{Cell, Column, Columns, Tone, Value};
 use crate::rates::TeamRates;
 use crate::status::TeamReport;
 use Value::{BitRate, Bytes, Count, Number, PartOfBytes, Text};
@@ -28,24 +28,20 @@ pub const TEAMS: Columns<TeamReport, TeamRates> = Columns(&[
         team.now.max_bps.map_or_else(|| Text("no limit".into()), |bps| BitRate(bps as f64))
     })
     .printed(30, "MAX RATE"),
-    Team::new("Its max_rate", |team| Value::known(team.now.max_bps, |bps| BitRate(bps as f64)))
+    Team::new("Its max_rate", |team| Value::bit_rate(team.now.max_bps))
         .cell(30, Cell::right("MAX RATE", 9)),
     Team::new("Packets of members that were forwarded and arrived", |team| {
         Count(team.now.forwarded_packets)
     })
     .printed(40, "FORWARDED")
     .counter(30, "tautline_team_forwarded_packets"),
-    Team::new("Forwarded packets per second", |team| {
-        Value::known(team.rates.and_then(|rates| rates.forwarded_pps), Number)
-    })
-    .cell(50, Cell::right("PACKETS/s", 9)),
+    Team::new("Forwarded packets per second", |team| team.change(|it| it.forwarded_pps, Number))
+        .cell(50, Cell::right("PACKETS/s", 9)),
     Team::new("IP bytes of the packets that carried them", |team| Bytes(team.now.sent_bytes))
         .printed(50, "SENT")
         .counter(40, "tautline_team_sent_bytes"),
-    Team::new("IP bits sent per second", |team| {
-        Value::known(team.rates.and_then(|rates| rates.sent_bps), BitRate)
-    })
-    .cell(40, Cell::right("SENDS", 9)),
+    Team::new("IP bits sent per second", |team| team.change(|it| it.sent_bps, BitRate))
+        .cell(40, Cell::right("SENDS", 9)),
     Team::new("Bytes of the team's packets that are queued, of the maximum", |team| {
         PartOfBytes(team.now.queued_bytes, team.now.max_queued_bytes)
     })

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The columns of topics.
 
-use super::Width::{Fixed, Flexible};
-use super::{Cell, Column, Columns, Seen, Tone, Value, WIDE_ENOUGH_FOR_LINKS};
+use super::column::Width::{Fixed, Flexible};
+use super::column::{Cell, Column, Columns, Seen, Tone, Value, WIDE_ENOUGH_FOR_LINKS};
 use crate::rates::TopicRates;
 use crate::status::{Direction, GivenUpReport, TopicReport};
 use Value::{Absent, Bytes, Count, Flag, Milliseconds, Number, Share, Text, Unknown};
@@ -37,17 +37,13 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     })
     .printed(70, "MESSAGES")
     .counter(10, "tautline_topic_messages"),
-    Topic::new("Messages per second", |topic| {
-        Value::known(topic.rates.and_then(|rates| rates.rate_hz), Number)
-    })
-    .cell(50, Cell::right("Hz", 5)),
+    Topic::new("Messages per second", |topic| topic.change(|it| it.rate_hz, Number))
+        .cell(50, Cell::right("Hz", 5)),
     Topic::new("Uncompressed payload bytes of these messages", |topic| Bytes(topic.now.bytes))
         .printed(80, "BYTES")
         .counter(20, "tautline_topic_bytes"),
-    Topic::new("Payload bits per second", |topic| {
-        Value::known(topic.rates.and_then(|rates| rates.bps), Number)
-    })
-    .cell(60, Cell::right("bit/s", 5)),
+    Topic::new("Payload bits per second", |topic| topic.change(|it| it.bps, Number))
+        .cell(60, Cell::right("bit/s", 5)),
     Topic::new("Messages known to be complete at the peer; out only", |topic| {
         if_out(topic, topic.now.delivered)
     })
@@ -68,12 +64,10 @@ pub const TOPICS: Columns<TopicReport, TopicRates> = Columns(&[
     Topic::new("Messages sent, outcome unknown", |topic| Count(topic.now.sent))
         .gauge(70, "tautline_topic_unconfirmed"),
     Topic::new("One-way delay since the start", delays).printed(120, "DELAY ms p50/p99/max"),
-    Topic::new("Median delay in the interval", |topic| {
-        Value::known(topic.rates.and_then(|rates| rates.p50_ms), Milliseconds)
-    })
-    .cell(70, Cell::right("p50", 5)),
+    Topic::new("Median delay in the interval", |topic| topic.change(|it| it.p50_ms, Milliseconds))
+        .cell(70, Cell::right("p50", 5)),
     Topic::new("99th percentile of the delay in the interval", |topic| {
-        Value::known(topic.rates.and_then(|rates| rates.p99_ms), Milliseconds)
+        topic.change(|it| it.p99_ms, Milliseconds)
     })
     .cell(80, Cell::right("p99 ms", 6)),
     Topic::new("Messages dropped since the start, by reason", |topic| {

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A column: what its value is, how it is read, and where it is shown.
+
+use crate::status::GivenUpReport;
+use std::collections::BTreeMap;
+
+/// Characters from which a terminal is wide.
+pub const WIDE: usize = 100;
+/// Characters from which a terminal has space for the links of topics.
+pub(super) const WIDE_ENOUGH_FOR_LINKS: usize = 180;
+
+/// One report of a snapshot, with its changes since an earlier snapshot where these are known.
+#[derive(Debug)]
+pub struct Seen<'a, Report, Rates> {
+    /// The report.
+    pub now: &'a Report,
+    /// The changes.
+    pub rates: Option<&'a Rates>,
+}
+
+impl<Report, Rates> Seen<'_, Report, Rates> {
+    /// Returns the value that `make` makes of a number among the changes; unknown without it.
+    pub(super) fn change<T>(&self, read: fn(&Rates) -> Option<T>, make: fn(T) -> Value) -> Value {
+        Value::known(self.rates.and_then(read), make)
+    }
+}
+
+/// A value with its unit, from which each place makes its own text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// There is no such value: a link without a budget has no budget.
+    Absent,
+    /// There is a value that is not known yet.
+    Unknown,
+    /// A name or words; empty while unknown.
+    Text(String),
+    /// A network address; empty while unknown.
+    Address(String),
+    /// Whether something is true.
+    Flag(bool),
+    /// A number of things.
+    Count(u64),
+    /// A number of bytes.
+    Bytes(u64),
+    /// A number of bytes out of another.
+    PartOfBytes(u64, u64),
+    /// A number of bytes that are used, out of those allowed; in per cent where space is short.
+    UsedBytes(u64, u64),
+    /// A number without a unit, or with the unit of the heading.
+    Number(f64),
+    /// Bits per second.
+    BitRate(f64),
+    /// A time in milliseconds.
+    Milliseconds(f64),
+    /// A fraction, 0 to 1.
+    Share(f64),
+    /// A value of now and one since the start; the second alone if both read the same.
+    NowAndTotal(Box<Value>, Box<Value>),
+    /// Several values in one cell.
+    Several(Vec<Value>),
+    /// Recent drops, and the number of drops since the start by reason.
+    Dropped(Option<GivenUpReport>, BTreeMap<String, u64>),
+    /// A number of things that passed, and the number of drops by reason.
+    Passed(u64, BTreeMap<String, u64>),
+}
+
+impl Value {
+    /// Returns the value that `make` makes of a number; unknown without the number.
+    pub fn known<T>(number: Option<T>, make: fn(T) -> Self) -> Self {
+        number.map_or(Self::Unknown, make)
+    }
+
+    /// Returns a bit rate, if it is known.
+    pub(super) fn bit_rate(bps: Option<u64>) -> Self {
+        Self::known(bps, |bps| Self::BitRate(bps as f64))
+    }
+}
+
+/// How `top` colours a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As the rest of its row.
+    Usual,
+    /// Something to notice.
+    Notice,
+    /// A fault.
+    Fault,
+}
+
+/// A metric of Prometheus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// The name of a counter.
+    Counter(&'static str),
+    /// The name of a gauge.
+    Gauge(&'static str),
+}
+
+/// The width of a column of `top`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// Characters.
+    Fixed(usize),
+    /// The second number of characters if a text does not fit into the first.
+    Either(usize, usize),
+    /// Weight in the division of the remaining width.
+    Flexible(usize),
+}
+
+/// A column of `top`.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    /// The heading.
+    pub title: &'static str,
+    /// Characters of the narrowest terminal on which the column is shown.
+    pub from: usize,
+    /// The width on narrow terminals.
+    pub narrow: Width,
+    /// The width on terminals from [`WIDE`].
+    pub wide: Width,
+    /// Whether texts end at the right edge.
+    pub is_right_aligned: bool,
+    /// Whether long texts are cut at their start.
+    pub keeps_end: bool,
+    /// Whether the column is shown only while at least one row has a value.
+    pub if_any: bool,
+}
+
+impl Cell {
+    /// Returns a column whose texts begin at the left edge.
+    pub const fn left(title: &'static str, width: Width) -> Self {
+        let (is_right_aligned, keeps_end, if_any) = (false, false, false);
+        Self { title, from: 0, narrow: width, wide: width, is_right_aligned, keeps_end, if_any }
+    }
+
+    /// Returns a column whose texts end at the right edge.
+    pub const fn right(title: &'static str, width: usize) -> Self {
+        Self { is_right_aligned: true, ..Self::left(title, Width::Fixed(width)) }
+    }
+
+    pub(super) const fn only_wide(self) -> Self {
+        Self { from: WIDE, ..self }
+    }
+}
+
+/// One column of reports of one kind.
+#[derive(Debug)]
+pub struct Column<Report: 'static, Rates: 'static> {
+    /// What the value is, in one line.
+    pub help: &'static str,
+    /// Reads the value.
+    pub read: fn(&Seen<'_, Report, Rates>) -> Value,
+    /// The colour of the value in `top`.
+    pub tone: fn(&Seen<'_, Report, Rates>) -> Tone,
+    pub(super) printed: Option<(u16, &'static str)>,
+    pub(super) cell: Option<(u16, Cell)>,
+    pub(super) metric: Option<(u16, Metric)>,
+    pub(super) diagnosed: Option<(u16, &'static str)>,
+    pub(super) for_programs: Option<(u16, &'static str)>,
+}
+
+impl<Report, Rates> Column<Report, Rates> {
+    pub(super) const fn new(
+        help: &'static str,
+        read: fn(&Seen<'_, Report, Rates>) -> Value,
+    ) -> Self {
+        Self {
+            help,
+            read,
+            tone: |_| Tone::Usual,
+            printed: None,
+            cell: None,
+            metric: None,
+            diagnosed: None,
+            for_programs: None,
+        }
+    }
+
+    /// Adds the column to the table that `tautline status` prints.
+    pub(super) const fn printed(mut self, order: u16, heading: &'static str) -> Self {
+        self.printed = Some((order, heading));
+        self
+    }
+
+    /// Adds the column to `tautline top`.
+    pub(super) const fn cell(mut self, order: u16, cell: Cell) -> Self {
+        self.cell = Some((order, cell));
+        self
+    }
+
+    pub(super) const fn tone(mut self, tone: fn(&Seen<'_, Report, Rates>) -> Tone) -> Self {
+        self.tone = tone;
+        self
+    }
+
+    /// Adds a metric that only grows.
+    pub(super) const fn counter(mut self, order: u16, name: &'static str) -> Self {
+        self.metric = Some((order, Metric::Counter(name)));
+        self
+    }
+
+    /// Adds a metric that also falls.
+    pub(super) const fn gauge(mut self, order: u16, name: &'static str) -> Self {
+        self.metric = Some((order, Metric::Gauge(name)));
+        self
+    }
+
+    /// Adds the value to /diagnostics.
+    pub(super) const fn diagnosed(mut self, order: u16, key: &'static str) -> Self {
+        self.diagnosed = Some((order, key));
+        self
+    }
+
+    /// Adds the value to the topic for programs that adapt to their links.
+    pub(super) const fn for_programs(mut self, order: u16, key: &'static str) -> Self {
+        self.for_programs = Some((order, key));
+        self
+    }
+}
+
+/// The columns of reports of one kind.
+#[derive(Debug)]
+pub struct Columns<Report: 'static, Rates: 'static>(pub(super) &'static [Column<Report, Rates>]);
+
+/// Returns the place of a column: its number in the order, and what it is called there.
+pub(super) type Place<Report, Rates, Name> = fn(&Column<Report, Rates>) -> Option<(u16, Name)>;
+
+/// Columns in one place, each with what it is called there.
+pub type Placed<Report, Rates, Name> = Vec<(&'static Column<Report, Rates>, Name)>;
+
+impl<Report, Rates> Columns<Report, Rates> {
+    /// Returns the columns of `tautline status`, with their headings.
+    pub fn printed(&self) -> Placed<Report, Rates, &'static str> {
+        self.in_order(|column| column.printed)
+    }
+
+    /// Returns the columns of `tautline top`.
+    pub fn cells(&self) -> Placed<Report, Rates, Cell> {
+        self.in_order(|column| column.cell)
+    }
+
+    /// Returns the metrics.
+    pub fn metrics(&self) -> Placed<Report, Rates, Metric> {
+        self.in_order(|column| column.metric)
+    }
+
+    /// Returns the values on /diagnostics, with their keys.
+    pub(crate) fn diagnosed(&self) -> Placed<Report, Rates, &'static str> {
+        self.in_order(|column| column.diagnosed)
+    }
+
+    /// Returns the values for programs, with their keys.
+    pub(crate) fn for_programs(&self) -> Placed<Report, Rates, &'static str> {
+        self.in_order(|column| column.for_programs)
+    }
+
+    fn in_order<Name: Copy>(
+        &self,
+        place: Place<Report, Rates, Name>,
+    ) -> Placed<Report, Rates, Name> {
+        let mut placed: Vec<_> =
+            self.0.iter().filter_map(|column| Some((column, place(column)?))).collect();
+        placed.sort_by_key(|(_, (order, _))| *order);
+        placed.into_iter().map(|(column, (_, name))| (column, name)).collect()
+    }
+}
