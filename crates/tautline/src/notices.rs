@@ -168,7 +168,7 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
 }
 
 /// Describes a notice for people at the node `here`.
-pub fn text(notice: &Notice, here: &str) -> String {
+pub fn sentence(notice: &Notice, here: &str) -> String {
     match notice {
         Notice::UnknownKey { name, key, from, known_name: true } => {
             format!("the node '{name}' at {}{}", host(*from), other_key_of(name, key))
@@ -396,7 +396,7 @@ mod tests {
         let key = |name: &str| SecretKey::insecure(name).public();
         let unknown = |name: String, of: &str, known_name| {
             let from = "10.0.0.7:1".parse::<SocketAddr>().unwrap().into();
-            text(&Notice::UnknownKey { name, key: key(of), from, known_name }, "base")
+            sentence(&Notice::UnknownKey { name, key: key(of), from, known_name }, "base")
         };
         let stranger = unknown(no_peers(&key("robot"), "base"), "thief", false);
         let mut notices = vec![
@@ -443,11 +443,11 @@ mod tests {
         ];
         let mut notices = Notices::default();
         for notice in of_robot.iter().chain(&of_others) {
-            notices.add(at(1), cause(notice), &text(notice, "base"));
+            notices.add(at(1), cause(notice), &sentence(notice, "base"));
         }
         assert_eq!(notices.texts(at(1)).len(), of_robot.len() + of_others.len());
         drop_handshakes(&mut notices, "robot", Some(robot));
-        let expected: Vec<String> = of_others.iter().map(|it| text(it, "base")).collect();
+        let expected: Vec<String> = of_others.iter().map(|it| sentence(it, "base")).collect();
         let mut left = notices.texts(at(1));
         left.sort_by_key(|it| expected.iter().position(|other| other == it));
         assert_eq!(left, expected);

@@ -370,10 +370,10 @@ mod tests {
             Notice::TheyRefuse { name: name(), from, verdict: Verdict::Name },
         ];
         for notice in of_keys {
-            let text = notices::text(&notice, "base");
+            let text = notices::sentence(&notice, "base");
             assert!(KEY_NOTICES.iter().any(|part| text.contains(part)), "{text}");
         }
-        let version = notices::text(&Notice::Version { from, theirs: 7, ours: 0 }, "base");
+        let version = notices::sentence(&Notice::Version { from, theirs: 7, ours: 0 }, "base");
         assert!(version.contains(OTHER_PROTOCOL), "{version}");
         assert!(!KEY_NOTICES.iter().any(|part| version.contains(part)), "{version}");
     }

@@ -58,10 +58,6 @@ const BANNED: [(&str, &str); 45] = [
 /// Names that do not say what a function returns or does.
 const BARE_NAMES: [&str; 4] = ["all", "it", "of", "text"];
 
-/// Bare names that are still there; a name of this list may go, none may come.
-const KNOWN_BARE_NAMES: [(&str, &str); 2] =
-    [("crates/tautline/src/budgets/mod.rs", "text"), ("crates/tautline/src/notices.rs", "text")];
-
 fn files_below(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -181,9 +177,7 @@ fn check_source(name: &Path, source: &str, problems: &mut Vec<String>) {
     let names = names(source);
     check(name, &names, problems);
     for (number, function) in names.lines().enumerate() {
-        let is_known =
-            KNOWN_BARE_NAMES.iter().any(|(file, it)| name.ends_with(file) && *it == function);
-        if BARE_NAMES.contains(&function) && !is_known {
+        if BARE_NAMES.contains(&function) {
             let place = format!("{}:{}", name.display(), number + 1);
             problems.push(format!("{place}: the name {function:?} does not say what it returns"));
         }

@@ -120,7 +120,7 @@ impl Accounts {
     }
 
     /// The text of the file.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn to_file_text(&self) -> String {
         let links = self.0.iter().map(|(name, account)| KeptAccount {
             peer: name.peer.clone(),
             link: name.link.clone(),
@@ -209,7 +209,7 @@ mod tests {
         let mut accounts = Accounts::default();
         accounts.count(&name("lte"), NOW, 5000, &budget());
         accounts.count(&name("a \"quoted\" one"), NOW, 1, &budget());
-        let mut again = Accounts::parse(&accounts.text()).unwrap();
+        let mut again = Accounts::parse(&accounts.to_file_text()).unwrap();
         assert_eq!(again, accounts);
         assert_eq!(again.count(&name("lte"), NOW + 1, 5, &budget()).used(), 5005);
     }
@@ -222,7 +222,7 @@ mod tests {
         let whole = {
             let mut accounts = Accounts::default();
             accounts.count(&name("lte"), NOW, 5000, &budget());
-            accounts.text()
+            accounts.to_file_text()
         };
         let damaged = [&b""[..], b"\xff\xfe", b"{}", b"[1]", &whole.as_bytes()[..whole.len() / 2]];
         for bytes in damaged {
@@ -241,7 +241,7 @@ mod tests {
             accounts.count(&name(&format!("link{number}")), NOW + number, 1, &budget());
         }
         assert_eq!(accounts.0.len(), MAX_ACCOUNTS);
-        assert!((accounts.text().len() as u64) < MAX_FILE);
+        assert!((accounts.to_file_text().len() as u64) < MAX_FILE);
         assert!(
             !accounts.0.contains_key(&name("link4")) && accounts.0.contains_key(&name("link5"))
         );

@@ -115,7 +115,7 @@ impl Budgets {
         if let Some(open) = self.open.take()
             && let Some(keeper) = open.keeper
         {
-            keeper.save_last(open.accounts.text());
+            keeper.save_last(open.accounts.to_file_text());
         }
     }
 }
@@ -215,7 +215,7 @@ impl Open {
             )
         });
         if now >= self.next_save {
-            let text = self.accounts.text();
+            let text = self.accounts.to_file_text();
             let is_kept = text == self.saved && failure.is_none();
             if is_kept || keeper.save(text.clone()) {
                 (self.saved, self.next_save) = (text, now + SAVE_EVERY);

@@ -30,7 +30,7 @@ pub(super) fn drop_notices_of_relays(common: &mut Common, peers: &[PeerConfig]) 
     let is_relay = |name: &String| peers.iter().any(|it| it.via.contains(name));
     for PeerConfig { name, .. } in peers.iter().filter(|it| it.relay || is_relay(&it.name)) {
         let notice = Notice::NotRelayed { name: name.clone() };
-        let text = notices::text(&notice, common.endpoint.name());
+        let text = notices::sentence(&notice, common.endpoint.name());
         common.shared.notices.remove(&Cause::Peer(name.clone()), &text);
     }
 }

@@ -156,7 +156,7 @@ impl Reading {
     }
 
     /// Of a value that must not exceed the limits.
-    fn of(expected: f64, measured: f64, judgement: Judgement, length: Duration) -> Self {
+    fn measured(expected: f64, measured: f64, judgement: Judgement, length: Duration) -> Self {
         let sustained = length * SUSTAINED;
         Self { expected, measured: Some(measured), judgement, sustained }
     }
@@ -461,8 +461,8 @@ fn rate(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
             let in_window = expected * most.seconds;
             let (fails_above, holds_to) =
                 (in_window * FAILS_ABOVE + 1.0, in_window * HOLDS_TO + 1.0);
-            let judgement = Judgement::of(most.counts[0] as f64, fails_above, holds_to);
-            Reading::of(expected, hz(most), judgement, length)
+            let judgement = Judgement::with_limits(most.counts[0] as f64, fails_above, holds_to);
+            Reading::measured(expected, hz(most), judgement, length)
         }
     };
     Some((Key::Topic(number, Assumption::Rate), reading))
@@ -476,8 +476,9 @@ fn size(number: usize, topic: &PlannedTopic, of_peers: &[Growth<2>]) -> Option<(
         0 => Reading::nothing(expected, length),
         messages => {
             let mean = bytes as f64 / messages as f64;
-            let judgement = Judgement::of(mean, expected * FAILS_ABOVE, expected * HOLDS_TO);
-            Reading::of(expected, mean, judgement, length)
+            let judgement =
+                Judgement::with_limits(mean, expected * FAILS_ABOVE, expected * HOLDS_TO);
+            Reading::measured(expected, mean, judgement, length)
         }
     };
     Some((Key::Topic(number, Assumption::Size), reading))
@@ -493,8 +494,8 @@ fn loss(channel: &Channel, [acked, lost, late]: [u64; 3]) -> Option<Reading> {
     let (expected, count) = (channel.loss(), packets as f64);
     let fails_above = count * (expected * LOSS_FAILS_ABOVE + LOSS_TOLERANCE) + LOST_PACKETS;
     let holds_to = count * (expected + LOSS_TOLERANCE / 2.0) + LOST_PACKETS;
-    let judgement = Judgement::of(lost as f64, fails_above, holds_to);
-    Some(Reading::of(expected, lost as f64 / count, judgement, WINDOW))
+    let judgement = Judgement::with_limits(lost as f64, fails_above, holds_to);
+    Some(Reading::measured(expected, lost as f64 / count, judgement, WINDOW))
 }
 
 fn round_trip(model: &dyn ChannelModel, measured_ms: f64) -> Option<Reading> {
@@ -502,8 +503,8 @@ fn round_trip(model: &dyn ChannelModel, measured_ms: f64) -> Option<Reading> {
     let [expected_ms, packets_ms] = [expected, packets].map(|seconds| seconds * 1e3);
     let fails_above = expected_ms * FAILS_ABOVE + packets_ms + ROUND_TRIP_TOLERANCE_MS;
     let holds_to = expected_ms * HOLDS_TO + packets_ms + ROUND_TRIP_TOLERANCE_MS / 2.0;
-    let judgement = Judgement::of(measured_ms, fails_above, holds_to);
-    Some(Reading::of(expected_ms, measured_ms, judgement, WINDOW))
+    let judgement = Judgement::with_limits(measured_ms, fails_above, holds_to);
+    Some(Reading::measured(expected_ms, measured_ms, judgement, WINDOW))
 }
 
 /// Of a radio: only one that is full shows what it carries.
@@ -516,8 +517,9 @@ fn carried(model: &dyn ChannelModel, grown: &Growth<6>, was_busy: bool) -> Readi
     let expected = model.capacity_bps((bytes / packets).max(1) as u32);
     let bps = bytes as f64 * 8.0 / grown.seconds;
     let limit = |fraction: f64| -expected * fraction;
-    let judgement = Judgement::of(-bps, limit(CARRIED_FAILS_BELOW), limit(CARRIED_HOLDS_FROM));
-    Reading::of(expected, bps, judgement, WINDOW)
+    let judgement =
+        Judgement::with_limits(-bps, limit(CARRIED_FAILS_BELOW), limit(CARRIED_HOLDS_FROM));
+    Reading::measured(expected, bps, judgement, WINDOW)
 }
 
 fn unplanned(model: &dyn ChannelModel, grown: &Growth<6>) -> Reading {
@@ -525,7 +527,7 @@ fn unplanned(model: &dyn ChannelModel, grown: &Growth<6>) -> Reading {
     let (bps, capacity) = (bytes as f64 * 8.0 / grown.seconds, model.capacity_bps(FULL_PACKET));
     let [fails_above, holds_to] =
         [UNPLANNED_FAILS_ABOVE, UNPLANNED_HOLDS_TO].map(|it| it * capacity);
-    Reading::of(0.0, bps, Judgement::of(bps, fails_above, holds_to), WINDOW)
+    Reading::measured(0.0, bps, Judgement::with_limits(bps, fails_above, holds_to), WINDOW)
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ fn messages_that_are_too_large_fail_by_their_mean() {
 }
 
 #[test]
-fn the_limit_of_the_rule_is_what_is_expected_at_most() {
+fn the_limit_of_the_rule_is_the_most_that_is_expected() {
     let rule = "topics: { /image: { rate: 5Hz, expect: { rate: 15Hz } } }";
     let mut planned = planned(rule);
     run(&mut planned, 0..60, |second| messages(7 * second, 1));

@@ -15,7 +15,7 @@ pub(super) enum Judgement {
 
 impl Judgement {
     /// Of a value that must not exceed a limit. It holds again only below a lower one.
-    pub(super) fn of(value: f64, fails_above: f64, holds_to: f64) -> Self {
+    pub(super) fn with_limits(value: f64, fails_above: f64, holds_to: f64) -> Self {
         match value {
             it if it > fails_above => Self::Fails,
             it if it <= holds_to => Self::Holds,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_limit_has_two_sides() {
-        let of = |value| Judgement::of(value, 1.1, 1.05);
-        assert_eq!([1.05, 1.06, 1.1, 1.11].map(of), [Holds, Between, Between, Fails]);
+        let judge = |value| Judgement::with_limits(value, 1.1, 1.05);
+        assert_eq!([1.05, 1.06, 1.1, 1.11].map(judge), [Holds, Between, Between, Fails]);
     }
 }

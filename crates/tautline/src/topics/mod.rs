@@ -228,7 +228,7 @@ impl Topics {
 
     fn on_notice(&mut self, cx: &mut Context<'_>, notice: &Notice) {
         record::failed_handshake(cx, notice);
-        let text = notices::text(notice, cx.endpoint.name());
+        let text = notices::sentence(notice, cx.endpoint.name());
         if let Notice::TooLarge { peer, topic, .. } = notice {
             let mut peers = cx.endpoint.peers();
             if let Some(peer) = peers.find(|it| cx.peers.name(*it) == peer) {

@@ -116,7 +116,7 @@ mod tests {
         Column::in_width(&cell, cell.wide, 0)
     }
 
-    fn text(lines: &[Line]) -> Vec<String> {
+    fn contents(lines: &[Line]) -> Vec<String> {
         lines.iter().map(|line| line.spans.iter().map(|span| &*span.content).collect()).collect()
     }
 
@@ -130,7 +130,7 @@ mod tests {
         let row = ["/camera/image", "5", "expired and lost"]
             .map(|t| Span::styled(t, Style::new()))
             .to_vec();
-        let lines = text(&rows(&columns, vec![row], 21, 5));
+        let lines = contents(&rows(&columns, vec![row], 21, 5));
         assert_eq!(lines, ["", "NAME       N WHY     ", "…a/image   5 expired…"]);
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let all: Vec<Row> =
             (0..9).map(|i| vec![Span::styled(i.to_string(), Style::new())]).collect();
         assert_eq!(
-            text(&rows(&columns, all.clone(), 6, 5)),
+            contents(&rows(&columns, all.clone(), 6, 5)),
             ["", "N     ", "0     ", "1     ", "… 7 more"]
         );
         assert_eq!(rows(&columns, all, 6, 1), []);

@@ -95,7 +95,7 @@ fn colours_are_used_only_where_allowed() {
 }
 
 #[test]
-fn trouble_is_told_beside_the_name() {
+fn trouble_is_shown_alongside_the_name() {
     let choices = Choices { trouble: "no daemon answers".into(), ..Choices::default() };
     assert!(picture(&choices, 100, 30)[0].contains("no daemon answers"));
 }
