@@ -19,6 +19,9 @@ pub enum SetupError {
     /// The limit of links to one peer is reached.
     #[error("peer '{0}' has 16 links already, which is the most")]
     TooManyLinks(String),
+    /// The peer was removed.
+    #[error("a link cannot be added: its peer was removed")]
+    PeerRemoved,
     /// The datagram size is too small.
     #[error("datagrams of {found} bytes are too small; {allowed} or more are allowed", allowed = crate::config::MIN_DATAGRAM)]
     Datagram {

@@ -70,8 +70,9 @@ impl Network {
             let put = |out: &mut Vec<u8>| put_candidates(&candidates, out);
             let peer = &mut self.peers[id];
             let packet = peer.single_frame_packet(&mut self.cx, now, link, capacity, put);
-            if let Some(datagram) = packet {
-                return self.sent(now, link, datagram, None, Ecn::NotCapable);
+            let sent = packet.and_then(|it| self.sent(now, link, it, None, Ecn::NotCapable));
+            if sent.is_some() {
+                return sent;
             }
         }
         None

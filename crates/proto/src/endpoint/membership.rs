@@ -76,6 +76,9 @@ impl Router {
     ) -> Result<LinkId, SetupError> {
         check_datagram(config.datagram_bytes)?;
         let owner = &mut self.net.peers[peer];
+        if owner.removed {
+            return Err(SetupError::PeerRemoved);
+        }
         if owner.links.len() == MAX_LINKS_PER_PEER {
             return Err(SetupError::TooManyLinks(owner.name.clone()));
         }
@@ -99,6 +102,9 @@ impl Router {
         peer: PeerId,
         via: PeerId,
     ) -> Result<LinkId, SetupError> {
+        if self.net.peers[peer].removed {
+            return Err(SetupError::PeerRemoved);
+        }
         // The packets that carry its packets are marked instead.
         let (rate, marking) = (Rate::BackPressure, None);
         let default = RadioConfig::default();

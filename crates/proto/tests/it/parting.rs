@@ -4,6 +4,7 @@
 use tautline_proto::stats::DropReason;
 use tautline_proto::{
     Class, Duration, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, Rights, SecretKey,
+    SetupError,
 };
 use tautline_testkit::net::*;
 
@@ -78,6 +79,11 @@ fn a_link_of_a_removed_peer_has_no_state_and_ignores_what_is_said_about_it() {
     endpoint.link_mut(gone).handle_in_flight(now, Class::Video, 1000);
     endpoint.link_mut(gone).handle_refused(now, &[0; 100]);
     endpoint.link_mut(gone).remove(now);
+    let link = LinkConfig { remote: None, datagram_bytes: 1200, header_bytes: 28, metered: false };
+    let added = endpoint.peer_mut(PeerId(1)).add_link(now, RadioId(0), link);
+    assert_eq!(added, Err(SetupError::PeerRemoved));
+    let relayed = endpoint.peer_mut(PeerId(1)).add_relayed_link(now, PeerId(0));
+    assert_eq!(relayed, Err(SetupError::PeerRemoved));
     net.run(Duration::from_secs(2));
     assert!(net.nodes[0].endpoint.peer(PeerId(0)).up, "the other peer is as before");
 }
