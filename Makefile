@@ -130,9 +130,12 @@ test: setup ros2 layout
 # clippy is not the first: it would keep the programs waiting for the build folder.
 test-sources: deny docs packages-check clippy fuzz
 
+# These compare measured rates with limits: they run alone, with the real-time tests.
+TIMED = ecn::a_policer_that_marks_loses_nothing_and_its_rate_is_kept \
+	planned::a_radio_that_carries_less_than_planned_is_named_and_topics_that_nobody_planned
 test-programs:
 	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
-	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast
+	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast -- $(TIMED:%=--skip %)
 	@# Those of realtime run later. Without a package of the workspace, all would be built once more.
 	@cargo test --workspace --test realtime --locked -q -- --ignored --list 2>/dev/null > target/tmp/realtime
 	@cargo test --workspace --locked -q -- --ignored --list 2>/dev/null \
@@ -197,6 +200,7 @@ BUILD_BINS = cargo build --workspace --bins --test realtime --locked
 realtime: setup
 	@crates/restaurant/setup.sh browser
 	$(BUILD_BINS)
+	cargo test --workspace --test it --locked -q -- --exact --test-threads=1 $(TIMED)
 	cargo test --workspace --test realtime --locked -- --ignored --nocapture --test-threads=1
 
 smoke: setup
