@@ -54,7 +54,7 @@ impl Audience {
     }
 }
 
-/// What a writer does not match.
+/// Which readers a writer must not match.
 #[derive(Debug)]
 pub struct Limits {
     pub audience: Audience,

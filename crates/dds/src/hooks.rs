@@ -54,7 +54,7 @@ pub struct Xmsg {
 unsafe extern "C" {
     fn ddsi_xmsg_payload(size: *mut usize, message: *mut Xmsg) -> *mut u8;
     fn ddsi_xmsg_addpar(message: *mut Xmsg, pid: u16, length: usize) -> *mut u8;
-    /// The GUID prefix of the one destination in words of the machine; `false`: there are several.
+    /// The GUID prefix of the one destination as native-endian words; `false`: there are several.
     fn ddsi_xmsg_getdst1_prefix(message: *mut Xmsg, prefix: *mut [u32; 3]) -> bool;
     static ddsi_default_qos_reader: dds_qos_t;
     fn __real_ddsi_match_reader_with_proxy_writers(reader: *mut c_void, now: i64);

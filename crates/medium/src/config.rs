@@ -161,7 +161,7 @@ pub struct Motion {
     pub waypoints: Vec<(Nanos, [f64; 3])>,
 }
 
-/// Transmissions of no station: a neighbour's network, a microwave oven.
+/// Transmissions that come from no station of the model: a neighbour's network, a microwave oven.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interference {
     /// Duration of each burst.

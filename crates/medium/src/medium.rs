@@ -157,13 +157,13 @@ impl<P: Clone> Medium<P> {
     }
 
     /// Starts or ends an outage of a station: it neither reaches others nor receives.
-    pub fn cut_off(&mut self, station: StationId, out: bool) {
-        self.outage(Outage::at(station), out);
+    pub fn cut_off(&mut self, station: StationId, active: bool) {
+        self.outage(Outage::at(station), active);
     }
 
     /// Starts or ends an outage between two stations.
-    pub fn cut(&mut self, a: StationId, b: StationId, out: bool) {
-        self.outage(Outage::between(a, b), out);
+    pub fn cut(&mut self, a: StationId, b: StationId, active: bool) {
+        self.outage(Outage::between(a, b), active);
     }
 
     /// Adds interference to an 802.11 network; a pipe has none.

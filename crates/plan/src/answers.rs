@@ -464,7 +464,8 @@ mod tests {
         }
     }
 
-    /// A topic that changes radios when it is multiplied must not hide what overfills one.
+    /// A topic that moves to another radio as its rate is scaled up must not hide which topic overfills a
+    /// radio.
     #[test]
     fn a_topic_that_cannot_change_radios_gives_way() {
         let radio = |name: &str, text: &str| Radio {

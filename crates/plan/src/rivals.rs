@@ -60,7 +60,7 @@ impl<'a> Rivals<'a> {
         }
         let free = (1.0 - airtime).max(0.0);
         let mut large: Vec<_> = queues.into_values().collect();
-        // Those of the highest class contend most.
+        // Queues of the highest class contend most.
         large.sort_by_key(|queue| Reverse(queue.first().map(|it| it.class())));
         let mut it = Self { timing, class, small, large, free, usual: Stations::default() };
         for stream in &it.small {

@@ -223,7 +223,7 @@ struct Room {
     seconds: f64,
 }
 
-/// Fractions of sum one, in this proportion; equal ones if all are zero.
+/// Normalizes the values to a sum of one; equal fractions if all are zero.
 fn in_proportion(values: &[f64]) -> Vec<f64> {
     let sum: f64 = values.iter().sum();
     let equal = 1.0 / values.len() as f64;

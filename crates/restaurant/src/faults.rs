@@ -63,7 +63,7 @@ pub struct Outcome {
     pub fault: Fault,
     /// The robot that it hit.
     pub robot: &'static str,
-    /// From the fault until the robot stood, seconds; `None` if it did not, or should not.
+    /// Seconds from the fault until the robot stopped; `None` if it did not, or should not.
     pub stood_after_s: Option<f64>,
     /// From the fault's end until it moved again, seconds, negative before the end; `None` if it did
     /// not move.

@@ -193,7 +193,7 @@ fn escaped(json: &str) -> String {
         match c {
             // Valid JSON has these only between its strings.
             '\t' | '\r' | '\n' => out.push(' '),
-            // All of them are below U+10000.
+            // All characters that a terminal obeys are below U+10000.
             c if is_obeyed(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => out.push(c),
         }

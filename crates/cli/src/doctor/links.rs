@@ -202,8 +202,8 @@ pub(super) fn mtu(_: &Machine, robot: &Robot) -> Answer {
     Answer::Made(found.collect())
 }
 
-/// Whether a link loses packets now. Those of an interruption say nothing about a link that works
-/// since then.
+/// Whether a link loses packets now. Packets lost in an interruption say nothing about a link that has
+/// worked since.
 fn is_lossy(link: &LinkReport) -> bool {
     let since = |it: &SteadyReport| {
         it.outcomes() >= MIN_OUTCOMES && it.loss().is_some_and(|loss| loss >= MAX_LOSS)

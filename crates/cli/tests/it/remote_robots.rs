@@ -541,7 +541,7 @@ fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemon
 }
 
 #[test]
-fn two_daemons_of_one_domain_show_one_node_of_ros2() {
+fn two_daemons_in_one_domain_each_show_the_ros2_node() {
     if !ros2::inside() {
         return;
     }

@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_that_parses_is_emitted_as_one_that_parses_equal(bytes in bytes_like(FRAMES, 80)) {
+    fn parsed_frames_survive_a_round_trip(bytes in bytes_like(FRAMES, 80)) {
         if let Ok(frame) = Frame::parse(&mut Reader::new(&bytes)) {
             let again = emit_frame(&frame);
             prop_assert_eq!(Frame::parse(&mut Reader::new(&again)), Ok(frame));

@@ -52,7 +52,7 @@ const NAME: &str = "dds";
 /// Numbers of stages, which repeat; fewer exist together. Domains and addresses follow from them.
 const STAGES: u8 = 40;
 
-/// Systems of the slow parts of a quick run.
+/// The systems that a quick run measures in its slow parts.
 const QUICK_SYSTEMS: [System; 5] =
     [System::Rospy, System::Roscpp, System::RclpyUdp, System::Tautline11, System::Tautline22];
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reception of a hostile peer: handshake responses, frames of the other node, acknowledgements.
+//! What the hostile peer receives: handshake responses, frames of the other node, acknowledgements.
 
 use super::{
     ACK_EVERY, Arrived, CLOCK, Heard, IDLE, Keys, MAX_HELD, MAX_RANGES, MAX_READ, Offered, Peer,

@@ -107,7 +107,7 @@ pub fn start(master_uri: &str, name: &str) -> Agent {
     Agent::start(program, scratch)
 }
 
-/// A roscpp node under orders: `publishers.cpp` with its topic.
+/// A roscpp node that the test controls: `publishers.cpp` with its topic.
 pub fn start_cpp(master_uri: &str, name: &str, topic: &str) -> Agent {
     require_ros();
     static COMPILED: OnceLock<PathBuf> = OnceLock::new();

@@ -94,8 +94,8 @@ pub(super) fn id_of(uuid: Uuid) -> String {
     id
 }
 
-/// The UUID in ROS 2 of an id in ROS 1: the one that the id was made of, else a hash of `robot`
-/// and the id (ids are unique at one master only).
+/// Converts an id of ROS 1 to a UUID of ROS 2: the UUID from which the id was made, else a hash of
+/// `robot` and the id (ids are unique at one master only).
 pub(super) fn uuid_of(robot: &str, id: &str) -> Uuid {
     let mut uuid = Uuid::default();
     let digits: Vec<u8> = id.bytes().filter(|byte| *byte != b'-').collect();

@@ -124,7 +124,7 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Cell>> {
 pub fn section(cells: &[Cell]) -> String {
     let mut text = format!(
         "## Rates and losses\n\n\
-         Each sender is alone on the path for {SECONDS} s; the first second does not count. Figures are the payload that arrived, as a percentage of the payload that the link can carry in full packets after losses (of 1500 bytes, 1448 are payload with TCP, 1425 with Tautline). Laser: the 99th percentile of its delay in ms, and the messages that did not arrive, if any. There is no laser alongside TCP.\n\n\
+         Each sender is alone on the path for {SECONDS} s; the first second does not count. Figures are the payload that arrived, as a percentage of the payload that the link can carry in full packets after losses (of 1500 bytes, 1448 are payload with TCP, 1425 with Tautline). Laser: the 99th percentile of its delay in ms, and the messages that did not arrive, if any. The runs of TCP carry no laser scans.\n\n\
          | Mbps | loss | TCP Cubic | TCP BBR | Tautline | laser |\n|---|---|---|---|---|---|\n"
     );
     for row in cells.chunks(SENDERS.len()) {

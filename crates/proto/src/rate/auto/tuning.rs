@@ -76,7 +76,7 @@ tuning! {
     dip_gain = 0.8, "", "measurement";
     /// Rate of a probe, as a multiple of the estimate.
     probe_gain = 1.25, "", "BBR";
-    /// A probe finds room if this part of what is sent in addition arrives.
+    /// A probe finds room if this fraction of the additional data arrives.
     probe_delivered = 0.8, "", "measurement";
     /// Delivery rates that differ by this part from sample to sample show a path with jitter.
     rate_noise = 0.05, "", "measurement";
