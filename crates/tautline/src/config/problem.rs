@@ -4,6 +4,7 @@
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tautline_gateway::plain::plain;
 
 /// Maximum bytes of a key's path in a message.
 const MAX_KEY: usize = 1000;
@@ -43,7 +44,7 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_place(f, self.at, &self.key)?;
-        write!(f, "found {}; allowed: {}", self.found, self.allowed)
+        write_text(f, &format!("found {}; allowed: {}", self.found, self.allowed))
     }
 }
 
@@ -62,15 +63,20 @@ pub struct Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_place(f, self.at, &self.key)?;
-        f.write_str(&self.text)
+        write_text(f, &self.text)
     }
 }
 
 fn write_place(f: &mut fmt::Formatter<'_>, at: Position, key: &str) -> fmt::Result {
     write!(f, "{}:{}: ", at.line, at.column)?;
     // A key of the file may contain line breaks.
-    let key = tautline_gateway::plain::plain(key, MAX_KEY);
+    let key = plain(key, MAX_KEY);
     if key.is_empty() { Ok(()) } else { write!(f, "{key}: ") }
+}
+
+/// Writes a text that may quote a value of the file, in any of its parts: the value adds no lines.
+fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str(&plain(text, usize::MAX))
 }
 
 /// The reason why a file cannot be used.
@@ -123,6 +129,14 @@ mod tests {
         let text = "name: robot\npeers: { ab\n\n  cd: { xyz: 1 } }\n";
         let problems = parse(text, &Surroundings::default()).unwrap_err();
         assert!(problems.iter().any(|it| it.key.contains('\n')), "{problems:?}");
+        assert!(problems.iter().all(|it| it.to_string().lines().count() == 1), "{problems:?}");
+    }
+
+    #[test]
+    fn a_value_that_a_reason_quotes_adds_no_line_to_a_message() {
+        let text = "name: robot\ntf: { frames: [\"a>\\nb\"] }\n";
+        let problems = parse(text, &Surroundings::default()).unwrap_err();
+        assert!(problems.iter().any(|it| it.allowed.contains('\n')), "{problems:?}");
         assert!(problems.iter().all(|it| it.to_string().lines().count() == 1), "{problems:?}");
     }
 }
