@@ -4,7 +4,7 @@
 use super::error::{CallError, PublishError, SendError, ServeError};
 use super::message::Message;
 use super::message_type::MessageType;
-use super::queue::{Queue, Receiver};
+use super::queue::{Limits, Queue, Receiver};
 use super::request::Request;
 use super::state::{PublisherState, State};
 use crate::audit::{AuditSink, Record};
@@ -14,8 +14,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_gateway::{Command, Event, Gateway, GatewayStatus, Named, Selector, Source};
 
-/// Events of the node that wait for a program.
-pub(crate) const MAX_WAITING_EVENTS: usize = 1024;
+/// Events of the node that wait for a program. Each is small.
+const WAITING_EVENTS: Limits = Limits { entries: 1024, bytes: usize::MAX };
 /// The kind of this gateway in the status.
 const KIND: &str = "program";
 
@@ -167,7 +167,7 @@ impl Participant {
     }
 
     pub(super) fn events(&self) -> Receiver<Record> {
-        let queue = Arc::new(Queue::new(MAX_WAITING_EVENTS));
+        let queue = Arc::new(Queue::new(WAITING_EVENTS));
         self.state().add_events(&queue);
         Receiver::new(queue, || {})
     }
@@ -200,9 +200,10 @@ impl Gateway for ProgramGateway {
             Command::Forget { topic, source } => state.forget(&topic, source),
             Command::Serve { service } => state.peers_serve(service.name, true),
             Command::Unserve { service } => state.peers_serve(service, false),
-            Command::Call { service, call, request, .. } => {
+            Command::Call { service, call, request, patience, .. } => {
                 let inlet = participant.inlet.clone();
-                let request = Request::new(inlet, service.clone(), call, request);
+                let expires = Instant::now().checked_add(patience);
+                let request = Request::new(inlet, service.clone(), call, request, expires);
                 state.called(request, service, call);
             }
             Command::Answer { call, outcome, .. } => state.answered(call, outcome),

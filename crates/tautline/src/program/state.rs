@@ -247,7 +247,8 @@ impl State {
             return queue.close();
         }
         if let Some(known) = self.peers_topics.get(topic) {
-            known.kept.values().flatten().for_each(|message| queue.push_newest(message.clone()));
+            let kept = known.kept.values().flatten();
+            kept.for_each(|message| queue.push_newest(message.clone(), message.payload.len()));
         }
         self.subscriptions.entry(topic.to_owned()).or_default().push(queue);
         self.untold.insert(Untold::Wanted(topic.to_owned()));
@@ -291,7 +292,7 @@ impl State {
         }
         if !origin.kept.is_some_and(|kept| kept.is_for_later_ones) {
             for queue in self.subscriptions.get(topic).into_iter().flatten() {
-                queue.push_newest(message.clone());
+                queue.push_newest(message.clone(), message.payload.len());
             }
         }
     }
@@ -342,7 +343,10 @@ impl State {
     pub(super) fn called(&mut self, request: Request, service: String, call: CallId) {
         let served = self.served.get(&service).and_then(|it| it.requests.as_ref());
         let not_taken = match served {
-            Some(queue) => queue.push_if_room(request).err(),
+            Some(queue) => {
+                let (bytes, expires) = (request.payload.len(), request.expires());
+                queue.push_if_room(request, bytes, expires).err()
+            }
             None => Some(request),
         };
         if let Some(request) = not_taken {
@@ -397,7 +401,7 @@ impl State {
 
     pub(super) fn record(&self, record: &Record) {
         for queue in self.events.iter().filter_map(Weak::upgrade) {
-            queue.push_newest(record.clone());
+            queue.push_newest(record.clone(), 0);
         }
     }
 

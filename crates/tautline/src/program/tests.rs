@@ -3,8 +3,10 @@
 
 use super::*;
 use crate::audit::Event;
+use crate::inlet::Inlet;
 use std::net::UdpSocket;
 use std::time::Instant;
+use tautline_gateway::{Command, Event as GatewayEvent, Gateway as _};
 
 /// Maximum time until a condition holds; then the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -164,4 +166,54 @@ fn impossible_requests_are_refused_at_once_with_the_missing_line() {
     assert!(matches!(error, OpenError::Listen { .. }), "{error}");
     let error = Config::parse("name: x\nnonsense: 1").unwrap_err().to_string();
     assert!(error.contains("configuration:2:1: found the unknown key 'nonsense'"), "{error}");
+}
+
+/// The program's end at a data plane that does not run.
+fn gateway(inlet: &Inlet) -> ProgramGateway {
+    ProgramGateway(Participant::new(inlet.clone(), Arc::new(|_| true), LARGE))
+}
+
+/// Bytes of a large message.
+const LARGE: usize = 1 << 20;
+
+#[test]
+fn a_subscription_that_nobody_reads_does_not_starve_the_others() {
+    let [robot, base] = pair(SENDS, ACCEPTS);
+    let unread = base.subscribe("/image").unwrap();
+    let subscription = base.subscribe("/image").unwrap();
+    let publisher = robot.publish("/image", "example/Image").unwrap();
+    assert!(publisher.wait_for_subscriber(DEADLINE));
+    // More than HELD_BYTES and MAX_HELD_BYTES of its peer.
+    for number in 0..140u8 {
+        publisher.send(vec![number; LARGE]).unwrap();
+        let message = subscription.recv_timeout(DEADLINE).unwrap();
+        assert_eq!((message.payload.len(), message.payload[0]), (LARGE, number));
+    }
+    assert_eq!((subscription.dropped(), unread.dropped()), (0, 132));
+    assert_eq!(unread.recv().unwrap().payload[0], 132);
+}
+
+#[test]
+fn a_request_whose_caller_has_given_up_is_not_received() {
+    let (inlet, inputs) = Inlet::new().unwrap();
+    let gateway = gateway(&inlet);
+    let server = service::serve(&gateway.0, "/a", "T").unwrap();
+    let call = |call, request: Bytes, patience| {
+        let service = "/a".into();
+        gateway.handle(Command::Call { service, call, request, patience, peer: 0 });
+    };
+    call(1, "expired".into(), Duration::ZERO);
+    call(2, vec![0; 8 << 20].into(), DEADLINE);
+    call(3, "too much".into(), DEADLINE);
+    let refused = gateway.0.untold_events().unwrap();
+    let refused = refused.iter().filter_map(|it| match it {
+        GatewayEvent::Answered { call, outcome: Err(_), .. } => Some(*call),
+        _ => None,
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), [3]);
+    call(4, "again expired".into(), Duration::ZERO);
+    assert_eq!(server.try_recv().unwrap().payload.len(), 8 << 20);
+    assert_eq!(server.try_recv().map(drop), Err(RecvError::TimedOut));
+    // The second request was dropped without a response.
+    assert_eq!(inputs.try_iter().count(), 1);
 }
