@@ -96,10 +96,10 @@ impl Node {
     /// Opens the sockets and starts the node. The keys `ros1`, `ros2`, `diagnostics`, `control`,
     /// `metrics` and `audit` are those of the daemon `tautline`, and have no effect here.
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let config = Config { ros1: None, ros2: None, ..config };
+        let config = config.without_ros();
         let (name, max_message) = (config.name.clone(), config.limits.max_message);
         let mut plane = DataPlane::new(config)?;
-        let (key, handle) = (plane.key(), plane.handle());
+        let (key, handle) = (plane.key(), plane.handle().of_program());
         let participant = Participant::new(plane.inlet(), plane.selector(), max_message);
         plane.record_in(Audit::to(participant.clone()));
         let failed = |error| SystemError { what: "starting a thread", error };
