@@ -351,3 +351,14 @@ fn a_service_whose_servers_are_gone_is_withdrawn_whatever_their_types() {
     announce(&gateway);
     assert_eq!(told(&inputs), ["served A", "served B", "not served"]);
 }
+
+#[test]
+fn what_is_sent_after_a_peer_subscribed_arrives_though_the_node_closes_at_once() {
+    let [robot, base] = pair(SENDS, ACCEPTS);
+    let subscription = base.subscribe("/map").unwrap();
+    let publisher = robot.publish_with("/map", "example/Map", kept()).unwrap();
+    assert!(publisher.wait_for_subscriber(DEADLINE));
+    publisher.send("one").unwrap();
+    robot.close().unwrap();
+    assert_eq!(texts(&subscription, 1), ["one"]);
+}
