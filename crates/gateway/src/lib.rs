@@ -36,7 +36,7 @@ pub mod ros1;
 pub mod ros2;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 mod shared;
-mod sources;
+pub mod sources;
 pub mod state_file;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
 pub mod survey;

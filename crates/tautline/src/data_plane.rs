@@ -72,7 +72,7 @@ impl DataPlane {
 
     /// Returns a handle for the command line, metrics and signals.
     pub fn handle(&self) -> Handle {
-        Handle { inlet: self.inlet.clone() }
+        Handle { inlet: self.inlet.clone(), is_of_program: false }
     }
 
     /// Runs the data plane on this thread until [`Handle::shutdown`]. The gateway is unregistered
@@ -89,9 +89,17 @@ impl DataPlane {
 #[derive(Clone)]
 pub struct Handle {
     inlet: Inlet,
+    /// Whether the node is that of a program, without a ROS.
+    is_of_program: bool,
 }
 
 impl Handle {
+    /// Returns the handle for the node of a program, in whose configurations the keys of a ROS have
+    /// no effect.
+    pub(crate) fn of_program(self) -> Self {
+        Self { is_of_program: true, ..self }
+    }
+
     /// Drains the queues, sends goodbyes and ends [`DataPlane::run`].
     pub fn shutdown(&self) {
         self.inlet.hand_over(Input::Shutdown);
@@ -116,6 +124,7 @@ impl Handle {
     /// Replaces the running configuration by `config`. Keys in which the two may not differ
     /// ([`difference`](crate::reload::difference)) are not checked. On an error nothing is changed.
     pub fn reconfigure(&self, config: Config) -> Result<(), AskError> {
+        let config = if self.is_of_program { config.without_ros() } else { config };
         let input = |answer| Input::Reconfigure(Box::new(config), answer);
         self.ask_within(RECONFIGURE_TIMEOUT, input)?.map_err(AskError::Refused)
     }
@@ -231,6 +240,22 @@ mod tests {
         let question = Question { answer: sender, taken: Arc::new(AtomicBool::new(true)) };
         question.answer(|| panic!("who asked has given up"));
         answer.recv().unwrap_err();
+    }
+
+    #[test]
+    fn the_node_of_a_program_gets_no_keys_of_a_ros() {
+        let (inlet, inputs) = Inlet::new().unwrap();
+        let file = "name: a\nsecurity: none\nros1: true\n";
+        let config = parse(file, &Surroundings::default()).unwrap().config;
+        let handle = Handle { inlet, is_of_program: false };
+        for (handle, has_ros) in [(handle.clone(), true), (handle.of_program(), false)] {
+            let config = config.clone();
+            let asks = std::thread::spawn(move || handle.reconfigure(config));
+            let Ok(Input::Reconfigure(config, question)) = inputs.recv() else { panic!("another") };
+            question.answer(|| Ok(()));
+            asks.join().unwrap().unwrap();
+            assert_eq!(config.ros().is_some(), has_ros);
+        }
     }
 
     #[test]

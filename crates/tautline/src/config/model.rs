@@ -164,6 +164,11 @@ impl Config {
         let ros2 = |it: &Ros2Config| (Dialect::Ros2, Installed::new(it.definitions.clone()));
         ros1.or_else(|| self.ros2.as_ref().map(ros2))
     }
+
+    /// Returns the configuration of a node without a ROS.
+    pub(crate) fn without_ros(self) -> Self {
+        Self { ros1: None, ros2: None, ..self }
+    }
 }
 
 /// The last domain whose UDP ports exist (RTPS 2.5, 9.6.2.3).

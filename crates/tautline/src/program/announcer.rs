@@ -11,5 +11,6 @@ pub(super) fn run(participant: &Participant) {
         for event in events {
             participant.emit(event);
         }
+        participant.announced();
     }
 }

@@ -39,8 +39,9 @@ pub enum SendError {
         /// The allowed bytes.
         most: usize,
     },
-    /// More messages wait for the node than it can take. The message is dropped.
-    #[error("too many messages wait for the node")]
+    /// More messages wait for the node than it can take. Peers that subscribe now do not get the
+    /// message; a publisher with `transient_local` keeps it for those that subscribe later.
+    #[error("too many messages wait for the node: the subscribers of now do not get this one")]
     Full,
     /// The node has stopped.
     #[error("the node has stopped")]

@@ -30,6 +30,12 @@ impl MessageType {
         &self.name
     }
 
+    /// Whether a topic has this type.
+    pub(super) fn is_that_of(&self, topic: &Topic) -> bool {
+        let Topic { type_name, type_hash, definition, .. } = topic;
+        (&self.name, &self.hash, &self.definition) == (type_name, type_hash, definition)
+    }
+
     /// Returns the topic of this name and type.
     pub(super) fn topic(&self, name: &str) -> Topic {
         Topic {

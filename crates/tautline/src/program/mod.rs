@@ -12,6 +12,7 @@
 //! | `participant` | the operations of the program, and the commands of the data plane |
 //! | `announcer` | the thread that tells the data plane of changes |
 //! | `state` | what the program and its peers do |
+//! | `published` | a topic of the program, and its publishers |
 //! | `topic`, `service` | the handles of a program |
 //! | `message`, `request` | what a program gets |
 //! | `message_type` | the types that it publishes |
@@ -22,6 +23,7 @@ mod error;
 mod message;
 mod message_type;
 mod participant;
+mod published;
 mod queue;
 mod request;
 mod service;
@@ -94,10 +96,10 @@ impl Node {
     /// Opens the sockets and starts the node. The keys `ros1`, `ros2`, `diagnostics`, `control`,
     /// `metrics` and `audit` are those of the daemon `tautline`, and have no effect here.
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let config = Config { ros1: None, ros2: None, ..config };
+        let config = config.without_ros();
         let (name, max_message) = (config.name.clone(), config.limits.max_message);
         let mut plane = DataPlane::new(config)?;
-        let (key, handle) = (plane.key(), plane.handle());
+        let (key, handle) = (plane.key(), plane.handle().of_program());
         let participant = Participant::new(plane.inlet(), plane.selector(), max_message);
         plane.record_in(Audit::to(participant.clone()));
         let failed = |error| SystemError { what: "starting a thread", error };
@@ -193,6 +195,7 @@ impl Node {
 
     fn stop(&mut self) -> Result<(), RunError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.participant.wait_for_repeats();
         self.handle.shutdown();
         let panicked = |_| Err(RunError::Thread { thread: "node".into(), how: "panicked" });
         thread.join().unwrap_or_else(panicked)

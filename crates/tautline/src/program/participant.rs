@@ -4,9 +4,10 @@
 use super::error::{CallError, PublishError, SendError, ServeError};
 use super::message::Message;
 use super::message_type::MessageType;
-use super::queue::{Queue, Receiver};
+use super::published::PublisherState;
+use super::queue::{Limits, Queue, Receiver};
 use super::request::Request;
-use super::state::{PublisherState, State};
+use super::state::State;
 use crate::audit::{AuditSink, Record};
 use crate::inlet::{Inlet, Input, NotTaken};
 use bytes::Bytes;
@@ -14,8 +15,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_gateway::{Command, Event, Gateway, GatewayStatus, Named, Selector, Source};
 
-/// Events of the node that wait for a program.
-pub(crate) const MAX_WAITING_EVENTS: usize = 1024;
+/// Events of the node that wait for a program. Each is small.
+const WAITING_EVENTS: Limits = Limits { entries: 1024, bytes: usize::MAX };
+/// Time that a node that closes waits for the announcer, which repeats messages within milliseconds.
+const REPEATS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The kind of this gateway in the status.
 const KIND: &str = "program";
 
@@ -44,7 +47,8 @@ impl Participant {
         result
     }
 
-    /// Passes an event to the data plane. It may block: the data plane never calls this.
+    /// Passes an event to the data plane. It may block, unless the event is a message: the data plane
+    /// never calls this.
     pub(super) fn emit(&self, event: Event) -> bool {
         self.inlet.hand_over(Input::Local(event))
     }
@@ -81,6 +85,21 @@ impl Participant {
         is_open.then(|| self.state().untold_events(&self.selector))
     }
 
+    /// The data plane has got these events; subscribers that wait for messages get them.
+    pub(super) fn announced(&self) {
+        self.change(|state| {
+            for event in state.announced() {
+                self.emit(event);
+            }
+        });
+    }
+
+    /// Waits until the data plane has got the messages for which subscribers wait.
+    pub(super) fn wait_for_repeats(&self) {
+        let deadline = Instant::now().checked_add(REPEATS_TIMEOUT);
+        self.wait_until(deadline, |state| !state.has_repeats());
+    }
+
     pub(super) fn add_publisher(
         &self,
         topic: &str,
@@ -111,7 +130,13 @@ impl Participant {
         if bytes > most {
             return Err(SendError::TooLarge { bytes, most });
         }
-        let event = self.state().published(topic, source, payload)?;
+        // The lock keeps the messages of a publisher in their order. The inlet never waits for room for
+        // a message.
+        let mut state = self.state();
+        let (repeats, event) = state.published(topic, source, payload)?;
+        for event in repeats {
+            self.emit(event);
+        }
         let Some(event) = event else { return Ok(()) };
         self.inlet.offer(Input::Local(event), bytes).map_err(|not_taken| match not_taken {
             NotTaken::Full => SendError::Full,
@@ -167,7 +192,7 @@ impl Participant {
     }
 
     pub(super) fn events(&self) -> Receiver<Record> {
-        let queue = Arc::new(Queue::new(MAX_WAITING_EVENTS));
+        let queue = Arc::new(Queue::new(WAITING_EVENTS));
         self.state().add_events(&queue);
         Receiver::new(queue, || {})
     }
@@ -200,9 +225,10 @@ impl Gateway for ProgramGateway {
             Command::Forget { topic, source } => state.forget(&topic, source),
             Command::Serve { service } => state.peers_serve(service.name, true),
             Command::Unserve { service } => state.peers_serve(service, false),
-            Command::Call { service, call, request, .. } => {
+            Command::Call { service, call, request, patience, .. } => {
                 let inlet = participant.inlet.clone();
-                let request = Request::new(inlet, service.clone(), call, request);
+                let expires = Instant::now().checked_add(patience);
+                let request = Request::new(inlet, service.clone(), call, request, expires);
                 state.called(request, service, call);
             }
             Command::Answer { call, outcome, .. } => state.answered(call, outcome),

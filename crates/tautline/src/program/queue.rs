@@ -16,50 +16,101 @@ pub enum RecvError {
     Closed,
 }
 
+/// Maximum entries and bytes of a queue; a single larger entry is queued as well.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) entries: usize,
+    pub(super) bytes: usize,
+}
+
+/// An entry that waits for the program.
+struct Waiting<T> {
+    entry: T,
+    bytes: usize,
+    /// The time from which nobody needs it.
+    expires: Option<Instant>,
+}
+
 struct State<T> {
-    entries: VecDeque<T>,
+    entries: VecDeque<Waiting<T>>,
+    bytes: usize,
     dropped: u64,
     is_closed: bool,
+}
+
+impl<T> State<T> {
+    fn has_room(&self, bytes: usize, limits: Limits) -> bool {
+        let fits = self.entries.is_empty() || self.bytes + bytes <= limits.bytes;
+        fits && self.entries.len() < limits.entries
+    }
+
+    fn push(&mut self, waiting: Waiting<T>) {
+        self.bytes += waiting.bytes;
+        self.entries.push_back(waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting<T>> {
+        let waiting = self.entries.pop_front()?;
+        self.bytes -= waiting.bytes;
+        Some(waiting)
+    }
+
+    /// Moves the entries that nobody needs.
+    fn expire(&mut self, expired: &mut VecDeque<Waiting<T>>) {
+        let now = Instant::now();
+        let is_over = |it: &Waiting<T>| it.expires.is_some_and(|at| at <= now);
+        let entries = std::mem::take(&mut self.entries);
+        (*expired, self.entries) = entries.into_iter().partition(is_over);
+        self.bytes -= expired.iter().map(|it| it.bytes).sum::<usize>();
+    }
 }
 
 /// A bounded queue. The node never waits for a program.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
-    capacity: usize,
+    limits: Limits,
 }
 
 impl<T> Queue<T> {
-    pub(super) fn new(capacity: usize) -> Self {
-        let state = State { entries: VecDeque::new(), dropped: 0, is_closed: false };
-        Self { state: Mutex::new(state), changed: Condvar::new(), capacity }
+    pub(super) fn new(limits: Limits) -> Self {
+        let state = State { entries: VecDeque::new(), bytes: 0, dropped: 0, is_closed: false };
+        Self { state: Mutex::new(state), changed: Condvar::new(), limits }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an entry. If the queue is full, its oldest entry is dropped and counted.
-    pub(super) fn push_newest(&self, entry: T) {
+    /// Adds an entry. While the queue is too full, its oldest entries are dropped and counted.
+    pub(super) fn push_newest(&self, entry: T, bytes: usize) {
         let mut state = self.state();
         if state.is_closed {
             return;
         }
-        if state.entries.len() >= self.capacity {
-            state.entries.pop_front();
+        while !state.has_room(bytes, self.limits) && state.pop().is_some() {
             state.dropped += 1;
         }
-        state.entries.push_back(entry);
+        state.push(Waiting { entry, bytes, expires: None });
         self.changed.notify_one();
     }
 
-    /// Adds an entry, unless the queue is full or closed.
-    pub(super) fn push_if_room(&self, entry: T) -> Result<(), T> {
+    /// Adds an entry, unless the queue is full or closed. The program does not get it once it has
+    /// expired.
+    pub(super) fn push_if_room(
+        &self,
+        entry: T,
+        bytes: usize,
+        expires: Option<Instant>,
+    ) -> Result<(), T> {
+        // Dropped after the lock.
+        let mut expired = VecDeque::new();
         let mut state = self.state();
-        if state.is_closed || state.entries.len() >= self.capacity {
+        state.expire(&mut expired);
+        if state.is_closed || !state.has_room(bytes, self.limits) {
             return Err(entry);
         }
-        state.entries.push_back(entry);
+        state.push(Waiting { entry, bytes, expires });
         self.changed.notify_one();
         Ok(())
     }
@@ -67,10 +118,15 @@ impl<T> Queue<T> {
     /// Takes the oldest entry, waiting for one until the deadline; without a deadline, until the
     /// queue is closed.
     fn pop(&self, deadline: Option<Instant>) -> Result<T, RecvError> {
+        // Dropped after the lock: an entry may pass something to the data plane when it is dropped.
+        let mut expired = Vec::new();
         let mut state = self.state();
         loop {
-            if let Some(entry) = state.entries.pop_front() {
-                return Ok(entry);
+            while let Some(waiting) = state.pop() {
+                if waiting.expires.is_none_or(|at| Instant::now() < at) {
+                    return Ok(waiting.entry);
+                }
+                expired.push(waiting);
             }
             if state.is_closed {
                 return Err(RecvError::Closed);
@@ -133,6 +189,7 @@ impl<T> Receiver<T> {
     }
 
     /// The number of entries that were dropped because this program was slow; the oldest give way.
+    /// Requests do not: those that do not fit are refused.
     pub fn dropped(&self) -> u64 {
         self.queue.dropped()
     }
@@ -153,25 +210,52 @@ impl<T> Drop for Receiver<T> {
 mod tests {
     use super::*;
 
+    const TWO: Limits = Limits { entries: 2, bytes: 9 };
+
     #[test]
     fn the_oldest_entry_of_a_full_queue_gives_way_and_is_counted() {
-        let queue = Arc::new(Queue::new(2));
+        let queue = Arc::new(Queue::new(TWO));
         let receiver = Receiver::new(queue.clone(), || {});
-        (1..=3).for_each(|entry| queue.push_newest(entry));
-        assert_eq!(queue.push_if_room(4), Err(4));
+        (1..=3).for_each(|entry| queue.push_newest(entry, 1));
+        assert_eq!(queue.push_if_room(4, 1, None), Err(4));
         assert_eq!((receiver.recv(), receiver.try_recv()), (Ok(2), Ok(3)));
         assert_eq!(receiver.recv_timeout(Duration::ZERO), Err(RecvError::TimedOut));
-        assert_eq!((receiver.dropped(), queue.push_if_room(5)), (1, Ok(())));
+        assert_eq!((receiver.dropped(), queue.push_if_room(5, 1, None)), (1, Ok(())));
+    }
+
+    #[test]
+    fn the_bytes_of_a_queue_are_bounded_and_one_larger_entry_fits() {
+        let queue = Arc::new(Queue::new(Limits { entries: 10, bytes: 5 }));
+        let receiver = Receiver::new(queue.clone(), || {});
+        for (entry, bytes) in [(1, 2), (2, 2), (3, 3)] {
+            queue.push_newest(entry, bytes);
+        }
+        assert_eq!((receiver.dropped(), queue.push_if_room(4, 1, None)), (1, Err(4)));
+        assert_eq!((receiver.try_recv(), queue.push_if_room(4, 1, None)), (Ok(2), Ok(())));
+        queue.push_newest(5, 7);
+        assert_eq!((receiver.dropped(), receiver.try_recv()), (3, Ok(5)));
+        assert_eq!(queue.push_if_room(6, 7, None), Ok(()));
+    }
+
+    #[test]
+    fn an_entry_that_nobody_needs_takes_no_room_and_is_not_received() {
+        let queue = Arc::new(Queue::new(TWO));
+        let receiver = Receiver::new(queue.clone(), || {});
+        let now = Some(Instant::now());
+        assert_eq!(queue.push_if_room(1, 9, now), Ok(()));
+        assert_eq!((queue.push_if_room(2, 9, None), receiver.try_recv()), (Ok(()), Ok(2)));
+        assert_eq!(queue.push_if_room(3, 9, now), Ok(()));
+        assert_eq!(receiver.try_recv(), Err(RecvError::TimedOut));
     }
 
     #[test]
     fn a_closed_queue_is_emptied_first_and_wakes_its_receiver() {
-        let queue = Arc::new(Queue::new(2));
+        let queue = Arc::new(Queue::new(TWO));
         let receiver = Receiver::new(queue.clone(), || {});
         let waits = std::thread::spawn(move || receiver.iter().collect::<Vec<i32>>());
-        queue.push_newest(1);
+        queue.push_newest(1, 1);
         queue.close();
-        queue.push_newest(2);
+        queue.push_newest(2, 1);
         assert_eq!(waits.join().unwrap(), [1]);
     }
 }

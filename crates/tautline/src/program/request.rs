@@ -4,6 +4,7 @@
 use crate::inlet::{Inlet, Input};
 use bytes::Bytes;
 use std::fmt;
+use std::time::Instant;
 use tautline_gateway::{CallId, Event, Outcome};
 
 /// The response to a request that the program dropped.
@@ -16,12 +17,25 @@ pub struct Request {
     inlet: Inlet,
     service: String,
     call: CallId,
+    /// The time at which the caller gives up.
+    expires: Option<Instant>,
     is_answered: bool,
 }
 
 impl Request {
-    pub(super) fn new(inlet: Inlet, service: String, call: CallId, payload: Bytes) -> Self {
-        Self { payload, inlet, service, call, is_answered: false }
+    pub(super) fn new(
+        inlet: Inlet,
+        service: String,
+        call: CallId,
+        payload: Bytes,
+        expires: Option<Instant>,
+    ) -> Self {
+        Self { payload, inlet, service, call, expires, is_answered: false }
+    }
+
+    /// Returns the time at which the caller gives up.
+    pub(super) fn expires(&self) -> Option<Instant> {
+        self.expires
     }
 
     /// Returns the response to the caller, or the reason of a failure, for a person.
@@ -55,6 +69,11 @@ impl fmt::Debug for Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
+        // Nobody waits for an outcome any more. The data plane, too, drops requests that have expired,
+        // and must not wait for room in its own queue.
+        if self.expires.is_some_and(|at| at <= Instant::now()) {
+            return;
+        }
         self.finish(Err(DROPPED.into()));
     }
 }

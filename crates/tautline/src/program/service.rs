@@ -3,18 +3,19 @@
 
 use super::error::ServeError;
 use super::participant::Participant;
-use super::queue::{Queue, Receiver};
+use super::queue::{Limits, Queue, Receiver};
 use super::request::Request;
 use std::sync::Arc;
 
-/// Requests that wait for a program at one server.
-pub(crate) const MAX_WAITING_REQUESTS: usize = 1024;
+/// Requests that wait for a program at one server; others are refused.
+const WAITING_REQUESTS: Limits = Limits { entries: 1024, bytes: 8 << 20 };
+
 pub(super) fn serve(
     participant: &Arc<Participant>,
     service: &str,
     type_name: &str,
 ) -> Result<Receiver<Request>, ServeError> {
-    let queue = Arc::new(Queue::new(MAX_WAITING_REQUESTS));
+    let queue = Arc::new(Queue::new(WAITING_REQUESTS));
     participant.add_server(service, type_name, queue.clone())?;
     let (participant, service) = (participant.clone(), service.to_owned());
     Ok(Receiver::new(queue, move || participant.remove_server(&service)))

@@ -8,16 +8,15 @@
 use super::error::{PublishError, SendError, ServeError};
 use super::message::Message;
 use super::message_type::MessageType;
+use super::published::{Published, PublisherState};
 use super::queue::Queue;
 use super::request::Request;
 use crate::audit::Record;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
-use std::time::{Instant, SystemTime};
 use tautline_gateway::{
-    CallId, Event, Kept, MAX_SOURCES, Named, Origin, Outcome, Qos, Selector, Service, Source,
-    Topic, identity,
+    CallId, Event, Kept, Named, Origin, Outcome, Selector, Service, Source, Topic,
 };
 
 /// The response to a call of a service that this program does not serve, or not fast enough.
@@ -35,96 +34,6 @@ enum Untold {
     Wanted(String),
 }
 
-/// A message that a publisher keeps for late joiners.
-struct KeptMessage {
-    payload: Bytes,
-    identity: u64,
-    published: Instant,
-}
-
-/// One publisher of a topic.
-pub(super) struct PublisherState {
-    qos: Qos,
-    kept: VecDeque<KeptMessage>,
-    /// Tells its messages from those of other publishers and of earlier runs.
-    salt: u128,
-    messages: u64,
-}
-
-impl PublisherState {
-    pub(super) fn new(qos: Qos) -> Self {
-        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let qos = Qos { depth: qos.depth.max(1), ..qos };
-        Self { qos, kept: VecDeque::new(), salt: since_1970.as_nanos(), messages: 0 }
-    }
-
-    fn origin(&self, identity: u64, published: Instant, is_history: bool) -> Origin {
-        let kept = Kept {
-            identity,
-            depth: self.qos.depth,
-            is_repeatable: false,
-            is_history,
-            is_for_later_ones: false,
-        };
-        Origin {
-            kept: self.qos.transient_local.then_some(kept),
-            best_effort: !self.qos.reliable,
-            lifespan: self.qos.lifespan,
-            age: published.elapsed(),
-        }
-    }
-
-    /// Counts a message; keeps it if late joiners get it.
-    fn add(&mut self, source: Source, payload: &Bytes) -> Origin {
-        self.messages += 1;
-        let (identity, published) = (identity(&(self.salt, source, self.messages)), Instant::now());
-        if self.qos.transient_local {
-            if self.kept.len() >= self.qos.depth as usize {
-                self.kept.pop_front();
-            }
-            self.kept.push_back(KeptMessage { payload: payload.clone(), identity, published });
-        }
-        self.origin(identity, published, false)
-    }
-}
-
-/// A topic that this program publishes.
-struct Published {
-    message_type: MessageType,
-    publishers: BTreeMap<u32, PublisherState>,
-    /// What the data plane knows.
-    told: Option<Topic>,
-    /// Publishers that have left since.
-    gone: Vec<Source>,
-    /// Whether a peer subscribes.
-    is_read: bool,
-    /// Whether a new subscriber waits for the messages that are kept.
-    is_repeated: bool,
-}
-
-impl Published {
-    fn topic(&self, name: &str) -> Option<Topic> {
-        let policies: Vec<Qos> = self.publishers.values().map(|it| it.qos).collect();
-        Some(Topic { qos: Qos::combined(&policies)?, ..self.message_type.topic(name) })
-    }
-
-    fn repeat(&self, name: &str) -> impl Iterator<Item = Event> {
-        let kept = |(number, publisher): (&u32, &PublisherState)| {
-            let source = Source::here(*number);
-            let messages = publisher.kept.iter().map(|it| {
-                let origin = publisher.origin(it.identity, it.published, true);
-                message(name, source, it.payload.clone(), origin)
-            });
-            messages.collect::<Vec<_>>()
-        };
-        self.publishers.iter().flat_map(kept).collect::<Vec<_>>().into_iter()
-    }
-}
-
-fn message(topic: &str, source: Source, payload: Bytes, origin: Origin) -> Event {
-    Event::Message { topic: topic.to_owned(), source, payload, origin, received: Instant::now() }
-}
-
 /// A topic of peers that may be subscribed to.
 struct PeersTopic {
     topic: Topic,
@@ -138,7 +47,8 @@ struct PeersTopic {
 /// A service that this program serves.
 struct Served {
     service: Service,
-    told: bool,
+    /// What the data plane knows.
+    told: Option<Service>,
     /// `None` once the program has stopped serving.
     requests: Option<Arc<Queue<Request>>>,
 }
@@ -160,6 +70,8 @@ pub(super) struct State {
     last_call: CallId,
     events: Vec<Weak<Queue<Record>>>,
     untold: BTreeSet<Untold>,
+    /// Topics of which the data plane is being told.
+    announcing: Vec<String>,
     /// Calls of peers that this program does not take.
     refused: Vec<(String, CallId)>,
     pub(super) is_closed: bool,
@@ -172,68 +84,51 @@ impl State {
         message_type: MessageType,
         publisher: PublisherState,
     ) -> Result<Source, PublishError> {
-        let published = self.published.entry(topic.to_owned()).or_insert_with(|| Published {
-            message_type: message_type.clone(),
-            publishers: BTreeMap::new(),
-            told: None,
-            gone: Vec::new(),
-            is_read: false,
-            is_repeated: false,
-        });
-        if published.publishers.is_empty() {
-            published.message_type = message_type.clone();
-        }
-        if published.message_type != message_type {
-            return Err(PublishError::OtherType {
-                topic: topic.to_owned(),
-                found: message_type.name().to_owned(),
-                known: published.message_type.name().to_owned(),
-            });
-        }
-        let free = (0..MAX_SOURCES).find(|number| !published.publishers.contains_key(number));
-        let number = free.ok_or_else(|| PublishError::TooMany(topic.to_owned()))?;
-        published.publishers.insert(number, publisher);
+        let published = self.published.entry(topic.to_owned());
+        let published = published.or_insert_with(|| Published::new(message_type.clone()));
+        let source = published.add_publisher(topic, message_type, publisher)?;
         self.untold.insert(Untold::Topic(topic.to_owned()));
-        Ok(Source::here(number))
+        Ok(source)
     }
 
     pub(super) fn remove_publisher(&mut self, topic: &str, source: Source) {
         if let Some(published) = self.published.get_mut(topic) {
-            published.publishers.remove(&source.number);
-            published.gone.push(source);
+            published.remove_publisher(source);
             self.untold.insert(Untold::Topic(topic.to_owned()));
         }
     }
 
     pub(super) fn is_subscribed(&self, topic: &str) -> bool {
-        self.published.get(topic).is_some_and(|it| it.is_read)
+        self.published.get(topic).is_some_and(Published::is_subscribed)
     }
 
-    /// Counts and keeps a message; returns its event if a peer subscribes.
+    /// Counts and keeps a message. Returns its event if a peer subscribes, after the events of
+    /// earlier messages of its publisher for which a subscriber waits.
     pub(super) fn published(
         &mut self,
         topic: &str,
         source: Source,
         payload: Bytes,
-    ) -> Result<Option<Event>, SendError> {
+    ) -> Result<(Vec<Event>, Option<Event>), SendError> {
         if self.is_closed {
             return Err(SendError::Stopped);
         }
-        let Some(published) = self.published.get_mut(topic) else { return Ok(None) };
-        let Some(publisher) = published.publishers.get_mut(&source.number) else { return Ok(None) };
-        let origin = publisher.add(source, &payload);
-        // What is about to be repeated includes this message.
-        let goes_now = published.is_read && !(published.is_repeated && origin.kept.is_some());
-        Ok(goes_now.then(|| message(topic, source, payload, origin)))
+        let Some(published) = self.published.get_mut(topic) else { return Ok(Default::default()) };
+        let repeats = published.repeats(topic, Some(source));
+        Ok((repeats, published.send(topic, source, payload)))
     }
 
     /// A peer subscribes to a topic of this program, or the last one no longer does.
     pub(super) fn read(&mut self, topic: &str, is_read: bool) {
         if let Some(published) = self.published.get_mut(topic) {
-            published.is_read = is_read;
-            published.is_repeated = is_read;
+            published.read(is_read);
             self.untold.insert(Untold::Topic(topic.to_owned()));
         }
+    }
+
+    /// Whether a subscriber waits for messages that the announcer is about to repeat.
+    pub(super) fn has_repeats(&self) -> bool {
+        self.published.values().any(Published::has_repeats)
     }
 
     /// The rules of what may leave have changed.
@@ -247,7 +142,8 @@ impl State {
             return queue.close();
         }
         if let Some(known) = self.peers_topics.get(topic) {
-            known.kept.values().flatten().for_each(|message| queue.push_newest(message.clone()));
+            let kept = known.kept.values().flatten();
+            kept.for_each(|message| queue.push_newest(message.clone(), message.payload.len()));
         }
         self.subscriptions.entry(topic.to_owned()).or_default().push(queue);
         self.untold.insert(Untold::Wanted(topic.to_owned()));
@@ -291,7 +187,7 @@ impl State {
         }
         if !origin.kept.is_some_and(|kept| kept.is_for_later_ones) {
             for queue in self.subscriptions.get(topic).into_iter().flatten() {
-                queue.push_newest(message.clone());
+                queue.push_newest(message.clone(), message.payload.len());
             }
         }
     }
@@ -316,16 +212,14 @@ impl State {
             requests.close();
             return Ok(());
         }
-        let told = self.served.get(name).is_some_and(|it| it.told);
         let service = Service {
             name: name.to_owned(),
             type_name: type_name.to_owned(),
             type_hash: String::new(),
             definition: "".into(),
         };
-        // A repetition replaces the type.
+        let told = self.served.remove(name).and_then(|it| it.told);
         let requests = Some(requests);
-        let told = told && self.served.get(name).is_some_and(|it| it.service == service);
         self.served.insert(name.to_owned(), Served { service, told, requests });
         self.untold.insert(Untold::Service(name.to_owned()));
         Ok(())
@@ -342,7 +236,10 @@ impl State {
     pub(super) fn called(&mut self, request: Request, service: String, call: CallId) {
         let served = self.served.get(&service).and_then(|it| it.requests.as_ref());
         let not_taken = match served {
-            Some(queue) => queue.push_if_room(request).err(),
+            Some(queue) => {
+                let (bytes, expires) = (request.payload.len(), request.expires());
+                queue.push_if_room(request, bytes, expires).err()
+            }
             None => Some(request),
         };
         if let Some(request) = not_taken {
@@ -397,7 +294,7 @@ impl State {
 
     pub(super) fn record(&self, record: &Record) {
         for queue in self.events.iter().filter_map(Weak::upgrade) {
-            queue.push_newest(record.clone());
+            queue.push_newest(record.clone(), 0);
         }
     }
 
@@ -446,37 +343,38 @@ impl State {
 
     fn tell_topic(&mut self, name: &str, selector: &Selector, events: &mut Vec<Event>) {
         let Some(published) = self.published.get_mut(name) else { return };
-        let topic = published.topic(name).filter(|_| selector(Named::Topic(name)));
-        if topic != published.told {
-            events.push(match &topic {
-                Some(topic) => Event::Offered(topic.clone()),
-                None => Event::Withdrawn { topic: name.to_owned() },
-            });
-            published.told = topic;
+        published.tell(name, selector(Named::Topic(name)), events);
+        match published.has_publishers() {
+            true => self.announcing.push(name.to_owned()),
+            false => _ = self.published.remove(name),
         }
-        for source in std::mem::take(&mut published.gone) {
-            // Its number may have another publisher by now, whose messages are not gone.
-            if !published.publishers.contains_key(&source.number) {
-                events.push(Event::SourceGone { topic: name.to_owned(), source });
+    }
+
+    /// The data plane has got the events of [`Self::untold_events`]. Returns those of the messages
+    /// for which subscribers wait. They, and those of [`Self::published`], are passed in order: the
+    /// state stays locked meanwhile.
+    pub(super) fn announced(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for name in std::mem::take(&mut self.announcing) {
+            if let Some(published) = self.published.get_mut(&name) {
+                published.announced();
+                events.extend(published.repeats(&name, None));
             }
         }
-        if std::mem::take(&mut published.is_repeated) {
-            events.extend(published.repeat(name));
-        }
-        if published.publishers.is_empty() {
-            self.published.remove(name);
-        }
+        events
     }
 
     fn tell_service(&mut self, name: String, selector: &Selector, events: &mut Vec<Event>) {
         let Some(served) = self.served.get_mut(&name) else { return };
-        let is_served = served.requests.is_some() && selector(Named::Service(&name));
         let is_gone = served.requests.is_none();
-        if is_served != served.told {
-            served.told = is_served;
-            events.push(match is_served {
-                true => Event::ServiceOffered(served.service.clone()),
-                false => Event::ServiceWithdrawn { service: name.clone() },
+        let is_served = !is_gone && selector(Named::Service(&name));
+        let service = is_served.then(|| served.service.clone());
+        if service != served.told {
+            served.told = service.clone();
+            // An offer replaces the type of the one before.
+            events.push(match service {
+                Some(service) => Event::ServiceOffered(service),
+                None => Event::ServiceWithdrawn { service: name.clone() },
             });
         }
         if is_gone {

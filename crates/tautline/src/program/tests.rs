@@ -3,8 +3,10 @@
 
 use super::*;
 use crate::audit::Event;
+use crate::inlet::{Inlet, Input};
 use std::net::UdpSocket;
 use std::time::Instant;
+use tautline_gateway::{Command, Event as GatewayEvent, Gateway as _};
 
 /// Maximum time until a condition holds; then the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -164,4 +166,199 @@ fn impossible_requests_are_refused_at_once_with_the_missing_line() {
     assert!(matches!(error, OpenError::Listen { .. }), "{error}");
     let error = Config::parse("name: x\nnonsense: 1").unwrap_err().to_string();
     assert!(error.contains("configuration:2:1: found the unknown key 'nonsense'"), "{error}");
+}
+
+/// The program's end at a data plane that does not run.
+fn gateway(inlet: &Inlet) -> ProgramGateway {
+    ProgramGateway(Participant::new(inlet.clone(), Arc::new(|_| true), LARGE))
+}
+
+/// Bytes of a large message.
+const LARGE: usize = 1 << 20;
+
+#[test]
+fn a_subscription_that_nobody_reads_does_not_starve_the_others() {
+    let [robot, base] = pair(SENDS, ACCEPTS);
+    let unread = base.subscribe("/image").unwrap();
+    let subscription = base.subscribe("/image").unwrap();
+    let publisher = robot.publish("/image", "example/Image").unwrap();
+    assert!(publisher.wait_for_subscriber(DEADLINE));
+    // More than HELD_BYTES and MAX_HELD_BYTES of its peer.
+    for number in 0..140u8 {
+        publisher.send(vec![number; LARGE]).unwrap();
+        let message = subscription.recv_timeout(DEADLINE).unwrap();
+        assert_eq!((message.payload.len(), message.payload[0]), (LARGE, number));
+    }
+    assert_eq!((subscription.dropped(), unread.dropped()), (0, 132));
+    assert_eq!(unread.recv().unwrap().payload[0], 132);
+}
+
+#[test]
+fn a_request_whose_caller_has_given_up_is_not_received() {
+    let (inlet, inputs) = Inlet::new().unwrap();
+    let gateway = gateway(&inlet);
+    let server = service::serve(&gateway.0, "/a", "T").unwrap();
+    let call = |call, request: Bytes, patience| {
+        let service = "/a".into();
+        gateway.handle(Command::Call { service, call, request, patience, peer: 0 });
+    };
+    call(1, "expired".into(), Duration::ZERO);
+    call(2, vec![0; 8 << 20].into(), DEADLINE);
+    call(3, "too much".into(), DEADLINE);
+    let refused = gateway.0.untold_events().unwrap();
+    let refused = refused.iter().filter_map(|it| match it {
+        GatewayEvent::Answered { call, outcome: Err(_), .. } => Some(*call),
+        _ => None,
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), [3]);
+    call(4, "again expired".into(), Duration::ZERO);
+    assert_eq!(server.try_recv().unwrap().payload.len(), 8 << 20);
+    assert_eq!(server.try_recv().map(drop), Err(RecvError::TimedOut));
+    // The second request was dropped without a response.
+    assert_eq!(inputs.try_iter().count(), 1);
+}
+
+fn of_publisher(gateway: &ProgramGateway, topic: &str, name: &str, qos: Qos) -> Publisher {
+    Publisher::new(&gateway.0, topic, name.into(), qos).unwrap()
+}
+
+/// Passes what the program has changed to the data plane.
+fn announce(gateway: &ProgramGateway) {
+    gateway.0.untold_events().unwrap().into_iter().for_each(|it| _ = gateway.0.emit(it));
+    gateway.0.announced();
+}
+
+fn subscribe(gateway: &ProgramGateway) {
+    gateway.handle(Command::Subscribe { topic: "/a".into() });
+}
+
+/// The events at the data plane, in short.
+fn told(inputs: &std::sync::mpsc::Receiver<Input>) -> Vec<String> {
+    let text = |input| match input {
+        Input::Local(GatewayEvent::Offered(topic)) => format!("offered {}", topic.type_name),
+        Input::Local(GatewayEvent::Withdrawn { .. }) => "withdrawn".into(),
+        Input::Local(GatewayEvent::SourceGone { source, .. }) => format!("{} left", source.number),
+        Input::Local(GatewayEvent::Message { payload, origin, source, .. }) => {
+            let is_history = origin.kept.is_some_and(|it| it.is_history);
+            let kind = if is_history { "again" } else { "new" };
+            format!("{} {kind} {}", source.number, String::from_utf8_lossy(&payload))
+        }
+        Input::Local(GatewayEvent::ServiceOffered(it)) => format!("served {}", it.type_name),
+        Input::Local(GatewayEvent::ServiceWithdrawn { .. }) => "not served".into(),
+        _ => "other".into(),
+    };
+    inputs.try_iter().map(text).collect()
+}
+
+fn kept() -> Qos {
+    Qos { transient_local: true, depth: 2, ..Qos::default() }
+}
+
+#[test]
+fn messages_that_are_repeated_stay_before_new_ones() {
+    let (inlet, inputs) = Inlet::new().unwrap();
+    let gateway = gateway(&inlet);
+    let publisher = of_publisher(&gateway, "/a", "T", kept());
+    let other = of_publisher(&gateway, "/a", "T", kept());
+    announce(&gateway);
+    publisher.send("one").unwrap();
+    other.send("two").unwrap();
+    assert_eq!(told(&inputs), ["offered T"]);
+    subscribe(&gateway);
+    // The announcer has taken its events, and has not passed them.
+    let events = gateway.0.untold_events().unwrap();
+    publisher.send("three").unwrap();
+    assert_eq!(told(&inputs), ["0 again one", "0 new three"]);
+    events.into_iter().for_each(|it| _ = gateway.0.emit(it));
+    gateway.0.announced();
+    assert_eq!(told(&inputs), ["1 again two"]);
+    publisher.send("four").unwrap();
+    assert_eq!(told(&inputs), ["0 new four"]);
+}
+
+#[test]
+fn a_node_that_closes_sends_what_a_new_subscriber_waits_for() {
+    let (inlet, inputs) = Inlet::new().unwrap();
+    let gateway = gateway(&inlet);
+    let publisher = of_publisher(&gateway, "/a", "T", kept());
+    announce(&gateway);
+    publisher.send("one").unwrap();
+    subscribe(&gateway);
+    let participant = gateway.0.clone();
+    let closes = std::thread::spawn(move || {
+        participant.wait_for_repeats();
+        participant.emit(GatewayEvent::Withdrawn { topic: "/a".into() });
+    });
+    announce(&gateway);
+    closes.join().unwrap();
+    assert_eq!(told(&inputs), ["offered T", "0 again one", "withdrawn"]);
+}
+
+#[test]
+fn messages_of_another_type_wait_until_the_data_plane_knows_it() {
+    let (inlet, inputs) = Inlet::new().unwrap();
+    let gateway = gateway(&inlet);
+    let first = of_publisher(&gateway, "/a", "X", kept());
+    announce(&gateway);
+    subscribe(&gateway);
+    first.send("one").unwrap();
+    drop(first);
+    let second = of_publisher(&gateway, "/a", "Y", kept());
+    second.send("two").unwrap();
+    assert!(!second.is_subscribed());
+    assert_eq!(told(&inputs), ["offered X", "0 new one"]);
+    announce(&gateway);
+    second.send("three").unwrap();
+    assert_eq!(told(&inputs), ["offered Y", "0 left"]);
+    subscribe(&gateway);
+    announce(&gateway);
+    assert!(second.is_subscribed());
+    assert_eq!(told(&inputs), ["1 again two", "1 again three"]);
+    // Other policies alone interrupt no messages.
+    let third = of_publisher(&gateway, "/a", "Y", Qos { depth: 3, ..kept() });
+    let events = gateway.0.untold_events().unwrap();
+    third.send("four").unwrap();
+    assert_eq!((events.len(), told(&inputs)), (1, vec!["2 new four".to_owned()]));
+}
+
+#[test]
+fn the_number_of_a_publisher_that_left_is_not_used_again_at_once() {
+    let (inlet, inputs) = Inlet::new().unwrap();
+    let gateway = gateway(&inlet);
+    let first = of_publisher(&gateway, "/a", "T", kept());
+    announce(&gateway);
+    subscribe(&gateway);
+    first.send("one").unwrap();
+    drop(first);
+    let second = of_publisher(&gateway, "/a", "T", kept());
+    second.send("two").unwrap();
+    announce(&gateway);
+    assert_eq!(told(&inputs), ["offered T", "0 new one", "1 new two", "0 left"]);
+}
+
+#[test]
+fn a_service_whose_servers_are_gone_is_withdrawn_whatever_their_types() {
+    let (inlet, inputs) = Inlet::new().unwrap();
+    let gateway = gateway(&inlet);
+    let serve = |name: &str| service::serve(&gateway.0, "/a", name).unwrap();
+    let first = serve("A");
+    announce(&gateway);
+    drop(first);
+    let second = serve("B");
+    announce(&gateway);
+    drop(second);
+    drop(serve("C"));
+    announce(&gateway);
+    assert_eq!(told(&inputs), ["served A", "served B", "not served"]);
+}
+
+#[test]
+fn what_is_sent_after_a_peer_subscribed_arrives_though_the_node_closes_at_once() {
+    let [robot, base] = pair(SENDS, ACCEPTS);
+    let subscription = base.subscribe("/map").unwrap();
+    let publisher = robot.publish_with("/map", "example/Map", kept()).unwrap();
+    assert!(publisher.wait_for_subscriber(DEADLINE));
+    publisher.send("one").unwrap();
+    robot.close().unwrap();
+    assert_eq!(texts(&subscription, 1), ["one"]);
 }

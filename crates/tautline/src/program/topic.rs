@@ -5,16 +5,16 @@ use super::error::{PublishError, SendError};
 use super::message::Message;
 use super::message_type::MessageType;
 use super::participant::Participant;
-use super::queue::{Queue, Receiver};
-use super::state::PublisherState;
+use super::published::PublisherState;
+use super::queue::{Limits, Queue, Receiver};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tautline_gateway::{Qos, Source};
 
-/// Messages that wait for a program on one subscription. Their bytes count against the limits of their
-/// peer.
-pub(crate) const MAX_WAITING_MESSAGES: usize = 1024;
+/// Messages that wait for a program on one subscription. Their bytes also count against the limits of
+/// their peer, so that a subscription that nobody reads must not hold all of them.
+const WAITING_MESSAGES: Limits = Limits { entries: 1024, bytes: 8 << 20 };
 
 /// A publisher of a topic. The topic is withdrawn when its last publisher is dropped.
 pub struct Publisher {
@@ -64,7 +64,7 @@ impl Drop for Publisher {
 }
 
 pub(super) fn subscribe(participant: &Arc<Participant>, topic: &str) -> Receiver<Message> {
-    let queue = Arc::new(Queue::new(MAX_WAITING_MESSAGES));
+    let queue = Arc::new(Queue::new(WAITING_MESSAGES));
     participant.add_subscription(topic, queue.clone());
     let (participant, topic, own) = (participant.clone(), topic.to_owned(), queue.clone());
     Receiver::new(queue, move || participant.remove_subscription(&topic, &own))

@@ -6,7 +6,7 @@ use super::checked::Checked;
 use super::held::Held;
 use super::kept::KeptMessages;
 use super::topic::RemoteTopic;
-use crate::limits::{HISTORY_DEPTH, LATCHED_BYTES};
+use crate::limits::LATCHED_BYTES;
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
 use crate::topics::origin::Presence;
@@ -140,7 +140,7 @@ impl Catalog {
         if remote.kept.has_left(number, revision) {
             return true;
         }
-        let depth = kept.depth.min(HISTORY_DEPTH);
+        let depth = kept.depth;
         let others = others - remote.kept.bytes();
         // A copy under another number, which its sender will end.
         let twice = if remote.kept.has_elsewhere(number, kept.identity) { bytes } else { 0 };

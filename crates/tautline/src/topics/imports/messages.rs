@@ -4,7 +4,7 @@
 use super::Imports;
 use super::arrival::ArrivalChange;
 use crate::codec::job::{Incoming, Job, decompressed_size};
-use crate::limits::HELD_BYTES;
+use crate::limits::{HELD_BYTES, HISTORY_DEPTH};
 use crate::topics::context::Context;
 use crate::topics::key::ChannelKey;
 use crate::topics::origin::{self, Content};
@@ -15,6 +15,14 @@ use tautline_proto::Received;
 /// The number of publishers that left before their message arrived; no publisher has it.
 const LEFT: u32 = 127;
 const _: () = assert!(MAX_SOURCES <= LEFT);
+
+/// No gateway keeps more messages of a publisher than are counted of its peer.
+fn within_limits(mut origin: Origin) -> Origin {
+    if let Some(kept) = &mut origin.kept {
+        kept.depth = kept.depth.min(HISTORY_DEPTH);
+    }
+    origin
+}
 
 impl Imports {
     pub(crate) fn message(&mut self, cx: &mut Context<'_>, key: ChannelKey, message: Received) {
@@ -27,7 +35,8 @@ impl Imports {
         let (number, origin, revision, payload) =
             match origin::parse(message.source, is_best_effort, message.payload) {
                 Some(Content::Message { number, origin, revision, payload }) => {
-                    (number, Origin { age: message.age, ..origin }, revision, payload)
+                    let origin = Origin { age: message.age, ..within_limits(origin) };
+                    (number, origin, revision, payload)
                 }
                 Some(Content::Presence(presence)) => {
                     return self.catalog.on_presence(cx, key, presence);

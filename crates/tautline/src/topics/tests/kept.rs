@@ -377,3 +377,15 @@ fn each_publisher_is_kept_by_its_own_policy() {
     rejoin(&mut world);
     assert_eq!(published(&mut world), ["0 kept"]);
 }
+
+#[test]
+fn no_gateway_keeps_more_messages_than_the_limit_whatever_depth_a_peer_reports() {
+    let mut world = reading("");
+    world.says(0, kept_message(0, "one", 3));
+    world.says(0, kept_message(0, "two", u32::MAX));
+    let depths = world.sides[1].commands.iter().filter_map(|command| match command {
+        Command::Publish { origin, .. } => origin.kept.map(|it| it.depth),
+        _ => None,
+    });
+    assert_eq!(depths.collect::<Vec<_>>(), [3, crate::limits::HISTORY_DEPTH]);
+}

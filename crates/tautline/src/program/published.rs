@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topic that a program publishes, and its publishers.
+
+use super::error::PublishError;
+use super::message_type::MessageType;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Instant, SystemTime};
+use tautline_gateway::sources::SourceNumbers;
+use tautline_gateway::{Event, Kept, MAX_SOURCES, Origin, Qos, Source, Topic, identity};
+
+/// A message that a publisher keeps for late joiners.
+struct KeptMessage {
+    payload: Bytes,
+    identity: u64,
+    published: Instant,
+}
+
+/// One publisher of a topic.
+pub(super) struct PublisherState {
+    qos: Qos,
+    kept: VecDeque<KeptMessage>,
+    /// Whether a new subscriber waits for the messages that are kept.
+    is_repeated: bool,
+    /// Tells its messages from those of other publishers and of earlier runs.
+    salt: u128,
+    messages: u64,
+}
+
+impl PublisherState {
+    pub(super) fn new(qos: Qos) -> Self {
+        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let qos = Qos { depth: qos.depth.max(1), ..qos };
+        let salt = since_1970.as_nanos();
+        Self { qos, kept: VecDeque::new(), is_repeated: false, salt, messages: 0 }
+    }
+
+    fn origin(&self, identity: u64, published: Instant, is_history: bool) -> Origin {
+        let kept = Kept {
+            identity,
+            depth: self.qos.depth,
+            is_repeatable: false,
+            is_history,
+            is_for_later_ones: false,
+        };
+        Origin {
+            kept: self.qos.transient_local.then_some(kept),
+            best_effort: !self.qos.reliable,
+            lifespan: self.qos.lifespan,
+            age: published.elapsed(),
+        }
+    }
+
+    /// Counts a message; keeps it if late joiners get it.
+    fn add(&mut self, source: Source, payload: &Bytes) -> Origin {
+        self.messages += 1;
+        let (identity, published) = (identity(&(self.salt, source, self.messages)), Instant::now());
+        if self.qos.transient_local {
+            if self.kept.len() >= self.qos.depth as usize {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(KeptMessage { payload: payload.clone(), identity, published });
+        }
+        self.origin(identity, published, false)
+    }
+
+    fn repeat(&mut self, topic: &str, source: Source) -> Vec<Event> {
+        if !std::mem::take(&mut self.is_repeated) {
+            return Vec::new();
+        }
+        let messages = self.kept.iter().map(|it| {
+            let origin = self.origin(it.identity, it.published, true);
+            message(topic, source, it.payload.clone(), origin)
+        });
+        messages.collect()
+    }
+}
+
+fn message(topic: &str, source: Source, payload: Bytes, origin: Origin) -> Event {
+    Event::Message { topic: topic.to_owned(), source, payload, origin, received: Instant::now() }
+}
+
+/// A topic that this program publishes.
+pub(super) struct Published {
+    message_type: MessageType,
+    publishers: BTreeMap<u32, PublisherState>,
+    numbers: SourceNumbers,
+    /// What the data plane knows, or is about to.
+    told: Option<Topic>,
+    /// The topic whose offer the data plane has got: messages are of its type.
+    announced: Option<Topic>,
+    /// Publishers that have left since.
+    gone: Vec<Source>,
+    /// Whether a peer subscribes.
+    is_read: bool,
+}
+
+impl Published {
+    pub(super) fn new(message_type: MessageType) -> Self {
+        Self {
+            message_type,
+            publishers: BTreeMap::new(),
+            numbers: SourceNumbers::default(),
+            told: None,
+            announced: None,
+            gone: Vec::new(),
+            is_read: false,
+        }
+    }
+
+    pub(super) fn add_publisher(
+        &mut self,
+        topic: &str,
+        message_type: MessageType,
+        publisher: PublisherState,
+    ) -> Result<Source, PublishError> {
+        if self.publishers.is_empty() {
+            self.message_type = message_type.clone();
+        }
+        if self.message_type != message_type {
+            return Err(PublishError::OtherType {
+                topic: topic.to_owned(),
+                found: message_type.name().to_owned(),
+                known: self.message_type.name().to_owned(),
+            });
+        }
+        if self.publishers.len() >= MAX_SOURCES as usize {
+            return Err(PublishError::TooMany(topic.to_owned()));
+        }
+        let source = self.numbers.take();
+        self.publishers.insert(source.number, publisher);
+        Ok(source)
+    }
+
+    pub(super) fn remove_publisher(&mut self, source: Source) {
+        if self.publishers.remove(&source.number).is_some() {
+            self.numbers.release(source);
+            self.gone.push(source);
+        }
+    }
+
+    pub(super) fn has_publishers(&self) -> bool {
+        !self.publishers.is_empty()
+    }
+
+    /// Whether peers subscribe to the messages of the publishers: messages that are sent before the
+    /// data plane knows of their type would get the type of earlier ones.
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.is_read && self.announced.as_ref().is_some_and(|it| self.message_type.is_that_of(it))
+    }
+
+    /// A peer subscribes, or the last one no longer does.
+    pub(super) fn read(&mut self, is_read: bool) {
+        self.is_read = is_read;
+        self.publishers.values_mut().for_each(|it| it.is_repeated = is_read);
+    }
+
+    /// Whether a subscriber waits for messages that are kept.
+    pub(super) fn has_repeats(&self) -> bool {
+        self.is_read && self.publishers.values().any(|it| it.is_repeated && !it.kept.is_empty())
+    }
+
+    /// Returns the kept messages of a publisher, or of all, for which a subscriber waits.
+    pub(super) fn repeats(&mut self, topic: &str, source: Option<Source>) -> Vec<Event> {
+        if !self.is_subscribed() {
+            return Vec::new();
+        }
+        let chosen = |number: u32| source.is_none_or(|it| it.number == number);
+        let publishers = self.publishers.iter_mut().filter(|(number, _)| chosen(**number));
+        publishers.flat_map(|(number, it)| it.repeat(topic, Source::here(*number))).collect()
+    }
+
+    /// Counts and keeps a message; returns its event if a peer subscribes.
+    pub(super) fn send(&mut self, topic: &str, source: Source, payload: Bytes) -> Option<Event> {
+        let origin = self.publishers.get_mut(&source.number)?.add(source, &payload);
+        self.is_subscribed().then(|| message(topic, source, payload, origin))
+    }
+
+    fn topic(&self, name: &str) -> Option<Topic> {
+        let policies: Vec<Qos> = self.publishers.values().map(|it| it.qos).collect();
+        Some(Topic { qos: Qos::combined(&policies)?, ..self.message_type.topic(name) })
+    }
+
+    /// Adds the events that tell the data plane of all changes, of a topic that may leave this node
+    /// or not.
+    pub(super) fn tell(&mut self, name: &str, is_selected: bool, events: &mut Vec<Event>) {
+        let topic = self.topic(name).filter(|_| is_selected);
+        let has_type = |it: &Topic| topic.as_ref().is_some_and(|new| is_same_type(new, it));
+        if !self.told.as_ref().is_some_and(has_type) {
+            // The data plane ends the subscriptions to the topic of the other type.
+            self.is_read = false;
+        }
+        self.announced.take_if(|it| !has_type(it) || !self.message_type.is_that_of(it));
+        if topic != self.told {
+            events.push(match &topic {
+                Some(topic) => Event::Offered(topic.clone()),
+                None => Event::Withdrawn { topic: name.to_owned() },
+            });
+            self.told = topic;
+        }
+        for source in std::mem::take(&mut self.gone) {
+            // Its number may have another publisher by now, whose messages are not gone.
+            if !self.publishers.contains_key(&source.number) {
+                events.push(Event::SourceGone { topic: name.to_owned(), source });
+            }
+        }
+    }
+
+    /// The data plane has got the events of [`Self::tell`].
+    pub(super) fn announced(&mut self) {
+        self.announced = self.told.clone();
+    }
+}
+
+/// Whether the data plane continues the subscriptions to a topic that is offered as another.
+fn is_same_type(topic: &Topic, other: &Topic) -> bool {
+    (&topic.type_name, &topic.type_hash) == (&other.type_name, &other.type_hash)
+}
