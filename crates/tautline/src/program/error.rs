@@ -41,7 +41,7 @@ pub enum SendError {
     },
     /// More messages wait for the node than it can take. Peers that subscribe now do not get the
     /// message; a publisher with `transient_local` keeps it for those that subscribe later.
-    #[error("too many messages wait for the node: the subscribers of now do not get this one")]
+    #[error("too many messages wait for the node: peers that subscribe now do not get this one")]
     Full,
     /// The node has stopped.
     #[error("the node has stopped")]
