@@ -66,7 +66,11 @@ pub enum ServeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No peer serves the service, or this node's configuration does not accept it.
-    #[error("no peer served {service} within {timeout:?}")]
+    #[error(
+        "no peer served {service} within {timeout:?}: this node needs 'accept: [{service}]' under \
+         peers.NAME, and the server 'services: {{ {service}: {{}} }}' and 'call: [{service}]' under \
+         peers.NAME; the status of both names the missing line"
+    )]
     NotServed {
         /// Name of the service.
         service: String,

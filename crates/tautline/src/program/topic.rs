@@ -40,12 +40,14 @@ impl Publisher {
     }
 
     /// Sends a message to the peers that have subscribed. Never blocks: the node queues the message
-    /// by the priority of its topic, or drops it by the rules of its topic.
+    /// by the priority of its topic, or drops it by the rules of its topic. A publisher that is dropped
+    /// withdraws what is still queued: drop it after [`Node::close`](crate::Node::close).
     pub fn send(&self, message: impl Into<Bytes>) -> Result<(), SendError> {
         self.participant.send(&self.topic, self.source, message.into())
     }
 
-    /// Whether a peer subscribes, or did within the last ten seconds.
+    /// Whether a peer subscribes, or did a short time ago: about ten seconds after it said so, and up to
+    /// half a minute after it vanished.
     pub fn is_subscribed(&self) -> bool {
         self.participant.is_subscribed(&self.topic)
     }
