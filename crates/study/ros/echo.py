@@ -148,7 +148,7 @@ def numbers_of(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("role", choices=["sender", "echoer"])
-    parser.add_argument("library", choices=echo_ends.LIBRARIES)
+    parser.add_argument("client", choices=echo_ends.LIBRARIES)
     parser.add_argument("numbers", type=numbers_of, help="numbers of these senders or echoers")
     parser.add_argument("others", help="numbers of their counterparts, or own")
     parser.add_argument("folder", help="folder of the raw samples")
@@ -171,7 +171,7 @@ def main():
         return [number] if arguments.others == "own" else numbers_of(arguments.others)
 
     name = "%s_%d" % (arguments.role, arguments.numbers[0])
-    library = echo_ends.LIBRARIES[arguments.library](name, arguments)
+    library = echo_ends.LIBRARIES[arguments.client](name, arguments)
     if arguments.role == "echoer":
         echoed = contents()
         for number in arguments.numbers:

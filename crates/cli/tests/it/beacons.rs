@@ -16,9 +16,7 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let place = Place::new(PROGRAM);
-        let hosts = place.hosts();
-        let robot = Enclosure::new(&hosts);
-        let base = robot.neighbour(&hosts);
+        let [robot, base] = place.two_hosts();
         Self { place, robot, base }
     }
 

@@ -351,9 +351,7 @@ fn a_port_in_use_is_a_clear_error() {
 /// Two daemons without a network get an interface twice and lose it twice.
 fn meet_over_an_interface_that_comes_and_goes(to_base: &str, to_robot: &str) {
     let place = Place::new(PROGRAM);
-    let hosts = place.hosts();
-    let robot_side = Enclosure::new(&hosts);
-    let base_side = robot_side.neighbour(&hosts);
+    let [robot_side, base_side] = place.two_hosts();
     let (robot, base) = (lines("[::]:18470", to_base), lines("[::]:18470", to_robot));
     let robot = place.start_as("robot", "robot", &robot, Some(&robot_side));
     let base = place.start_as("base", "base", &base, Some(&base_side));

@@ -24,9 +24,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let place = Place::new(PROGRAM);
-        let hosts = place.hosts();
-        let robot = Enclosure::new(&hosts);
-        let base = robot.neighbour(&hosts);
+        let [robot, base] = place.two_hosts();
         robot.join(&base);
         let to = |peer: &str, host: &str, more: &str| {
             format!("{LISTEN}\npeers: {{ {peer}: {{ links: [{{ address: {host} }}]{more} }} }}")

@@ -210,9 +210,7 @@ fn a_link_returns_to_the_nodes_port_where_a_firewall_accepts_no_other() {
 #[test]
 fn an_outage_leaves_nodes_that_reach_each_other_at_their_ports() {
     let place = Place::new(PROGRAM);
-    let hosts = place.hosts();
-    let robot_side = Enclosure::new(&hosts);
-    let base_side = robot_side.neighbour(&hosts);
+    let [robot_side, base_side] = place.two_hosts();
     robot_side.join(&base_side);
     let base = start(&base_side, "base", "robot: { accept: \"/**\", address: 10.77.0.1 }");
     let robot = start(&robot_side, "robot", "base: { address: 10.77.0.2 }");

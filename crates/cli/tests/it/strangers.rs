@@ -46,9 +46,7 @@ impl World {
     /// Starts a robot whose file has this ROS 1 section.
     fn new(ros1: &str) -> Self {
         let place = Place::new(PROGRAM);
-        let hosts = place.hosts();
-        let robot = Enclosure::new(&hosts);
-        let stranger = robot.neighbour(&hosts);
+        let [robot, stranger] = place.two_hosts();
         robot.join(&stranger);
         let mut command = ros(&robot, &place, "rosmaster");
         command.args(["--core", "-p", "11311"]).stdout(Stdio::null());

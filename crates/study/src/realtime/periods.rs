@@ -70,7 +70,8 @@ pub struct Node {
 /// Four nodes under one condition.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    pub library: Library,
+    #[serde(rename = "library")]
+    pub client: Library,
     pub policy: Policy,
     pub stressed: bool,
     pub nodes: Vec<Node>,
@@ -79,8 +80,8 @@ pub struct Row {
 }
 
 impl Row {
-    fn new(library: Library, policy: Policy, stressed: bool) -> Self {
-        let paper_ms = library.paper_ms(stressed);
+    fn new(client: Library, policy: Policy, stressed: bool) -> Self {
+        let paper_ms = client.paper_ms(stressed);
         let node = |(index, period_ms): (usize, &u64)| Node {
             period_ms: *period_ms,
             intervals: 0,
@@ -91,7 +92,7 @@ impl Row {
             samples: Vec::new(),
         };
         let nodes = paper::NODE_PERIODS_MS.iter().enumerate().map(node).collect();
-        Self { library, policy, stressed, nodes, busy_percent: Vec::new(), void: Vec::new() }
+        Self { client, policy, stressed, nodes, busy_percent: Vec::new(), void: Vec::new() }
     }
 }
 
@@ -176,7 +177,7 @@ struct Crew<'a> {
 
 impl Crew<'_> {
     fn name(&self, index: usize) -> String {
-        let library = self.row.library.name().replace(' ', "-");
+        let library = self.row.client.name().replace(' ', "-");
         format!(
             "periods-{library}-{}-{}-{}ms-{}",
             self.row.policy.name(),
@@ -196,7 +197,7 @@ impl Crew<'_> {
 
     /// Starts the nodes of a library; those that wait for a start are ready.
     fn ready(&self) -> Result<Vec<Process>> {
-        let ros = match self.row.library {
+        let ros = match self.row.client {
             Library::Plain => return Ok(Vec::new()),
             Library::Rospy => Ros::One,
             Library::Rclpy => Ros::Two,
@@ -213,7 +214,7 @@ impl Crew<'_> {
     }
 
     fn start(&self, nodes: &mut Vec<Process>) -> Result<()> {
-        if self.row.library == Library::Plain {
+        if self.row.client == Library::Plain {
             *nodes = (0..NODES).map(|index| self.plain(index)).collect::<Result<_>>()?;
             return Ok(());
         }
@@ -254,7 +255,7 @@ pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,
         &[
-            column("nodes", |row: &Row| row.library.name().into()),
+            column("nodes", |row: &Row| row.client.name().into()),
             column("scheduler", |row| format!("SCHED_{}", row.policy.name().to_uppercase())),
             column("load", |row| stress_word(row.stressed).into()),
             column("mean ms", |row| list(row, |node| node.mean_ms)),

@@ -54,6 +54,14 @@ impl Place {
         hosts
     }
 
+    /// Creates two enclosures whose networks can be joined.
+    pub fn two_hosts(&self) -> [Enclosure; 2] {
+        let hosts = self.hosts();
+        let first = Enclosure::new(&hosts);
+        let second = first.neighbour(&hosts);
+        [first, second]
+    }
+
     /// Starts node `name`; `lines` are the rest of its file.
     pub fn start(&self, name: &str, lines: &str) -> Daemon {
         self.start_as(name, name, lines, None)

@@ -80,9 +80,7 @@ pub struct Scene {
 impl Scene {
     pub fn new() -> Self {
         let place = Place::new(PROGRAM);
-        let hosts = place.hosts();
-        let robot = Enclosure::new(&hosts);
-        let base = robot.neighbour(&hosts);
+        let [robot, base] = place.two_hosts();
         robot.join_by(&base, "wlan0", 77);
         for machine in [&robot, &base] {
             // Shows the interfaces inside.

@@ -29,9 +29,7 @@ pub struct Machine {
 impl World {
     pub fn new() -> Self {
         let place = Place::new(PROGRAM);
-        let hosts = place.hosts();
-        let inside = Enclosure::new(&hosts);
-        let neighbour = inside.neighbour(&hosts);
+        let [inside, neighbour] = place.two_hosts();
         inside.join(&neighbour);
         let machine = |inside, name: &'static str| {
             let folder = place.path(name);
