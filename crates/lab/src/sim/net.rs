@@ -395,13 +395,18 @@ impl Net {
 
     fn release_held(&mut self) {
         if let Some((_, (host, interface, parcel))) = self.held.pop_first() {
-            let transit = self.now - parcel.packet.emitted;
-            self.worst_transit = self.worst_transit.max(transit);
-            self.happened.push_back(Happened::Datagram(host, transit));
+            self.note_transit(host, &parcel.packet);
             let before = self.never(host);
             self.hand_over(host, interface, &parcel.packet, parcel.marked);
             self.check_genuine(host, before, &parcel.packet);
         }
+    }
+
+    /// Notes the time of a datagram from endpoint to endpoint; an attacker may have kept it meanwhile.
+    fn note_transit(&mut self, host: StationId, packet: &Packet) {
+        let transit = self.now - packet.emitted;
+        self.worst_transit = self.worst_transit.max(transit);
+        self.happened.push_back(Happened::Datagram(host, transit));
     }
 
     fn hand_over(&mut self, host: StationId, interface: usize, packet: &Packet, marked: bool) {

@@ -529,9 +529,11 @@ impl Inbox {
         self.drop_partials(DropReason::Incomplete, |_, it| it.missed_checks >= MISSED_CHECKS);
     }
 
-    /// Drops the incomplete messages of a channel to which the application is not subscribed any more.
+    /// Drops the messages of a channel to which the application is not subscribed any more. The
+    /// incomplete ones are first: complete messages may wait for them.
     pub(crate) fn drop_unwanted(&mut self, channel: u64) {
         self.drop_partials(DropReason::Refused, |key, _| is_of_topic(key.0, channel));
+        self.drop_waiting(channel);
     }
 
     pub(crate) fn has_partials(&self) -> bool {

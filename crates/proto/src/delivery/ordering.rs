@@ -177,18 +177,20 @@ impl Inbox {
         }
     }
 
-    /// Drops the waiting messages of a channel to which the application is not subscribed any more.
-    pub(crate) fn drop_waiting(&mut self, channel: u64) {
+    /// Drops the complete messages of a channel, those that wait no longer included.
+    pub(super) fn drop_waiting(&mut self, channel: u64) {
         for stream in self.in_order.streams_of(channel) {
-            let Some(line) = self.in_order.lines.get(&stream) else { continue };
-            let Some((&last, _)) = line.waiting.last_key_value() else { continue };
-            let before = self.in_order.ready.len();
-            self.in_order.pass(stream, last);
-            let dropped = self.in_order.ready.drain(before..).count();
-            let Some(channel) = self.channel_mut(channel) else { continue };
-            channel.stats.waiting -= dropped as u64;
-            (0..dropped).for_each(|_| channel.stats.dropped.add(DropReason::Refused));
+            let last = self.in_order.lines.get(&stream).and_then(|it| it.waiting.last_key_value());
+            if let Some((&last, _)) = last {
+                self.in_order.pass(stream, last);
+            }
         }
+        let before = self.in_order.ready.len();
+        self.in_order.ready.retain(|(traffic, _)| *traffic != Traffic::Topic(channel));
+        let dropped = before - self.in_order.ready.len();
+        let Some(channel) = self.channel_mut(channel) else { return };
+        channel.stats.waiting -= dropped as u64;
+        (0..dropped).for_each(|_| channel.stats.dropped.add(DropReason::Refused));
     }
 
     /// The next message that waits no longer, and its channel. A message that has expired meanwhile,
@@ -398,10 +400,16 @@ mod tests {
         }
         let mut receiver = Receiver::new(topic(order));
         [3, 2].into_iter().for_each(|number| receiver.take(at(0), number, true));
-        receiver.inbox.drop_waiting(CHANNEL);
+        receiver.inbox.drop_unwanted(CHANNEL);
         [1, 4].into_iter().for_each(|number| receiver.take(at(0), number, true));
         assert_eq!(receiver.delivered, [4]);
         assert_eq!(receiver.dropped(DropReason::Refused), 2);
+        // A complete message that waits for an incomplete one.
+        [(5, false), (6, true)].map(|(number, whole)| receiver.take(at(0), number, whole));
+        receiver.inbox.drop_unwanted(CHANNEL);
+        receiver.note(at(0));
+        assert_eq!(receiver.delivered, [4]);
+        assert_eq!(receiver.dropped(DropReason::Refused), 4);
     }
 
     #[test]

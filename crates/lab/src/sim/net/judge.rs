@@ -64,8 +64,7 @@ impl Net {
         }
         let interfaces = &self.hosts[host.0].interfaces;
         let interface = interfaces.iter().position(|i| i.address == *packet.to.ip());
-        let transit = self.now - packet.emitted;
-        self.happened.push_back(Happened::Datagram(host, transit));
+        self.note_transit(host, &packet);
         let total = |net: &Self| net.view(host).map_or(0, |node| node.refused_packets().total());
         let (refused, happened) = (total(self), self.happened.len());
         self.hand_over(host, interface.unwrap_or(0), &packet, false);

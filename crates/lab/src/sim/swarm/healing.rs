@@ -250,6 +250,7 @@ impl Healing<'_> {
     fn send_alone(&mut self, topic: usize, len: usize) -> Result<()> {
         let (lost, unkept) = (self.world.frames_lost(), self.unkept());
         let missed = self.taken_for_lost(topic);
+        let deliveries = self.world.oracle.deliveries(topic);
         let number = self.world.send(topic, len);
         let number = number.ok_or_else(|| {
             let TopicPlan { from, to, .. } = self.world.plan.topics[topic];
@@ -268,7 +269,8 @@ impl Healing<'_> {
         if let DeliveryOrder::Sent { wait } = self.world.plan.topics[topic].config.topic.order {
             self.world.run(wait.as_nanos() as Nanos + 10 * MS)?;
         }
-        let arrived = self.world.oracle.has_arrived(number).unwrap_or(true);
+        let oracle = &self.world.oracle;
+        let arrived = oracle.has_arrived(number).unwrap_or(oracle.deliveries(topic) > deliveries);
         let new_drops = self.unkept() != unkept;
         let lossless = self.world.frames_lost() == lost && self.taken_for_lost(topic) == missed;
         self.send_parity(topic)?;
@@ -309,11 +311,15 @@ impl Healing<'_> {
         !config.repair || config.topic.lifespan.is_some()
     }
 
-    /// The messages that senders and receivers dropped, apart from incomplete ones that the next message
-    /// of their source ends: their sender gave them up before.
+    /// The messages that senders and receivers dropped, apart from incomplete ones that their sender
+    /// gave up before: the next message of their source or their lifespan ends them at the receiver.
     fn unkept(&self) -> u64 {
-        let given_up =
-            |inward: &Drops| inward.get(DropReason::Late) + inward.get(DropReason::Incomplete);
+        let given_up = |inward: &Drops| {
+            [DropReason::Late, DropReason::Incomplete, DropReason::Expired]
+                .map(|reason| inward.get(reason))
+                .iter()
+                .sum::<u64>()
+        };
         let drops = self.world.drops();
         drops.iter().map(|(out, inward)| out.total() + inward.total() - given_up(inward)).sum()
     }

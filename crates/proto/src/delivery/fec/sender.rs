@@ -97,17 +97,25 @@ enum Fate {
     Repaired,
 }
 
+/// A parity symbol, which several packets may carry in parts.
+#[derive(Debug)]
+struct ParitySymbol {
+    message: MessageId,
+    unacked_bytes: u32,
+    fate: Fate,
+}
+
 /// The symbols of a block whose fate is not decided.
 #[derive(Debug, Default)]
 struct Symbols {
     frames: Vec<(Piece, Fate)>,
-    /// The messages of its parity, once the block is complete.
-    parity: Option<Vec<(MessageId, Fate)>>,
+    /// Its parity, once the block is complete.
+    parity: Option<Vec<ParitySymbol>>,
 }
 
 impl Symbols {
     fn fates(&self) -> impl Iterator<Item = Fate> {
-        let parity = self.parity.iter().flatten().map(|(_, fate)| *fate);
+        let parity = self.parity.iter().flatten().map(|symbol| symbol.fate);
         self.frames.iter().map(|(_, fate)| *fate).chain(parity)
     }
 
@@ -122,7 +130,7 @@ impl Symbols {
             return false;
         }
         let frames = acked(self.frames.iter().map(|(_, fate)| *fate));
-        let parity = acked(parity.iter().map(|(_, fate)| *fate));
+        let parity = acked(parity.iter().map(|symbol| symbol.fate));
         let sources = self.frames.len();
         frames.len() == sources
             || super::suffices(sources as u8, frames.into_iter(), parity.into_iter())
@@ -140,13 +148,21 @@ impl Symbols {
         frames.map(|(piece, _)| piece.clone()).collect()
     }
 
-    fn set(&mut self, place: usize, fate: Fate) {
+    /// Notes the fate of a piece. A parity symbol is acknowledged once all its parts are.
+    fn set(&mut self, place: usize, piece: &Piece, fate: Fate) {
         let frames = self.frames.len();
-        let symbol = match place.checked_sub(frames) {
-            None => self.frames.get_mut(place).map(|(_, it)| it),
-            Some(place) => self.parity.as_mut().and_then(|it| it.get_mut(place)).map(|(_, it)| it),
-        };
-        symbol.into_iter().for_each(|it| *it = fate);
+        if let Some((_, known)) = self.frames.get_mut(place) {
+            *known = fate;
+        } else if let Some(parity) = &mut self.parity
+            && let Some(symbol) = place.checked_sub(frames).and_then(|place| parity.get_mut(place))
+        {
+            if fate == Fate::Acked {
+                symbol.unacked_bytes = symbol.unacked_bytes.saturating_sub(piece.len());
+            }
+            if fate != Fate::Acked || symbol.unacked_bytes == 0 {
+                symbol.fate = fate;
+            }
+        }
     }
 }
 
@@ -234,14 +250,15 @@ impl Blocks {
         self.complete(channel)
     }
 
-    /// The parity of a complete block is queued as these messages.
-    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>) {
+    /// The parity of a complete block is queued as these messages, each of this many bytes.
+    pub(crate) fn on_parity(&mut self, block: &Complete, messages: Vec<MessageId>, bytes: u32) {
         let key = (block.channel, block.number);
         let Some(symbols) = self.undecided.get_mut(&key) else { return };
         for (place, id) in (symbols.frames.len()..).zip(&messages) {
             self.places.insert((*id, 0), (key, place));
         }
-        symbols.parity = Some(messages.into_iter().map(|id| (id, Fate::Unknown)).collect());
+        let symbol = |message| ParitySymbol { message, unacked_bytes: bytes, fate: Fate::Unknown };
+        symbols.parity = Some(messages.into_iter().map(symbol).collect());
         // Its frames may all have been acknowledged or repaired before.
         let _ = self.lost_of(key);
     }
@@ -256,7 +273,7 @@ impl Blocks {
 
     /// A piece was acknowledged; returns what follows for other pieces.
     pub(crate) fn acked(&mut self, piece: &Piece) -> Consequences {
-        let Some(key) = self.set(piece.message, piece.range.start, Fate::Acked) else {
+        let Some(key) = self.set(piece, Fate::Acked) else {
             return Consequences::default();
         };
         if self.undecided[&key].is_recovered() {
@@ -270,15 +287,14 @@ impl Blocks {
     /// A piece was lost; returns the pieces to be repaired, which are none while its block may still
     /// be recovered. Without parity yet, a repair arrives before the parity would.
     pub(crate) fn lost(&mut self, piece: &Piece) -> Vec<Piece> {
-        let (message, start) = (piece.message, piece.range.start);
-        let block = self.places.get(&(message, start)).and_then(|(key, _)| self.undecided.get(key));
+        let block = self.place(piece).and_then(|(key, _)| self.undecided.get(&key));
         if block.is_some_and(|it| it.parity.is_some())
-            && let Some(key) = self.set(message, start, Fate::Lost)
+            && let Some(key) = self.set(piece, Fate::Lost)
         {
             return self.lost_of(key);
         }
-        self.set(message, start, Fate::Repaired);
-        self.places.remove(&(message, start));
+        self.set(piece, Fate::Repaired);
+        self.places.remove(&(piece.message, piece.range.start));
         vec![piece.clone()]
     }
 
@@ -290,10 +306,19 @@ impl Blocks {
         }
     }
 
-    /// Notes the fate of a symbol of a block that is not decided; returns the block.
-    fn set(&mut self, message: MessageId, start: u32, fate: Fate) -> Option<Key> {
-        let (key, place) = *self.places.get(&(message, start))?;
-        self.undecided.get_mut(&key)?.set(place, fate);
+    /// The block of a piece and its place there; all parts of a parity symbol have the same.
+    fn place(&self, piece: &Piece) -> Option<(Key, usize)> {
+        let at = |start| self.places.get(&(piece.message, start)).copied();
+        let is_parity = |(key, place): &(Key, usize)| {
+            self.undecided.get(key).is_some_and(|symbols| *place >= symbols.frames.len())
+        };
+        at(piece.range.start).or_else(|| at(0).filter(is_parity))
+    }
+
+    /// Notes the fate of a piece in a block that is not decided; returns the block.
+    fn set(&mut self, piece: &Piece, fate: Fate) -> Option<Key> {
+        let (key, place) = self.place(piece)?;
+        self.undecided.get_mut(&key)?.set(place, piece, fate);
         Some(key)
     }
 
@@ -303,8 +328,8 @@ impl Blocks {
         for (piece, _) in &symbols.frames {
             self.places.remove(&(piece.message, piece.range.start));
         }
-        for (id, _) in symbols.parity.iter().flatten() {
-            self.places.remove(&(*id, 0));
+        for symbol in symbols.parity.iter().flatten() {
+            self.places.remove(&(symbol.message, 0));
         }
         symbols
     }
@@ -358,7 +383,7 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         let block = join(&mut blocks, Instant(10), 10).unwrap();
         let parity = block.parity(percent).len() as u64;
-        blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect());
+        blocks.on_parity(&block, (101..101 + parity).map(MessageId).collect(), 1000);
         blocks
     }
 
@@ -409,6 +434,19 @@ mod tests {
     }
 
     #[test]
+    fn parity_in_parts_counts_once_all_parts_are_acknowledged() {
+        let mut blocks = ten(20);
+        let others = [1, 2, 4, 5, 6, 7, 8, 9].map(piece);
+        assert!(others.iter().all(|it| blocks.acked(it).recovered.is_empty()));
+        let part = |id, range| Piece { message: MessageId(id), range };
+        for first in [part(101, 0..900), part(102, 0..900), part(102, 900..1000)] {
+            assert_eq!(blocks.acked(&first).recovered, [], "{first:?}");
+        }
+        let last = blocks.acked(&part(101, 900..1000));
+        assert_eq!(last.recovered, [piece(3), piece(10)], "ten of twelve");
+    }
+
+    #[test]
     fn recovered_packets_count_as_acknowledged() {
         let mut blocks = ten(20);
         assert_eq!(blocks.lost(&piece(3)), []);
@@ -442,7 +480,7 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         assert_eq!(blocks.lost(&piece(4)), [piece(4)]);
         let block = join(&mut blocks, Instant(10), 10).unwrap();
-        blocks.on_parity(&block, vec![MessageId(101)]);
+        blocks.on_parity(&block, vec![MessageId(101)], 1000);
         assert_eq!(blocks.lost(&piece(5)), [piece(5)], "two symbols lack, and one is there");
         assert_eq!(blocks.lost(&piece(4)), [piece(4)], "its repair was lost");
     }
@@ -460,7 +498,7 @@ mod tests {
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         assert_eq!(blocks.lost(&piece(4)), [piece(4)]);
         let block = join(&mut blocks, Instant(10), 10).unwrap();
-        blocks.on_parity(&block, Vec::new());
+        blocks.on_parity(&block, Vec::new(), 0);
         (1..=10).filter(|id| *id != 4).for_each(|id| drop(blocks.acked(&piece(id))));
         assert!(blocks.places.is_empty() && blocks.undecided.is_empty(), "{blocks:?}");
     }

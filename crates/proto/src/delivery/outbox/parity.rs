@@ -48,7 +48,9 @@ impl Outbox {
         let expires = block.began + block.lifespan.unwrap_or(LIFESPAN);
         let parity = self.open_parity(block.channel, &open.config.clone());
         let first = self.queues.next_id;
-        for payload in block.parity(percent) {
+        let payloads = block.parity(percent);
+        let bytes = payloads.first().map_or(0, Vec::len) as u32;
+        for payload in payloads {
             // Parity must not displace messages.
             if self.queues.store.held_bytes() + payload.len() > self.queue_bytes {
                 break;
@@ -59,7 +61,7 @@ impl Outbox {
             self.queues.insert(parity, message, Some(expires), None);
         }
         let messages = (first..self.queues.next_id).map(MessageId).collect();
-        self.blocks.on_parity(block, messages);
+        self.blocks.on_parity(block, messages, bytes);
     }
 
     /// Forgets parity that was sent, since it is not repaired. Its fate still counts for its block.

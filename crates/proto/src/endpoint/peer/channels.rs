@@ -139,7 +139,6 @@ impl Channels {
         if std::mem::replace(&mut open.wanted, wanted) != wanted {
             if !wanted {
                 self.inbox.drop_unwanted(channel.0);
-                self.inbox.drop_waiting(channel.0);
             }
             self.send_control(now, &Control::Want { channel: channel.0, wanted });
         }
