@@ -68,6 +68,7 @@ pub mod planned;
 mod program;
 mod quota;
 pub mod rates;
+pub mod reasons;
 mod recent;
 pub mod reload;
 mod report;

@@ -6,7 +6,7 @@ use super::{Driver, Settings};
 use crate::codec::Codec;
 use crate::error::RunError;
 use crate::inlet::Input;
-use crate::report::Refused;
+use crate::reasons::RefusedInput;
 use crate::status::Status;
 use crate::topics::Order;
 use rustix::event::epoll;
@@ -172,11 +172,11 @@ impl Driver {
 
     fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
         let common = &self.common;
-        let refused = Refused {
-            inlet_full: self.waiting.refused.load(Ordering::Relaxed),
-            codec_behind: codec.dropped.load(Ordering::Relaxed),
-            over_time: self.reader.usage.dropped(),
-        };
+        let refused = [
+            (RefusedInput::InletFull, self.waiting.refused.load(Ordering::Relaxed)),
+            (RefusedInput::CodecBehind, codec.dropped.load(Ordering::Relaxed)),
+            (RefusedInput::OverTime, self.reader.usage.dropped()),
+        ];
         let teams = self.teams.reports(common);
         let exchange = common.exchange(&self.topics);
         let (now, reporter) = (common.now(), &common.reporter);

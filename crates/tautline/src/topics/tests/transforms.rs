@@ -3,6 +3,7 @@
 
 use super::super::exports::STATIC_PERIOD;
 use super::*;
+use crate::reasons::DroppedMessage;
 use crate::status::TopicChange;
 
 const TF: &str = "tf2_msgs/TFMessage";
@@ -109,7 +110,7 @@ fn named_frames_leave_with_the_prefix_whatever_the_topics_name() {
     publish(&mut world, "/my/tf", 5, &tf("odom>base@2"));
     assert!(arrived(&mut world, 1, "/my/tf").is_empty());
     let dropped = &world.sides[0].topics.exported()["/my/tf"].transforms.as_ref().unwrap().dropped;
-    assert_eq!(dropped["no_named_frame"], 1);
+    assert_eq!(dropped[&DroppedMessage::NoNamedFrame], 1);
 }
 
 #[test]
@@ -288,7 +289,7 @@ fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_continues
     let words = ["/tf of 'robot'", "cannot be read", "transforms[0].transform", "55 are left"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
-    assert_eq!(dropped["malformed"], 1);
+    assert_eq!(dropped[&DroppedMessage::Malformed], 1);
 }
 
 #[test]
@@ -307,7 +308,7 @@ fn more_frames_than_there_is_room_for_are_counted_and_explained() {
     let messages = arrived(&mut world, 1, "/tf");
     assert_eq!(messages.last().unwrap().1.split(' ').count(), 4096);
     let dropped = &world.sides[0].topics.exported()["/tf"].transforms.as_ref().unwrap().dropped;
-    assert_eq!(dropped["no_room"], 1);
+    assert_eq!(dropped[&DroppedMessage::NoRoom], 1);
 }
 
 #[test]
