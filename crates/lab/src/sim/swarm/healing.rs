@@ -47,7 +47,7 @@ const ROUNDS: usize = 3;
 const MAX_EASY: usize = 50_000;
 /// Bytes that may precede a packet at each hop: two full packets and reports.
 const AHEAD_BYTES: u64 = 6000;
-/// Lowest rate that faults may leave with `Rate::Auto`, until the next measurement of the path.
+/// Lowest rate that faults may leave with `Rate::AUTO`, until the next measurement of the path.
 const AUTO_BPS: u64 = 200_000;
 
 /// Bits that may be in flight through a relay per round trip.
@@ -346,7 +346,7 @@ impl Healing<'_> {
         let configured = rate.fixed_bps().unwrap_or(u64::MAX);
         // A relay paces relayed packets like its own.
         let paced = if self.world.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
-        let bps = if rate == Rate::Auto { AUTO_BPS } else { configured };
+        let bps = if rate == Rate::AUTO { AUTO_BPS } else { configured };
         let mut worst = Ease { bps, one_way: 0, hops: 1 };
         for path in self.world.paths(from, to) {
             let hops = match path {

@@ -72,7 +72,7 @@ impl System {
         scenario.tautline.rate = match self {
             Self::Aid => rivals::named(rivals::AID).unwrap_or_default(),
             Self::Aimd => rivals::named(rivals::AIMD).unwrap_or_default(),
-            _ => Rate::Auto,
+            _ => Rate::AUTO,
         };
         scenario.tautline.fixed_at_network_rate = self == Self::Fixed;
         for flow in &mut scenario.flows {

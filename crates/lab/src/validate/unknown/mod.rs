@@ -11,7 +11,7 @@ use crate::rig::progress::Progress;
 use crate::rig::stats;
 use crate::rig::table::{self, Column, left, right};
 use crate::rig::{docs_page, plot};
-use crate::rivals::NAMES;
+use crate::rivals as published;
 use crate::scenario;
 use crate::sim;
 use crate::validate::far;
@@ -26,8 +26,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::rate::Tuning;
 
-/// The controllers of the product, before its rivals; `fixed` has the mean rate of the link configured.
-const OWN: [&str; 3] = ["auto", "back-pressure", "fixed"];
 /// Time that does not count.
 const NEW_NS: u64 = 2_000_000_000;
 /// The delay of a message that never arrived, for the percentile.
@@ -111,7 +109,8 @@ fn play(link: &Link, controller: &'static str, tuning: Tuning) -> Result<Run> {
 pub fn run(options: &Options) -> Result<ExitCode> {
     let seeds = options.first..options.first + options.seeds;
     let only = |name: &&str| options.only.as_deref().is_none_or(|it| it == *name);
-    let controllers: Vec<&'static str> = OWN.into_iter().chain(NAMES).filter(only).collect();
+    let controllers: Vec<_> =
+        published::of_product().chain(published::NAMES).filter(only).collect();
     let stage = |seed| (format!("link {seed}"), EXPECTED * controllers.len() as u32);
     let progress = Progress::new(seeds.clone().map(stage).collect());
     let cells = parallel::run(&progress, seeds.collect(), |seed| {
