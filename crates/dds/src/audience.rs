@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writers that send nothing to some readers: to those that have their samples already or get them
-//! from another writer, and to volatile ones. A transient local writer of DDS sends what it keeps to
+//! Writers that exclude some readers: readers that already have their samples or get them from
+//! another writer, and volatile readers. A transient local DDS writer sends its kept samples to
 //! every new reader. After a restart all readers are new to it, and a volatile reader of Fast DDS
-//! takes what it gets.
+//! accepts kept samples.
 //!
-//! Cyclone DDS 11.0.1 matches writers and readers in `ddsi_endpoint_match.c`. The hooks note which
-//! two are being matched, and refuse the pair. The reader still discovers the writer, and waits for
-//! samples of it, but gets none.
+//! Cyclone DDS 11.0.1 matches writers and readers in `ddsi_endpoint_match.c`. The hooks record
+//! which endpoints are being matched, and refuse the pair. The reader still discovers the writer
+//! and waits for its samples, but gets none.
 
 use crate::identity::Guid;
 use cyclors::{dds_durability_kind_DDS_DURABILITY_VOLATILE, dds_qget_durability, dds_qos_t};
@@ -38,9 +38,9 @@ unsafe extern "C" {
 /// The readers that a writer may match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Audience {
-    /// All readers but these.
+    /// All readers except these.
     AllBut(BTreeSet<Guid>),
-    /// These readers alone.
+    /// Only these readers.
     Only(BTreeSet<Guid>),
 }
 
@@ -68,7 +68,7 @@ impl Limits {
     }
 }
 
-/// The limits by writer. A writer is removed when it is dropped.
+/// The limits of each writer, until the writer is dropped.
 fn all_limits() -> MutexGuard<'static, HashMap<Guid, Limits>> {
     static LIMITS: OnceLock<Mutex<HashMap<Guid, Limits>>> = OnceLock::new();
     LIMITS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
@@ -78,24 +78,24 @@ fn all_limits() -> MutexGuard<'static, HashMap<Guid, Limits>> {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Set while this thread creates a writer: its limits.
+    /// The limits of the writer that this thread creates.
     static CREATING: RefCell<Option<Limits>> = const { RefCell::new(None) };
     /// The endpoint that this thread matches with all others.
-    static ONE: Cell<Option<Guid>> = const { Cell::new(None) };
-    /// The endpoint that it is matched with.
-    static OTHER: Cell<Option<Guid>> = const { Cell::new(None) };
+    static MATCHING: Cell<Option<Guid>> = const { Cell::new(None) };
+    /// The candidate for a match with that endpoint.
+    static CANDIDATE: Cell<Option<Guid>> = const { Cell::new(None) };
 }
 
 /// Creates a writer with these limits.
-pub fn within<T>(limits: Limits, create: impl FnOnce() -> T) -> T {
+pub fn create_with_limits<T>(limits: Limits, create: impl FnOnce() -> T) -> T {
     CREATING.replace(Some(limits));
     let created = create();
     CREATING.take();
     created
 }
 
-/// A writer no longer exists.
-pub fn forget(writer: &Guid) {
+/// Removes the limits of a writer that no longer exists.
+pub fn remove_limits(writer: &Guid) {
     let mut all = all_limits();
     all.remove(writer);
     COUNT.store(all.len(), Ordering::SeqCst);
@@ -121,16 +121,16 @@ unsafe extern "C" fn __wrap_ddsi_match_writer_with_proxy_readers(writer: *mut c_
         all.insert(guid, limits);
         COUNT.store(all.len(), Ordering::SeqCst);
     }
-    ONE.set(Some(guid));
+    MATCHING.set(Some(guid));
     __real_ddsi_match_writer_with_proxy_readers(writer, now);
-    ONE.set(None);
+    MATCHING.set(None);
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_match_proxy_reader_with_writers(reader: *mut c_void, now: i64) {
-    ONE.set(Some(guid_of_entity(reader)));
+    MATCHING.set(Some(guid_of_entity(reader)));
     __real_ddsi_match_proxy_reader_with_writers(reader, now);
-    ONE.set(None);
+    MATCHING.set(None);
 }
 
 #[unsafe(no_mangle)]
@@ -139,7 +139,7 @@ unsafe extern "C" fn __wrap_ddsi_entidx_enum_next_max(
     max: *const c_void,
 ) -> *mut c_void {
     let entity = __real_ddsi_entidx_enum_next_max(it, max);
-    OTHER.set((!entity.is_null()).then(|| guid_of_entity(entity)));
+    CANDIDATE.set((!entity.is_null()).then(|| guid_of_entity(entity)));
     entity
 }
 
@@ -165,7 +165,7 @@ unsafe extern "C" fn __wrap_ddsi_qos_match_p(
         writer_lookup,
     );
     if matches && COUNT.load(Ordering::SeqCst) > 0 && is_excluded_pair(is_volatile(reader)) {
-        // No policy is to blame, so nothing is reported.
+        // No policy is incompatible, so nothing is reported.
         if !reason.is_null() {
             *reason = 0;
         }
@@ -183,7 +183,7 @@ unsafe fn is_volatile(policies: *const c_void) -> bool {
 
 /// Whether the two endpoints that this thread matches are a writer and a reader beyond its limits.
 fn is_excluded_pair(is_volatile: bool) -> bool {
-    let (Some(one), Some(other)) = (ONE.get(), OTHER.get()) else { return false };
+    let (Some(one), Some(other)) = (MATCHING.get(), CANDIDATE.get()) else { return false };
     let all = all_limits();
     [(one, other), (other, one)].iter().any(|(writer, reader)| {
         all.get(writer)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Automatic liveliness, which a participant asserts for all its writers at once.
 //!
-//! Fast DDS takes such an assertion as a sign of life of all writers that its automatic readers
-//! match, also of those that assert their own liveliness by topic and have ceased to. Cyclone DDS
-//! 11.0.1 sends one every eight seconds even if no writer needs it, and gets the interval from another
-//! file than it uses it in, so that the linker can redirect the call.
+//! For Fast DDS, such an assertion is a sign of life of all writers that match an automatic reader,
+//! even if they assert by topic and have stopped. Cyclone DDS 11.0.1 sends one every eight seconds
+//! even if no writer needs it. It calls the function that returns the interval in another file, so
+//! the linker can redirect the call.
 
 use crate::qos::{INFINITE, Liveliness};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The kind of such liveliness.
+/// The kind for automatic liveliness.
 const AUTOMATIC: u32 = 0;
 
 unsafe extern "C" {
@@ -24,7 +24,7 @@ static NEEDED: AtomicUsize = AtomicUsize::new(0);
 pub struct Automatic(());
 
 impl Automatic {
-    /// `None` if the writer needs no assertions by the participant.
+    /// Returns `None` if the writer needs no assertions by the participant.
     pub fn count(liveliness: Liveliness) -> Option<Self> {
         let Liveliness { kind, lease } = liveliness;
         (kind == AUTOMATIC && lease != INFINITE).then(|| {

@@ -2,8 +2,8 @@
 //! Pauses between the datagrams of large samples, so that a subscriber's receive buffer holds them.
 //!
 //! Linux's default buffer (`net.core.rmem_default`) holds three datagrams of 64 KB. Over loopback,
-//! many more are sent before the subscriber's thread has woken up. What does not fit is lost, and
-//! each repair by RTPS takes a heartbeat and a delayed response.
+//! many more are sent before the subscriber's thread wakes. The others are lost, and each RTPS
+//! repair needs a heartbeat and a delayed response.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -25,7 +25,7 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// Bytes that this thread has sent since its last pause, and when it last sent some.
+    /// Bytes sent by this thread since its last pause, and the time of its last transmission.
     static SENT: Cell<(usize, Option<Instant>)> = const { Cell::new((0, None)) };
 }
 

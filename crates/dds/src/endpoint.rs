@@ -21,7 +21,7 @@ use std::time::Duration;
 pub struct SampleInfo {
     /// Nanoseconds since 1970, by the writer's clock.
     pub source_timestamp: i64,
-    /// `None` if the writer has left.
+    /// `None` if the writer no longer exists.
     pub writer: Option<Guid>,
     /// Sequence number of the writer.
     pub seq: i64,
@@ -40,7 +40,7 @@ pub struct Specification<'a> {
     pub qos: &'a Qos,
 }
 
-/// Reads a topic until it is dropped.
+/// Reads a topic until dropped.
 pub struct RawReader {
     entity: dds_entity_t,
     /// The GUID of the reader.
@@ -60,7 +60,8 @@ impl RawReader {
     ) -> Result<RawReader> {
         Self::watching(participant, specification, on_sample, on_incompatible, |_, _| ())
     }
-    /// Like [`Self::new`]; `on_liveliness` gets how many matched writers are alive, and how many are not.
+    /// Like [`Self::new`]; `on_liveliness` gets the numbers of matched writers that are alive and
+    /// not alive.
     pub fn watching(
         participant: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
@@ -81,7 +82,9 @@ impl RawReader {
         let entity = check(
             "reader",
             match qos.miss_nothing {
-                true => hooks::missing_nothing(|| make(&Qos { durability: 1, ..qos.clone() })),
+                true => hooks::create_with_earlier_samples(|| {
+                    make(&Qos { durability: 1, ..qos.clone() })
+                }),
                 false => make(qos),
             },
         )?;
@@ -113,7 +116,7 @@ impl Drop for RawReader {
 /// Matched endpoints that a reader or writer reports.
 pub const MAX_MATCHED: usize = 1024;
 
-/// Handles from a function that fills an array.
+/// Returns handles from a function that fills an array.
 fn matched(list: impl FnOnce(*mut dds_instance_handle_t, usize) -> i32) -> Vec<u64> {
     let mut handles = vec![0; MAX_MATCHED];
     let count = list(handles.as_mut_ptr(), MAX_MATCHED);
@@ -121,7 +124,7 @@ fn matched(list: impl FnOnce(*mut dds_instance_handle_t, usize) -> i32) -> Vec<u
     handles
 }
 
-/// GUIDs of the endpoints that still exist.
+/// Returns the GUIDs of the endpoints that still exist.
 unsafe fn endpoints(
     handles: Vec<u64>,
     look_up: impl Fn(u64) -> *mut dds_builtintopic_endpoint_t,
@@ -129,7 +132,8 @@ unsafe fn endpoints(
     handles.into_iter().filter_map(|handle| key(look_up(handle))).collect()
 }
 
-/// The GUID in a lookup's result, which is null if the endpoint has left; frees the result.
+/// Returns the GUID in a lookup's result, which is null if the endpoint no longer exists; frees the
+/// result.
 unsafe fn key(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
     let guid = found.as_ref()?.key.v;
     dds_builtintopic_free_endpoint(found);
@@ -138,7 +142,7 @@ unsafe fn key(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
 
 /// Writers by the handles in samples.
 type Writers = Mutex<HashMap<u64, Guid>>;
-/// Writers cached by a reader; beyond them the cache is cleared.
+/// Limit of a reader's cached writers, at which the cache is cleared.
 const MAX_WRITERS: usize = 1024;
 
 unsafe fn take_raw(
@@ -184,7 +188,7 @@ unsafe fn writer(reader: dds_entity_t, handle: u64, writers: &Writers) -> Option
     Some(guid)
 }
 
-/// Writes a topic until it is dropped.
+/// Writes a topic until dropped.
 pub struct RawWriter {
     entity: dds_entity_t,
     /// The GUID of the writer.
@@ -229,7 +233,7 @@ impl RawWriter {
                 || dds_create_writer(participant.entity, topic, qos.native().0, listener.native);
             let automatic = Automatic::count(qos.liveliness);
             let limits = Limits { audience, no_volatile: qos.late_joiners_only };
-            let entity = check("writer", audience::within(limits, create))?;
+            let entity = check("writer", audience::create_with_limits(limits, create))?;
             let mut sertype = null();
             check("sertype", dds_get_entity_sertype(entity, &mut sertype))?;
             Ok(RawWriter {
@@ -248,7 +252,7 @@ impl RawWriter {
     pub fn write(&self, bytes: Bytes, related: Option<SampleId>) -> Result<i64> {
         self.write_aged(bytes, related, Duration::ZERO)
     }
-    /// Writes a sample that was published `age` ago: its lifespan counts from then.
+    /// Writes a sample that was published `age` ago, when its lifespan began.
     pub fn write_aged(
         &self,
         bytes: Bytes,
@@ -256,7 +260,7 @@ impl RawWriter {
         age: Duration,
     ) -> Result<i64> {
         let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        // Locked during the write, so that both counts have the same order.
+        // Locked during the write, so that both counts match.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         unsafe {
             let mut sample = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
@@ -269,8 +273,8 @@ impl RawWriter {
         *written += 1;
         Ok(*written)
     }
-    /// Asserts the liveliness of a reliable writer that does so by topic. (Writing does so as well.
-    /// Cyclone DDS asserts by a heartbeat, and aborts for a writer of best effort.)
+    /// Asserts the liveliness of a reliable writer whose liveliness is by topic. (Writing asserts
+    /// it as well. Cyclone DDS sends a heartbeat, and aborts for a best-effort writer.)
     pub fn assert_liveliness(&self) -> Result<()> {
         check("liveliness", unsafe { dds_assert_liveliness(self.entity) }).map(drop)
     }
@@ -289,12 +293,12 @@ impl RawWriter {
 }
 impl Drop for RawWriter {
     fn drop(&mut self) {
-        // Its deletion asks for the interval of assertions.
+        // Deleting the writer reads the interval of assertions.
         self.automatic = None;
         unsafe {
             dds_delete(self.entity);
             dds_delete(self.topic);
         }
-        audience::forget(&self.guid);
+        audience::remove_limits(&self.guid);
     }
 }

@@ -11,14 +11,14 @@ pub struct DdsError {
     pub what: &'static str,
     /// Cyclone DDS's message.
     pub reason: String,
-    /// Whether a sample did not fit within the writer's `max_blocking_time`; a retry may succeed.
+    /// Whether the queue stayed full for the writer's `max_blocking_time`; a retry may succeed.
     pub full: bool,
 }
 
 /// The result of a call of Cyclone DDS.
 pub type Result<T> = std::result::Result<T, DdsError>;
 
-/// The value that a call returned, or its error.
+/// Returns the value of a call, or its error.
 pub fn check(what: &'static str, code: i32) -> Result<i32> {
     if code >= 0 {
         return Ok(code);

@@ -8,13 +8,13 @@
 //! - The request that a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, and the
 //!   earlier number of Fast DDS). Without it a client accepts no reply.
 //! - All samples of a volatile writer of Fast DDS since it matched our reader. Cyclone DDS starts
-//!   after the first heartbeat that it receives. The first request of a client that calls as soon as
-//!   it has found its server would be lost. Cyclone DDS requests the earlier samples if the reader
-//!   is transient local, which it checks before it matches. Our reader is transient local until
-//!   then, and volatile afterwards.
-//! - An immediate request for these samples. Cyclone DDS asks a new writer for a heartbeat, which Fast
-//!   DDS sends three seconds later. A call that was sent before we had matched its client took that
-//!   long. Fast DDS sends its samples at once to a reader whose first missing number is 0.
+//!   after the first heartbeat that it receives. The first request of a client that calls as soon
+//!   as it finds its server would be lost. Cyclone DDS requests earlier samples if the reader is
+//!   transient local before the match. Our reader is transient local until then, and volatile
+//!   afterwards.
+//! - An immediate request for these samples. Cyclone DDS asks a new writer for a heartbeat, which
+//!   Fast DDS sends three seconds later, so a call sent before the match took that long. Fast DDS
+//!   sends its samples at once to a reader whose first missing number is 0.
 
 use crate::identity::SampleId;
 use cyclors::{
@@ -38,7 +38,7 @@ const DATA_FRAG: u8 = 0x16;
 const HEADER: usize = 4;
 /// Offset of the writer's entity ID in DATA and DATA_FRAG.
 const WRITER_AT: usize = 12;
-/// Offset in ACKNACK of the first number that is not acknowledged, and its end (RTPS 2.5, 9.4.5.3).
+/// Start and end of the first unacknowledged number in ACKNACK (RTPS 2.5, 9.4.5.3).
 const FIRST_MISSING_AT: usize = 12;
 const FIRST_MISSING_END: usize = 20;
 /// Vendor ID of Fast DDS (RTPS 2.5, 9.3.1.1), in the first half of its GUIDs' first word.
@@ -54,7 +54,8 @@ pub struct Xmsg {
 unsafe extern "C" {
     fn ddsi_xmsg_payload(size: *mut usize, message: *mut Xmsg) -> *mut u8;
     fn ddsi_xmsg_addpar(message: *mut Xmsg, pid: u16, length: usize) -> *mut u8;
-    /// The GUID prefix of the one destination as native-endian words; `false`: there are several.
+    /// The GUID prefix of a single destination as native-endian words; `false` for several
+    /// destinations.
     fn ddsi_xmsg_getdst1_prefix(message: *mut Xmsg, prefix: *mut [u32; 3]) -> bool;
     static ddsi_default_qos_reader: dds_qos_t;
     fn __real_ddsi_match_reader_with_proxy_writers(reader: *mut c_void, now: i64);
@@ -84,27 +85,28 @@ thread_local! {
     static REPLY: Cell<Option<Reply>> = const { Cell::new(None) };
 }
 
-/// Called when Cyclone DDS gets a sample's size, which precedes its message on the same thread.
-pub fn about_to_send(reply: Option<Reply>) {
+/// Records the reply when Cyclone DDS asks for a sample's size, just before its message on the same
+/// thread.
+pub fn set_reply(reply: Option<Reply>) {
     REPLY.set(reply);
 }
 
 thread_local! {
-    /// Set while this thread creates a reader that misses nothing; its policies, once known.
+    /// The policies, once known, of a reader with earlier samples that this thread creates.
     static CREATING: Cell<Option<*mut dds_qos_t>> = const { Cell::new(None) };
 }
 
-/// Creates a reader that receives the samples since the writer matched it. Its policies must be
+/// Creates a reader that receives all samples since the writer matched it. Its policies must be
 /// transient local, and become volatile.
-pub fn missing_nothing<T>(create: impl FnOnce() -> T) -> T {
+pub fn create_with_earlier_samples<T>(create: impl FnOnce() -> T) -> T {
     CREATING.set(Some(std::ptr::null_mut()));
     let created = create();
     CREATING.set(None);
     created
 }
 
-/// Adds defaults to policies, among others to a reader's own copy: the last call with all defaults of
-/// readers before the reader is matched.
+/// Adds defaults to policies, including a reader's own copy: its last call with all defaults
+/// precedes the reader's match.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_xqos_mergein_missing(
     into: *mut dds_qos_t,
@@ -140,9 +142,9 @@ pub fn hooks() -> [*const (); 6] {
 }
 
 /// Processes the type information of a remote endpoint (XTypes 1.3, 7.6.3). We match by the type's
-/// name, as all of ROS 2, and need none. Cyclone DDS would request the rest of it from Fast DDS,
-/// could not read some answers, and would then ignore every endpoint of that type. Without this
-/// hook calls of later clients never arrived.
+/// name, as ROS 2 does, and need no type information. Cyclone DDS would request it from Fast DDS,
+/// could not read some responses, and would then ignore every endpoint of that type. Without this
+/// hook, calls of later clients never arrived.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_type_ref_proxy(
     _domain: *mut c_void,
@@ -162,7 +164,7 @@ unsafe extern "C" fn __wrap_ddsi_type_ref_proxy(
 /// Ends the parameter list that announces an endpoint, topic or participant.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg) {
-    if let Some(owner) = missing_owner(payload(message)) {
+    if let Some(owner) = missing_participant(payload(message)) {
         let to = ddsi_xmsg_addpar(message, PID_PARTICIPANT_GUID, owner.len());
         std::ptr::copy_nonoverlapping(owner.as_ptr(), to, owner.len());
     }
@@ -199,8 +201,8 @@ unsafe extern "C" fn __wrap_ddsi_xmsg_submsg_setnext(message: *mut Xmsg, submess
     __real_ddsi_xmsg_submsg_setnext(message, submessage);
 }
 
-/// Whether a submessage acknowledges nothing to a writer that has sent us no heartbeat (RTPS 2.5,
-/// 8.4.2.3.4): it requests nothing, its first missing number is 1, and its count is 0.
+/// Whether a submessage is an empty acknowledgement before the writer's first heartbeat (RTPS 2.5,
+/// 8.4.2.3.4): no requests, first missing number 1, count 0.
 fn is_first_acknowledgement(submessage: &[u8]) -> bool {
     let word = |number: u32| number.to_ne_bytes();
     let first_missing_is_1 = [word(0), word(1)].concat();
@@ -221,8 +223,8 @@ unsafe fn payload<'a>(message: *mut Xmsg) -> &'a [u8] {
     std::slice::from_raw_parts(bytes, size)
 }
 
-/// The participant of the endpoint that a list announces, if the list lacks it.
-fn missing_owner(list: &[u8]) -> Option<[u8; 16]> {
+/// Returns the participant of the endpoint that a list announces, if it is not in the list.
+fn missing_participant(list: &[u8]) -> Option<[u8; 16]> {
     let mut rest = list.get(HEADER..)?;
     let mut endpoint = None;
     while let Some((head, more)) = rest.split_first_chunk::<HEADER>() {

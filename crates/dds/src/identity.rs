@@ -9,13 +9,13 @@ pub type Guid = [u8; 16];
 /// Identity of a sample: writer GUID and sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SampleId {
-    /// GUID of its writer.
+    /// GUID of the writer.
     pub writer: [u8; 16],
     /// Sequence number of the writer, from 1.
     pub seq: i64,
 }
 
-/// The GUID of one of our entities.
+/// Returns the GUID of one of our entities.
 pub fn guid_of(entity: dds_entity_t) -> Guid {
     let mut guid = dds_guid_t { v: [0; 16] };
     unsafe { dds_get_guid(entity, &mut guid) };

@@ -2,20 +2,20 @@
 //! Restricts Cyclone DDS to this machine by a filter on each of its sockets.
 //!
 //! ROS 2 nodes on a shared network discover each other by multicast. Our participant serves only
-//! the nodes of its own robot: otherwise two robots in one domain would send each other's topics in
-//! a loop. The time to live keeps our packets here. The kernel drops packets of other machines
-//! before Cyclone DDS can discover a participant.
+//! nodes of its own robot: otherwise two robots in one domain would send each other's topics in a
+//! loop. The time to live keeps our packets on this machine. The kernel drops packets of other
+//! machines before Cyclone DDS can discover a participant.
 
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
 use socket2::{SockFilter, SockRef};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
-/// Number of the interface `lo` (Linux, include/net/net_namespace.h).
+/// Index of the interface `lo` (Linux, include/net/net_namespace.h).
 const LOOPBACK_IFINDEX: u32 = 1;
 /// Packet type of a multicast of this machine that is looped back (linux/if_packet.h).
 const PACKET_LOOPBACK: u32 = 5;
-/// Data besides the packet's bytes that the filter can load (linux/filter.h).
+/// Further data that the filter can load (linux/filter.h).
 const PACKET_TYPE: u32 = (-0x1000i32 + 4) as u32;
 const IFINDEX: u32 = (-0x1000i32 + 8) as u32;
 const WHOLE: u32 = u32::MAX;
@@ -48,7 +48,7 @@ unsafe extern "C" {
     fn __real_ddsrt_bind(socket: RawFd, address: *const libc::sockaddr, length: u32) -> i32;
 }
 
-/// Binds a socket of Cyclone DDS (redirected as in `hooks`). No packet can have arrived before.
+/// Binds a socket of Cyclone DDS (redirected as in `hooks`). No packet can arrive earlier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsrt_bind(
     socket: RawFd,
@@ -56,7 +56,7 @@ unsafe extern "C" fn __wrap_ddsrt_bind(
     length: u32,
 ) -> i32 {
     const REFUSED: i32 = cyclors::DDS_RETCODE_ERROR;
-    // SAFETY: Cyclone DDS owns it, and keeps it open during this call.
+    // SAFETY: Cyclone DDS owns the socket, and keeps it open during this call.
     let own = BorrowedFd::borrow_raw(socket);
     if let Err(error) = restrict_to_this_machine(&own) {
         tracing::error!(%error, "a socket of Cyclone DDS cannot be restricted to this machine");

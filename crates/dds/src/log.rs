@@ -15,28 +15,28 @@ thread_local! {
 /// Redirects the log, once.
 pub fn take_over() {
     static ONCE: Once = Once::new();
-    // SAFETY: the function lives as long as the program, and takes no argument of ours.
+    // SAFETY: the function is static, and its argument is null.
     ONCE.call_once(|| unsafe { dds_set_log_sink(Some(sink), std::ptr::null_mut()) });
 }
 
-/// Why a call of this thread failed: its logged error, or the text of its code.
+/// Returns why a call of this thread failed: its logged error, or the text for its code.
 pub fn reason(code: i32) -> String {
     let logged = LAST.take();
     if !logged.is_empty() {
         return logged;
     }
-    // SAFETY: a static text for every code.
+    // SAFETY: every code has a static text.
     unsafe { CStr::from_ptr(dds_strretcode(code)) }.to_string_lossy().into_owned()
 }
 
 unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     let data = &*data;
-    // Without the time and place that precede the message.
+    // The time and place before the message are removed.
     let line = std::slice::from_raw_parts(data.message.cast(), data.size);
     let text = String::from_utf8_lossy(line);
     let text = text.trim();
     let is_error = data.priority & (DDS_LC_FATAL | DDS_LC_ERROR) != 0;
-    // An interface that is down is an outage, and DDS sends again.
+    // An interface that is down is an outage; DDS retransmits.
     let is_outage = text.contains(SENDING);
     if is_error {
         LAST.replace(text.to_owned());
@@ -54,7 +54,7 @@ unsafe extern "C" fn sink(_: *mut c_void, data: *const dds_log_data_t) {
     }
 }
 
-/// What Cyclone DDS logs as an error, each second, when it cannot send to a network.
+/// Cyclone DDS's error log, every second, when it cannot send to a network.
 const SENDING: &str = "ddsi_udp_conn_write";
 /// A program with malformed packets would cause ten warnings per second.
 static WARNINGS: Mutex<LogLimit> = Mutex::new(LogLimit { last: None, withheld: 0 });
@@ -67,7 +67,8 @@ struct LogLimit {
 }
 
 impl LogLimit {
-    /// The number of lines withheld before this one; `None`: withhold this one as well.
+    /// Returns the number of lines withheld before this one, or `None` to withhold this one as
+    /// well.
     fn next(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.duration_since(last) < WARNING_INTERVAL) {
             self.withheld += 1;

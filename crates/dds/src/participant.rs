@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The last domain with valid ports (RTPS 2.5, 9.6.2.3).
 pub const MAX_DOMAIN: u32 = 232;
-/// The last participant index of a domain; the ports of higher ones belong to the next domain.
+/// The last participant index of a domain; higher indices use ports of the next domain.
 const MAX_PARTICIPANT_INDEX: u32 = 119;
 
 /// A reader or writer, remote or ours.
@@ -40,9 +40,9 @@ pub enum Discovery {
     ReaderGone { guid: Guid },
 }
 
-/// A listener, which lives as long as its entity.
+/// A listener; it must outlive its entity.
 pub struct Listener {
-    // Only Cyclone DDS reads it.
+    // Read only by Cyclone DDS.
     pub native: *mut dds_listener_t,
     _arg: Box<dyn std::any::Any>,
 }
@@ -73,11 +73,12 @@ impl Drop for Listener {
 pub type OnEntity = Box<dyn Fn(dds_entity_t) + Send + Sync>;
 /// The callbacks of a listener.
 pub struct Callbacks {
-    /// Samples have arrived.
+    /// Called when samples have arrived.
     pub data: OnEntity,
-    /// An endpoint was refused: the policy, and the number of refusals so far.
+    /// Called when an endpoint is refused, with the policy and the number of refusals so far.
     pub incompatible: Box<dyn Fn(u32, i32) + Send + Sync>,
-    /// The liveliness of a reader's writers has changed: how many are alive, and how many not.
+    /// Called when the liveliness of a reader's writers changes, with the numbers of writers that
+    /// are alive and not alive.
     pub liveliness: Box<dyn Fn(u32, u32) + Send + Sync>,
 }
 
@@ -149,23 +150,23 @@ pub enum Range {
 }
 
 impl Range {
-    /// Cyclone DDS's configuration. It was tested with Fast DDS and Cyclone DDS in both ranges, and
-    /// discovers all of them.
+    /// Returns Cyclone DDS's configuration, which discovers Fast DDS and Cyclone DDS in both ranges
+    /// (tested).
     fn config(self) -> String {
         // The interface that Cyclone DDS selects by default, as in other processes.
         let choice = "<NetworkInterface autodetermine='true'/>";
         let (interfaces, multicast) = match self {
             Self::Loopback => ("", "false"),
             Self::Machine if has_network() => (choice, "spdp"),
-            // Cyclone DDS would select loopback, and refuses a second entry of it.
+            // Cyclone DDS would select loopback, and refuses a second entry for loopback.
             Self::Machine => ("", "spdp"),
         };
         // Multicast with time to live 0 stays on the machine. Participants without multicast on
-        // loopback get unicast announcements there, periodically and on all possible ports.
-        // With the largest datagrams 39 of 40 samples of 4 MB arrive at Fast DDS; otherwise 11.
-        // Retransmissions to a slow subscriber come from at most 16 MB. It gets a heartbeat every
-        // 20 ms until it has all samples: 4 MB overflow its buffer, and at Cyclone DDS's default
-        // of 100 ms they take four times as long, or are lost.
+        // loopback get unicast announcements there, periodically and on all possible ports. With
+        // the largest datagrams, 39 of 40 samples of 4 MB arrive at Fast DDS; otherwise 11. At most
+        // 16 MB are kept for retransmissions to a slow subscriber. It gets a heartbeat every 20 ms
+        // until it has all samples: 4 MB overflow its buffer, and with Cyclone DDS's default of 100
+        // ms they take four times as long, or are lost.
         format!(
             "<Domain><General><Interfaces><NetworkInterface name='lo'/>{interfaces}</Interfaces>\
              <AllowMulticast>{multicast}</AllowMulticast>\

@@ -29,11 +29,11 @@ pub struct Qos {
     pub user_data: Vec<u8>,
     /// 0 XCDR1, 2 XCDR2; a writer offers the first.
     pub representation: Vec<i16>,
-    /// For a volatile reader: receive the samples since the writer matched the reader, not only
-    /// those since the reader matched the writer. Not announced.
+    /// For a volatile reader: receive all samples since the writer matched the reader, not only
+    /// since the reader matched the writer. Local: not announced to other endpoints.
     pub miss_nothing: bool,
-    /// For a transient local writer: match only readers that ask for kept messages. A volatile reader
-    /// of Fast DDS would get them as well. Not announced.
+    /// For a transient local writer: match only readers that ask for kept messages. A volatile
+    /// reader of Fast DDS would get them as well. Local: not announced to other endpoints.
     pub late_joiners_only: bool,
     /// Match no endpoint of the same participant.
     pub ignore_own: bool,
@@ -86,7 +86,7 @@ impl Drop for Native {
 }
 
 impl Qos {
-    /// In the form of Cyclone DDS.
+    /// Converts to Cyclone DDS's form.
     pub fn native(&self) -> Native {
         unsafe {
             let native = dds_create_qos();

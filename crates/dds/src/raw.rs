@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Samples of opaque CDR with any type name: a "sertype" of Cyclone DDS.
 //!
-//! The bytes are those of the wire, with the four of the encapsulation. Sent samples are padded with
-//! zeros to a multiple of four. The sequence number of a received sample and the request that it
-//! answers (Fast DDS's correlation of replies) are read from its packet.
+//! The bytes are as on the wire, including four bytes of encapsulation. Sent samples are padded
+//! with zeros to a multiple of four. The sequence number of a received sample and the request that
+//! it answers (Fast DDS's correlation of replies) are read from its packet.
 //!
 //! The receiving half mirrors `ddsi_rmsg` and `ddsi_rdata` of Cyclone DDS 11.0.1, which `cyclors`
 //! leaves opaque. Its version is pinned; compare the structures at each update.
@@ -15,7 +15,7 @@ use cyclors::*;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::OnceLock;
 
-/// A sample. Cyclone DDS knows its first field only.
+/// A sample, of which Cyclone DDS accesses only the first field.
 #[repr(C)]
 pub struct Blob {
     base: ddsi_serdata,
@@ -61,7 +61,7 @@ impl Blob {
     }
 }
 
-/// Copies only if there is padding, which samples from DDS do not need.
+/// Pads a payload; copies only if padding is needed, which samples from DDS never need.
 fn padded(payload: Bytes) -> Bytes {
     let whole = payload.len().next_multiple_of(4);
     if whole == payload.len() {
@@ -73,7 +73,7 @@ fn padded(payload: Bytes) -> Bytes {
     copy.into()
 }
 
-/// The sample behind Cyclone DDS's pointer.
+/// Returns the sample behind Cyclone DDS's pointer.
 ///
 /// # Safety
 /// `sd` must be a live serdata of a sertype of this module.
@@ -81,7 +81,7 @@ pub unsafe fn blob<'a>(sd: *const ddsi_serdata) -> &'a Blob {
     &*(sd as *const Blob)
 }
 
-// --- receive side structures that cyclors does not bind (ddsi_radmin.h) ---
+// Structures of the receiver that cyclors does not bind (ddsi_radmin.h).
 #[repr(C)]
 struct RmsgChunk {
     rbuf: *mut c_void,
@@ -214,7 +214,7 @@ unsafe extern "C" fn eqkey(_: *const ddsi_serdata, _: *const ddsi_serdata) -> bo
 unsafe extern "C" fn get_size(sd: *const ddsi_serdata) -> u32 {
     let blob = blob(sd);
     let writer = blob.writer;
-    hooks::about_to_send(blob.related.map(|request| hooks::Reply { writer, request }));
+    hooks::set_reply(blob.related.map(|request| hooks::Reply { writer, request }));
     blob.size
 }
 unsafe extern "C" fn to_ser(sd: *const ddsi_serdata, off: usize, sz: usize, buf: *mut c_void) {

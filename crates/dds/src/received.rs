@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Acknowledgements of Fast DDS count as those of Cyclone DDS.
 //!
-//! A reliable writer keeps samples for a subscriber that was killed until its lease expires. When a
-//! new volatile reader asks, Cyclone DDS sends it all that it keeps, and Fast DDS delivers what it
-//! gets: commands from before the subscriber existed. To readers of its own kind, Cyclone DDS sends
-//! a GAP instead (`ddsi_receive.c`, `gap_for_already_acked`). It knows the kind from the header of
-//! the datagram, where the hook changes it if there is nothing but acknowledgements in it.
+//! A reliable writer keeps samples for a killed subscriber until its lease expires. When a new
+//! volatile reader asks, Cyclone DDS sends all kept samples, and Fast DDS delivers them: commands
+//! from before the subscriber existed. To readers of Cyclone DDS, it sends a GAP instead
+//! (`ddsi_receive.c`, `gap_for_already_acked`). It recognises them by the datagram's header, which
+//! the hook changes if the datagram contains only acknowledgements.
 
 use crate::hooks::{ACKNACK, INFO_TS};
 use cyclors::DDS_RETCODE_OK;
@@ -18,7 +18,7 @@ const FAST_DDS: [u8; 2] = [1, 0x0f];
 const CYCLONE_DDS: [u8; 2] = [1, 0x10];
 /// Kind of a submessage (RTPS 2.5, 9.4.5.1.1).
 const INFO_DST: u8 = 0x0e;
-/// Fast DDS adds its statistics, which others skip (RTPS 2.5, 9.4.5.1.1).
+/// Submessages with Fast DDS's statistics, which other implementations skip (RTPS 2.5, 9.4.5.1.1).
 const VENDOR_SPECIFIC: u8 = 0x80;
 const LITTLE_ENDIAN: u8 = 1;
 
@@ -68,7 +68,7 @@ fn has_only_acknowledgements(datagram: &[u8]) -> bool {
             return false;
         }
         has_one |= *kind == ACKNACK;
-        // A length of 0 reaches to the end.
+        // A length of 0 means up to the end.
         rest = match length {
             0 => &[],
             length => rest.get(4 + usize::from(length)..).unwrap_or_default(),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_datagrams_are_no_trouble() {
+    fn truncated_datagrams_do_not_change() {
         let whole = datagram(FAST_DDS, &[(INFO_DST, &[0; 12]), (ACKNACK, &[0; 24])]);
         for length in 0..whole.len() {
             treat_as_cyclone(&mut whole[..length].to_vec());

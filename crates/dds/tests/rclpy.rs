@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Raw samples to and from a real rclpy node, in a network namespace of their own.
+//! Raw samples to and from a real rclpy node, in a separate network namespace.
 
 use bytes::Bytes;
 use std::path::Path;
@@ -35,14 +35,14 @@ fn peer(script: &str) -> Child {
         .unwrap()
 }
 
-/// A String as CDR, its encapsulation included.
+/// Returns a String as CDR, with its encapsulation.
 fn cdr(text: &str) -> Bytes {
     let length = (text.len() as u32 + 1).to_le_bytes();
     [&[0, 1, 0, 0], &length[..], text.as_bytes(), &[0]].concat().into()
 }
 
 #[test]
-fn samples_pass_both_ways_late_joiners_get_the_last_and_the_graph_is_right() {
+fn samples_pass_in_both_directions_and_late_joiners_get_the_last() {
     if !in_own_network(NETWORK) {
         return;
     }
@@ -107,7 +107,7 @@ const REPLY: &str = "std_srvs::srv::dds_::SetBool_Response_";
 /// The policies of a service's endpoints in ROS 2.
 const SERVICE: fn() -> Qos = || Qos { ignore_own: true, miss_nothing: true, ..Qos::default() };
 
-/// A Boolean, or a response of SetBool, as CDR.
+/// Returns a Boolean, or a response of SetBool, as CDR.
 fn boolean(value: u8) -> Bytes {
     Bytes::copy_from_slice(&[0, 1, 0, 0, value])
 }

@@ -22,9 +22,9 @@ pub(crate) enum Fate {
 /// The state of one queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Manager {
-    /// When the delay will have been above the target for an interval.
+    /// Time at which the delay will have exceeded the target for an interval.
     above_until: Option<Nanos>,
-    /// CoDel marks or drops, the next packet at this time.
+    /// CoDel is marking or dropping.
     acting: bool,
     next: Nanos,
     count: u32,
@@ -36,14 +36,15 @@ pub(crate) struct Manager {
 pub(crate) struct Head {
     /// Time since it was queued.
     pub(crate) waited: Nanos,
-    /// More than a full packet waits behind this one.
+    /// More than a full packet is queued behind this one.
     pub(crate) is_followed: bool,
     /// The sender obeys marks.
     pub(crate) capable: bool,
 }
 
 impl Manager {
-    /// Decides on a packet. After [`Fate::Drop`], the next one is at the head at the same time.
+    /// Decides the fate of a packet. After [`Fate::Drop`], call it for the next packet at the same
+    /// time.
     pub(crate) fn decide(&mut self, aqm: Aqm, now: Nanos, head: Head) -> Fate {
         match aqm {
             Aqm::None => Fate::Pass,
@@ -87,7 +88,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// Passes a packet every millisecond for a second after this delay; returns the times of those on
+    /// Passes a packet every millisecond for a second, each with this delay; returns the times at
     /// which CoDel acted.
     fn acted(waited: Nanos, capable: bool) -> Vec<Nanos> {
         let mut manager = Manager::default();
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn codel_acts_after_an_interval_and_then_ever_more_often() {
+    fn codel_acts_after_an_interval_and_then_more_often() {
         for capable in [true, false] {
             assert_eq!(acted(4 * MS, capable), []);
             // 100 ms later, then after 100/sqrt(1), 100/sqrt(2), ...: RFC 8289, section 5.5.

@@ -26,7 +26,7 @@ pub enum Access {
 /// The rate of data frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateControl {
-    /// A constant rate in bits per second; it must be one of the [`Phy`]'s.
+    /// A constant rate in bits per second, one of the [`Phy`]'s rates.
     Fixed(u64),
     /// Selected by measured success, as in Minstrel.
     Adaptive,
@@ -114,7 +114,7 @@ pub struct PipeConfig {
     pub delay: Nanos,
     /// Maximum extra delay, drawn uniformly; frames stay in order.
     pub jitter: Nanos,
-    /// Frames that later ones may overtake.
+    /// Frames that later frames may overtake.
     pub reordering: Reordering,
     /// Probability that a frame arrives twice.
     pub duplicates: f64,
@@ -144,12 +144,12 @@ pub enum Aqm {
     Step(Nanos),
 }
 
-/// Frames that take longer than those behind them.
+/// Frames that are delayed until later frames overtake them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reordering {
     /// Probability that a frame is delayed.
     pub probability: f64,
-    /// The longest such delay, drawn uniformly.
+    /// Maximum delay, drawn uniformly.
     pub delay: Nanos,
 }
 
@@ -161,7 +161,7 @@ pub struct Motion {
     pub waypoints: Vec<(Nanos, [f64; 3])>,
 }
 
-/// Transmissions that come from no station of the model: a neighbour's network, a microwave oven.
+/// Transmissions from sources outside the model: a neighbour's network, a microwave oven.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interference {
     /// Duration of each burst.

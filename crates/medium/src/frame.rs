@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames, and what the medium says about them.
+//! Frames, and the medium's outputs about them.
 
 use crate::ids::{Nanos, RadioId};
 
@@ -51,7 +51,7 @@ pub enum Output<P> {
         from: RadioId,
         /// The receiving radio.
         to: RadioId,
-        /// A queue marked it (CE).
+        /// Whether a queue marked the frame (CE).
         marked: bool,
         /// Payload given to [`Medium::send`](crate::Medium::send).
         payload: P,
@@ -84,7 +84,7 @@ pub struct RadioStats {
     pub acknowledged: u64,
     /// Frames abandoned after all attempts.
     pub given_up: u64,
-    /// Frames rejected because the queue was full, and those that active queue management dropped.
+    /// Frames dropped by a full queue or by active queue management.
     pub queue_drops: u64,
     /// Frames that active queue management marked.
     pub marked: u64,

@@ -141,7 +141,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Returns the time for which a network has been in use.
+    /// Returns how long a network has been in use.
     #[must_use]
     pub fn busy(&self, network: NetworkId, now: Nanos) -> Nanos {
         match &self.networks[network.0] {
@@ -150,13 +150,13 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Starts or ends an outage. Different outages are independent of each other: one on a network
-    /// does not end one on all networks.
+    /// Starts or ends an outage. Outages are independent: the end of an outage on one network does
+    /// not end an outage on all networks.
     pub fn outage(&mut self, outage: Outage, out: bool) {
         self.scene.outage(outage, out);
     }
 
-    /// Starts or ends an outage of a station: it neither reaches others nor receives.
+    /// Starts or ends an outage of a station, which then neither sends nor receives.
     pub fn cut_off(&mut self, station: StationId, active: bool) {
         self.outage(Outage::at(station), active);
     }
@@ -173,7 +173,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Changes a network's rate: a pipe's, or the fixed one of an 802.11 network.
+    /// Changes the rate of a pipe, or the fixed rate of an 802.11 network.
     pub fn set_rate(&mut self, now: Nanos, network: NetworkId, rate_bps: u64) {
         match &mut self.networks[network.0] {
             Network::Wifi(wifi) => wifi.set_rate(RateControl::Fixed(rate_bps)),

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Outages, by the stations and the network that they concern.
+//! Outages, by station and network.
 
 use crate::ids::{NetworkId, StationId};
 
-/// A station that neither sends to others nor receives from them.
+/// An outage of a station: it neither sends nor receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Outage {
     /// The station.
     pub station: StationId,
-    /// The only station that it is cut off from; `None`: it is cut off from all.
+    /// The only station that cannot reach it; `None`: no station can.
     pub from: Option<StationId>,
-    /// The only network concerned; `None`: all networks.
+    /// The only affected network; `None`: all networks.
     pub network: Option<NetworkId>,
 }
 

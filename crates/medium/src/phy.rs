@@ -55,7 +55,7 @@ const DSSS: [Rate; 4] = [
 ];
 
 impl Access {
-    /// Returns the bytes that it adds to the header of a data frame.
+    /// Returns the bytes that this access method adds to the header of a data frame.
     #[must_use]
     pub fn header_bytes(self) -> u32 {
         match self {
@@ -112,7 +112,7 @@ impl Phy {
         self.sifs() + self.ack_airtime(0)
     }
 
-    /// Returns the time from a frame's end until a missing ACK is noticed (ACKTimeout).
+    /// Returns the time from a frame's end to the detection of a missing ACK (ACKTimeout).
     #[must_use]
     pub fn ack_timeout(self) -> Nanos {
         let receive_start = match self {
@@ -175,7 +175,7 @@ impl Rate {
     /// and interference.
     #[must_use]
     pub fn success(&self, sinr_db: f64, bytes: u32) -> f64 {
-        // 9 is the ratio of 90 % received to 10 % lost.
+        // 9 is the odds of 90 % received to 10 % lost.
         let over = STEEPNESS_PER_DB * (sinr_db - self.needs_db) + 9_f64.ln();
         let at_reference = 1.0 / (1.0 + (-over).exp());
         at_reference.powf(f64::from(bytes) / REFERENCE_BYTES)
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn airtimes_are_those_of_the_standard() {
+    fn airtimes_match_the_standard() {
         assert_eq!(Phy::Ofdm.data_airtime(0, 1500, 0), 2072 * US);
         assert_eq!(Phy::Ofdm.data_airtime(7, 1500, 0), 248 * US);
         assert_eq!(Phy::Ofdm.ack_airtime(0), 44 * US);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn success_is_as_stated_at_the_reference() {
+    fn success_matches_the_sensitivity_of_the_standard() {
         for phy in [Phy::Ofdm, Phy::Dsss] {
             for rate in phy.rates() {
                 let success = rate.success(rate.needs_db, 1000);

@@ -27,7 +27,7 @@ struct Radio {
 struct Queued<P> {
     from: usize,
     since: Nanos,
-    /// Whether it is marked, once it was at the head of the queue.
+    /// Whether the frame is marked; `None` until it reaches the head of the queue.
     marked: Option<bool>,
     frame: Frame<P>,
 }
@@ -40,7 +40,8 @@ struct Server<P> {
     full_at: Nanos,
     /// Time at which the first frame may leave; with a trace, the next opportunity to send.
     departs: Option<Nanos>,
-    /// With a trace: its next opportunity, and the bytes of the first frame that earlier ones sent.
+    /// With a trace: the next opportunity, and the bytes of the first frame that earlier
+    /// opportunities sent.
     opportunity: u64,
     sent_of_first: u64,
     manager: Manager,
@@ -74,7 +75,7 @@ impl<P> Ord for InFlight<P> {
     }
 }
 
-/// A pipe, see the module.
+/// A pipe; see the module.
 #[derive(Debug)]
 pub struct Pipe<P> {
     id: NetworkId,
@@ -159,7 +160,7 @@ impl<P: Clone> Pipe<P> {
         RadioStats { waiting, ..self.radios[radio].stats.clone() }
     }
 
-    /// Returns the time that the rate was in use, summed over all radios.
+    /// Returns how long the rate was in use, summed over all radios.
     pub fn busy(&self) -> Nanos {
         self.busy
     }
@@ -196,20 +197,19 @@ impl<P: Clone> Pipe<P> {
             frame,
         });
         if self.servers[server].queue.len() == 1 {
-            // It did not wait, so that nothing is dropped.
+            // The frame did not wait, so nothing is dropped.
             self.schedule(now, server, &mut VecDeque::new());
         }
         Ok(())
     }
 
-    /// Marks or drops what active queue management selects among the frames that come to the head of the
-    /// queue.
+    /// Applies active queue management to the frames that reach the head of the queue.
     fn manage(&mut self, now: Nanos, server: usize, outputs: &mut VecDeque<Output<P>>) {
         while let Some(first) = self.servers[server].queue.front() {
             if self.config.aqm == Aqm::None || first.marked.is_some() {
                 return;
             }
-            // Beyond 40 frames of the least size, a full one waits in any case.
+            // 40 of the smallest frames are more than a full frame.
             let behind = self.servers[server].queue.iter().skip(1).take(40);
             let is_followed =
                 behind.map(|queued| u64::from(queued.frame.bytes)).sum::<u64>() > OPPORTUNITY_BYTES;
@@ -254,7 +254,7 @@ impl<P: Clone> Pipe<P> {
         server.departs = Some(server.full_at.saturating_add(needed).saturating_sub(burst).max(now));
     }
 
-    /// Processes everything that is due at `now`, which is [`Pipe::next`].
+    /// Processes all events at `now`, which is [`Pipe::next`].
     pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
         for server in 0..self.servers.len() {
             if self.servers[server].departs.is_some_and(|at| at <= now) {
@@ -274,7 +274,7 @@ impl<P: Clone> Pipe<P> {
         }
     }
 
-    /// Sends what one opportunity of the trace can carry: several short frames, or a part of one.
+    /// Sends the bytes of one opportunity of the trace: several short frames, or a part of a frame.
     fn use_opportunity(
         &mut self,
         now: Nanos,
@@ -347,7 +347,8 @@ impl<P: Clone> Pipe<P> {
         let latest = self.latest.entry((from, to)).or_default();
         *latest = (now + self.config.delay + jitter).max(*latest);
         let mut at = *latest;
-        // A random number is drawn only if it is needed, so that other pipes get the same numbers as before.
+        // Draw a random number only if needed, so that other configurations keep their random
+        // sequence.
         let (reordering, duplicates) = (self.config.reordering, self.config.duplicates);
         if reordering.probability > 0.0 && self.random.f64() < reordering.probability {
             at += self.random.u64(0..=reordering.delay);

@@ -24,7 +24,7 @@ const MIN_SUCCESS: f64 = 0.1;
 struct Statistics {
     /// Average probability.
     success: f64,
-    /// Since the last update.
+    /// Attempts since the last update.
     attempts: u32,
     successes: u32,
 }

@@ -16,7 +16,7 @@ pub struct Scene {
     seed: u64,
     motions: Vec<Motion>,
     outages: BTreeSet<Outage>,
-    /// Counter of changes of powers other than by motion.
+    /// Counter of power changes without motion.
     pub version: u64,
     pub moves: bool,
 }

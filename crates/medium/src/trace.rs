@@ -16,7 +16,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace of these milliseconds; `None` unless they rise (or stay) and end above 0.
+    /// Creates a trace of these milliseconds; `None` if they fall or do not end above 0.
     pub fn new(at_ms: &[u32]) -> Option<Self> {
         let is_valid = at_ms.is_sorted() && at_ms.last().is_some_and(|last| *last > 0);
         is_valid.then(|| Self { at_ms: at_ms.into() })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The questions that a team asks: what fits, what gives way, which rates and how many robots would
-//! fit, and what happens while a radio is down.
+//! Answers for a team: which topics fit, which rates are reduced, which rates and how many robots
+//! would fit, and the effect of a radio that is down.
 
 use super::assessment::share_of;
 use super::spread::Part;
@@ -9,13 +9,13 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More robots than these are not tried.
+/// Limit of robots that are tried.
 pub(super) const MAX_ROBOTS: usize = 256;
-/// Halvings of an interval in which a rate is searched.
+/// Steps of the binary search for a rate.
 const HALVINGS: u32 = 20;
 /// A topic that fits at this multiple of its rate is not limited by the radio.
 const MAX_FACTOR: f64 = 1000.0;
-/// A lower multiple is none.
+/// A lower multiple counts as zero.
 const LEAST_FACTOR: f64 = 1e-6;
 
 /// The plan of one topic from one robot to another.
@@ -24,10 +24,10 @@ pub struct TopicPlan {
     /// The topic.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// The radios that carry it; several divide it or carry copies.
+    /// The radios that carry the topic; several divide it or carry copies.
     pub radios: Vec<Carried>,
-    /// Delay of a message on an idle channel, in milliseconds. This and the following hold once topics
-    /// have given way, and are `None` for a topic that is not sent.
+    /// Delay of a message on an idle channel, in milliseconds. This field and the following apply
+    /// after rates were reduced, and are `None` for a topic that is not sent.
     pub least_ms: Option<f64>,
     /// Mean delay, in milliseconds; `None` without a bound.
     pub typical_ms: Option<f64>,
@@ -38,12 +38,12 @@ pub struct TopicPlan {
     pub may_expire: bool,
     /// The most attempts of a packet on the air that the worst case assumes.
     pub attempts: Option<u32>,
-    /// Highest rate of the topic, of all its senders alike, at which everything fits, in hertz; `None`
+    /// Highest rate of the topic, equal for all senders, at which everything fits, in hertz; `None`
     /// if the radio does not limit it.
     pub fits_up_to_hz: Option<f64>,
 }
 
-/// What one radio carries of a topic.
+/// The part of a topic that one radio carries.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Carried {
     /// Name of the radio.
@@ -59,17 +59,17 @@ pub struct Carried {
 pub struct GivesWay {
     /// Name of the topic.
     pub topic: String,
-    /// The senders that give way.
+    /// The senders whose rates are reduced.
     pub from: BTreeSet<String>,
     /// The priority.
     pub priority: u8,
     /// Messages per second and sender that remain.
     pub rate_hz: f64,
-    /// The same that were asked for.
+    /// Requested messages per second and sender.
     pub asked_hz: f64,
 }
 
-/// How many robots like one fit in addition, with topics to and from the same others.
+/// How many more robots like one fit, with topics to and from the same nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct More {
     /// Name of the robot.
@@ -78,18 +78,18 @@ pub struct More {
     pub robots: usize,
 }
 
-/// What happens while one of several radios is down.
+/// The effect of one of several radios being down.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Without {
     /// Name of the radio.
     pub radio: String,
-    /// Load of the others.
+    /// Load of the other radios.
     pub loads: Vec<RadioLoad>,
     /// Topics that no other radio may carry.
     pub waits: Vec<Waiting>,
-    /// Topics that lose messages, the first to give way first.
+    /// Topics that lose messages, in the order in which their rates are reduced.
     pub gives_way: Vec<GivesWay>,
-    /// Worst cases of what is left.
+    /// Worst cases of the remaining topics.
     pub topics: Vec<WorstCase>,
 }
 
@@ -117,7 +117,7 @@ pub struct WorstCase {
     pub worst_ms: Option<f64>,
 }
 
-/// What the planner says about a team.
+/// The plan of a team.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TeamPlan {
     /// Load of the fullest radio.
@@ -128,15 +128,16 @@ pub struct TeamPlan {
     pub fits: bool,
     /// The topics, the highest priority first.
     pub topics: Vec<TopicPlan>,
-    /// Topics that lose messages, the first to give way first; empty if everything fits.
+    /// Topics that lose messages, in the order in which their rates are reduced; empty if
+    /// everything fits.
     pub gives_way: Vec<GivesWay>,
     /// How many more robots fit; empty if not everything fits.
     pub more: Vec<More>,
-    /// What happens while a radio is down; empty if there is only one.
+    /// The effect of each radio being down; empty with only one radio.
     pub without: Vec<Without>,
 }
 
-/// The topic that gives way first, on a radio that is full.
+/// The topic whose rate is reduced first, on a full radio.
 struct First {
     radio: usize,
     traffic: Traffic,
@@ -148,7 +149,7 @@ impl Team {
         let loads = self.loads();
         let load = loads.iter().map(|it| it.load).fold(0.0, f64::max);
         let fits = load < 1.0;
-        let (gives_way, delays) = self.settled();
+        let (gives_way, delays) = self.reduced_plan();
         let highest = self.highest_factors();
         let parts = self.spread(&self.traffic);
         let topic = |(traffic, parts): (&Traffic, Vec<Part>)| {
@@ -170,7 +171,7 @@ impl Team {
 
     fn plan_without(&self, radio: usize) -> Without {
         let (team, waits) = self.without(radio);
-        let (gives_way, delays) = team.settled();
+        let (gives_way, delays) = team.reduced_plan();
         let worst = |it: Delays| {
             let Traffic { from, to, topic, .. } = it.traffic;
             WorstCase { from, to, topic, worst_ms: it.worst_ms }
@@ -187,8 +188,8 @@ impl Team {
         }
     }
 
-    /// What gives way, and the delays of what is left.
-    fn settled(&self) -> (Vec<GivesWay>, Vec<Delays>) {
+    /// Returns the reduced topics, and the delays of the remaining traffic.
+    fn reduced_plan(&self) -> (Vec<GivesWay>, Vec<Delays>) {
         let (gives_way, left) = self.gives_way();
         let left = Team { radios: self.radios.clone(), traffic: left };
         (gives_way, left.delays())
@@ -208,7 +209,7 @@ impl Team {
         self.loads_of(traffic).iter().all(|it| *it < 1.0)
     }
 
-    /// The same traffic with the rates of some topics multiplied; without them at 0.
+    /// Returns the traffic with the rates of some topics multiplied; at 0, without these topics.
     fn scaled(&self, which: impl Fn(&Traffic) -> bool, factor: f64) -> Vec<Traffic> {
         let scaled = self.traffic.iter().cloned().map(|mut it| {
             if which(&it) {
@@ -219,7 +220,7 @@ impl Team {
         scaled.filter(|it| it.rate_hz > 0.0).collect()
     }
 
-    /// By name of the topic, the highest factor of its rates at which everything fits; `None` if no
+    /// Returns, by topic, the highest factor of its rates at which everything fits; `None` if no
     /// radio limits it.
     fn highest_factors(&self) -> BTreeMap<&str, Option<f64>> {
         let names: BTreeSet<&str> = self.traffic.iter().map(|it| &*it.topic).collect();
@@ -230,20 +231,20 @@ impl Team {
         names.into_iter().map(highest).collect()
     }
 
-    /// The highest factor of the rates of some topics that fits.
+    /// Returns the highest factor of some topics' rates that fits.
     fn highest_factor(
         &self,
         which: impl Fn(&Traffic) -> bool,
         fits: impl Fn(&[Traffic]) -> bool,
     ) -> Option<f64> {
-        // Whether more fits need not follow from less: topics change radios.
+        // A lower factor does not always fit if a higher one does: topics change radios.
         let (mut low, mut high) = match fits(&self.traffic) {
             true if fits(&self.scaled(&which, MAX_FACTOR)) => return None,
             true => (1.0, MAX_FACTOR),
             false => (0.0, 1.0),
         };
         for _ in 0..HALVINGS {
-            // Small factors count as much as large ones.
+            // The search is logarithmic.
             let middle = if low == 0.0 { high / 16.0 } else { (low * high).sqrt() };
             if fits(&self.scaled(&which, middle)) {
                 low = middle
@@ -257,7 +258,8 @@ impl Team {
         Some(low)
     }
 
-    /// The topics of the lowest priorities that give way until the others fit, and what is left.
+    /// Reduces topics of the lowest priorities until the others fit; returns them and the remaining
+    /// traffic.
     fn gives_way(&self) -> (Vec<GivesWay>, Vec<Traffic>) {
         let mut rest = self.clone();
         let mut given: Vec<GivesWay> = Vec::new();
@@ -270,7 +272,8 @@ impl Team {
                     && other.links.radios.contains(&first.radio)
                     && rest.compete(first.radio, it, other)
             };
-            // A topic that changes radios may fill another one: no more than a number of attempts.
+            // A topic that changes radios may fill another radio, so the number of attempts is
+            // limited.
             let factor = match round < most {
                 true => rest.highest_factor(gives, |all| rest.has_room(&first, all)).unwrap_or(0.0),
                 false => 0.0,
@@ -292,7 +295,7 @@ impl Team {
         (given, rest.traffic)
     }
 
-    /// The topic of the lowest priority on the first radio that is full.
+    /// Returns the topic of the lowest priority on the first full radio.
     fn first_to_give_way(&self) -> Option<First> {
         let by_radio = self.by_radio(&self.traffic);
         by_radio.iter().enumerate().find_map(|(radio, parts)| {
@@ -310,19 +313,19 @@ impl Team {
         })
     }
 
-    /// Whether the radio carries all that competes with a topic.
+    /// Whether the radio can carry all traffic that competes with a topic.
     fn has_room(&self, first: &First, traffic: &[Traffic]) -> bool {
         let parts = self.by_radio(traffic).swap_remove(first.radio);
         self.rival_load(first.radio, traffic, &parts, &first.traffic) < 1.0
     }
 
-    /// Load of the parts on a radio that compete with a topic.
+    /// Returns the load of the parts on a radio that compete with a topic.
     fn rival_load(&self, radio: usize, traffic: &[Traffic], parts: &[Part], of: &Traffic) -> f64 {
         let beside = parts.iter().filter(|it| self.compete(radio, of, &traffic[it.topic]));
         self.load_of(traffic, &beside.copied().collect::<Vec<_>>())
     }
 
-    /// For each robot, but not for a base station: the only one with the most topics.
+    /// Skips a base station, which is the only node with the most topics.
     fn more(&self) -> Vec<More> {
         let ends = |it: &Traffic| [it.from.clone(), it.to.clone()];
         let names: BTreeSet<String> = self.traffic.iter().flat_map(ends).collect();
@@ -335,7 +338,7 @@ impl Team {
         robots.map(|like| More { like: like.clone(), robots: self.more_like(like) }).collect()
     }
 
-    /// How many more robots like this one fit.
+    /// Returns how many more robots like this one fit.
     pub(super) fn more_like(&self, name: &str) -> usize {
         let fits = |count: usize| {
             let copies = (1..=count).flat_map(|number| self.copy_of(name, number));
@@ -353,7 +356,7 @@ impl Team {
         low
     }
 
-    /// The topics of one more robot like this one, the copy of this number.
+    /// Returns the topics of the copy `number` of this robot.
     pub(super) fn copy_of(&self, name: &str, number: usize) -> impl Iterator<Item = Traffic> {
         let copy = move |it: &str| {
             if it == name { format!("{name} {number}") } else { it.to_owned() }
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_camera_that_is_too_fast_gives_way_down_to_the_rate_that_fits() {
+    fn the_rate_of_a_fast_camera_is_reduced_until_it_fits() {
         let plan = team(20.0).plan();
         assert!(!plan.fits && plan.load > 1.5, "{}", plan.load);
         let [image] = &plan.gives_way[..] else { panic!("{:?}", plan.gives_way) };
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_takes_the_air_once_more() {
+    fn a_relay_uses_the_channel_twice() {
         let direct = team(1.0).plan();
         let mut relayed = team(1.0);
         relayed.traffic.iter_mut().for_each(|it| it.via = vec!["middle".into()]);
@@ -464,10 +467,10 @@ mod tests {
         }
     }
 
-    /// A topic that moves to another radio as its rate is scaled up must not hide which topic overfills a
-    /// radio.
+    /// A topic that moves to another radio at a higher rate must not hide the topic that overfills
+    /// a radio.
     #[test]
-    fn a_topic_that_cannot_change_radios_gives_way() {
+    fn a_topic_that_cannot_change_radios_is_reduced() {
         let radio = |name: &str, text: &str| Radio {
             name: name.into(),
             channel: channel::parse(text).unwrap(),

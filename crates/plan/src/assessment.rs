@@ -6,19 +6,20 @@ use super::traffic::{self, Fleet};
 use super::{load, response};
 use std::time::Duration;
 
-/// What the planner says about a fleet.
+/// The plan of a fleet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assessment {
-    /// Airtime that the fleet asks for, as a fraction of what the channel carries. The fleet fits below 1.
+    /// Airtime that the fleet needs, as a fraction of the channel's capacity. The fleet fits below
+    /// 1.
     pub load: f64,
-    /// One per flow of the fleet, in its order.
+    /// Forecasts in the order of the fleet's flows.
     pub flows: Vec<FlowForecast>,
 }
 
-/// What the planner says about a flow.
+/// The plan of a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowForecast {
-    /// Fraction of the channel's airtime that its messages take.
+    /// Fraction of the channel's airtime for its messages.
     pub share: f64,
     /// Delay of one message on an idle channel, from its publication to its arrival.
     pub least: Duration,
@@ -27,7 +28,7 @@ pub struct FlowForecast {
     /// A delay that fewer than one message in 100 000 exceeds while no packet of its station needs
     /// more than `attempts`; `None` if it grows without bound.
     pub worst: Option<Duration>,
-    /// The most attempts on the air of each packet: one message in a thousand may need more.
+    /// Maximum attempts on the air of each packet; one message in a thousand may need more.
     pub attempts: u32,
 }
 

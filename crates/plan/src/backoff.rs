@@ -4,7 +4,7 @@
 use super::contention::{CLASSES, Timing};
 use super::delays::Delays;
 
-/// ln E[exp(theta B)] of the backoff B before each attempt.
+/// Returns ln E[exp(theta B)] of the backoff B before each attempt.
 pub(super) fn log_means(delays: &Delays<'_>, theta: f64) -> Vec<f64> {
     let (timing, class) = (delays.timing, delays.class);
     let windows = || timing.windows(class).take(delays.failures.len());
@@ -26,7 +26,7 @@ pub(super) fn log_means(delays: &Delays<'_>, theta: f64) -> Vec<f64> {
     windows().map(|window| log_mean(&slots[..=window as usize])).collect()
 }
 
-/// ln of the mean of the exponentials.
+/// Returns ln of the mean of the exponentials.
 fn log_mean(values: &[f64]) -> f64 {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::INFINITY {
@@ -36,7 +36,7 @@ fn log_mean(values: &[f64]) -> f64 {
     most + (sum / values.len() as f64).ln()
 }
 
-/// ln of the mean of e^(s n) over n from 0 to `most`.
+/// Returns ln of the mean of e^(s n) over n from 0 to `most`.
 fn log_uniform(s: f64, most: u32) -> f64 {
     let count = f64::from(most) + 1.0;
     if s.abs() < 1e-12 {
@@ -49,29 +49,30 @@ fn log_uniform(s: f64, most: u32) -> f64 {
 
 /// Slots between two packets of a station, as another station counts them.
 struct Gaps {
-    /// Fewest, and negative where the station sends again before the other counts a slot.
+    /// Fewest slots; negative if the station sends again before the other counts a slot.
     least: i64,
     most: i64,
 }
 
 impl Gaps {
-    /// Of a sender's packets, of which it sends `attempt` per slot. A station with a longer AIFS counts
-    /// fewer slots after each packet.
+    /// Gaps between a sender's packets if it sends `attempt` packets per slot. A station with a
+    /// longer AIFS counts fewer slots after each packet.
     fn between(timing: &Timing, sender: usize, counter: usize, attempt: f64) -> Self {
         let first = timing.first_slots();
         let least = 1 + first[sender] as i64 - first[counter] as i64;
-        // The windows of all its attempts, as one window of the same mean.
+        // One window with the mean of all attempts' windows.
         let window = (2.0 / attempt - 2.0).round() as i64;
         Self { least, most: least + window }
     }
 
-    /// Probability of a gap of at least `slots`.
+    /// Returns the probability of a gap of at least `slots`.
     fn reach(&self, slots: usize) -> f64 {
         let longer = (self.most - slots as i64 + 1) as f64 / (self.most - self.least + 1) as f64;
         longer.clamp(0.0, 1.0)
     }
 
-    /// ln E[exp(N x)] of the number N of packets within 0 to `most` slots that begin at any time.
+    /// Returns ln E[exp(N x)] of the number N of packets within 0 to `most` slots that begin at any
+    /// time.
     ///
     /// N is a renewal process with uniform gaps.
     fn log_means(&self, x: f64, most: usize) -> Vec<f64> {
@@ -82,7 +83,7 @@ impl Gaps {
         }
         let (least, longest) = (self.least.max(1) as usize, self.most.max(0) as usize);
         let width = (self.most - self.least + 1) as f64;
-        // Of the gaps longer than a number of slots.
+        // Sums over the gaps longer than a number of slots.
         let mut longer = vec![0.0; longest + 1];
         for slots in (0..longest).rev() {
             longer[slots] = longer[slots + 1] + self.reach(slots + 1);
@@ -93,7 +94,7 @@ impl Gaps {
         let mut begun = Vec::with_capacity(most + 1);
         for slots in 0..=most {
             let later = renewed.over(slots, least, longest).0 / width;
-            // Before the shortest gap, every slot is as likely; then, the fewer the later.
+            // Before the shortest gap, all slots are equally likely; later slots are less likely.
             let (early, _) = renewed.over(slots, 1, least - 1);
             let (late, by_number) = renewed.over(slots, least, longest);
             let falling = (longest as f64 + 1.0 - slots as f64) * late + by_number;
@@ -107,7 +108,7 @@ impl Gaps {
     }
 }
 
-/// Sums of a sequence, and of it times the numbers of its values.
+/// Sums of a sequence, and of its values times their indices.
 #[derive(Default)]
 struct Sums(Vec<(f64, f64)>);
 
@@ -117,7 +118,7 @@ impl Sums {
         self.0.push((sum + value, by_number + self.0.len() as f64 * value));
     }
 
-    /// Over the values that lie `from` to `to` before `place`.
+    /// Returns the sums over the values `from` to `to` before `place`.
     fn over(&self, place: usize, from: usize, to: usize) -> (f64, f64) {
         let before = |count: usize| count.checked_sub(1).map_or((0.0, 0.0), |last| self.0[last]);
         let to = to.min(place);
@@ -136,7 +137,7 @@ mod tests {
     /// The first packet of a rival that always sends and whose gaps are of 1 to 16 slots is 4.25 slots
     /// away on average, and the others 8.5.
     #[test]
-    fn packets_of_a_rival_are_as_many_as_their_gaps_allow() {
+    fn gaps_limit_the_packets_of_a_rival() {
         let gaps = Gaps { least: 1, most: 16 };
         let (step, slots) = (1e-6, 500);
         let mean = gaps.log_means(step, slots)[slots] / step;

@@ -7,13 +7,13 @@ use tautline_proto::Class;
 
 /// Classes of packets.
 pub(super) const CLASSES: usize = Class::ALL.len();
-/// Rounds after which attempts and collisions of all classes agree.
+/// Iterations until attempts and collisions of all classes agree.
 const ROUNDS: u32 = 50;
 
-/// The most slots that differ by the classes that send in them: EDCA's AIFS are 2 to 7 slots.
+/// Maximum number of slots with different sending classes: EDCA's AIFS are 2 to 7 slots.
 const MAX_SLOTS: usize = 8;
 
-/// Nanoseconds of the medium as seconds.
+/// Converts nanoseconds to seconds.
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 * 1e-9
 }
@@ -27,10 +27,10 @@ pub(super) struct Timing {
     /// One entry per class; equal entries without EDCA; empty on a line.
     categories: Option<[Category; CLASSES]>,
     pub(super) retries: u32,
-    /// Loss of an attempt, and of a packet after all attempts.
+    /// Loss of an attempt, and loss of a packet after all attempts.
     attempt_loss: f64,
     pub(super) packet_loss: f64,
-    /// The longest time from the end of a packet to its arrival.
+    /// Maximum time from the end of a packet to its arrival.
     pub(super) delay: f64,
 }
 
@@ -40,7 +40,7 @@ enum Kind {
     Pipe { bps: u64, overhead: u32 },
 }
 
-/// The long-run fraction of trials that are lost.
+/// Returns the long-run fraction of lost trials.
 fn share(loss: Loss) -> f64 {
     match loss {
         Loss::None => 0.0,
@@ -90,18 +90,18 @@ impl Timing {
         }
     }
 
-    /// Whether stations draw backoffs, rather than send in the order of arrival.
+    /// Whether stations draw backoffs instead of sending in the order of arrival.
     pub(super) fn contends(&self) -> bool {
         self.categories.is_some()
     }
 
-    /// The queue of a class's packets at their station: the queues contend with each other.
+    /// Returns the queue of a class at its station; a station's queues contend with each other.
     pub(super) fn queue(&self, class: usize) -> usize {
         let Some(all) = self.categories else { return 0 };
         all.iter().position(|it| *it == all[class]).unwrap_or(class)
     }
 
-    /// The first slot after a packet in which each class sends.
+    /// Returns the first slot after a packet in which each class sends.
     pub(super) fn first_slots(&self) -> [usize; CLASSES] {
         let Some(all) = self.categories else { return [0; CLASSES] };
         let shortest = all.iter().map(|it| it.aifs).min().unwrap_or(0);
@@ -139,7 +139,7 @@ impl Timing {
         }
     }
 
-    /// Slots minus one of the backoff before each attempt.
+    /// Returns the contention window before each attempt, in slots minus one.
     pub(super) fn windows(&self, class: usize) -> impl Iterator<Item = u32> {
         let (least, most) = self.categories.map_or((0, 0), |all| {
             let it = all[class];
@@ -149,7 +149,7 @@ impl Timing {
         std::iter::successors(Some(least), doubled).take(self.retries as usize + 1)
     }
 
-    /// Probability per slot that a station that always has a packet sends, if its attempts fail with
+    /// Returns the probability per slot that a saturated station sends, if its attempts fail with
     /// this probability.
     fn attempt(&self, class: usize, failure: f64) -> f64 {
         let (mut sent, mut slots, mut reached) = (0.0, 0.0, 1.0);
@@ -167,16 +167,16 @@ impl Timing {
     }
 }
 
-/// Number of stations by class that always have a packet, or its mean.
+/// Number of saturated stations by class, or its mean.
 pub(super) type Stations = [f64; CLASSES];
 
 /// Probabilities per slot of the backoff, by class (Bianchi, 2000).
 ///
-/// A class with a longer AIFS does not send in the first slots after a packet. The slots are counted from
-/// the shortest AIFS; in each, more classes send than before.
+/// A class with a longer AIFS does not send in the first slots after a packet. The slots are
+/// counted from the shortest AIFS; more classes send in later slots.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Contention {
-    /// Probability that one station sends, in the slots in which its class may.
+    /// Probability that a station sends in a slot that its class may use.
     pub(super) attempt: [f64; CLASSES],
     stations: Stations,
     /// The first slot after a packet in which a class sends.
@@ -184,7 +184,7 @@ pub(super) struct Contention {
 }
 
 impl Contention {
-    /// Among these stations.
+    /// Computes the contention among these stations.
     pub(super) fn among(timing: &Timing, stations: Stations) -> Self {
         let first_slot = timing.first_slots();
         let mut found = Self { attempt: [0.0; CLASSES], stations, first_slot };
@@ -211,8 +211,8 @@ impl Contention {
             .product()
     }
 
-    /// The slots after a packet that a class sees, with the fraction of each; the last one stands for
-    /// all later ones.
+    /// Returns the slots after a packet that a class uses, with their fractions; the last entry is
+    /// for all later slots.
     fn slots(&self, class: usize) -> impl Iterator<Item = (usize, f64)> {
         let last = self.first_slot.iter().copied().max().unwrap_or(0);
         let mut reached = 1.0;
@@ -227,12 +227,12 @@ impl Contention {
         seen.map(move |slot| (slot, visits[slot] / all))
     }
 
-    /// Probability that nobody sends in a slot that a class sees.
+    /// Probability that nobody sends in a slot that a class uses.
     fn idle_for(&self, class: usize) -> f64 {
         self.slots(class).map(|(slot, share)| share * self.idle(slot)).sum()
     }
 
-    /// Probability that one station of a class sends in a slot that another class sees.
+    /// Probability that one station of a class sends in a slot that another class uses.
     fn attempt_for(&self, class: usize, sender: usize) -> f64 {
         let slots = self.slots(class).filter(|(slot, _)| *slot >= self.first_slot[sender]);
         slots.map(|(_, share)| share * self.attempt[sender]).sum()
@@ -245,8 +245,8 @@ impl Contention {
         1.0 - others.idle_for(class)
     }
 
-    /// Probability that each attempt of a packet of a class fails, if those before it failed: both stations of a
-    /// collision draw from windows that have doubled.
+    /// Returns the probability that each attempt of a packet fails if all earlier attempts failed:
+    /// after a collision, both stations draw from doubled windows.
     pub(super) fn failures(&self, timing: &Timing, class: usize) -> Vec<f64> {
         let mut others = *self;
         others.stations[class] = (others.stations[class] - 1.0).max(0.0);
@@ -258,8 +258,9 @@ impl Contention {
         rest.stations.iter_mut().zip(shares).for_each(|(it, share)| *it = (*it - share).max(0.0));
         let again = |number: usize| -> f64 {
             let window = |it: usize| timing.windows(it).nth(number).unwrap_or(0);
-            let met = |it: usize| met(window(class), window(it), self.attempt[it]);
-            (0..CLASSES).map(|it| shares[it] * met(it)).sum()
+            let collision_after_same_draw =
+                |it: usize| collision_after_same_draw(window(class), window(it), self.attempt[it]);
+            (0..CLASSES).map(|it| shares[it] * collision_after_same_draw(it)).sum()
         };
         let collision = |number: usize| match number {
             0 => 1.0 - others.idle_for(class),
@@ -288,12 +289,12 @@ impl Contention {
     }
 }
 
-/// Probability that a station whose window is `own` sends in the same slot as one whose window is
-/// `other`, if both draw at the same time, and the other one continues with `attempt` per slot.
-fn met(own: u32, other: u32, attempt: f64) -> f64 {
+/// Returns the probability that two stations with the windows `own` and `other` send in the same
+/// slot, if both draw at the same time, and the other station continues with `attempt` per slot.
+fn collision_after_same_draw(own: u32, other: u32, attempt: f64) -> f64 {
     let (own, other) = (f64::from(own) + 1.0, f64::from(other) + 1.0);
     let shorter = own.min(other);
-    // Slots before the own one in which the other one may have sent first.
+    // Slots before our own in which the other station may have sent first.
     let before = (shorter * (shorter - 1.0) / 2.0 + (own - shorter) * shorter) / own;
     (shorter / own + before * attempt) / other
 }
@@ -315,7 +316,7 @@ mod tests {
 
     /// The figures are those of an independent simulation (docs/explanation/dcf.md).
     #[test]
-    fn saturated_stations_carry_what_a_simulation_of_dcf_says() {
+    fn saturated_throughput_matches_a_simulation_of_dcf() {
         let class = Class::BestEffort as usize;
         for (stations, mbps) in [
             (1.0, 5.37),

@@ -6,20 +6,20 @@ use super::contention::{CLASSES, Stations, Timing};
 use super::queue::Queued;
 use super::traffic::Packets;
 
-/// Time until a packet that was given up is sent again, beyond its own delay: the acknowledgement's
-/// delay of the peer and the detection.
+/// Time until an abandoned packet is retransmitted, beyond its own delay: the peer's
+/// acknowledgement delay and the detection.
 const REPAIR: f64 = 0.02;
 
-/// ln E[exp(N x)] of a number N whose whole part is certain, and whose fraction is the probability of
-/// one more.
+/// Returns ln E[exp(N x)] of a number N whose whole part is certain, and whose fraction is the
+/// probability of one more.
 pub(super) fn log_number(mean: f64, x: f64) -> f64 {
     let (whole, part) = (mean.floor(), mean.fract());
     let more = if part > 0.0 { log_sum((1.0 - part).ln(), part.ln() + x) } else { 0.0 };
-    // Infinity times zero is no number.
+    // Avoid infinity times zero.
     if whole > 0.0 { whole * x + more } else { more }
 }
 
-/// ln(e^a + e^b).
+/// Returns ln(e^a + e^b).
 pub(super) fn log_sum(a: f64, b: f64) -> f64 {
     let (high, low) = (a.max(b), a.min(b));
     if low == f64::NEG_INFINITY || high == f64::INFINITY {
@@ -35,7 +35,7 @@ pub(super) fn log_sum(a: f64, b: f64) -> f64 {
 pub(super) struct Delays<'a> {
     pub(super) timing: &'a Timing,
     pub(super) class: usize,
-    /// Other stations that always have a packet, and the IP bytes of their packets, by class.
+    /// Saturated other stations, and the IP bytes of their packets, by class.
     pub(super) rivals: Stations,
     pub(super) rival_bytes: [u32; CLASSES],
     /// Probability per slot that one of them sends, by class.
@@ -46,20 +46,20 @@ pub(super) struct Delays<'a> {
 }
 
 impl Delays<'_> {
-    /// ln E[exp(theta D)] of one packet's delay D, by the packet's IP bytes; infinite where there is no
+    /// Returns ln E[exp(theta D)] of one packet's delay D, for each packet size; infinite without a
     /// bound.
     pub(super) fn log_means(&self, theta: f64, sizes: &[u32]) -> Vec<f64> {
         let backoffs = backoff::log_means(self, theta);
         sizes.iter().map(|bytes| self.log_mean(theta, &backoffs, *bytes)).collect()
     }
 
-    /// The same, if `backoffs` are those of the backoffs.
+    /// Returns the same for one size; `backoffs` are the values for the backoffs.
     fn log_mean(&self, theta: f64, backoffs: &[f64], ip_bytes: u32) -> f64 {
         let timing = self.timing;
         let largest = self.rival_bytes.iter().copied().max().unwrap_or(0).max(ip_bytes);
         let collision = theta * timing.collision(self.class, largest);
         let own = theta * timing.airtime(self.class, ip_bytes);
-        // Over the attempts: what led to this one.
+        // Sum over the attempts; `before` is for the earlier ones.
         let (mut before, mut delivered) = (0.0, f64::NEG_INFINITY);
         let mut counted: f64 = 0.0;
         let mut reached = 1.0;
@@ -93,7 +93,7 @@ impl LogMeans {
         Self { packets: sizes.iter().copied().zip(values).collect() }
     }
 
-    /// The same of all packets of a queue.
+    /// Returns the sum for all packets of a queue.
     pub(super) fn of_queue(&self, queue: &[Queued]) -> f64 {
         let packet = |bytes: u32| {
             let known = self.packets.iter().find(|(size, _)| *size == bytes);

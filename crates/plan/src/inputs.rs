@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What robots send: from their files, from snapshots of running daemons, and from the command line.
+//! The traffic of robots: from their files, from snapshots of running daemons, and from the command
+//! line.
 
 use super::radios::Radios;
 use super::spread::Links;
@@ -12,13 +13,13 @@ use tautline::status::{Direction, Status, TopicReport};
 use tautline::treatment::TopicRule;
 use tautline_gateway::pattern::Pattern;
 
-/// A shorter time measures no rate.
+/// Minimum time for measuring a rate.
 const MIN_SECONDS: f64 = 5.0;
-/// How a line ends that asks for a rate or a size.
+/// The end of a line that asks for a rate or a size.
 pub const UNKNOWN_RATE_OR_SIZE: &str = "must be known";
 const EXPECT_FORM: &str = "TOPIC=RATE,SIZE or NODE:TOPIC=RATE,SIZE, such as /scan=10Hz,4kB";
 
-/// What a user expects of a topic on the command line.
+/// A user's expectation of a topic on the command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
     node: Option<String>,
@@ -61,21 +62,21 @@ pub struct RobotFile {
     pub config: Config,
 }
 
-/// Everything from which traffic is known.
+/// All sources of traffic.
 #[derive(Debug, Clone, Default)]
 pub struct Inputs {
     /// Robots' files.
     pub files: Vec<RobotFile>,
-    /// Snapshots of daemons; two of one daemon measure the time between them.
+    /// Snapshots of daemons; two snapshots of one daemon give rates.
     pub snapshots: Vec<Status>,
-    /// Expectations of the command line; they precede those of files.
+    /// Expectations of the command line; they override those of files.
     pub expectations: Vec<Expectation>,
 }
 
 impl Inputs {
-    /// Returns all traffic, or what is missing, by name.
+    /// Returns all traffic, or the names of missing values.
     pub fn traffic(&self, radios: &Radios) -> Result<Vec<Traffic>, Vec<String>> {
-        let mut missing = self.twice();
+        let mut missing = self.duplicate_files();
         let measured = self.measured(radios, &mut missing);
         let mut all: Vec<Traffic> = Vec::new();
         for file in &self.files {
@@ -83,7 +84,7 @@ impl Inputs {
         }
         let mut seen = BTreeSet::new();
         missing.retain(|it| seen.insert(it.clone()));
-        missing.extend(self.expectations.iter().filter_map(|it| self.unused(it)));
+        missing.extend(self.expectations.iter().filter_map(|it| self.unused_expectation(it)));
         all.extend(measured);
         if all.is_empty() && missing.is_empty() {
             missing.push("no topics: no file has topics and peers, and no snapshot has topics that a peer wants".into());
@@ -102,7 +103,7 @@ impl Inputs {
         arrived.collect()
     }
 
-    /// Returns what the inputs leave out, and where they contradict each other.
+    /// Returns gaps and contradictions of the inputs.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for file in &self.files {
@@ -132,12 +133,12 @@ impl Inputs {
         }
     }
 
-    /// Says that the file of a receiver does not accept a topic, if so.
+    /// Returns a note if a receiver's file does not accept a topic.
     fn refusal(&self, config: &Config, rule: &TopicRule, to: &PeerConfig) -> Option<String> {
         let file = self.file_of(&to.name)?;
         let names = &file.config.peers.iter().find(|it| it.name == config.name)?.names;
         let pattern = &rule.pattern;
-        // Under a prefix, the types decide, which files do not have.
+        // Under a prefix, the topic's type decides, which is not in files.
         let is_accepted = !names.prefix.is_empty()
             || names.accept.iter().any(|it| may_meet(&it.pattern, pattern));
         let (path, topic, name) = (&file.path, pattern.as_str(), &config.name);
@@ -149,9 +150,9 @@ impl Inputs {
         self.files.iter().find(|it| it.config.name == name)
     }
 
-    /// Two files of one robot would count its topics twice.
-    fn twice(&self) -> Vec<String> {
-        let twice = |(index, file): (usize, &RobotFile)| {
+    /// Returns robots with two files, whose topics would count twice.
+    fn duplicate_files(&self) -> Vec<String> {
+        let duplicate_files = |(index, file): (usize, &RobotFile)| {
             let name = &file.config.name;
             let first = self.files[..index].iter().find(|it| it.config.name == *name)?;
             Some(format!(
@@ -159,11 +160,11 @@ impl Inputs {
                 first.path, file.path
             ))
         };
-        self.files.iter().enumerate().filter_map(twice).collect()
+        self.files.iter().enumerate().filter_map(duplicate_files).collect()
     }
 
-    /// Says that an expectation is of no topic, if so.
-    fn unused(&self, it: &Expectation) -> Option<String> {
+    /// Returns a note if an expectation matches no topic.
+    fn unused_expectation(&self, it: &Expectation) -> Option<String> {
         let names: Vec<&str> = self.files.iter().map(|file| &*file.config.name).collect();
         match &it.node {
             Some(node) if !names.contains(&&**node) => Some(format!(
@@ -210,7 +211,9 @@ impl Inputs {
                     let wanted = |to: &&PeerConfig| self.refusal(config, rule, to).is_none();
                     for to in receivers(config, rule).filter(wanted) {
                         match radios.links(config, rule, to, &self.configs()) {
-                            Ok(links) => all.push(sent(config, rule, to, (rate_hz, bytes), links)),
+                            Ok(links) => {
+                                all.push(sent_traffic(config, rule, to, (rate_hz, bytes), links))
+                            }
                             Err(unknown) => missing.push(unknown),
                         }
                     }
@@ -220,7 +223,7 @@ impl Inputs {
         }
     }
 
-    /// The traffic of the snapshots. What a robot receives counts only if there is no snapshot of its
+    /// Returns the traffic of the snapshots. A received topic counts only without a snapshot of its
     /// sender.
     fn measured(&self, radios: &Radios, missing: &mut Vec<String>) -> Vec<Traffic> {
         let (pairs, configs) = (self.pairs(), self.configs());
@@ -251,7 +254,7 @@ impl Inputs {
         all
     }
 
-    /// The first and last snapshot of each node.
+    /// Returns the first and last snapshot of each node.
     fn pairs(&self) -> Vec<Pair<'_>> {
         let mut by_node: BTreeMap<&str, Vec<&Status>> = BTreeMap::new();
         for it in &self.snapshots {
@@ -261,7 +264,7 @@ impl Inputs {
     }
 }
 
-/// The snapshots of a node; without a first one, counters are those since its start.
+/// The snapshots of a node; without a first one, counters begin at the node's start.
 struct Pair<'a> {
     first: Option<&'a Status>,
     last: &'a Status,
@@ -290,16 +293,16 @@ pub struct MeasuredDelay {
     pub topic: String,
     /// Messages measured.
     pub messages: u64,
-    /// 99th percentile: the bound of its histogram bucket.
+    /// 99th percentile: the upper bound of its histogram bucket.
     pub p99_ms: f64,
-    /// The largest; between two snapshots, the bound of its histogram bucket.
+    /// Maximum; between two snapshots, the upper bound of its histogram bucket.
     pub most_ms: f64,
-    /// The largest error of these delays, once the clocks of both ends were compared.
+    /// Maximum error of these delays; `None` until the clocks of both ends were compared.
     pub error_ms: Option<f64>,
 }
 
 impl MeasuredDelay {
-    /// Whether a message was certainly later than this, in milliseconds.
+    /// Whether a message was certainly later than `worst_ms`.
     pub fn exceeds(&self, worst_ms: f64) -> bool {
         // Buckets are quarter octaves.
         self.most_ms / 2_f64.powf(0.25) - self.error_ms.unwrap_or(0.0) > worst_ms
@@ -322,7 +325,7 @@ fn delay_of(
         topic: report.topic.clone(),
         messages: buckets.iter().map(|(_, count)| count).sum(),
         p99_ms: rates::percentile(&buckets, 0.99)?,
-        // No delay since the start was longer than the largest one.
+        // The largest delay since the start is also a bound.
         most_ms: bound.min(now.max_ms),
         error_ms: report.delay_bound_ms,
     })
@@ -357,13 +360,13 @@ fn of_report(
     })
 }
 
-/// The rules of topics, without those of actions, which precede them, and what is expected of each.
+/// Returns the topic rules with their expectations, without the actions' rules, which precede them.
 fn rules(config: &Config) -> impl Iterator<Item = (&TopicRule, &Expected)> {
     let actions = config.topics.len().saturating_sub(config.expected.len());
     config.topics[actions..].iter().zip(&config.expected)
 }
 
-fn sent(
+fn sent_traffic(
     config: &Config,
     rule: &TopicRule,
     to: &PeerConfig,
@@ -387,8 +390,8 @@ fn sent(
     }
 }
 
-/// Says that a radio does not carry what is expected of the topics that the node sends by it, if so.
-/// Peers whose links use radios without a channel do not count.
+/// Returns a warning if a radio cannot carry the expected topics of the node. Peers whose links use
+/// radios without a channel are ignored.
 pub fn warning(config: &Config, interface: &str) -> Option<String> {
     let radios = Radios::of_files([config].into_iter()).ok()?;
     let own = config.channels.iter().position(|(name, _)| name == interface)?;
@@ -404,7 +407,7 @@ pub fn warning(config: &Config, interface: &str) -> Option<String> {
         let links = |peer| radios.links(config, rule, peer, &[]).ok();
         let radios = peers.filter_map(move |peer| Some((peer, links(peer)?)));
         radios
-            .map(move |(peer, links)| sent(config, rule, peer, expected, links))
+            .map(move |(peer, links)| sent_traffic(config, rule, peer, expected, links))
             .collect::<Vec<_>>()
     });
     let team = Team { traffic: traffic.collect(), radios: radios.as_slice().to_vec() };
@@ -422,7 +425,7 @@ fn is_measured(node: &str, pattern: &Pattern, measured: &[Traffic]) -> bool {
     measured.iter().any(|it| it.from == node && pattern.matches(&it.topic))
 }
 
-/// The peers that get the topics of a rule.
+/// Returns the peers that get the topics of a rule.
 fn receivers<'a>(
     config: &'a Config,
     rule: &'a TopicRule,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much of a channel a fleet asks for.
+//! The load of a fleet on a channel.
 
 use super::contention::{Contention, Stations, Timing};
 use super::traffic::{Channel, Stream};
 use std::collections::BTreeMap;
 use tautline_proto::Class;
 
-/// Fraction of what a saturated channel carries that rate control uses.
+/// Fraction of a saturated channel's capacity that rate control uses.
 const USED: f64 = 0.95;
 
 /// Packets per second, and seconds of airtime per second.
@@ -52,7 +52,7 @@ pub(super) fn load(channel: &Channel, timing: &Timing, streams: &[Stream]) -> f6
 fn shared(timing: &Timing, demands: &BTreeMap<usize, Demand>) -> f64 {
     let total = |of: fn(&Demand) -> f64| demands.values().map(of).sum::<f64>();
     let airtime = total(|it| it.airtime);
-    // As many stations with equal shares contend as much. Large messages are best effort.
+    // Equivalent number of stations with equal shares. Large messages are best effort.
     let count = airtime.powi(2) / total(|it| it.airtime.powi(2));
     let class = Class::BestEffort as usize;
     let mut stations = Stations::default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plan says about a channel that one node can measure.
+//! The properties of a planned channel that one node can measure.
 
 use super::contention::{Contention, Stations, Timing};
 use super::traffic::{Channel, FULL_PACKET};
@@ -7,7 +7,7 @@ use tautline::config;
 use tautline::planned::ChannelModel;
 use tautline_proto::Class;
 
-/// Returns the model of a channel of a file, with which the running node compares what it measures.
+/// Returns the model of a file's channel, which the running node compares with its measurements.
 pub fn channel_model(channel: &config::Channel) -> Box<dyn ChannelModel> {
     Box::new(Channel::from(channel))
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The messages of a station that precede another one.
+//! Queued messages of a station that precede another message.
 
 use super::delays::{log_number, log_sum};
 use super::traffic::Packets;
 
-/// Messages, all of the same packets.
+/// Messages with equal packets.
 #[derive(Debug, Clone)]
 pub(super) struct Queued {
     pub(super) number: Number,
@@ -14,14 +14,14 @@ pub(super) struct Queued {
 /// A random number.
 #[derive(Debug, Clone)]
 pub(super) enum Number {
-    /// The mean: the whole ones are certain, one more has the rest as its probability.
+    /// The mean: its whole part is certain, and its fraction is the probability of one more.
     Mean(f64),
     /// The probabilities of 0, 1, 2, ...
     Chances(Vec<f64>),
 }
 
 impl Number {
-    /// The sum of independent numbers with these means, of which no more than `most` count.
+    /// Returns the sum of independent numbers with these means, limited to `most`.
     pub(super) fn bounded_sum(most: usize, means: impl Iterator<Item = f64>) -> Self {
         let mut chances = vec![1.0];
         for mean in means {
@@ -34,7 +34,7 @@ impl Number {
         Self::Chances(chances)
     }
 
-    /// ln E[exp(N x)].
+    /// Returns ln E[exp(N x)].
     pub(super) fn log_mean(&self, x: f64) -> f64 {
         let chances = match self {
             Self::Mean(mean) => return log_number(*mean, x),
@@ -42,14 +42,14 @@ impl Number {
         };
         let possible = (0u32..).zip(chances).filter(|(_, chance)| **chance > 0.0);
         let term = |(number, chance): (u32, &f64)| {
-            // Infinity times zero is no number.
+            // Avoid infinity times zero.
             chance.ln() + if number > 0 { f64::from(number) * x } else { 0.0 }
         };
         possible.map(term).fold(f64::NEG_INFINITY, log_sum)
     }
 }
 
-/// Adds one with a probability to a number with these chances, up to `most`.
+/// Increases a number with these probabilities by one with a probability, up to `most`.
 pub(super) fn add(chances: &mut Vec<f64>, probability: f64, most: usize) {
     if chances.len() <= most {
         chances.push(0.0);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_most_count() {
+    fn a_bounded_sum_is_limited() {
         assert_eq!(chances(2, &[0.5, 0.5, 0.5]), [0.125, 0.375, 0.5]);
         assert_eq!(chances(2, &[5.0]), [0.0, 0.0, 1.0]);
         assert_eq!(chances(2, &[0.25]), [0.75, 0.25]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The radios of a plan, and which of them the links of each file use.
+//! The radios of a plan, and their use by the links of each file.
 
 use super::spread::Links;
 use super::team::Radio;
@@ -10,15 +10,15 @@ use tautline::treatment::{LinkRule, TopicRule};
 use tautline_proto::LinkPolicy;
 
 const FORM: &str = "INTERFACE[,INTERFACE...]=RADIO";
-/// A link that carried a smaller fraction of a topic only probed.
+/// A link with a smaller fraction of a topic only carried probes.
 const LEAST_SHARE: f64 = 0.05;
 
 /// The radios that a team shares.
 #[derive(Debug, Clone)]
 pub struct Radios {
     all: Vec<Radio>,
-    /// By radio, the interfaces that use it in all files, as the command line says; `None` if the files
-    /// say it.
+    /// By radio, the interfaces that use it in all files, from the command line; `None` if the
+    /// files name them.
     interfaces: Option<Vec<Vec<String>>>,
 }
 
@@ -51,8 +51,8 @@ impl Radios {
         Ok(Self { all, interfaces: Some(interfaces) })
     }
 
-    /// Takes the radios of files (`radios.NAME.channel`). Those of one channel are the same radio; of
-    /// several alike in one file, the first is the first one of other files, and so on.
+    /// Reads the radios of files (`radios.NAME.channel`). Equal channels in different files are the
+    /// same radio; several equal channels in one file correspond to those of other files in order.
     pub fn of_files<'a>(files: impl Iterator<Item = &'a Config>) -> Result<Self, String> {
         let mut all: Vec<Radio> = Vec::new();
         let mut most = 0;
@@ -89,7 +89,7 @@ impl Radios {
         &self.all
     }
 
-    /// Whether all links use the only radio, whatever their interface.
+    /// Whether all links use the only radio, regardless of their interface.
     fn is_for_all(&self) -> bool {
         match &self.interfaces {
             Some(names) => names.iter().flatten().next().is_none(),
@@ -97,7 +97,7 @@ impl Radios {
         }
     }
 
-    /// The radio of an interface of a file; without `interface`, the only radio of the file.
+    /// Returns the radio of an interface in a file; without `interface`, the file's only radio.
     fn of_interface(&self, config: &Config, interface: Option<&str>) -> Option<usize> {
         if let Some(interfaces) = &self.interfaces {
             let interface = interface?;
@@ -117,8 +117,8 @@ impl Radios {
         self.of_interface(config, link.interface.as_deref())
     }
 
-    /// The radios that carry a topic to a peer; an error names the link whose radio is unknown. A peer
-    /// without links in this file has those by which it reaches this node in its own.
+    /// Returns the radios that carry a topic to a peer; an error names the link whose radio is
+    /// unknown. If this file has no links to the peer, the peer's links to this node apply.
     pub(super) fn links(
         &self,
         config: &Config,
@@ -148,7 +148,7 @@ impl Radios {
         })
     }
 
-    /// The radios that carried a topic, according to a snapshot of a daemon, whose file may be known.
+    /// Returns the radios that carried a topic, according to a daemon's snapshot.
     pub(super) fn links_of(
         &self,
         status: &Status,
@@ -193,7 +193,7 @@ impl Radios {
     }
 }
 
-/// How a topic used the links, according to a snapshot.
+/// A topic's use of the links, according to a snapshot.
 struct Used {
     report: Option<LinkUseReport>,
     policy: LinkPolicy,
@@ -214,7 +214,7 @@ impl Used {
         !matches!(limit.map(String::as_str), Some("only_links" | "budget used up"))
     }
 
-    /// Whether a link carried a part of the topic; all, if nothing was sent.
+    /// Whether a link carried a part of the topic; true if nothing was sent.
     fn carried(&self, link: &str) -> bool {
         let Some(report) = &self.report else { return true };
         let all = report.bytes.values().sum::<u64>() as f64;
@@ -223,7 +223,7 @@ impl Used {
     }
 }
 
-/// The links between two nodes, and the file that has them.
+/// Returns the links between two nodes, and the file that contains them.
 fn ends<'a>(
     config: &'a Config,
     to: &'a PeerConfig,
@@ -259,7 +259,7 @@ fn ends<'a>(
     }
 }
 
-/// The number of earlier radios of a file with the same channel.
+/// Returns the number of earlier radios in a file with the same channel.
 fn ordinal(config: &Config, index: usize) -> usize {
     let (_, channel) = &config.channels[index];
     config.channels[..index].iter().filter(|(_, it)| it == channel).count()
@@ -269,7 +269,7 @@ fn allows(rule: &LinkRule, link: &LinkConfig) -> bool {
     rule.only.is_empty() || rule.only.contains(&link.name)
 }
 
-/// Whether a link carries a topic only while no other can.
+/// Whether a link carries a topic only if no other link can.
 fn is_avoided(rule: &LinkRule, link: &LinkConfig) -> bool {
     rule.avoid.contains(&link.name) || (link.metered && !rule.only.contains(&link.name))
 }

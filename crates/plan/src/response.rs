@@ -8,18 +8,18 @@ use super::rivals::{Bounds, Rivals};
 use super::traffic::{Channel, FULL_PACKET, Packets, REPORTS, Stream};
 use std::time::Duration;
 
-/// Probability with which a message may be later than its worst case.
+/// Probability that a message is later than its worst case.
 const EXCEEDED: f64 = 1e-5;
-/// Packets are assumed to need no more attempts than the packets of all but this fraction of messages.
+/// Fraction of messages whose packets may need more attempts than assumed.
 const MORE_ATTEMPTS: f64 = 1e-3;
-/// A longer delay counts as unbounded, in seconds.
+/// Delay above which a delay counts as unbounded, in seconds.
 const UNBOUNDED: f64 = 60.0;
-/// Messages of one flow within a busy period that are examined.
+/// Limit of examined messages of one flow within a busy period.
 const MAX_MESSAGES: u32 = 100;
-/// A report is due this long after the packet on which it reports (`proto/src/recovery/sent.rs`), in seconds.
+/// Time from a packet to the report on it (`proto/src/recovery/sent.rs`), in seconds.
 const REPORT_DUE: f64 = 2e-3;
-/// Messages of a busy period before which the number of reports is taken as random. Before later ones it
-/// is nearly certain.
+/// For later messages of a busy period, the number of reports is nearly certain, so it is not
+/// treated as random.
 const RANDOM_REPORTS: u32 = 4;
 /// Reports that the kernel holds at once (`proto/src/endpoint/network.rs`).
 const HELD_REPORTS: usize = 2;
@@ -46,24 +46,24 @@ pub(super) fn forecast(
     FlowForecast { share, least, typical: typical.map(arrival), worst, attempts: station.attempts }
 }
 
-/// The sender of a flow, and what its messages wait for.
+/// The sender of a flow, and the traffic that delays its messages.
 struct Station<'a> {
     stream: &'a Stream,
     /// Packets of lower priority that the kernel holds.
     blocking: Option<Queued>,
-    /// The streams of messages of the same or a higher priority.
+    /// Streams of the same or a higher priority.
     preceding: Vec<&'a Stream>,
-    /// The reports.
+    /// The streams of reports.
     reports: Vec<&'a Stream>,
     rivals: Rivals<'a>,
-    /// The most attempts of a packet.
+    /// Maximum attempts of a packet.
     attempts: u32,
     /// Time on the air of the last packet of a message.
     last: f64,
-    /// Time for which the back-pressure holds a small message: until the kernel's packets, on average,
-    /// leave within its lead.
-    held: f64,
-    /// Whether its packets follow each other before a report is due.
+    /// Time for which back-pressure delays a small message: until the kernel's packets leave within
+    /// its lead, on average.
+    back_pressure_delay: f64,
+    /// Whether its packets follow each other faster than reports are due.
     carries_reports: bool,
 }
 
@@ -90,17 +90,28 @@ impl<'a> Station<'a> {
         let attempts = usual_attempts(&rivals, stream);
         let last_bytes = stream.packets.last_bytes;
         let before = f64::from(HELD_PACKETS) * rivals.service(timing.airtime(class, last_bytes));
-        let held = (before - LEAD).max(0.0);
+        let back_pressure_delay = (before - LEAD).max(0.0);
         let last = timing.exchange(last_bytes);
         let full = timing.airtime(class, stream.packets.largest().max(last_bytes));
         let carries_reports = rivals.service(full) < REPORT_DUE;
-        Self { stream, blocking, preceding, reports, rivals, attempts, last, held, carries_reports }
+        Self {
+            stream,
+            blocking,
+            preceding,
+            reports,
+            rivals,
+            attempts,
+            last,
+            back_pressure_delay,
+            carries_reports,
+        }
     }
 
     /// See [`FlowForecast::worst`].
     fn worst(&self, bounds: &Bounds<'_>) -> Option<f64> {
         let (mut longest, mut end): (f64, f64) = (0.0, 0.0);
-        // A message may also wait for earlier messages of its flow: all of a busy period count.
+        // A message may also wait for earlier messages of its flow, so all messages of a busy
+        // period are examined.
         for message in 0..MAX_MESSAGES {
             end = self.busy_until(bounds, end, message)?;
             let begin = f64::from(message) * self.stream.period;
@@ -112,7 +123,7 @@ impl<'a> Station<'a> {
         None
     }
 
-    /// IP bytes of the packets in a queue of the station.
+    /// Returns the IP bytes of the packets in the station's queue.
     fn sizes(&self) -> Vec<u32> {
         let own = self.preceding.iter().chain(&self.reports).chain([&self.stream]);
         let all = own.map(|it| it.packets).chain(self.blocking.as_ref().map(|it| it.packets));
@@ -122,11 +133,11 @@ impl<'a> Station<'a> {
         sizes
     }
 
-    /// When the message with this number, from 0, has arrived, if this flow's messages are published
-    /// from time 0 on; `None` if that takes too long. It is not before `until`.
+    /// Returns the arrival time, not before `until`, of message number `message` (from 0), if this
+    /// flow publishes from time 0; `None` if it takes too long.
     fn busy_until(&self, bounds: &Bounds<'_>, mut until: f64, message: u32) -> Option<f64> {
         loop {
-            // What is published while the last packet is on the air does not delay it.
+            // Messages published while the last packet is on the air do not delay it.
             let begun = (until - self.last).max(0.0);
             let found = bounds.delivery_time(&self.queue(begun, message), begun, EXCEEDED);
             if found > UNBOUNDED {
@@ -139,7 +150,7 @@ impl<'a> Station<'a> {
         }
     }
 
-    /// What precedes the message, if that is published within `until`, and the message.
+    /// Returns the message and all earlier traffic that is published within `until`.
     fn queue(&self, until: f64, message: u32) -> Vec<Queued> {
         let count = f64::from(message) + 1.0;
         let own = Queued { number: Number::Mean(count), packets: self.stream.packets };
@@ -152,28 +163,30 @@ impl<'a> Station<'a> {
         self.blocking.iter().cloned().chain([own]).chain(preceding).chain(reports).collect()
     }
 
-    /// The time within which messages of a stream precede, if they are published from time 0 on;
-    /// negative if only older ones do.
+    /// Returns the time within which a stream's messages precede, if published from time 0;
+    /// negative if only older messages precede.
     fn within(&self, stream: &Stream, until: f64, message: u32) -> f64 {
         let published = f64::from(message) * self.stream.period;
         if stream.priority > self.stream.priority {
             until
         } else if stream.to == self.stream.to {
-            // Those to one receiver are sent in the order in which they are due.
+            // Messages to one receiver are sent in the order in which they are due.
             (published + self.stream.due - stream.due).min(until)
         } else if self.is_held_briefly() {
-            // Receivers take turns: while a message is held, later ones to others may be sent.
-            (published + self.held).min(until)
+            // Receivers take turns: while a message is delayed, later messages to other receivers
+            // may be sent.
+            (published + self.back_pressure_delay).min(until)
         } else {
             until
         }
     }
 
-    /// The reports that precede the message.
+    /// Returns the reports that precede the message.
     fn reports(&self, until: f64, message: u32) -> Vec<Queued> {
         let Some(packets) = self.reports.first().map(|it| it.packets) else { return vec![] };
         let means = self.reports.iter().map(|it| {
-            // Packets with messages carry the reports to their receiver, if they are sent before those are due.
+            // Packets with messages carry the reports to their receiver if they are sent before the
+            // reports are due.
             let is_carried = it.to == self.stream.to && self.carries_reports;
             let within = if is_carried { 0.0 } else { until };
             self.rivals.messages(it, within)
@@ -189,36 +202,36 @@ impl<'a> Station<'a> {
         means.map(|mean| Queued { number: Number::Mean(mean), packets }).collect()
     }
 
-    /// Whether the back-pressure releases a message about when the packet on the air should have left:
-    /// no other packet need leave before.
+    /// Whether back-pressure releases a message when the packet on the air should have left,
+    /// without waiting for another packet.
     fn is_held_briefly(&self) -> bool {
         self.stream.packets.full == 0 && self.blocking.is_none()
     }
 }
 
-/// The packets of lower priority that the kernel may hold: two full ones, or as many as leave within the
-/// back-pressure's lead. All but the one on the air are there during the lead only, or while the one on
-/// the air is later than it is on average: not in the first part of its time, in which none has ended.
+/// Returns the packets of lower priority that the kernel may hold: two full packets, or as many as
+/// leave within the back-pressure's lead. Except for the packet on the air, they are in the kernel
+/// only during the lead, or while the packet on the air is later than average.
 fn blocking(timing: &Timing, rivals: &Rivals<'_>, following: &[&Stream]) -> Option<Queued> {
     let longest = following.iter().max_by_key(|it| it.packets.largest())?;
     let bytes = longest.packets.largest();
     let airtime = timing.airtime(longest.class(), bytes);
-    let held = ((LEAD / airtime) as usize).max((2 * FULL_PACKET / bytes) as usize);
+    let back_pressure_delay = ((LEAD / airtime) as usize).max((2 * FULL_PACKET / bytes) as usize);
     let presence: f64 = following.iter().map(|it| rivals.presence(it, 0.0)).sum();
     let presence = presence.min(1.0);
     let service = rivals.service(airtime);
     let several = (LEAD.max(service - airtime) / service).min(1.0);
-    let mut chances = vec![0.0; held + 1];
+    let mut chances = vec![0.0; back_pressure_delay + 1];
     chances[0] = 1.0 - presence;
     chances[1] += presence * (1.0 - several);
-    chances[held] += presence * several;
+    chances[back_pressure_delay] += presence * several;
     Some(Queued {
         number: Number::Chances(chances),
         packets: Packets { full: 0, last_bytes: bytes },
     })
 }
 
-/// The number of attempts that is enough for the packets of all but few messages.
+/// Returns the number of attempts that suffices for the packets of almost all messages.
 fn usual_attempts(rivals: &Rivals<'_>, stream: &Stream) -> u32 {
     let bearable = MORE_ATTEMPTS / stream.packets.count() as f64;
     let more = rivals.more_attempts();
@@ -247,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_one_priority_to_one_receiver_are_sent_as_they_are_due() {
+    fn messages_of_one_priority_to_one_receiver_are_sent_in_due_order() {
         let with = |lifespan: Duration| {
             let other = flow(1, 12 * MS, Some(100 * MS));
             worst_of_first(vec![flow(1, 1000 * MS, Some(lifespan)), other])
@@ -259,7 +272,7 @@ mod tests {
         assert!((8.5..9.0).contains(&urgent), "those that wait are due later: {urgent}");
     }
 
-    /// Robots that send at once: their station owes each of them reports.
+    /// Robots send at the same time, so their station owes each of them reports.
     #[test]
     fn few_reports_precede_a_small_message() {
         let with = |robots: usize| {
@@ -273,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn two_packets_of_lower_priority_precede_but_seldom() {
+    fn two_packets_of_lower_priority_rarely_precede() {
         let low = |period| Flow { bytes: 1_000_000, priority: 1, ..flow(1, period, None) };
         let with = |period| worst_of_first(vec![flow(1, 1000 * MS, None), low(period)]);
         let full = 1500.0 * 8.0 / 1e3;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What contends with a station for the channel, and the delays that follow.
+//! The traffic that contends with a station for the channel, and the resulting delays.
 
 use super::contention::{CLASSES, Contention, Stations, Timing};
 use super::delays::{Delays, LogMeans, log_number, log_sum};
@@ -8,13 +8,13 @@ use super::traffic::Stream;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Packets from which on a message counts as a large one. All of the packets of a small one are assumed to
-/// precede; the packets of a large one precede as often as the rules of backoff allow. Both are bounds. With
-/// 5 instead of 8, worst cases are 4 % longer; with 9, the collisions of the packets that contend are too many to
-/// neglect.
+/// Number of packets from which a message is large. All packets of a small message are assumed to
+/// precede; packets of a large message precede as often as the backoff rules allow. Both are
+/// bounds. With 5 instead of 8, worst cases are 4 % longer; with 9, collisions between the
+/// contending packets cannot be neglected.
 const LARGE: u64 = 8;
 
-/// Mean time of a packet, in seconds, if the channel is full.
+/// Mean time of a packet on a full channel, in seconds.
 const MAX_SERVICE: f64 = 1.0;
 
 /// The streams that contend with a station's packets of one class.
@@ -23,11 +23,11 @@ pub(super) struct Rivals<'a> {
     timing: &'a Timing,
     class: usize,
     small: Vec<&'a Stream>,
-    /// The large ones, by their queue at their station: each queue contends once.
+    /// Large messages, by the queue at their station: each queue contends once.
     large: Vec<Vec<&'a Stream>>,
     /// Fraction of the time in which the channel is free for this station.
     free: f64,
-    /// Queues of small messages that contend at any time.
+    /// Mean number of contending queues of small messages.
     usual: Stations,
 }
 
@@ -38,17 +38,16 @@ struct Present {
     bytes: [u32; CLASSES],
 }
 
-/// What the rivals have within a time.
+/// The rivals' traffic within a time.
 struct Within {
     /// Number of messages and airtime of each small stream.
     small: Vec<(f64, f64)>,
-    /// Airtime of none of the large queues, of one, of two, ..., at most, and the probability of that
-    /// number.
+    /// Maximum airtime of 0, 1, 2, ... large queues, and the probability of that number.
     large: Vec<(f64, f64)>,
 }
 
 impl<'a> Rivals<'a> {
-    /// Of packets of `class`: other stations' streams, and own ones that queue separately.
+    /// Rivals of packets of `class`: other stations' streams, and own streams in other queues.
     pub(super) fn new(timing: &'a Timing, class: usize, streams: Vec<&'a Stream>) -> Self {
         let airtime: f64 = streams.iter().map(|it| it.airtime(timing) / it.period).sum();
         let (large, small): (Vec<_>, Vec<_>) =
@@ -69,24 +68,24 @@ impl<'a> Rivals<'a> {
         it
     }
 
-    /// Time for which a message of a stream keeps its station busy.
+    /// Returns how long a message of a stream keeps its station busy.
     pub(super) fn busy(&self, stream: &Stream) -> f64 {
         let airtime = stream.airtime(self.timing);
         if self.free > 0.0 { (airtime / self.free).min(stream.period) } else { stream.period }
     }
 
-    /// Mean time that a packet takes, if the rivals leave any.
+    /// Returns the mean time of a packet in the channel time that the rivals leave.
     pub(super) fn service(&self, airtime: f64) -> f64 {
         if self.free > 0.0 { airtime / self.free } else { MAX_SERVICE }
     }
 
-    /// The most messages of a stream that are sent within a time. Within a negative time: those that wait
-    /// although they were published before that time.
+    /// Returns the maximum number of a stream's messages within a time; for a negative time,
+    /// messages that still wait although they were published before.
     pub(super) fn messages(&self, stream: &Stream, within: f64) -> f64 {
         ((within + self.busy(stream)) / stream.period).max(0.0)
     }
 
-    /// Probability that a stream has packets within a time.
+    /// Returns the probability that a stream has packets within a time.
     pub(super) fn presence(&self, stream: &Stream, within: f64) -> f64 {
         self.messages(stream, within).min(1.0)
     }
@@ -110,7 +109,8 @@ impl<'a> Rivals<'a> {
         more
     }
 
-    /// Contention with these queues of large messages, and the usual ones of small messages.
+    /// Returns the contention with these queues of large messages and the mean number of queues of
+    /// small messages.
     fn contention(&self, large: Stations) -> Contention {
         let mut stations = self.usual;
         stations.iter_mut().zip(large).for_each(|(it, more)| *it += more);
@@ -143,8 +143,8 @@ impl<'a> Rivals<'a> {
         Bounds { rivals: self, numbers: large.iter().map(of_number).collect() }
     }
 
-    /// Longest time that a packet of a large rival on the air takes. Those of small ones count as
-    /// messages.
+    /// Returns the longest time of a large rival's packet on the air. Packets of small rivals count
+    /// as messages.
     fn on_air(&self) -> f64 {
         let large = self.large.iter().flatten();
         let longest = large.map(|it| self.timing.airtime(self.class, it.packets.largest()));
@@ -171,7 +171,7 @@ impl<'a> Rivals<'a> {
         Within { small, large: airtimes.into_iter().zip(numbers(&chances)).collect() }
     }
 
-    /// The most airtime that a present queue uses within a time.
+    /// Returns the maximum airtime that a present queue uses within a time.
     fn demand(&self, queue: &[&Stream], within: f64) -> f64 {
         let airtime =
             |it: &&Stream| self.messages(it, within).ceil().max(1.0) * it.airtime(self.timing);
@@ -189,30 +189,30 @@ impl Present {
     }
 }
 
-/// Arguments of moment generating functions: 1/s. Each of them gives a bound, the best of them nearly the
-/// least.
+/// Returns arguments of moment generating functions, 1/s. Each gives a bound; the best of them is
+/// nearly the lowest possible.
 fn thetas() -> impl Iterator<Item = f64> {
     (0..80).map(|step| 0.2 * 1.25_f64.powi(step))
 }
 
 /// The delays of packets while a number of large queues contend, at each of [`thetas`].
 struct Number {
-    /// Delays if the rivals' packets are counted separately.
+    /// Delays of the packets alone; the rivals' packets are added separately.
     alone: Vec<LogMeans>,
     /// Delays if each rival sends as often as the rules allow; empty without contention.
     contending: Vec<LogMeans>,
 }
 
-/// The time in which packets are delivered.
+/// Bounds of the time in which packets are delivered.
 pub(super) struct Bounds<'a> {
     rivals: &'a Rivals<'a>,
-    /// With none of the large queues, one of them, ...
+    /// Entries for 0, 1, ... large queues.
     numbers: Vec<Number>,
 }
 
 impl Bounds<'_> {
-    /// The time in which the station's queue is delivered, except with a probability. The rivals' messages
-    /// are those of a time `until`; their phases are independent.
+    /// Returns the time in which the station's queue is delivered, except with a probability. The
+    /// rivals' messages are published within `until`; their phases are independent.
     pub(super) fn delivery_time(&self, queue: &[Queued], until: f64, probability: f64) -> f64 {
         let within = self.rivals.within(until);
         let bound = |(step, theta): (usize, f64)| {
@@ -221,9 +221,10 @@ impl Bounds<'_> {
         thetas().enumerate().map(bound).fold(f64::INFINITY, f64::min)
     }
 
-    /// The mean time in which the queue is delivered, if the rivals have what they had at its begin.
+    /// Returns the mean time in which the queue is delivered, if the rivals' traffic stays the
+    /// same.
     pub(super) fn mean(&self, queue: &[Queued]) -> f64 {
-        // At the smallest argument, the logarithm of the function is linear.
+        // At the smallest argument, the function's logarithm is linear.
         let theta = thetas().next().unwrap_or(1.0);
         self.log_mean(0, theta, queue, &self.rivals.within(0.0)) / theta
     }
@@ -233,7 +234,7 @@ impl Bounds<'_> {
         let mut mixed = f64::NEG_INFINITY;
         let on_air = theta * self.rivals.on_air();
         for (number, (airtime, chance)) in self.numbers.iter().zip(&within.large) {
-            // They send all that they have, or as often as the rules allow.
+            // Large rivals send all their packets, but no more than the rules allow.
             let limited = theta * airtime + number.alone[step].of_queue(queue);
             let contending = number.contending.get(step);
             let contending = contending.map_or(f64::INFINITY, |it| on_air + it.of_queue(queue));
@@ -243,7 +244,7 @@ impl Bounds<'_> {
     }
 }
 
-/// Probabilities that 0, 1, 2, ... of independent events with these probabilities occur.
+/// Returns the probabilities that 0, 1, 2, ... of independent events occur.
 fn numbers(events: &[f64]) -> Vec<f64> {
     let mut chances = vec![1.0];
     for probability in events {
@@ -266,7 +267,7 @@ mod tests {
         Timing::for_channel(&Channel::Wifi(WifiConfig { rate, access, ..WifiConfig::default() }))
     }
 
-    /// The time of `count` full packets among large messages of other stations, one each.
+    /// Returns the time of `count` full packets while other stations send one large message each.
     fn within(timing: &Timing, class: Class, rivals: usize, count: u32, probability: f64) -> f64 {
         let packets = Packets { full: 100, last_bytes: 1500 };
         let stream =
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_alone_takes_at_most_its_airtime_and_the_whole_backoff() {
+    fn a_single_station_takes_at_most_airtime_and_full_backoff() {
         let timing = wifi(Access::Dcf);
         let class = Class::BestEffort;
         let airtime = timing.airtime(class as usize, 1500);
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_independent_events_have_probabilities_of_sum_one() {
+    fn probabilities_of_event_counts_sum_to_one() {
         let all = numbers(&[0.5, 0.1, 1.0]);
         assert_eq!(all[0], 0.0, "the last one is certain");
         assert!((all[1] - 0.45).abs() < 1e-12 && (all.iter().sum::<f64>() - 1.0).abs() < 1e-12);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which of several radios carry a topic, and how much of it.
+//! The division of topics among several radios.
 //!
-//! The policies are those of the protocol (`proto/src/path/policy.rs`), as they work while all links
-//! are up. Topics of a higher priority choose first.
+//! The policies match the protocol's (`proto/src/path/policy.rs`) while all links are up. Topics of
+//! a higher priority choose first.
 
 use super::assessment::least_of;
 use super::team::{Team, Traffic};
@@ -10,11 +10,11 @@ use std::cmp::Reverse;
 use std::time::Duration;
 use tautline_proto::{LinkPolicy, SWITCH_MARGIN};
 
-/// A striped message has no smaller parts: a full packet.
+/// Minimum part of a striped message: a full packet.
 const LEAST_PART: f64 = 1428.0;
-/// Halvings of the interval in which the arrival of a striped message is searched.
+/// Steps of the binary search for the arrival of a striped message.
 const HALVINGS: u32 = 40;
-/// Bytes of a message that shows the delay of a path without its rate.
+/// Size of a message that measures a path's delay without its rate.
 const SHORT: u64 = 1;
 
 /// The radios whose links may carry a topic, by their numbers in [`Team::radios`].
@@ -22,9 +22,10 @@ const SHORT: u64 = 1;
 pub struct Links {
     /// The radios that carry the topic.
     pub radios: Vec<usize>,
-    /// The radios that carry the topic only while no other radio can: of metered links, and of `avoid_links`.
+    /// The radios of metered links and `avoid_links`, which carry the topic only while no other
+    /// radio can.
     pub otherwise: Vec<usize>,
-    /// How they share it.
+    /// The policy for dividing the topic.
     pub policy: LinkPolicy,
 }
 
@@ -34,7 +35,7 @@ impl Links {
         Self { radios: vec![0], otherwise: vec![], policy: LinkPolicy::Best }
     }
 
-    /// Adds the radio of a link, which may be one that others precede.
+    /// Adds the radio of a link; `is_avoided` if other links precede it.
     pub(super) fn add(&mut self, radio: usize, is_avoided: bool) {
         let list = if is_avoided { &mut self.otherwise } else { &mut self.radios };
         if !list.contains(&radio) {
@@ -42,7 +43,7 @@ impl Links {
         }
     }
 
-    /// What is left of the links that were added; `None` if none was.
+    /// Returns the preferred radios, or else the avoided ones; `None` without links.
     pub(super) fn some(mut self) -> Option<Self> {
         if self.radios.is_empty() {
             self.radios = std::mem::take(&mut self.otherwise);
@@ -51,7 +52,7 @@ impl Links {
         (!self.radios.is_empty()).then_some(self)
     }
 
-    /// The same while a radio is down; `None` if no other one carries the topic.
+    /// Returns the links while a radio is down; `None` if no other radio carries the topic.
     fn without(&self, radio: usize) -> Option<Self> {
         let rest = |all: &[usize]| -> Vec<usize> {
             all.iter().copied().filter(|it| *it != radio).collect()
@@ -61,7 +62,7 @@ impl Links {
     }
 }
 
-/// What one radio carries of a topic.
+/// The part of a topic that one radio carries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Part {
     /// Number of the topic.
@@ -73,7 +74,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// All of a topic.
+    /// The whole topic on one radio.
     fn whole(topic: usize, radio: usize, traffic: &Traffic) -> Self {
         Self { topic, radio, rate_hz: traffic.rate_hz, bytes: traffic.bytes }
     }
@@ -98,7 +99,7 @@ impl Team {
         parts
     }
 
-    /// The team while a radio is down, and the topics that no other radio carries.
+    /// Returns the team while a radio is down, and the topics that no other radio carries.
     pub(super) fn without(&self, radio: usize) -> (Team, Vec<Traffic>) {
         let (mut traffic, mut waits) = (Vec::new(), Vec::new());
         for it in &self.traffic {
@@ -111,11 +112,11 @@ impl Team {
     }
 }
 
-/// What the radios carry so far.
+/// The parts placed on the radios so far.
 struct Spread<'a> {
     team: &'a Team,
     traffic: &'a [Traffic],
-    /// By radio.
+    /// Parts by radio.
     placed: Vec<Vec<Part>>,
 }
 
@@ -137,7 +138,7 @@ impl Spread<'_> {
                 first.map(whole).into_iter().collect()
             }
             LinkPolicy::Weighted => {
-                // The goodput of a link is that of the link alone.
+                // A link's goodput is measured without other links.
                 let goodput = |it: &usize| 1.0 / self.load_alone(topic, *it);
                 let all: Vec<f64> = radios.iter().map(goodput).collect();
                 let part = |(radio, share): (usize, f64)| Part {
@@ -156,8 +157,8 @@ impl Spread<'_> {
         }
     }
 
-    /// The radios of a topic. Those of nearly the same delay keep the order of the file, as the links of
-    /// the protocol keep their turn.
+    /// Returns a topic's radios, fastest first. Radios with nearly the same delay keep the file's
+    /// order, as in the protocol.
     fn fastest_first(&self, topic: usize) -> Vec<usize> {
         let mut radios: Vec<(Duration, usize)> = Vec::new();
         for radio in self.traffic[topic].links.radios.iter().copied() {
@@ -168,13 +169,13 @@ impl Spread<'_> {
         radios.into_iter().map(|(_, radio)| radio).collect()
     }
 
-    /// The fractions of a message with which all of its parts arrive at the same time, as far as they
+    /// Returns the fractions of a message with which all parts arrive at the same time, if they
     /// fit.
     fn stripe(&self, topic: usize, mut radios: Vec<usize>) -> Vec<(usize, f64)> {
         let bytes = self.traffic[topic].bytes as f64;
         loop {
             let rooms: Vec<Room> = radios.iter().map(|it| self.room(topic, *it)).collect();
-            let shares = at_the_same_time(&rooms);
+            let shares = fractions_that_arrive_together(&rooms);
             let too_small = (0..radios.len()).filter(|it| shares[*it] * bytes < LEAST_PART);
             let least = too_small.min_by(|a, b| shares[*a].total_cmp(&shares[*b]));
             match least {
@@ -207,13 +208,13 @@ impl Spread<'_> {
         Room {
             fits: free / own,
             delay: self.least(topic, radio, SHORT).as_secs_f64(),
-            // What precedes leaves only a part of the time.
+            // Preceding traffic leaves only a part of the time.
             seconds: own / traffic.rate_hz / free.max(1e-6),
         }
     }
 }
 
-/// What a radio can carry of a topic.
+/// A radio's capacity for a topic.
 struct Room {
     /// Multiple of the topic's messages that fits.
     fits: f64,
@@ -230,7 +231,7 @@ fn in_proportion(values: &[f64]) -> Vec<f64> {
     values.iter().map(|it| if sum > 0.0 { it / sum } else { equal }).collect()
 }
 
-fn at_the_same_time(rooms: &[Room]) -> Vec<f64> {
+fn fractions_that_arrive_together(rooms: &[Room]) -> Vec<f64> {
     let fits: Vec<f64> = rooms.iter().map(|it| it.fits.min(1.0)).collect();
     if fits.iter().sum::<f64>() <= 1.0 {
         return in_proportion(&fits);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_link_carries_a_topic_as_long_as_it_has_room() {
+    fn the_best_link_carries_a_topic_while_it_has_capacity() {
         assert_eq!(parts(LinkPolicy::Best, 1000, 10.0), [(0, 1.0)]);
         assert_eq!(parts(LinkPolicy::Duplicate(2), 1000, 10.0), [(0, 1.0), (1, 1.0)]);
         let mut team = team(LinkPolicy::Best, 10_000, 10.0);
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_different_robots_do_not_share_their_room() {
+    fn lines_of_different_robots_do_not_share_capacity() {
         let mut team = team(LinkPolicy::Stripe, 20_000, 5.0);
         team.radios[0].channel = channel::parse("line:2Mbps").unwrap();
         let other = Traffic { from: "other".into(), rate_hz: 10.0, ..team.traffic[0].clone() };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Delays as the load grows: all rates together, or the number of robots.
+//! Delays over the load: a factor of all rates, or the number of robots.
 
 use super::answers::MAX_ROBOTS;
 use super::team::{Team, Traffic};
@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::thread::ScopedJoinHandle;
 
-/// The most loads at which delays are determined.
+/// Maximum number of loads at which delays are determined.
 const POINTS: u32 = 24;
-/// The least multiple of all rates, and the highest one that is drawn: if everything fits, and if not.
+/// The lowest multiple of all rates on the axis, and the highest if not everything fits.
 const LEAST_FACTOR: f64 = 0.1;
 const COMMON_FACTOR: f64 = 1.5;
 const EXPECTED_FACTOR: f64 = 1.0;
-/// A load beyond this multiple of all rates is not examined.
+/// The highest examined multiple of all rates.
 const MAX_FACTOR: f64 = 100.0;
-/// How far the axis continues behind the load that fits.
+/// End of the axis, as a multiple of the load that fits.
 const BEYOND: f64 = 1.2;
-/// Halvings of an interval in which a load is searched.
+/// Steps of the binary search for a load.
 const HALVINGS: u32 = 24;
-/// The last load that fits, as a fraction of the limit: there, delays are finite.
+/// Load just below the limit, where delays are finite, as a fraction of it.
 const JUST_BELOW: f64 = 0.995;
 
-/// What grows.
+/// The horizontal axis of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Axis {
     /// The rates of all topics, as a multiple of the expected ones.
@@ -35,9 +35,9 @@ pub enum Axis {
 /// Delays at several loads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
-    /// From the least load on.
+    /// Points from the lowest load.
     pub points: Vec<Point>,
-    /// The highest multiple or number that fits; `None` if the radio limits none that was examined.
+    /// The highest multiple or number that fits; `None` if all examined ones fit.
     pub limit: Option<f64>,
 }
 
@@ -50,7 +50,7 @@ pub struct Point {
     pub topics: Vec<TopicDelays>,
 }
 
-/// The delays of all topics of one name: those of the sender and receiver for which they are longest.
+/// The longest delays of all topics with one name, over their senders and receivers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicDelays {
     /// Name of the topic.
@@ -72,7 +72,7 @@ impl Team {
             Axis::Robots(name) => self.highest_number(name),
         };
         let positions = positions(axis, limit);
-        // Points beyond the limit take seconds.
+        // Points beyond the limit take seconds to compute.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let of_thread = |first: usize| -> Vec<Point> {
             let own = positions.iter().skip(first).step_by(threads);
@@ -87,13 +87,13 @@ impl Team {
         Sweep { points, limit }
     }
 
-    /// The most robots like this one that fit; `None` if all that are tried do.
+    /// Returns the maximum number of robots like this one; `None` if all tried numbers fit.
     fn highest_number(&self, name: &str) -> Option<f64> {
         let most = if fits(self) { 1 + self.more_like(name) } else { 0 };
         (most < MAX_ROBOTS).then_some(most as f64)
     }
 
-    /// The team at a multiple of its rates, or with a number of robots.
+    /// Returns the team at a multiple of its rates, or with a number of robots.
     fn at(&self, axis: &Axis, position: f64) -> Team {
         let traffic = match axis {
             Axis::Load => {
@@ -126,7 +126,7 @@ fn highest_factor(at: &impl Fn(f64) -> Team) -> Option<f64> {
     Some(low)
 }
 
-/// The loads, and one just below the limit.
+/// Returns the loads, including one just below the limit.
 fn positions(axis: &Axis, limit: Option<f64>) -> Vec<f64> {
     let mut all: Vec<f64> = match axis {
         Axis::Load => {
@@ -186,7 +186,7 @@ mod tests {
         vec![Radio { name: "wlan0".into(), channel }]
     }
 
-    /// On a line, messages take 0.4 Mbps with their headers, of 2 Mbps.
+    /// On a line of 2 Mbps, messages with headers take 0.4 Mbps.
     fn team() -> Team {
         let traffic = vec![traffic("robot", "/scan", 36.0, 1300, 200)];
         Team { radios: radios(), traffic }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn robots_are_counted_until_one_does_not_fit() {
+    fn robots_are_added_until_one_does_not_fit() {
         let sweep = team().sweep(&Axis::Robots("robot".into()));
         assert_eq!(sweep.limit, Some(4.0));
         let numbers: Vec<f64> = sweep.points.iter().map(|it| it.at).collect();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_of_one_name_are_one_with_the_longest_delays() {
+    fn topics_of_one_name_are_merged_with_the_longest_delays() {
         let traffic = vec![
             traffic("a", "/image", 1.0, 40_000, 20),
             traffic("b", "/image", 1.0, 4_000, 20),

@@ -17,7 +17,7 @@ pub struct Traffic {
     pub from: String,
     /// Name of the receiver.
     pub to: String,
-    /// Relays that forward it, in their order.
+    /// Relays that forward it, in order.
     pub via: Vec<String>,
     /// Name of the topic.
     pub topic: String,
@@ -36,7 +36,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Whether it has these ends and this name.
+    /// Whether the traffic has this sender, receiver and topic.
     pub fn is(&self, from: &str, to: &str, topic: &str) -> bool {
         (&*self.from, &*self.to, &*self.topic) == (from, to, topic)
     }
@@ -55,7 +55,7 @@ impl Traffic {
 /// A radio of a team.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Radio {
-    /// The name: that of its interface in the first file that has it, or on the command line.
+    /// Name of its interface, in the first file with this radio or on the command line.
     pub name: String,
     /// The channel.
     pub channel: config::Channel,
@@ -82,7 +82,7 @@ pub struct RadioLoad {
 /// The delays of a topic.
 pub(super) struct Delays {
     pub(super) traffic: Traffic,
-    /// Fraction of the topic for which they hold.
+    /// Fraction of the topic that has these delays.
     part: f64,
     pub(super) least_ms: f64,
     pub(super) typical_ms: Option<f64>,
@@ -91,7 +91,7 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// Of a part of each message, or of some messages, over the hops on one radio.
+    /// Delays of a part of each message, or of some messages, over the hops on one radio.
     fn over(traffic: &Traffic, part: Part, hops: &[FlowForecast]) -> Self {
         let sum = |of: fn(&FlowForecast) -> Option<Duration>| {
             let all: Option<Duration> = hops.iter().map(of).sum();
@@ -107,13 +107,13 @@ impl Delays {
         }
     }
 
-    /// Of a topic that several radios carry.
+    /// Combines the delays of a topic on several radios.
     fn together(self, other: Self) -> Self {
         let both = |a: Option<f64>, b: Option<f64>, of: fn(f64, f64) -> f64| {
             a.zip(b).map(|(a, b)| of(a, b))
         };
         let (least_ms, typical_ms, worst_ms) = match self.traffic.links.policy {
-            // The first copy counts.
+            // The first copy determines the delay.
             LinkPolicy::Duplicate(_) => {
                 let first = |a: Option<f64>, b| both(a, b, f64::min).or(a).or(b);
                 (
@@ -132,7 +132,7 @@ impl Delays {
                     both(self.worst_ms, other.worst_ms, f64::max),
                 )
             }
-            // The last part counts.
+            // The last part determines the delay.
             LinkPolicy::Best | LinkPolicy::Stripe => (
                 self.least_ms.max(other.least_ms),
                 both(self.typical_ms, other.typical_ms, f64::max),
@@ -160,25 +160,25 @@ impl Team {
         self.by_radio(traffic).iter().map(|parts| self.load_of(traffic, parts)).collect()
     }
 
-    /// Load of the radio that carries these parts.
+    /// Returns the load of the radio that carries these parts.
     pub(super) fn load_of(&self, traffic: &[Traffic], parts: &[Part]) -> f64 {
         self.fleet_of(traffic, parts).map_or(0.0, |fleet| load_of(&fleet))
     }
 
-    /// The parts that each radio carries, in the order of the topics.
+    /// Returns the parts that each radio carries, in the order of the topics.
     pub(super) fn by_radio(&self, traffic: &[Traffic]) -> Vec<Vec<Part>> {
         let mut by_radio = vec![vec![]; self.radios.len()];
         self.spread(traffic).into_iter().flatten().for_each(|it| by_radio[it.radio].push(it));
         by_radio
     }
 
-    /// Whether two topics wait for each other on a radio: robots with lines of their own do not.
+    /// Whether two topics compete on a radio; robots with separate lines do not.
     pub(super) fn compete(&self, radio: usize, one: &Traffic, other: &Traffic) -> bool {
         self.radios[radio].channel.is_shared()
             || one.senders().any(|it| other.senders().any(|sender| sender == it))
     }
 
-    /// The flows of these parts on their radio: one for every hop, in the order of the hops; `None` without
+    /// Returns the flows of these parts on their radio, one for each hop in order; `None` without
     /// parts.
     pub(super) fn fleet_of(&self, traffic: &[Traffic], parts: &[Part]) -> Option<Fleet> {
         let channel = Channel::from(&self.radios[parts.first()?.radio].channel);
@@ -203,7 +203,7 @@ impl Team {
         Some(Fleet { channel, flows })
     }
 
-    /// In the order of the topics.
+    /// Returns delays in the order of the topics.
     pub(super) fn delays(&self) -> Vec<Delays> {
         let mut found: Vec<Vec<Delays>> = self.traffic.iter().map(|_| vec![]).collect();
         for parts in self.by_radio(&self.traffic) {

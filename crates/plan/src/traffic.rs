@@ -8,18 +8,18 @@ use tautline::config::{self, channel::DSSS_BPS};
 use tautline_medium::{Access, Loss, Phy, PipeConfig, RateControl, Trial, WifiConfig};
 use tautline_proto::Marking;
 
-/// IP bytes of a full packet, and those of them that carry a large message.
+/// IP bytes of a full packet, and its bytes for a large message.
 pub(super) const FULL_PACKET: u32 = 1500;
 const FULL_PAYLOAD: u64 = 1428;
 /// IP bytes of a packet beyond its only message: IP, UDP, the headers of packet and frame, and the tag.
 const OVERHEAD: u64 = 72;
-/// IP bytes of a packet that only reports and acknowledges.
+/// IP bytes of a packet with only reports and acknowledgements.
 const REPORT_BYTES: u32 = 76;
-/// Reports take this fraction of the channel, of which each takes this time beyond its bytes
+/// Fraction of the channel for reports, and time of each report beyond its bytes
 /// (`proto/src/recovery/received.rs`).
 const REPORT_SHARE: f64 = 0.0175;
 const REPORT_SECONDS: f64 = 200e-6;
-/// A message without a lifespan is due this long after its publication
+/// Time from publication to due time of a message without a lifespan
 /// (`proto/src/delivery/outbox/mod.rs`).
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
 /// Priority of reports: they precede all messages.
@@ -30,7 +30,7 @@ pub(super) const REPORTS: u16 = 256;
 pub enum Channel {
     /// All stations share one 802.11 channel and hear each other.
     Wifi(WifiConfig),
-    /// Every station sends by its own line, or all of them share one (`half_duplex`).
+    /// Every station has its own line, or all share one (`half_duplex`).
     Pipe(PipeConfig),
 }
 
@@ -42,7 +42,7 @@ impl From<&config::Channel> for Channel {
                 phy: if DSSS_BPS.contains(&wifi.bps) { Phy::Dsss } else { Phy::Ofdm },
                 rate: RateControl::Fixed(wifi.bps),
                 access: if wifi.has_wmm { Access::Edca } else { Access::Dcf },
-                // A loss that `status` shows is one after all attempts.
+                // A loss that `status` shows is after all attempts.
                 trial: Trial::Frame,
                 loss,
                 ..WifiConfig::default()
@@ -84,8 +84,8 @@ pub struct Flow {
     pub period: Duration,
     /// Priority, 0 to 255, higher first.
     pub priority: u8,
-    /// Age past which a message is worthless; `None` for no limit. Among messages of one priority, the
-    /// first that ends is sent first.
+    /// Age past which a message is worthless; `None` for no limit. Among messages of one priority,
+    /// the first to expire is sent first.
     pub lifespan: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ pub struct Fleet {
     pub flows: Vec<Flow>,
 }
 
-/// Packets that a station sends periodically: the messages of a flow, or the reports on them.
+/// Periodic packets of a station: the messages of a flow, or reports on them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stream {
     pub(super) station: usize,
@@ -107,16 +107,16 @@ pub(super) struct Stream {
     pub(super) priority: u16,
     /// Seconds.
     pub(super) period: f64,
-    /// Seconds from the publication of a message to the time that decides on its turn.
+    /// Seconds from a message's publication to its due time, which determines the send order.
     pub(super) due: f64,
     pub(super) packets: Packets,
 }
 
-/// The packets of one message: full ones, and one that is shorter.
+/// The packets of one message: full packets, and a shorter one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Packets {
     pub(super) full: u64,
-    /// IP bytes of the last one.
+    /// IP bytes of the last packet.
     pub(super) last_bytes: u32,
 }
 
@@ -128,7 +128,7 @@ impl Stream {
         sizes.map(|(count, bytes)| count as f64 * timing.airtime(class, bytes)).sum()
     }
 
-    /// The class of its packets; those of reports have no messages.
+    /// Returns the class of its packets; reports carry no messages.
     pub(super) fn class(&self) -> usize {
         Marking::default().class(u8::try_from(self.priority).ok()) as usize
     }
@@ -144,18 +144,18 @@ impl Packets {
         self.full + 1
     }
 
-    /// IP bytes of the largest one.
+    /// Returns the IP bytes of the largest packet.
     pub(super) fn largest(self) -> u32 {
         if self.full > 0 { FULL_PACKET } else { self.last_bytes }
     }
 
-    /// The packets by their IP bytes.
+    /// Returns the numbers of packets with their IP bytes.
     pub(super) fn sizes(self) -> [(u64, u32); 2] {
         [(self.full, FULL_PACKET), (1, self.last_bytes)]
     }
 }
 
-/// The streams of all flows, in their order, and then the reports on them.
+/// Returns the streams of all flows in order, then the reports on them.
 pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
     let messages = fleet.flows.iter().map(|flow| Stream {
         station: flow.from,
@@ -168,8 +168,8 @@ pub(super) fn streams(fleet: &Fleet) -> Vec<Stream> {
     messages.chain(reports(fleet)).collect()
 }
 
-/// The reports of each receiver to each sender: one on each packet, but no more than their share of the
-/// channel allows.
+/// Returns the reports of each receiver to each sender: one for each packet, limited by the
+/// reports' share of the channel.
 fn reports(fleet: &Fleet) -> impl Iterator<Item = Stream> {
     let mut rates: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for flow in &fleet.flows {

@@ -4,7 +4,7 @@
 use crate::inputs;
 use tautline::config::{Checked, Warning};
 
-/// Adds a warning for each radio that does not carry what the file expects of the topics.
+/// Adds a warning for each radio that cannot carry the expected topics.
 #[must_use]
 pub fn with_warnings(mut checked: Checked) -> Checked {
     for (interface, at) in checked.places_of_channels.clone() {

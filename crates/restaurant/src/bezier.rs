@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Bezier path of Park, Delgado and Choi, driven by a controller in the kitchen: odometry comes
-//! and commands go over the radio.
+//! The Bezier path of Park, Delgado and Choi, driven by a controller in the kitchen: odometry and
+//! commands cross the radio.
 
 use super::condition::Condition;
 use super::stage::{Plan, Stage};
@@ -16,7 +16,7 @@ use tautline_lab::rig::progress::Progress;
 use tautline_lab::rig::stats::worst;
 use tautline_lab::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 
-/// Conditions of the drives.
+/// The conditions under which robots drive.
 pub const CONDITIONS: [Condition; 6] = [
     Condition::Idle,
     Condition::Stress,
@@ -25,17 +25,17 @@ pub const CONDITIONS: [Condition; 6] = [
     Condition::HiddenStation,
     Condition::Everything,
 ];
-/// Where the path begins in the arena without tables: on its diagonal, so that it fits.
+/// Start of the path in the arena without tables, on the diagonal so that the path fits.
 const BEGIN: [f64; 3] = [0.6, 2.5, 0.0];
-/// Longest time of one drive; the path takes about 9 s.
+/// Maximum time of one drive; the path takes about 9 s.
 const DRIVE_PATIENCE: Duration = Duration::from_secs(40);
-/// The length of a drive.
+/// Duration of disturbances, which covers a drive.
 const DISTURBANCE: Duration = Duration::from_secs(11);
 
-/// A robot has arrived when it is this near to the path's end, metres.
+/// Distance from the path's end at which a robot has arrived, metres.
 const ARRIVED_M: f64 = 0.2;
 
-/// File of the path's points.
+/// Name of the file with the path's points.
 pub const PATH: &str = "path.json";
 
 /// One drive along the path.
@@ -43,26 +43,26 @@ pub const PATH: &str = "path.json";
 pub struct Drive {
     /// ROS of the robots.
     pub team: Team,
-    /// By what topics travelled.
+    /// The transport of the topics.
     pub transport: Transport,
-    /// Where the controller was.
+    /// Location of the controller.
     pub controller: Controller,
-    /// What else ran.
+    /// Further load during the run.
     pub condition: Condition,
     /// Largest distance from the path, by the robot's odometry, metres; `None` if nothing was driven.
     pub largest_error_m: Option<f64>,
-    /// Root mean square of it, metres.
+    /// Root mean square of the distance, metres.
     pub rms_error_m: Option<f64>,
-    /// Whether the robot stood near the path's end in the end.
+    /// Whether the robot stopped near the path's end.
     pub arrived: bool,
     /// Commands sent.
     pub sent: usize,
-    /// From the publication of each command that arrived to the wheels, ms.
+    /// Delays of the commands from publication to the wheels, ms.
     pub command_ms: Vec<f64>,
-    /// Where the robot was by its odometry, from the path's begin, metres.
+    /// Positions by odometry, from the path's start, metres.
     #[serde(skip)]
     pub driven: Vec<[f64; 2]>,
-    /// Why the path was not driven to its end.
+    /// Reason why the robot did not reach the path's end.
     pub trouble: Option<String>,
     /// Lateness of the radio's emulator; `None` if the programs did not start.
     pub emulator: Option<Punctuality>,
@@ -83,7 +83,7 @@ pub fn run(
     let mut all = Vec::new();
     for &condition in conditions {
         progress.next();
-        // The runs alternate, since the machine may change over time.
+        // The runs alternate because the machine's load may change over time.
         for _ in 0..drives {
             for controller in [Controller::Local, Controller::Kitchen] {
                 all.push(course.drive(controller, condition)?);
@@ -117,7 +117,7 @@ impl Course<'_> {
             trouble: None,
             emulator: None,
         };
-        let trouble = self.plan.trouble(self.track(&mut drive))?;
+        let trouble = self.plan.failure(self.track(&mut drive))?;
         drive.trouble = drive.trouble.or(trouble);
         Ok(drive)
     }
@@ -146,7 +146,7 @@ impl Course<'_> {
 }
 
 impl Drive {
-    /// Takes over what the arena knows of a drive with these commands.
+    /// Fills in the arena's data about a drive with these commands.
     fn judge(&mut self, records: &[Record], sent: &[(u64, u64)], path: &[[f64; 2]]) {
         let (Some((_, begin)), Some((_, end))) = (sent.first(), sent.last()) else { return };
         self.sent = sent.len();
@@ -167,7 +167,7 @@ fn follow(tracker: &mut Process) -> Result<()> {
     tracker.await_line("done", DRIVE_PATIENCE).map(drop)
 }
 
-/// Returns numbers and times of the commands.
+/// Returns the numbers and times of the sent commands.
 fn sent(samples: &Path) -> Result<Vec<(u64, u64)>> {
     let text = std::fs::read_to_string(samples)
         .with_context(|| format!("no samples in {}", samples.display()))?;
@@ -179,7 +179,7 @@ fn sent(samples: &Path) -> Result<Vec<(u64, u64)>> {
     text.lines().skip(1).map(parse).collect()
 }
 
-/// Returns the places by the odometry in a range of times.
+/// Returns the positions by odometry in a range of times.
 fn driven(records: &[Record], times: std::ops::RangeInclusive<u64>) -> Vec<[f64; 2]> {
     let poses = records.iter().filter_map(|record| match record {
         Record::Poses { ns, odometry, .. } if times.contains(ns) => odometry.get(ROBOTS[0]),
@@ -188,7 +188,7 @@ fn driven(records: &[Record], times: std::ops::RangeInclusive<u64>) -> Vec<[f64;
     poses.map(|[x, y, _]| [*x, *y]).collect()
 }
 
-/// Returns the distance of each place from the path.
+/// Returns the distance of each position from the path.
 fn errors(driven: &[[f64; 2]], path: &[[f64; 2]]) -> Vec<f64> {
     let distance = |place: &[f64; 2]| {
         let squares = path.iter().map(|[x, y]| (x - place[0]).powi(2) + (y - place[1]).powi(2));
@@ -212,7 +212,7 @@ fn delays(records: &[Record], sent: &[(u64, u64)], begin: u64) -> Vec<f64> {
     });
     let delay = |(number, ns): (u64, u64)| {
         let (_, sent) = sent.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
-        // Microseconds are enough.
+        // Round to microseconds.
         Some((ns.saturating_sub(*sent) as f64 / 1e3).round() / 1e3)
     };
     arrived.filter_map(delay).collect()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What else runs while a robot drives.
+//! Further load while a robot drives.
 
 use super::stage::Stage;
 use anyhow::Result;
@@ -11,15 +11,15 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::setup::iperf::Iperf;
 use tautline_lab::setup::stress;
 
-/// Bursts of noise and their mean pause: 17 % of the time.
+/// Bursts of noise and their mean pause: the noise covers 17 % of the time.
 const NOISE_BURST: Duration = Duration::from_millis(4);
 const NOISE_PAUSE: Duration = Duration::from_millis(20);
 
-/// What else runs.
+/// A further load during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
-    /// Nothing.
+    /// No further load.
     Idle,
     /// stress-ng loads processors, memory and disks.
     Stress,
@@ -31,7 +31,7 @@ pub enum Condition {
     Interference,
     /// A station that the robot does not hear sends to the kitchen.
     HiddenStation,
-    /// All of them but the display.
+    /// All loads except the display.
     Everything,
 }
 
@@ -41,7 +41,7 @@ impl Condition {
         matches!(self, Self::Cameras | Self::Everything)
     }
 
-    /// Starts what runs in this condition, until the result is dropped.
+    /// Starts the load of this condition, until the result is dropped.
     pub fn start(self, stage: &Stage, folder: &Path) -> Result<Running> {
         let mut running = Running::default();
         if matches!(self, Self::Stress | Self::Everything) {
@@ -59,7 +59,7 @@ impl Condition {
         Ok(running)
     }
 
-    /// Disturbs the radio from now on for that time, if the condition does.
+    /// Disturbs the radio for `time` if the condition includes it.
     pub fn disturb(self, stage: &Stage, time: Duration) {
         if matches!(self, Self::Interference | Self::Everything) {
             stage.air.interfere(NOISE_BURST, NOISE_PAUSE, time);
@@ -67,7 +67,7 @@ impl Condition {
     }
 }
 
-/// What runs in a condition. It ends when it is dropped.
+/// The load of a condition; it ends when dropped.
 #[derive(Default)]
 pub struct Running {
     programs: Vec<Process>,
@@ -75,7 +75,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Fails if a load has ended.
+    /// Returns an error if a load has ended.
     pub fn check(&mut self) -> Result<()> {
         self.programs.iter_mut().try_for_each(Process::check_running)?;
         self.neighbour.as_mut().map_or(Ok(()), Iperf::check)

@@ -22,7 +22,7 @@ const BROWSER: &str = "restaurant-page.png";
 const PATHS: &str = "restaurant-paths.png";
 const STEPS: &str = "restaurant-steps.png";
 
-/// Draws what was measured into the report's folder. The runs have their folders.
+/// Draws pictures of the figures in the report's folder. Each run has its own folder.
 pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result<()> {
     let script = super::stage::folder("plot/restaurant.py");
     let run = |part| runs.iter().find(|(run, _)| run.0 == part).map(|(_, folder)| folder);
@@ -51,7 +51,8 @@ pub fn draw(folder: &Path, runs: &[(Run, PathBuf)], figures: &Figures) -> Result
     Ok(())
 }
 
-/// Returns a drive of each kind, of the first team that also drove without Tautline, or of the first.
+/// Returns a drive of each kind: from the first team that also drove without Tautline, or else from
+/// the first team.
 fn shown(figures: &Figures) -> Vec<serde_json::Value> {
     let plain = figures.bezier.iter().find(|it| it.transport == Transport::Plain);
     let team = plain.or(figures.bezier.first()).map(|it| it.team);
@@ -68,8 +69,8 @@ fn shown(figures: &Figures) -> Vec<serde_json::Value> {
     drives
 }
 
-/// Writes tables, pictures and data into the documentation; parts that were not measured stay as they
-/// are.
+/// Writes tables, pictures and data into the documentation; parts that were not measured do not
+/// change.
 pub fn write(docs: &Path, folder: &Path, figures: &Figures, about: &About) -> Result<()> {
     let dated = |table: String| format!("{table}\n{}\n", about.line());
     let parts: Vec<_> =

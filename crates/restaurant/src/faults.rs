@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults in the middle of a drive: what the robots do.
+//! The robots' reactions to faults during a drive.
 
 use super::files::WATCHDOG_MS;
 use super::stage::{Plan, Stage};
@@ -16,19 +16,19 @@ use tautline_lab::rig::progress::Progress;
 use tautline_lab::setup::ros::Ros;
 use tautline_medium::{Outage, StationId};
 
-/// The table of the drives: the farthest, so that there is time for a fault.
+/// The table that robots drive to: the farthest, so that there is time for a fault.
 const TABLE: &str = "5";
-/// The place, and the greatest distance at which a robot is at it, metres.
+/// Position of the table, and the distance within which a robot is there, metres.
 const TABLE_AT: [f64; 2] = [0.4, 6.4];
 const AT_TABLE_M: f64 = 0.9;
-/// A drive has begun when the robot is this far from its dock, metres.
+/// Distance from the dock at which a drive has begun, metres.
 const UNDER_WAY_M: f64 = 1.0;
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
 const SERVE_PATIENCE: Duration = Duration::from_secs(60);
 /// Duration of an outage, and the time until a killed program is started again.
 pub const OUTAGE: Duration = Duration::from_secs(5);
 const RESTART: Duration = Duration::from_secs(2);
-/// A robot stands if it moves and turns less than this in [`STANDING`], metres and radians.
+/// Maximum movement of a standing robot during [`STANDING`], metres and radians.
 const STANDING_M: f64 = 0.01;
 const STANDING_RAD: f64 = 0.03;
 const STANDING: Duration = Duration::from_millis(250);
@@ -42,8 +42,8 @@ pub enum Fault {
     /// The robot's radio is out for five seconds: the robot stands after the watchdog's time, and
     /// continues when the radio is back.
     Outage,
-    /// The robot's daemon is killed, and started again after two seconds: the robot continues, since
-    /// its ROS is its own.
+    /// The robot's daemon is killed, and started again after two seconds: the robot continues,
+    /// because it has its own ROS.
     Daemon,
     /// The robot's master is killed, and another started after two seconds: the robot continues.
     Master,
@@ -54,22 +54,23 @@ pub enum Fault {
 /// All faults, in their order.
 pub const ALL: [Fault; 4] = [Fault::Outage, Fault::Daemon, Fault::Master, Fault::Revoked];
 
-/// What a robot did in a fault.
+/// A robot's reaction to a fault.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     /// ROS of the robots.
     pub team: Team,
     /// The fault.
     pub fault: Fault,
-    /// The robot that it hit.
+    /// The affected robot.
     pub robot: &'static str,
     /// Seconds from the fault until the robot stopped; `None` if it did not, or should not.
     pub stood_after_s: Option<f64>,
-    /// From the fault's end until it moved again, seconds, negative before the end; `None` if it did
-    /// not move.
+    /// Seconds from the fault's end until the robot moved again, negative before the end; `None` if
+    /// it did not move.
     pub moved_after_s: Option<f64>,
-    /// Whether the robot reached its table before it stood; `None` for faults in which it should stand earlier.
-    pub drove_on: Option<bool>,
+    /// Whether the robot reached its table before it stopped; `None` for faults in which it should
+    /// stop earlier.
+    pub reached_table_first: Option<bool>,
     /// Whether the order was served.
     pub served: bool,
     /// Whether the other robot's order, given after the fault, was served.
@@ -81,19 +82,21 @@ pub struct Outcome {
 }
 
 impl Fault {
-    /// Whether a robot stands in this fault; otherwise it drives on, and stands at its table.
+    /// Whether a robot stops in this fault; otherwise it continues to its table.
     fn stops(self) -> bool {
         matches!(self, Self::Outage | Self::Revoked)
     }
 
-    /// Whether the outcome is the one that is specified.
+    /// Whether the outcome meets the specification.
     pub fn is_as_specified(self, outcome: &Outcome) -> bool {
         let stood_in_time = outcome.stood_after_s.is_some_and(|it| it * 1e3 <= STOPPED_MS);
         let moved_soon = outcome.moved_after_s.is_some_and(|it| (0.0..=1.0).contains(&it));
         outcome.collisions == 0
             && match self {
                 Self::Outage => stood_in_time && moved_soon && outcome.served,
-                Self::Daemon | Self::Master => outcome.drove_on == Some(true) && outcome.served,
+                Self::Daemon | Self::Master => {
+                    outcome.reached_table_first == Some(true) && outcome.served
+                }
                 Self::Revoked => {
                     stood_in_time
                         && outcome.moved_after_s.is_none()
@@ -103,8 +106,8 @@ impl Fault {
     }
 }
 
-/// Watchdog, one period of the controller and of the kitchen's `enable`, braking from full speed, and
-/// the time in which standing is seen, ms.
+/// The sum of watchdog, one period of the controller and of the kitchen's `enable`, braking from
+/// full speed, and the detection of standing, ms.
 const STOPPED_MS: f64 = WATCHDOG_MS as f64 + 200.0 + 50.0 + 900.0 + 250.0;
 
 /// Runs the faults one after the other, each in a drive of its own.
@@ -114,7 +117,7 @@ pub fn run(plan: &Plan<'_>, faults: &[Fault], progress: &Progress) -> Result<Vec
     let _viewer = stage.viewer(false)?;
     let waiter = stage.waiter()?;
     let mut scene = Scene { stage: &mut stage, plan, waiter };
-    // The revoked robot stays out: it comes last.
+    // The revoked robot cannot return, so this fault is last.
     let mut faults = faults.to_vec();
     faults.sort_by_key(|fault| *fault == Fault::Revoked);
     let mut outcomes = Vec::new();
@@ -136,7 +139,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Returns the robot that the fault hits.
+    /// Returns the robot that the fault affects.
     fn victim(&self, fault: Fault) -> Option<usize> {
         match fault {
             Fault::Outage | Fault::Daemon => Some(0),
@@ -148,11 +151,11 @@ impl Scene<'_> {
     fn run(&mut self, fault: Fault) -> Result<Option<Outcome>> {
         let Some(robot) = self.victim(fault) else { return Ok(None) };
         let name = ROBOTS[robot];
-        let _order = self.order(fault, TABLE, robot)?;
+        let _order = self.start_order(fault, TABLE, robot)?;
         self.await_under_way(name)?;
         self.stage.air.count_from_now();
         let begun = monotonic_ns();
-        let over = self.strike(fault, robot)?;
+        let over = self.cause_fault(fault, robot)?;
         let (served, other_served) = match fault {
             Fault::Revoked => (false, Some(self.other_serves(fault, 1 - robot)?)),
             _ => (self.await_served(fault, robot), None),
@@ -160,7 +163,7 @@ impl Scene<'_> {
         let records = truth::read(self.plan.folder)?;
         let first = stood(&records, name, begun);
         let stood = first.map(|(ns, _)| ns).filter(|_| fault.stops());
-        let moved = stood.and_then(|stood| moved(&records, name, stood));
+        let moved = stood.and_then(|stood| time_of_movement(&records, name, stood));
         let at_table =
             |pose: &Pose| (pose[0] - TABLE_AT[0]).hypot(pose[1] - TABLE_AT[1]) < AT_TABLE_M;
         Ok(Some(Outcome {
@@ -169,7 +172,8 @@ impl Scene<'_> {
             robot: name,
             stood_after_s: stood.map(|stood| seconds(stood) - seconds(begun)),
             moved_after_s: moved.map(|moved| seconds(moved) - seconds(over)),
-            drove_on: (!fault.stops()).then(|| first.is_some_and(|(_, pose)| at_table(pose))),
+            reached_table_first: (!fault.stops())
+                .then(|| first.is_some_and(|(_, pose)| at_table(pose))),
             served,
             other_served,
             collisions: truth::collisions(&records, begun).len(),
@@ -177,8 +181,8 @@ impl Scene<'_> {
         }))
     }
 
-    /// Does the fault, and returns the time at which it was over.
-    fn strike(&mut self, fault: Fault, robot: usize) -> Result<u64> {
+    /// Causes the fault, and returns the time of its end.
+    fn cause_fault(&mut self, fault: Fault, robot: usize) -> Result<u64> {
         match fault {
             Fault::Outage => {
                 let outage = Outage::at(StationId(robot + 1));
@@ -200,13 +204,13 @@ impl Scene<'_> {
         Ok(monotonic_ns())
     }
 
-    fn order(&self, fault: Fault, table: &str, robot: usize) -> Result<Process> {
+    fn start_order(&self, fault: Fault, table: &str, robot: usize) -> Result<Process> {
         let arguments = [prefix(fault, robot), format!("{table}:{}", ROBOTS[robot])];
         self.stage.script(0, &format!("guests-{}", arguments[0]), "guests", &arguments)
     }
 
     fn other_serves(&mut self, fault: Fault, robot: usize) -> Result<bool> {
-        let _order = self.order(fault, "6", robot)?;
+        let _order = self.start_order(fault, "6", robot)?;
         Ok(self.await_served(fault, robot))
     }
 
@@ -220,7 +224,8 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Waits until the fault's order is served and the robot is at home again; returns whether it is.
+    /// Waits until the fault's order is served and the robot has returned; returns whether this
+    /// happened.
     fn await_served(&mut self, fault: Fault, robot: usize) -> bool {
         let name = ROBOTS[robot];
         let served = format!("served {}-1 {name}", prefix(fault, robot));
@@ -229,7 +234,7 @@ impl Scene<'_> {
     }
 }
 
-/// Returns the start of the number of a fault's order.
+/// Returns the prefix of a fault's order number.
 fn prefix(fault: Fault, robot: usize) -> String {
     format!("{}-{}", word(fault), ROBOTS[robot])
 }
@@ -249,7 +254,8 @@ fn distance(one: &Pose, other: &Pose) -> f64 {
     (one[0] - other[0]).hypot(one[1] - other[1])
 }
 
-/// Returns the first time since `since` at which the robot had stood for [`STANDING`], and where.
+/// Returns when, after `since`, the robot had stood for [`STANDING`] for the first time, and its
+/// pose.
 fn stood<'r>(records: &'r [Record], robot: &str, since: u64) -> Option<(u64, &'r Pose)> {
     let poses: Vec<(u64, &Pose)> =
         records.iter().filter_map(|it| pose(it, robot)).filter(|(ns, _)| *ns >= since).collect();
@@ -263,8 +269,8 @@ fn stood<'r>(records: &'r [Record], robot: &str, since: u64) -> Option<(u64, &'r
     poses.iter().enumerate().find(is_still).map(|(_, found)| *found)
 }
 
-/// Returns the first time since `since` at which the robot has left the place where it was then.
-fn moved(records: &[Record], robot: &str, since: u64) -> Option<u64> {
+/// Returns when, after `since`, the robot left its position for the first time.
+fn time_of_movement(records: &[Record], robot: &str, since: u64) -> Option<u64> {
     let mut poses = records.iter().filter_map(|it| pose(it, robot)).filter(|(ns, _)| *ns >= since);
     let (_, place) = poses.next()?;
     poses.find(|(_, now)| distance(place, now) > STANDING_M).map(|(ns, _)| ns)

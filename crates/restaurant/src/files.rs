@@ -34,13 +34,13 @@ const KITCHEN_TOPICS: &str =
   /NAME/move_base_simple/goal: { priority: 200, keep_last: 1, to: NAME }
 ";
 
-/// What the robot `NAME` accepts from the kitchen.
+/// Rights that the robot `NAME` gives to the kitchen.
 const FROM_KITCHEN: &str = "accept: {
       /NAME/cmd_vel: geometry_msgs/Twist, /NAME/enable: std_msgs/Bool,
       /NAME/move_base_simple/goal: geometry_msgs/PoseStamped,
       /NAME/plant/u: std_msgs/Float64, /NAME/display/**: sensor_msgs/CompressedImage }";
 
-/// What the kitchen accepts from the robot `NAME`.
+/// Rights that the kitchen gives to the robot `NAME`.
 const FROM_ROBOT: &str = "accept: {
       /NAME/odom: nav_msgs/Odometry, /NAME/scan: sensor_msgs/LaserScan, /NAME/plan: nav_msgs/Path,
       /NAME/amcl_pose: geometry_msgs/PoseWithCovarianceStamped, /NAME/map: nav_msgs/OccupancyGrid,
@@ -49,7 +49,7 @@ const FROM_ROBOT: &str = "accept: {
       /NAME/navigate_to_pose: nav2_msgs/NavigateToPose,
       /tf: tf2_msgs/TFMessage, /tf_static: tf2_msgs/TFMessage }";
 
-/// Returns the entry of a peer with the rights in `rights` for the robot of that name.
+/// Returns the entry of a peer with `rights` for the robot of that name.
 fn peer<'c>(computer: &'c Computer, rights: &str, robot: &str) -> (&'c str, String) {
     let (name, address) = computer.entry();
     (name, format!("{address}, {}", rights.replace("NAME", robot)))
@@ -63,7 +63,7 @@ pub fn write(team: Team, [kitchen, robots @ ..]: [&Computer; 3], folder: &Path) 
             peers: vec![peer(kitchen, &from_kitchen(kind), name)],
             radios: String::new(),
             topics: ROBOT_TOPICS.replace("NAME", name),
-            rest: robot_rest(name, kind),
+            rest: robot_settings(name, kind),
         }
         .write(folder)?;
     }
@@ -101,7 +101,7 @@ fn from_kitchen(kind: Ros) -> String {
     format!("{FROM_KITCHEN}{call}")
 }
 
-fn robot_rest(name: &str, kind: Ros) -> String {
+fn robot_settings(name: &str, kind: Ros) -> String {
     let mut rest = ros(kind);
     if kind == Ros::Two {
         rest.push_str(&format!("\nactions: [/{name}/navigate_to_pose]"));

@@ -12,8 +12,9 @@ use tautline_lab::rig::enclosure::Inner;
 use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::progress::Progress;
 
-/// The page's listening socket, opened outside the enclosure and inherited by the page's server: the
-/// enclosure has another loopback interface than the browser.
+/// Variable with the page's listening socket. It is opened outside the enclosure, because the
+/// enclosure has a different loopback interface than the browser, and inherited by the page's
+/// server.
 const LISTENER: &str = "TAUTLINE_LAB_LISTENER";
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
 
@@ -33,7 +34,8 @@ pub fn run(plan: &Plan<'_>, port: u16, progress: &Progress) -> Result<()> {
     let listener = std::env::var(LISTENER).context("no socket for the page")?;
     progress.next();
     let mut stage = Stage::new(plan)?;
-    // What the kitchen watches crosses the radio. Ctrl+C would leave a recording without its index.
+    // The viewer makes topics cross the radio. It does not record: Ctrl+C would leave a recording
+    // without its index.
     let mut viewer = stage.viewer(false)?;
     let mut waiter = stage.waiter()?;
     let mut server = stage.page(&format!("fd:{listener}"))?;
@@ -43,14 +45,14 @@ pub fn run(plan: &Plan<'_>, port: u16, progress: &Progress) -> Result<()> {
     loop {
         stage.check()?;
         [&mut viewer, &mut server].into_iter().try_for_each(Process::check_running)?;
-        if let Some(event) = heard(&mut waiter)? {
+        if let Some(event) = next_message(&mut waiter)? {
             println!("{event}");
         }
     }
 }
 
-/// Returns what the waiter says next, if it says something soon.
-fn heard(waiter: &mut Process) -> Result<Option<String>> {
+/// Returns the waiter's next message, if one arrives soon.
+fn next_message(waiter: &mut Process) -> Result<Option<String>> {
     waiter.check_running()?;
     Ok(waiter.await_line("", LOOK_PERIOD).ok())
 }

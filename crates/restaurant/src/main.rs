@@ -2,8 +2,7 @@
 //! `tautline-restaurant`: two robots, each with its own ROS and its own navigation, serve six
 //! tables from one kitchen over one radio, after Park, Delgado and Choi (2020), section V.
 //!
-//! The arena, the nodes and the web page are under `ros`; the nodes know nothing of
-//! Tautline.
+//! The arena, the nodes and the web page are under `ros`; the nodes contain nothing about Tautline.
 #![forbid(unsafe_code)]
 
 mod bezier;
@@ -39,9 +38,9 @@ use tautline_lab::rig::verdict::{Conclusion, Verdict, verdict_lines};
 use tautline_lab::rig::{docs_page, enclosure};
 use team::{Team, Transport};
 
-/// Name of the case.
+/// Name of this program's reports.
 const NAME: &str = "restaurant";
-/// Expected time of one order with both robots at work, and of the start of all programs.
+/// Expected time of one order while both robots work, and of starting all programs.
 const ORDER: Duration = Duration::from_secs(15);
 const START: Duration = Duration::from_secs(25);
 /// Expected time of a drive along the Bezier path, of a drive with a fault, and of the mapping run.
@@ -84,7 +83,7 @@ struct Arguments {
     /// ROS of Kobuki and Tetra.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "1+2")]
     robots: Vec<Team>,
-    /// By what topics travel; without Tautline, one master or one domain spans the radio.
+    /// Transports of the topics; without Tautline, one master or one domain spans the radio.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tautline")]
     transports: Vec<Transport>,
     /// Orders of the guests in each run.
@@ -123,7 +122,7 @@ struct Arguments {
     json: bool,
 }
 
-/// A part to run, and how.
+/// A part, with the robots' ROS and the transport.
 type Run = (Part, Team, Transport);
 
 fn main() -> ExitCode {
@@ -219,7 +218,7 @@ impl Arguments {
             make_folder(&of_run)?;
             let plan = self.plan(team, transport, &tautline, &of_run);
             self.measure_part(part, &plan, &mut figures, &progress)?;
-            // A later part may fail.
+            // Save the figures, because a later part may fail.
             let so_far = serde_json::to_string(&figures)?;
             std::fs::write(folder.join("figures.json"), so_far)?;
         }
@@ -256,7 +255,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Returns what is asked for and not possible.
+    /// Returns requested parts that are not possible.
     fn skipped(&self) -> Vec<String> {
         let mut skipped = Vec::new();
         if self.robots.contains(&Team::Mixed) && self.transports.contains(&Transport::Plain) {
@@ -316,7 +315,7 @@ impl Arguments {
             Part::Bezier => {
                 self.conditions.iter().map(|it| (word(*it), DRIVE * (2 * self.drives))).collect()
             }
-            Part::Regulation => regulation::cases()
+            Part::Regulation => regulation::condition_cases()
                 .map(|(condition, controller)| {
                     format!("{}, {}", word(condition), controller.name())
                 })

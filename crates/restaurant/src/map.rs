@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use tautline_lab::rig::progress::Progress;
 use tautline_lab::setup::ros::{self, START_PATIENCE};
 
-/// Where the operator drives to, metres.
+/// Waypoints of the operator, metres.
 const WAYPOINTS: &[[f64; 2]] =
     &[[2.0, 2.4], [1.6, 4.4], [1.6, 7.2], [1.6, 4.4], [1.2, 2.4], [1.6, 0.9]];
 const ARRIVED_M: f64 = 0.25;
-/// The operator looks this often, and turns on the spot above this angle.
+/// The operator's reaction interval, and the angle above which the operator turns on the spot.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const TURN_RAD: f64 = 0.35;
 const CURVE_RAD: f64 = 0.1;

@@ -14,15 +14,15 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::progress::Progress;
 use tautline_lab::setup::ros::START_PATIENCE;
 
-/// Longest time without any event of the waiter.
+/// Maximum time without an event of the waiter.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// What became of the orders of one run.
+/// The results of the orders of one run.
 #[derive(Debug, Serialize)]
 pub struct Served {
     /// ROS of the robots.
     pub team: Team,
-    /// By what topics travelled.
+    /// The transport of the topics.
     pub transport: Transport,
     /// Orders that the guests gave.
     pub orders: u32,
@@ -30,13 +30,13 @@ pub struct Served {
     pub accepted: u32,
     /// Orders served, each once, by robot.
     pub served: BTreeMap<String, u32>,
-    /// From the first order to the return of the last robot, or to the end of patience.
+    /// Seconds from the first order to the return of the last robot, or to the time limit.
     pub seconds: f64,
     /// Contacts, as `kobuki and wall`.
     pub collisions: Vec<String>,
     /// Messages at the kitchen, by topic.
     pub watched: BTreeMap<String, u64>,
-    /// Why the run ended before all robots were at home.
+    /// Reason why the run ended before all robots had returned.
     pub trouble: Option<String>,
     /// Lateness of the radio's emulator; `None` if the programs did not start.
     pub emulator: Option<Punctuality>,
@@ -48,7 +48,7 @@ impl Served {
         self.served.values().sum()
     }
 
-    /// Follows the waiter until all orders are served and both robots are at home.
+    /// Follows the waiter until all orders are served and both robots have returned.
     fn follow(
         &mut self,
         waiter: &mut Process,
@@ -82,14 +82,14 @@ impl Served {
         }
     }
 
-    /// Returns the number of images that the kitchen saw.
+    /// Returns the number of images that the kitchen received.
     pub fn images(&self) -> u64 {
         let images = self.watched.iter().filter(|(topic, _)| topic.contains("camera"));
         images.map(|(_, count)| count).sum()
     }
 }
 
-/// Runs `orders` orders on a stage with these settings, for at most that time.
+/// Runs `orders` orders on a stage with these settings, within a time limit.
 pub fn run(
     plan: &Plan<'_>,
     orders: u32,
@@ -108,7 +108,7 @@ pub fn run(
         trouble: None,
         emulator: None,
     };
-    let trouble = plan.trouble(serve(plan, &mut served, limit, progress))?;
+    let trouble = plan.failure(serve(plan, &mut served, limit, progress))?;
     served.trouble = served.trouble.or(trouble);
     Ok(served)
 }

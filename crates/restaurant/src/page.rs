@@ -12,7 +12,7 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::progress::Progress;
 use tautline_lab::setup::ros;
 
-/// Longest time of an order, the start of the browser included.
+/// Maximum time of an order, including the start of the browser.
 const PATIENCE: Duration = Duration::from_secs(150);
 const TABLE: &str = "4";
 /// Port of the page, on the kitchen's loopback.
@@ -26,16 +26,16 @@ const DRIVEN: &str = ROBOTS[0];
 pub struct Order {
     /// ROS of the robots.
     pub team: Team,
-    /// Why the order was not served, if it was not.
+    /// Reason why the order was not served; `None` if it was served.
     pub trouble: Option<String>,
-    /// How far the other robot drove while its key was down, metres.
+    /// Distance that the other robot drove while its key was pressed, metres.
     pub driven_m: f64,
     /// Lateness of the radio's emulator.
     pub emulator: Punctuality,
 }
 
-/// Orders a robot to a table by the page, and drives the other one by keyboard; a picture of the page
-/// goes to `page.png`.
+/// Orders a robot to a table on the page, and drives the other robot by keyboard; `page.png`
+/// becomes a picture of the page.
 pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Order> {
     progress.next();
     let mut stage = Stage::new(plan)?;

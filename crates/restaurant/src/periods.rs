@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the robots' controllers keep their period of 50 ms while the robots serve, after Park,
-//! Delgado and Choi (2020), section V.
+//! Measures how well the robots' controllers keep their period of 50 ms while the robots serve,
+//! after Park, Delgado and Choi (2020), section V.
 
 use super::paper;
 use super::stage::{Plan, Stage};
@@ -19,14 +19,14 @@ use tautline_lab::setup::stress;
 
 /// Period of the controllers, see `ros/controller.py`.
 const PERIOD_MS: u64 = 50;
-/// Time of each condition, and from the start of a load to its measurement.
+/// Duration of each condition, and time from the start of a load to its measurement.
 pub const WINDOW: Duration = Duration::from_secs(12);
 pub const WARM_UP: Duration = Duration::from_secs(2);
 /// More orders than the robots serve during a measurement.
 const ORDERS: u32 = 60;
 
-/// Jitter of one robot's controller in one condition: differences of the times between activations
-/// from the period.
+/// Jitter of one robot's controller in one condition: deviations of the activation interval from
+/// the period.
 #[derive(Debug, Serialize)]
 pub struct Jitter {
     /// ROS of the robots.
@@ -47,13 +47,13 @@ pub struct Jitter {
     pub p99_ms: f64,
     /// Largest, ms.
     pub max_ms: f64,
-    /// Largest of the paper, ms.
+    /// Maximum in the paper, ms.
     pub paper_max_ms: f64,
     /// Lateness of the radio's emulator.
     pub emulator: Punctuality,
 }
 
-/// A condition, and when it held, ns.
+/// A condition, with its start and end, ns.
 struct Window {
     is_fifo: bool,
     is_stressed: bool,
@@ -61,8 +61,8 @@ struct Window {
     emulator: Punctuality,
 }
 
-/// Measures both robots, with and without SCHED_FIFO and stress-ng, in one run; notes what was not
-/// possible.
+/// Measures both robots, with and without SCHED_FIFO and stress-ng, in one run; notes impossible
+/// conditions.
 pub fn run(plan: &Plan<'_>, notes: &mut Vec<String>, progress: &Progress) -> Result<Vec<Jitter>> {
     progress.next();
     let mut stage = Stage::new(plan)?;

@@ -16,7 +16,7 @@ use tautline_lab::rig::stats::median;
 use tautline_lab::setup::ros::{self, START_PATIENCE, WRITE_PATIENCE};
 use tautline_lab::sim::Quality;
 
-/// Conditions of the loop: the paper's with and without its images, and both cameras.
+/// Conditions of the loop: the paper's, with and without its images, and both cameras.
 pub const CONDITIONS: [Condition; 3] = [Condition::Idle, Condition::Display, Condition::Cameras];
 /// Steps of the set point in each condition.
 pub const STEPS: u32 = 3;
@@ -30,31 +30,31 @@ const STEP_PATIENCE: Duration = Duration::from_secs(20);
 pub struct Steps {
     /// ROS of the robots.
     pub team: Team,
-    /// By what topics travelled.
+    /// The transport of the topics.
     pub transport: Transport,
-    /// Where the controller was.
+    /// Location of the controller.
     pub controller: Controller,
-    /// What else ran.
+    /// Further load during the run.
     pub condition: Condition,
-    /// Each step's performance.
+    /// Control quality of each step.
     pub qualities: Vec<Quality>,
     /// Voltages of each step, one for each period.
     pub volts: Vec<Vec<f64>>,
-    /// Why there are no steps.
+    /// Reason why there are no steps.
     pub trouble: Option<String>,
     /// Lateness of the radio's emulator; `None` if the programs did not start.
     pub emulator: Option<Punctuality>,
 }
 
 impl Steps {
-    /// Returns the largest deviation from the loop without a network, rms, volts.
+    /// Returns the largest rms deviation from the loop without a network, volts.
     pub fn worst_v(&self) -> f64 {
         self.qualities.iter().map(|it| it.deviation_v).fold(0.0, f64::max)
     }
 }
 
-/// What is run: the controller on the robot once, since the radio does not concern it.
-pub fn cases() -> impl Iterator<Item = (Condition, Controller)> {
+/// Returns the cases: the controller on the robot only once, because the radio does not affect it.
+pub fn condition_cases() -> impl Iterator<Item = (Condition, Controller)> {
     let kitchen = CONDITIONS.into_iter().map(|condition| (condition, Controller::Kitchen));
     [(Condition::Idle, Controller::Local)].into_iter().chain(kitchen)
 }
@@ -65,7 +65,7 @@ pub fn run(plan: &Plan<'_>, progress: &Progress) -> Result<Vec<Steps>> {
     let mut stage = Stage::new(&Plan { navigate: false, cameras: false, ..*plan })?;
     let _viewer = stage.viewer(false)?;
     let mut all = Vec::new();
-    for (condition, controller) in cases() {
+    for (condition, controller) in condition_cases() {
         progress.next();
         all.push(run_case(&mut stage, plan, condition, controller)?);
     }
@@ -89,7 +89,7 @@ fn run_case(
         trouble: None,
         emulator: None,
     };
-    steps.trouble = plan.trouble(steps.take(stage, plan))?;
+    steps.trouble = plan.failure(steps.take(stage, plan))?;
     Ok(steps)
 }
 

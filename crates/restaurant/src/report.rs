@@ -18,18 +18,18 @@ use tautline_lab::rig::stats::{Delay, delay, median};
 use tautline_lab::rig::table::{self, Column, column, or_dash};
 use tautline_lab::rig::verdict::{Bound, Verdict};
 
-/// Largest path error with the controller in the kitchen, over that with the controller on the robot.
+/// Ratio of the largest path errors with the controller in the kitchen and on the robot.
 const ERROR_RATIO: Bound = Bound::AtMost(1.3);
-/// From a command's publication in the kitchen to the wheels, p99.
+/// Delay of a command from its publication in the kitchen to the wheels, p99.
 const COMMAND_MS: Bound = Bound::AtMost(15.0);
 const NONE: Bound = Bound::AtMost(0.0);
-/// How far the browser's key drives a robot.
+/// Distance that a robot drives while the browser's key is pressed.
 const DRIVEN_M: Bound = Bound::AtLeast(0.2);
 
 /// Figures of the report.
 #[derive(Default, Serialize)]
 pub struct Figures {
-    /// What was not measured, and why.
+    /// Parts that were not measured, with reasons.
     pub skipped: Vec<String>,
     /// Runs with orders of guests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -57,7 +57,7 @@ pub struct Section {
     pub name: &'static str,
     /// The table, in Markdown.
     pub table: String,
-    /// Whether the radio's emulator was late in one of its runs, so that it does not count.
+    /// Whether the radio's emulator was late in one of its runs, which makes the section void.
     pub is_void: bool,
 }
 
@@ -73,11 +73,12 @@ impl Section {
     }
 }
 
-/// Drives of one kind, one after the other.
+/// Successive drives of one kind.
 struct Drives<'f> {
     first: &'f Drive,
     all: Vec<&'f Drive>,
-    /// For a controller in the kitchen, the largest error over that of the robot's own.
+    /// For a controller in the kitchen, the ratio of its largest error to that of a controller on
+    /// the robot.
     ratio: Option<f64>,
 }
 
@@ -100,17 +101,17 @@ impl Drives<'_> {
         delay(self.all.iter().flat_map(|it| it.command_ms.iter().copied()).collect())
     }
 
-    /// Returns a lateness of the emulator for which a drive does not count.
+    /// Returns a lateness of the emulator that makes a drive void.
     fn late(&self) -> Option<&Punctuality> {
         self.all.iter().filter_map(|it| it.emulator.as_ref()).find(|emulator| !emulator.counts)
     }
 
-    /// Returns how many drives ended at the path's end, and without trouble.
+    /// Returns how many drives reached the path's end without an error.
     fn arrived(&self) -> usize {
         self.all.iter().filter(|it| it.arrived && it.trouble.is_none()).count()
     }
 
-    /// Returns the commands lost, percent.
+    /// Returns the lost commands, percent.
     fn lost_percent(&self) -> f64 {
         let sent: usize = self.all.iter().map(|it| it.sent).sum();
         let arrived: usize = self.all.iter().map(|it| it.command_ms.len()).sum();
@@ -119,7 +120,7 @@ impl Drives<'_> {
 }
 
 impl Figures {
-    /// Returns the time that orders without Tautline get: as long as with it, if that was measured.
+    /// Returns the time limit for orders without Tautline: the time with Tautline, if measured.
     pub fn limit(&self, plan: &Plan<'_>) -> Option<Duration> {
         let with = |run: &&Served| run.team == plan.team && run.transport == Transport::Tautline;
         let with = self.orders.iter().find(with)?;
@@ -153,19 +154,19 @@ impl Figures {
         kinds
     }
 
-    /// Returns the targets, which are Tautline's.
+    /// Returns the verdicts on the targets, which apply to Tautline.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let ours = self.orders.iter().filter(|run| run.transport == Transport::Tautline);
-        let mut verdicts: Vec<Verdict> = ours.flat_map(of_orders).collect();
-        verdicts.extend(self.pages.iter().flat_map(of_page));
-        verdicts.extend(self.of_bezier());
+        let mut verdicts: Vec<Verdict> = ours.flat_map(order_verdicts).collect();
+        verdicts.extend(self.pages.iter().flat_map(page_verdicts));
+        verdicts.extend(self.bezier_verdicts());
         let loops = self.regulation.iter().filter(|it| it.transport == Transport::Tautline);
-        verdicts.extend(loops.map(of_loop));
-        verdicts.extend(self.faults.iter().map(of_fault));
+        verdicts.extend(loops.map(loop_verdict));
+        verdicts.extend(self.faults.iter().map(fault_verdict));
         verdicts
     }
 
-    fn of_bezier(&self) -> Vec<Verdict> {
+    fn bezier_verdicts(&self) -> Vec<Verdict> {
         let drives = self.drives();
         let ours = drives.iter().filter(|it| {
             it.first.transport == Transport::Tautline && it.first.controller == Controller::Kitchen
@@ -188,7 +189,7 @@ impl Figures {
     }
 }
 
-/// Returns the largest error of drives from the kitchen over that of the robot's own.
+/// Returns the ratio of the largest errors with the controller in the kitchen and on the robot.
 fn ratio(all: &[Drives<'_>], drives: &Drives<'_>) -> Option<f64> {
     let (team, transport, condition, controller) = Drives::key(drives.first);
     let own = (team, transport, condition, Controller::Local);
@@ -201,7 +202,7 @@ fn centi(metres: f64) -> f64 {
     metres * 100.0
 }
 
-fn of_orders(run: &Served) -> [Verdict; 3] {
+fn order_verdicts(run: &Served) -> [Verdict; 3] {
     let name = format!("orders {}", word(run.team));
     let lost = run.accepted.saturating_sub(run.count());
     let all = Bound::AtLeast(f64::from(run.orders));
@@ -212,7 +213,7 @@ fn of_orders(run: &Served) -> [Verdict; 3] {
     ]
 }
 
-fn of_page(order: &Order) -> [Verdict; 2] {
+fn page_verdicts(order: &Order) -> [Verdict; 2] {
     let served = f64::from(u8::from(order.trouble.is_none()));
     let name = format!("page {}", word(order.team));
     [
@@ -221,14 +222,14 @@ fn of_page(order: &Order) -> [Verdict; 2] {
     ]
 }
 
-fn of_loop(steps: &Steps) -> Verdict {
+fn loop_verdict(steps: &Steps) -> Verdict {
     let [team, condition] = [word(steps.team), word(steps.condition)];
     let name = format!("regulation {team}, {condition}, {}", steps.controller.name());
     let all = Bound::AtLeast(f64::from(STEPS));
     all.judge(format!("{name}: steps that settled"), Some(steps.settled() as f64), "steps")
 }
 
-fn of_fault(outcome: &Outcome) -> Verdict {
+fn fault_verdict(outcome: &Outcome) -> Verdict {
     let name = format!("fault {} {}", word(outcome.fault), word(outcome.team));
     let as_specified = f64::from(u8::from(outcome.fault.is_as_specified(outcome)));
     Bound::AtLeast(1.0).judge(format!("{name}: as specified"), Some(as_specified), "")
@@ -251,7 +252,7 @@ fn order_columns() -> Vec<Column<Served>> {
     ]
 }
 
-/// The rest quotes a log.
+/// The other lines quote a log.
 fn first_line(trouble: &str) -> &str {
     trouble.lines().next().unwrap_or_default()
 }
@@ -259,7 +260,7 @@ fn first_line(trouble: &str) -> &str {
 fn page_columns() -> Vec<Column<Order>> {
     vec![
         column("robots", |it: &Order| word(it.team)),
-        column("order of the browser served", |it| yes(it.trouble.is_none())),
+        column("order of the browser served", |it| yes_or_no(it.trouble.is_none())),
         column("driven by its key, m", |it| format!("{:.2}", it.driven_m)),
     ]
 }
@@ -322,13 +323,13 @@ fn fault_columns() -> Vec<Column<Outcome>> {
         column("robot", |it| it.robot.into()),
         column("stood after s", |it| or_dash(it.stood_after_s, 2)),
         column("moved after s", |it| or_dash(it.moved_after_s, 2)),
-        column("drove on", |it| it.drove_on.map_or("-".into(), yes)),
-        column("order served", |it| yes(it.served)),
-        column("other robot serves", |it| it.other_served.map_or("-".into(), yes)),
+        column("drove on", |it| it.reached_table_first.map_or("-".into(), yes_or_no)),
+        column("order served", |it| yes_or_no(it.served)),
+        column("other robot serves", |it| it.other_served.map_or("-".into(), yes_or_no)),
         column("collisions", |it| it.collisions.to_string()),
     ]
 }
 
-fn yes(is: bool) -> String {
+fn yes_or_no(is: bool) -> String {
     if is { "yes" } else { "no" }.into()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The restaurant set up: the arena, the computers on the air, and everything that runs on them.
+//! The running restaurant: the arena, the computers on the radio, and their programs.
 
 use super::files;
 use super::team::{KITCHEN, ROBOTS, Team, Transport};
@@ -20,10 +20,10 @@ use tautline_medium::{Outage, StationId};
 
 /// Scenario of the radio.
 const SCENARIO: &str = "restaurant";
-/// Image of a camera: that of the demo.
+/// Size of a camera image, as in the demo.
 const CAMERA_BYTES: &str = "61400";
 const CAMERA_PERIOD_MS: &str = "150";
-/// Nodes of each robot, in the order of their start, and their further arguments.
+/// Nodes of each robot in starting order, with their further arguments.
 const NODES: &[&str] = &["driver", "map_server", "localisation", "navigator", "controller"];
 const WORLD: &str = "world";
 /// Tables of the restaurant, numbered from 1.
@@ -31,25 +31,25 @@ const TABLES: u32 = 6;
 /// Images to a display, as in Tardioli, Parasuraman and Oegren (2018), section 6.6.
 const DISPLAY_BYTES: &str = "65536";
 const DISPLAY_PERIOD_MS: &str = "200";
-/// Nodes of the control loop, and their priority: below the radio's emulator.
+/// Nodes of the control loop, and their priority, which is below the radio emulator's.
 const CONTROL: [&str; 2] = ["-driver", "-controller"];
 const CONTROL_PRIORITY: u8 = 15;
 /// Stations that do not hear each other: Kobuki and the neighbour, by their order in the scenario.
 const HIDDEN: [StationId; 2] = [StationId(1), StationId(3)];
-/// Station that Kobuki does not hear, and what it sends.
+/// The station that Kobuki does not hear, and its rate.
 const NEIGHBOUR: &str = "neighbour";
 const NEIGHBOUR_RATE: &str = "1M";
 
-/// What a stage is set up with.
+/// The settings of a stage.
 #[derive(Clone, Copy)]
 pub struct Plan<'a> {
     /// ROS of the robots.
     pub team: Team,
-    /// By what topics travel.
+    /// The transport of the topics.
     pub transport: Transport,
     /// Whether both robots send their camera.
     pub cameras: bool,
-    /// Whether robots navigate by themselves; otherwise they are driven from the kitchen.
+    /// Whether robots navigate themselves; otherwise the kitchen drives them.
     pub navigate: bool,
     /// Options of the simulator.
     pub world: &'a [&'a str],
@@ -62,8 +62,9 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Returns why programs failed: without Tautline a result, with it an error.
-    pub fn trouble(&self, outcome: Result<()>) -> Result<Option<String>> {
+    /// Returns why programs failed. Without Tautline, a failure is a result; with Tautline, it is
+    /// an error.
+    pub fn failure(&self, outcome: Result<()>) -> Result<Option<String>> {
         match (outcome, self.transport) {
             (Err(error), Transport::Plain) => Ok(Some(error.to_string())),
             (outcome, _) => outcome.map(|()| None),
@@ -91,7 +92,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts everything but the programs of the kitchen.
+    /// Starts all programs except those of the kitchen.
     pub fn new(plan: &Plan<'_>) -> Result<Self> {
         if plan.transport == Transport::Plain && plan.team == Team::Mixed {
             bail!("ROS 1 and ROS 2 do not speak to each other without a bridge");
@@ -141,7 +142,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Kills the master of a robot with ROS 1, and starts another after that time.
+    /// Kills the master of a ROS 1 robot, and starts another after a time.
     pub fn replace_master(&mut self, robot: usize, after: Duration) -> Result<()> {
         let before = self.masters.remove(&(robot + 1)).context("the robot has no master")?;
         drop(before);
@@ -159,7 +160,7 @@ impl Stage {
         self.daemons[0].reload()
     }
 
-    /// Starts the waiter, who sends goals to each robot as its ROS takes them.
+    /// Starts the waiter, which sends goals to each robot in the form of its ROS.
     pub fn waiter(&self) -> Result<Process> {
         let way = |(name, kind): (&str, Ros)| match kind {
             Ros::One => format!("{name}=topic"),
@@ -169,7 +170,7 @@ impl Stage {
         self.in_kitchen("waiter", &ways)
     }
 
-    /// Starts guests who order at all tables in turns, each turn shuffled, for any robot.
+    /// Starts guests, who order at all tables in shuffled rounds, for any robot.
     pub fn guests(&self, orders: u32, seed: u64) -> Result<Process> {
         let mut rng = fastrand::Rng::with_seed(seed);
         let turn = || {
@@ -183,7 +184,7 @@ impl Stage {
         self.in_kitchen("guests", &arguments)
     }
 
-    /// Starts what the kitchen watches; it may record into the folder `recording`.
+    /// Starts the kitchen's viewer, which may record into the folder `recording`.
     pub fn viewer(&self, records: bool) -> Result<Process> {
         let folder = if records { ros::utf8(&self.folder.join("recording"))? } else { "-".into() };
         let arguments: Vec<String> = [folder].into_iter().chain(ROBOTS.map(String::from)).collect();
@@ -230,13 +231,13 @@ impl Stage {
         Iperf::start(&self.neighbour, &self.computers[0], NEIGHBOUR_RATE, &self.folder)
     }
 
-    /// Puts a robot at x and y, metres, with an angle in radians.
+    /// Moves a robot to x and y, metres, with an angle in radians.
     pub fn put(&mut self, robot: &str, [x, y, theta]: [f64; 3]) -> Result<()> {
         self.world.send_line(&format!("{robot}={x},{y},{theta}"))?;
         self.world.await_line("put", START_PATIENCE).map(drop)
     }
 
-    /// Returns how late the radio's emulator was; fails if it has ended.
+    /// Returns the lateness of the radio's emulator; fails if the emulator has ended.
     pub fn punctuality(&self) -> Result<Punctuality> {
         if !self.air.runs() {
             bail!("the radio's emulator has ended");
@@ -244,14 +245,14 @@ impl Stage {
         Ok(self.air.look().punctuality)
     }
 
-    /// Fails if a program that should run has ended.
+    /// Returns an error if a program that should run has ended.
     pub fn check(&mut self) -> Result<()> {
         self.world.check_running()?;
         self.nodes.iter_mut().try_for_each(Process::check_running)?;
         self.daemons.iter_mut().try_for_each(|daemon| daemon.process.check_running())
     }
 
-    /// Ends the nodes, which then write what they measured, and the arena.
+    /// Ends the arena and the nodes, which then write their measurements.
     pub fn close(&mut self) -> Result<()> {
         self.nodes.iter_mut().try_for_each(Process::close)?;
         self.world.close()
@@ -337,7 +338,7 @@ impl Stage {
     fn arguments(&self, robot: &str, node: &str) -> Result<Vec<String>> {
         let mut arguments = vec![robot.to_owned()];
         arguments.extend(match node {
-            // The path of a socket is short, see there.
+            // The path of a socket must be short; see `SCRATCH`.
             "driver" => Some(SCRATCH.into()),
             "map_server" => Some(ros::utf8(&script("map.yaml"))?),
             "controller" => Some(ros::utf8(&self.folder.join(format!("{robot}.periods.csv")))?),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which ROS each computer of the restaurant runs, and by what its topics travel.
+//! The ROS of each computer of the restaurant, and the transport of its topics.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -7,10 +7,10 @@ use tautline_lab::setup::ros::Ros;
 
 /// Stations of `scenarios/restaurant.yaml`.
 pub const KITCHEN: &str = "kitchen";
-/// The robots, each a station and a name in `ros/arena.py`.
+/// The robots, named as their stations and in `ros/arena.py`.
 pub const ROBOTS: [&str; 2] = ["kobuki", "tetra"];
 
-/// Which ROS the two robots run.
+/// The ROS of the two robots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 pub enum Team {
     /// Kobuki runs ROS 1 and Tetra ROS 2.
@@ -37,14 +37,14 @@ impl Team {
         }
     }
 
-    /// Returns the ROS of the kitchen: that of Tetra, so that the kitchen can use the action of a
-    /// robot with ROS 2.
+    /// Returns the ROS of the kitchen: the same as Tetra's, so that the kitchen can use the action
+    /// of a ROS 2 robot.
     pub fn kitchen(self) -> Ros {
         self.robots()[1]
     }
 }
 
-/// By what topics travel between the computers.
+/// The transport of topics between the computers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -54,7 +54,7 @@ pub enum Transport {
     Plain,
 }
 
-/// Where the controller is.
+/// The location of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Controller {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the simulator knows and the nodes do not: true poses, collisions, and when commands reached
-//! the wheels.
+//! The simulator's record, which nodes do not know: true poses, collisions, and arrivals of
+//! commands at the wheels.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// The end of the record that certainly has a pose.
+/// Bytes at the end of the record that certainly contain a pose.
 const TAIL_BYTES: u64 = 16_384;
 
 /// A pose: x and y in metres, theta in radians.
@@ -26,7 +26,7 @@ pub enum Record {
         ns: u64,
         /// On the map.
         poses: BTreeMap<String, Pose>,
-        /// From where the robot began.
+        /// Relative to the robot's start.
         odometry: BTreeMap<String, Pose>,
     },
     /// Two things touched.
@@ -43,7 +43,7 @@ pub enum Record {
         /// The number.
         command: f64,
     },
-    /// The begin, and where a robot was put.
+    /// The start, and movements of a robot by the simulator.
     Other(IgnoredAny),
 }
 
@@ -59,7 +59,7 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
     whole.lines().map(parse).collect()
 }
 
-/// Returns where a robot is now; `None` before the first record.
+/// Returns a robot's current pose; `None` before the first record.
 pub fn pose(folder: &Path, robot: &str) -> Result<Option<Pose>> {
     let mut file = File::open(folder.join("truth.jsonl"))?;
     let end = file.seek(SeekFrom::End(0))?;
@@ -75,8 +75,8 @@ pub fn pose(folder: &Path, robot: &str) -> Result<Option<Pose>> {
     Ok(poses.next().and_then(|poses| poses.get(robot).copied()))
 }
 
-/// Returns the collisions since a time, each as `kobuki and wall`, those of one pair within a second
-/// as one.
+/// Returns the collisions since a time, each as `kobuki and wall`; collisions of one pair within a
+/// second are one.
 pub fn collisions(records: &[Record], since: u64) -> Vec<String> {
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     let mut found = Vec::new();

@@ -8,15 +8,15 @@ use std::process::Command;
 use tautline_testkit::skip::report_skip;
 
 const RESTAURANT: &str = env!("CARGO_BIN_EXE_tautline-restaurant");
-/// Limit on a run, seconds: a longer one has hung; it fails and its output is shown.
+/// Time limit of a run, seconds. A longer run has hung; it fails and its output is shown.
 const LIMIT_S: &str = "300";
-/// Maximum number of attempts to get a run with the emulator in time.
+/// Maximum number of runs until the emulator is in time.
 const ATTEMPTS: usize = 3;
 /// Exit code of a run with a late emulator, whose figures do not count.
 const NOT_IN_TIME: i32 = 4;
 
-/// Two robots with a ROS of their own each, one browser, two cameras and one radio: orders are served
-/// without a collision, the browser's too, and a robot without its kitchen stands and continues.
+/// Two robots with different ROS, a browser, two cameras and one radio: all orders are served
+/// without a collision, and a robot that loses its kitchen stops and continues.
 #[test]
 #[ignore = "real time: make realtime"]
 fn two_robots_serve_tables_over_one_radio() {
@@ -46,7 +46,7 @@ fn two_robots_serve_tables_over_one_radio() {
     report_skip("this machine was too busy for the emulator");
 }
 
-/// The robots alone, without a network: long enough for them to meet in all ways that are common.
+/// The robots alone, without a network, long enough for all common encounters.
 #[test]
 #[ignore = "needs ROS 1 and the restaurant's packages: make realtime"]
 fn robots_serve_in_virtual_time_without_contact() {

@@ -47,7 +47,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Whether a study inside the enclosure starts this program.
+    /// Whether a study starts this program inside the enclosure.
     fn is_started_by_a_study(&self) -> bool {
         matches!(self, Self::RealtimeProgram(_) | Self::DdsEnd(_))
     }

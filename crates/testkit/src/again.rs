@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that need a process of their own, because they count its memory or live in another network:
-//! the test program runs once more, for the calling test alone.
+//! Tests that need a separate process, because they measure its memory or use another network: the
+//! test program runs again with only the calling test.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ const AGAIN: &str = "TAUTLINE_TEST_AGAIN";
 
 /// Returns the full name of the calling test.
 pub fn this_test() -> String {
-    // The harness of Rust names each test's thread after the test.
+    // Rust's test harness names each test's thread after the test.
     std::thread::current().name().expect("the thread of a test").to_owned()
 }
 
@@ -20,8 +20,8 @@ pub fn this_test_alone() -> Command {
     command
 }
 
-/// Returns `true` in a process of the calling test's own. In any other process, runs the test in
-/// such a process, fails if it fails, and returns `false`: then the caller returns.
+/// Returns `true` in a separate process for the calling test. In any other process, runs the test
+/// in such a process, panics if it fails, and returns `false`: then the caller returns.
 pub fn in_own_process() -> bool {
     is_alone() || succeeds(this_test_alone())
 }
@@ -54,7 +54,7 @@ fn succeeds(mut command: Command) -> bool {
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");
     let test = this_test();
-    // An unknown name would select no test, and succeed.
+    // An unknown name would select no test and succeed.
     assert!(output.status.success() && said.contains(" 1 passed"), "{test} in its own process");
     false
 }

@@ -4,7 +4,8 @@
 use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
 
-/// Reads a request with a `Content-Length`; returns its body, or `None` at the end of the connection.
+/// Reads a request with a `Content-Length`; returns its body, or `None` if the connection has
+/// ended.
 pub fn read_request(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let (mut length, mut line) = (0, String::new());
     while reader.read_line(&mut line)? > 2 {

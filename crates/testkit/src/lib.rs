@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of several crates, fuzzing and the lab share. Only tests, fuzz targets and the lab
-//! depend on this crate; features select its parts, so that each user builds only what it needs.
+//! Shared code for tests, fuzzing and the lab. Products do not depend on this crate; features
+//! select its parts, so that each user builds only what it needs.
 //!
 //! | module | feature | contents |
 //! |---|---|---|

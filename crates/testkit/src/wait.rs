@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions that hold sooner or later.
+//! Waiting for conditions.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Maximum time until a condition holds; then the test fails. Ample, since machines may be busy.
+/// Maximum time until a condition holds; then the test fails. It is long because machines may be
+/// busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -115,11 +115,11 @@ impl<'a> Goals<'a> {
 
 #[test]
 fn an_action_of_either_ros_is_used_by_clients_of_the_other() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let daemons = daemons(&place, &master);
     let (mut one, mut two) = (start_ros1(&master), start_ros2(0));
     one.order(json!({ "do": "serve" }));
@@ -247,7 +247,7 @@ fn cut(is_cut: bool) {
 
 #[test]
 fn calls_about_goals_are_answered_after_a_restart_of_the_client_s_own_daemon() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let set_up = TwoRos2::new();

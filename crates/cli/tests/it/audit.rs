@@ -81,7 +81,7 @@ fn arrivals_departures_refusals_and_changes_are_recorded() {
 
     base.terminate();
     assert!(base.wait_for_end().success());
-    let records = base.audited(&path);
+    let records = base.audit_records(&path);
     assert_eq!(records.last().unwrap()["event"], "stopped");
     assert_described(&records);
     assert_printed(&path.display().to_string(), records.len());
@@ -122,7 +122,7 @@ fn strangers_without_end_leave_room_for_each_other_and_for_peers() {
     let (seconds, log) = (base.status().uptime_s, base.log());
     base.terminate();
     base.wait_for_end();
-    let records = base.audited(&path);
+    let records = base.audit_records(&path);
     let refused = records.iter().filter(|it| it["event"] == "handshake_refused").count();
     assert!(refused <= 15 * (1 + (seconds / 600.0) as usize), "{refused} records");
     assert!(records.iter().any(|it| it["event"] == "left_out" && it["about"] == "strangers"));

@@ -129,7 +129,7 @@ fn another_implementation_agrees_with_the_vectors() {
 
 #[test]
 fn another_implementation_exchanges_topics_with_a_daemon() {
-    let (pair, master) = (Pair::new(), Master::alone(ros::free_port()));
+    let (pair, master) = (Pair::new(), Master::start_alone(ros::free_port()));
     let lines = format!(
         "diagnostics: true\ntopics: {{ /heard: {{}} }}\n\
          ros1: {{ master: \"{}\", host: 127.0.0.1 }}",

@@ -28,7 +28,7 @@ struct Team {
 
 impl Team {
     fn start(topics: &str) -> Self {
-        let (place, master) = (Place::new(PROGRAM), Master::alone(ros::free_port()));
+        let (place, master) = (Place::new(PROGRAM), Master::start_alone(ros::free_port()));
         let [robot, base] = [(); 2].map(|()| free_port());
         let robot_file = format!(
             "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: {{ address: \"127.0.0.1:{base}\", accept: \"/**\" }} }}\n\
@@ -76,7 +76,7 @@ fn value<'a>(status: &'a Value, key: &str) -> &'a str {
 
 #[test]
 fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let mut team = Team::start("/diagnostics: {}, /map: {}");
@@ -128,7 +128,7 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
 
 #[test]
 fn programs_of_either_ros_read_what_their_own_links_have_room_for() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     // A rule that matches the topic does not send it to peers either.
@@ -177,7 +177,7 @@ fn programs_of_either_ros_read_what_their_own_links_have_room_for() {
 
 #[test]
 fn without_listeners_or_a_rule_nothing_is_sent() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let team = Team::start("/diagnostics: {}");

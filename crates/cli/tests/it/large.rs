@@ -71,7 +71,8 @@ fn map_of(daemon: &Daemon) -> Option<TopicReport> {
 
 #[test]
 fn a_latched_map_that_loss_and_an_outage_interrupt_arrives_once_and_is_sent_once() {
-    let (place, masters) = (Place::new(PROGRAM), [(); 2].map(|()| Master::alone(ros::free_port())));
+    let (place, masters) =
+        (Place::new(PROGRAM), [(); 2].map(|()| Master::start_alone(ros::free_port())));
     let ports = [(); 2].map(|()| free_port());
     let link = Link::between(ports);
     let file = |side: usize, peer: &str| {

@@ -50,13 +50,13 @@ fn until_all_have(bases: &[&Agent], topics: &[&str], text: &str, mut send: impl 
 
 #[test]
 fn after_an_outage_no_message_arrives_whose_publisher_has_let_it_expire() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     for host in 1..=3 {
         ip(&format!("address add 10.9.0.{host}/32 dev lo"));
     }
-    let (place, master) = (Place::new(PROGRAM), Master::alone(ros::free_port()));
+    let (place, master) = (Place::new(PROGRAM), Master::start_alone(ros::free_port()));
     let robot = place.start(
         "robot",
         "listen: \"10.9.0.1:7000\"\n\

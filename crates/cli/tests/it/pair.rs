@@ -18,7 +18,7 @@ const TWIST: &str = "geometry_msgs/Twist";
 /// A ROS 1 master and a node in the network of a machine.
 fn ros1(machine: &Machine) -> (Master, Agent) {
     let start = || {
-        let master = Master::alone(free_port());
+        let master = Master::start_alone(free_port());
         let agent = ros1::start(&master.uri, &format!("/of_{}", machine.name));
         (master, agent)
     };

@@ -32,8 +32,8 @@ impl Ros1 {
     fn new() -> Self {
         Self {
             place: Place::new(PROGRAM),
-            robot_master: Master::alone(ros::free_port()),
-            base_master: Master::alone(ros::free_port()),
+            robot_master: Master::start_alone(ros::free_port()),
+            base_master: Master::start_alone(ros::free_port()),
             ports: [free_port(), free_port()],
         }
     }
@@ -379,7 +379,7 @@ fn counted(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
 #[test]
 fn a_peer_that_wants_lists_and_does_not_in_turn_costs_the_master_nothing() {
     let (place, port) = (Place::new(PROGRAM), free_port());
-    let master = Master::alone(ros::free_port());
+    let master = Master::start_alone(ros::free_port());
     tool(&master, "rosparam set /camera/rate 2.5", place.path("").as_path());
     let (uri, calls) = counted(&master);
     let lines = format!(
@@ -450,7 +450,7 @@ fn start_script(domain: u32, script: &str, arguments: &[&str]) -> Agent {
 
 #[test]
 fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -505,7 +505,7 @@ fn get(viewer: &mut Agent, node: &str) -> Value {
 
 #[test]
 fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemons() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -542,7 +542,7 @@ fn nodes_and_parameters_of_ros2_return_after_crashes_of_nodes_and_of_both_daemon
 
 #[test]
 fn two_daemons_in_one_domain_each_show_the_ros2_node() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let (place, port) = (Place::new(PROGRAM), free_port());
@@ -564,7 +564,7 @@ fn two_daemons_in_one_domain_each_show_the_ros2_node() {
 #[test]
 #[ignore = "needs ros2, which GitHub has but PyPI does not: crates/lab/ros2.sh cli"]
 fn the_command_line_of_ros2_shows_and_sets_parameters_of_a_robot() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);

@@ -43,7 +43,7 @@ fn line_for(daemon: &Daemon, name: &str) -> String {
 #[test]
 fn a_laser_arrives_at_once_and_what_could_act_waits_for_its_line() {
     let place = Place::new(PROGRAM);
-    let masters = [(); 2].map(|()| Master::alone(free_port()));
+    let masters = [(); 2].map(|()| Master::start_alone(free_port()));
     let ports = [(); 2].map(|()| running::free_port());
     let [robot, base] = files();
     let start = |name: &str, here: usize, file: &str, more: &str| {

@@ -45,11 +45,11 @@ fn send_until(from: &mut Agent, to: &Agent, there: &str, order: &Value) -> (Vec<
 
 #[test]
 fn a_topic_of_either_ros_arrives_typed_at_the_other() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let ros1_lines = format!(
         "    accept: \"/from2/**\"\nros1: {{ master: \"{}\", host: 127.0.0.1 }}\n\
          topics: {{ \"/from1/**\": {{}} }}",
@@ -98,11 +98,11 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
 
 #[test]
 fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let robot_lines = format!(
         "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ \"/from1/**\": {{}} }}",
         master.uri
@@ -137,11 +137,11 @@ fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
 
 #[test]
 fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let robot = format!("    accept: /cmd_vel\n{}watchdogs: {{ /cmd_vel: 500ms }}", ros2_lines(0));
     let base = format!(
         "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ /cmd_vel: {{}} }}",
@@ -166,7 +166,7 @@ fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
 
 #[test]
 fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -210,11 +210,11 @@ fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
 
 #[test]
 fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let robot = format!(
         "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ /tf_static: {{}} }}\n\
          tf: {{ prefix: r1/, shared: map }}",
@@ -259,11 +259,11 @@ fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
 
 #[test]
 fn a_service_of_either_ros_is_called_from_the_other() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let robot = format!(
         "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\nservices: {{ /of1/**: {{}} }}",
         master.uri

@@ -29,7 +29,7 @@ impl Pair {
     /// Starts the pair; `lines` of the file of `robot` determine what it sends.
     fn start(lines: &str) -> Self {
         let place = Place::new(PROGRAM);
-        let masters = [(); 2].map(|()| Master::alone(free_port()));
+        let masters = [(); 2].map(|()| Master::start_alone(free_port()));
         let ports = [(); 2].map(|()| running::free_port());
         let file = |here: usize, peer: &str, lines: &str| {
             let (uri, port, there) = (&masters[here].uri, ports[here], ports[1 - here]);
@@ -265,12 +265,12 @@ fn a_latched_message_comes_again_when_its_frame_gets_another_name() {
 
 #[test]
 fn stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     const AHEAD: u32 = 100;
     let place = Place::new(PROGRAM);
-    let masters = [(); 2].map(|()| Master::alone(free_port()));
+    let masters = [(); 2].map(|()| Master::start_alone(free_port()));
     let kilted = ros2::installation("kilted").canonicalize().unwrap();
     let ports = [(); 3].map(|()| running::free_port());
     let file = |number: usize, ros: &str, lines: &str| {
@@ -315,7 +315,7 @@ fn stamps_of_a_robot_whose_clock_is_ahead_are_moved_for_a_base_of_either_ros() {
 #[test]
 fn two_robots_with_the_same_frames_are_distinguished_at_one_base() {
     let place = Place::new(PROGRAM);
-    let masters = [(); 3].map(|()| Master::alone(free_port()));
+    let masters = [(); 3].map(|()| Master::start_alone(free_port()));
     let lines: Vec<String> = masters.iter().map(ros1_lines).collect();
     let _daemons = team(&place, [&lines[0], &lines[1], &lines[2]]);
     let mut base = ros1::start(&masters[0].uri, "/rviz");
@@ -387,11 +387,11 @@ fn two_robots_with_the_same_frames_are_distinguished_at_one_base() {
 
 #[test]
 fn robots_of_either_ros_are_distinguished_at_a_base_of_ros_2() {
-    if !ros2::inside() {
+    if !ros2::keys_below() {
         return;
     }
     let place = Place::new(PROGRAM);
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let kilted = ros2::installation("kilted").canonicalize().unwrap();
     let ros2_lines = |domain: u32| {
         format!("ros1: false\nros2: {{ domain: {domain}, definitions: {} }}", kilted.display())

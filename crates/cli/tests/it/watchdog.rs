@@ -37,7 +37,7 @@ impl Team {
     /// Does the same, with more peers of the robot and lines of its file.
     fn driving_alongside(message: &str, peers: &str, lines: &str) -> Self {
         let place = Place::new(PROGRAM);
-        let masters = [(); 2].map(|()| Master::alone(free_port()));
+        let masters = [(); 2].map(|()| Master::start_alone(free_port()));
         let [robot_port, base_port] = [(); 2].map(|()| running::free_port());
         let file = |listen: u16, master: &Master, lines: &str| {
             format!(
@@ -167,7 +167,7 @@ fn a_safe_message_is_reported_and_recorded_while_a_peer_flaps_and_is_refused_for
     let (most_lines, most_records) = bounds(seconds);
     let lines = log.lines().filter(|line| line.contains("worst")).count();
     assert!(lines <= most_lines, "{lines} lines after {flaps} flaps in {seconds} s");
-    let records = team.robot.audited(&path);
+    let records = team.robot.audit_records(&path);
     let of_worst = records.iter().filter(|it| it["peer"] == "worst").count();
     assert!(of_worst <= most_records, "{of_worst} records after {flaps} flaps in {seconds} s");
     let left_out = records.iter().find(|it| it["event"] == "left_out").expect("a sum");

@@ -62,7 +62,7 @@ pub struct Queue<F> {
     /// Attempts of the first frame so far.
     pub attempts: u32,
     window: u32,
-    /// Slots left at the start of the last idle period; `None`: may send after AIFS.
+    /// Slots remaining at the start of the last idle period; `None`: may send after AIFS.
     backoff: Option<u32>,
     /// Arrival of the first frame, if no backoff was drawn for it.
     arrived: Nanos,
@@ -74,16 +74,17 @@ pub struct ChannelAccess<F> {
     pub queues: Vec<Queue<F>>,
     slot: Nanos,
     eifs_extra: Nanos,
-    /// Number of signals sensed now.
+    /// Number of signals currently sensed.
     sensed: u32,
     idle_since: Nanos,
-    /// End of the time that others have reserved for their ACK (network allocation vector).
+    /// End of the time reserved by other stations for their ACK (network allocation vector).
     reserved_until: Nanos,
     /// Whether the last sensed frame could not be read.
     unreadable: bool,
     /// Whether the radio transmits or waits for an ACK.
     pub engaged: bool,
-    /// A transmission that started before another one could be sensed.
+    /// The next transmission, if it can no longer be stopped because the other signal is sensed too
+    /// late.
     committed: Option<Start>,
 }
 
@@ -140,7 +141,7 @@ impl<F> ChannelAccess<F> {
         }
     }
 
-    /// Returns the start of a queue's backoff slots, if nothing more is sensed.
+    /// Returns the start of a queue's backoff slots, if the channel stays idle.
     fn slots_from(&self, queue: &Queue<F>) -> Nanos {
         let extra = if self.unreadable { self.eifs_extra } else { 0 };
         self.idle_since.max(self.reserved_until) + extra + queue.category.aifs
@@ -150,7 +151,7 @@ impl<F> ChannelAccess<F> {
         self.sensed == 0 && !self.engaged
     }
 
-    /// Returns the next transmission; the higher queue of two at the same time.
+    /// Returns the next transmission; at the same time, that of the higher queue.
     pub fn next(&self) -> Option<Start> {
         if self.committed.is_some() {
             return self.committed;
@@ -183,7 +184,7 @@ impl<F> ChannelAccess<F> {
         queue.frames.push_back(frame);
     }
 
-    /// Counts the slots that have passed in the idle period up to `now`.
+    /// Counts down the backoff slots of the idle period up to `now`.
     fn count_down(&mut self, now: Nanos) {
         if !self.is_idle() {
             return;
@@ -216,7 +217,7 @@ impl<F> ChannelAccess<F> {
         }
     }
 
-    /// Returns the queues that may send by `now`, if nothing is sensed until then.
+    /// Returns the queues that may send by `now`, if the channel stays idle.
     fn ready(&self, now: Nanos) -> Vec<usize> {
         let ready = |queue: &Queue<F>| {
             let slots = Nanos::from(queue.backoff.unwrap_or(0)) * self.slot;
@@ -225,14 +226,14 @@ impl<F> ChannelAccess<F> {
         (0..self.queues.len()).filter(|number| ready(&self.queues[*number])).collect()
     }
 
-    /// Resolves an internal collision: of the ready queues one sends, the others back off.
+    /// Resolves an internal collision: one ready queue sends, and the others back off.
     fn collide_within(&mut self, ready: &[usize], winner: usize, random: &mut Rng) {
         for number in ready.iter().filter(|number| **number != winner) {
             self.queues[*number].widen(random);
         }
     }
 
-    /// Handles the start of another's signal, which is sensed `sensing_time` later.
+    /// Handles the start of another station's signal, which is sensed `sensing_time` later.
     pub fn on_signal_start(&mut self, now: Nanos, sensing_time: Nanos, random: &mut Rng) {
         if self.is_idle() {
             let sensed_at = now + sensing_time;
@@ -247,7 +248,7 @@ impl<F> ChannelAccess<F> {
         self.sensed += 1;
     }
 
-    /// Handles the end of another's sensed signal.
+    /// Handles the end of another station's sensed signal.
     pub fn on_signal_end(&mut self, now: Nanos) {
         self.sensed -= 1;
         if self.sensed == 0 {
@@ -255,8 +256,8 @@ impl<F> ChannelAccess<F> {
         }
     }
 
-    /// Handles a received frame. An unreadable frame makes the next wait longer (EIFS); a readable
-    /// frame ends that. The frame may have been too weak to be sensed, so that slots have passed
+    /// Handles a received frame. An unreadable frame makes the next wait longer (EIFS), until a
+    /// readable frame arrives. If the frame was too weak to be sensed, backoff slots have passed
     /// meanwhile.
     pub fn on_frame(&mut self, now: Nanos, readable: bool, random: &mut Rng) {
         if self.is_idle() {
@@ -266,12 +267,12 @@ impl<F> ChannelAccess<F> {
         self.unreadable = !readable;
     }
 
-    /// Reserves the channel for an exchange of others until this time.
+    /// Reserves the channel for another station's exchange until this time.
     pub fn reserve(&mut self, until: Nanos) {
         self.reserved_until = self.reserved_until.max(until);
     }
 
-    /// Starts a transmission of a queue; lower queues that were ready too back off.
+    /// Starts a transmission of a queue; lower queues that were ready back off.
     pub fn start_data(&mut self, now: Nanos, number: usize, random: &mut Rng) {
         if self.is_idle() {
             let ready = self.ready(now);

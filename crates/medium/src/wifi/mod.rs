@@ -33,7 +33,7 @@ struct Waiting<P> {
     to: Option<usize>,
     /// The original sender: an access point forwards.
     origin: usize,
-    /// Whether the receiver has the frame already, and only its ACK was lost.
+    /// Whether the receiver already has the frame, and only its ACK was lost.
     delivered: bool,
 }
 
@@ -129,7 +129,7 @@ impl<P: Clone> Wifi<P> {
     pub fn add(&mut self, id: RadioId, station: StationId, queue_packets: usize) -> usize {
         self.stations.push(station);
         for transmission in &mut self.on_air {
-            // It cannot receive transmissions that started before.
+            // The new radio cannot receive transmissions that have already started.
             transmission.heard.push(Heard { power: 0.0, disturbance: 0.0, sensed: false });
         }
         self.radios.push(Radio {
@@ -144,7 +144,7 @@ impl<P: Clone> Wifi<P> {
     }
 
     pub fn interfere(&mut self, now: Nanos, what: Interference) {
-        // Bursts without length or pause would stop virtual time.
+        // Bursts or pauses of length zero would stop virtual time.
         let what = Interference { burst: what.burst.max(1), ..what };
         let mut noise = Noise { what, next: None };
         noise.schedule(now.max(noise.what.from), &mut self.random);
@@ -225,7 +225,7 @@ impl<P: Clone> Wifi<P> {
         self.next = ends.chain(acks).chain(timeouts).chain(noises).chain(starts).min();
     }
 
-    /// Processes everything that is due at `now`, which is [`Wifi::next`].
+    /// Processes all events at `now`, which is [`Wifi::next`].
     pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
         self.powers.refresh(&self.config, scene, self.stations.len());
         while let Some(index) = self.on_air.iter().position(|t| t.end <= now) {
@@ -395,7 +395,7 @@ impl<P: Clone> Wifi<P> {
         if sensed {
             access.on_signal_end(now);
         }
-        // Interference is no frame, and a radio that was transmitting did not start to receive one.
+        // Interference is no frame, and a transmitting radio cannot receive a frame.
         let started = sensed && over.kind != Kind::Noise && disturbance.is_finite();
         if read || started {
             access.on_frame(now, read, &mut self.random);

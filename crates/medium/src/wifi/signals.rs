@@ -22,7 +22,7 @@ pub enum Kind {
 pub struct Heard {
     /// Received power, milliwatts.
     pub power: f64,
-    /// Maximum of the total power of everything else, milliwatts; infinite if the radio itself
+    /// Maximum total power of all other signals, milliwatts; infinite if the radio itself
     /// transmitted.
     pub disturbance: f64,
     /// Whether the radio's carrier sense counts it.
@@ -73,7 +73,7 @@ impl Powers {
         Self { network, rows: Vec::new(), version: 0, noise_mw: 0.0, sense_mw: 0.0 }
     }
 
-    /// Clears all powers if radios or outages have changed since.
+    /// Clears all powers if radios or outages have changed.
     pub fn refresh(&mut self, wifi: &WifiConfig, scene: &Scene, radios: usize) {
         if self.rows.len() == radios && self.version == scene.version {
             return;
@@ -119,8 +119,8 @@ impl Powers {
     }
 }
 
-/// Updates the mutual interference of all transmissions, after one has been added. Those that
-/// started at the same time interfere too.
+/// Updates the interference between all transmissions after a new one. Transmissions that started
+/// at the same time interfere as well.
 pub fn disturb(on_air: &mut [Transmission]) {
     let [others @ .., new] = on_air else { return };
     if let Some(from) = new.from {

@@ -5,7 +5,7 @@ use crate::net::{Net, SECOND, fixed};
 use tautline_medium::{StationId, WifiConfig};
 
 /// Returns a network whose access point is station 0.
-fn through_point(mbps: u64) -> WifiConfig {
+fn with_access_point(mbps: u64) -> WifiConfig {
     WifiConfig { access_point: Some(StationId(0)), ..fixed(mbps) }
 }
 
@@ -20,24 +20,24 @@ fn delivered(config: WifiConfig, from: usize, to: usize) -> f64 {
 }
 
 #[test]
-fn traffic_between_stations_is_halved() {
+fn an_access_point_halves_traffic_between_stations() {
     let direct = delivered(fixed(6), 1, 2);
-    let relayed = delivered(through_point(6), 1, 2);
+    let relayed = delivered(with_access_point(6), 1, 2);
     assert!((relayed / direct - 0.48).abs() < 0.03, "{relayed} {direct}");
 }
 
 #[test]
-fn traffic_with_the_point_itself_is_not() {
+fn traffic_with_the_access_point_is_not_halved() {
     let direct = delivered(fixed(6), 1, 0);
     for (from, to) in [(1, 0), (0, 1)] {
-        let through = delivered(through_point(6), from, to);
+        let through = delivered(with_access_point(6), from, to);
         assert!((through / direct - 1.0).abs() < 0.02, "{from} to {to}: {through} {direct}");
     }
 }
 
 #[test]
 fn a_forwarded_frame_names_its_sender_and_is_reported_once() {
-    let mut net = Net::wifi(1, through_point(54), &[0.0, 0.0, 0.0]);
+    let mut net = Net::wifi(1, with_access_point(54), &[0.0, 0.0, 0.0]);
     let flow = net.flow(1, 2);
     net.send(flow);
     net.drain();
@@ -49,10 +49,10 @@ fn a_forwarded_frame_names_its_sender_and_is_reported_once() {
 
 #[test]
 fn a_broadcast_reaches_all_others_once() {
-    let mut net = Net::wifi(1, through_point(54), &[0.0; 5]);
+    let mut net = Net::wifi(1, with_access_point(54), &[0.0; 5]);
     let (flow, of_point) = (net.broadcasts(1), net.broadcasts(0));
     for _ in 0..20 {
-        // One at a time: simultaneous broadcasts might collide, and broadcasts are not repeated.
+        // Send one broadcast at a time: simultaneous broadcasts may collide and are not repeated.
         for flow in [flow, of_point] {
             net.send(flow);
             net.drain();
@@ -68,8 +68,8 @@ fn a_broadcast_reaches_all_others_once() {
 }
 
 #[test]
-fn a_full_queue_at_the_point_is_counted_there() {
-    let mut net = Net::wifi(1, through_point(6), &[0.0; 5]);
+fn a_full_queue_at_the_access_point_is_counted_there() {
+    let mut net = Net::wifi(1, with_access_point(6), &[0.0; 5]);
     for from in 1..4 {
         let flow = net.flow(from, 4);
         net.saturate(flow);

@@ -34,7 +34,7 @@ fn the_next_frame_waits_difs_and_whole_slots_of_the_window() {
 }
 
 #[test]
-fn a_frame_during_post_backoff_waits_for_its_rest() {
+fn a_frame_during_post_backoff_waits_for_the_remaining_slots() {
     for seed in 0..50 {
         let mut net = Net::wifi(seed, fixed(6), &[0.0, 0.0]);
         let flow = net.flow(0, 1);
@@ -98,13 +98,13 @@ fn stations_in_range_overlap_only_if_they_start_together() {
     let collisions = net.stats(1).failed_attempts;
     assert_eq!(collisions, net.stats(2).failed_attempts);
     assert!(collisions > 200);
-    // Only whole frames overlap; the last may still be on the air.
+    // Only whole frames overlap; the last frame may still be on the air.
     let overlap = airtime - net.busy();
     assert!(overlap.abs_diff(collisions * FRAME_6) <= 2 * FRAME_6, "{overlap} {collisions}");
 }
 
-/// Station 1 begins to send this long before the slot of station 0's second frame, which no other
-/// station knows. Returns the number of failed attempts.
+/// Starts station 1 this long before the slot of station 0's second frame; returns the number of
+/// failed attempts.
 fn failures_with_another_start(before: u64) -> u64 {
     let prepare = || {
         let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Same seed, same outputs; and invariants of all configurations.
+//! Determinism, and invariants of all configurations.
 
 use crate::net::{Flow, IP_BYTES, MS, Nanos, Net, SECOND, Tag, US, fixed};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn busy_scene(seed: u64) -> String {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_outputs_and_another_does_not() {
+fn outputs_depend_on_the_seed_only() {
     let first = busy_scene(7);
     assert!(first.len() > 100_000);
     assert!(first == busy_scene(7));
@@ -60,7 +60,7 @@ fn networks_do_not_influence_each_other() {
     assert_eq!(run(false), run(true));
 }
 
-/// An action on a medium; each follows the one before after a pause.
+/// An action on a medium; actions are separated by pauses.
 #[derive(Debug, Clone)]
 enum Act {
     Send { from: usize, to: Option<usize>, bytes: u32, dscp: u8 },
@@ -75,7 +75,7 @@ const STATIONS: usize = 4;
 fn act() -> impl Strategy<Value = Act> {
     let station = 0..STATIONS;
     prop_oneof![
-        // One number more than there are stations: a receiver that does not exist.
+        // The last number is a receiver that does not exist.
         12 => (station.clone(), prop::option::weighted(0.9, 0..=STATIONS), 20..1500_u32, 0..64_u8)
             .prop_map(|(from, to, bytes, dscp)| Act::Send { from, to, bytes, dscp }),
         1 => (station.clone(), station.clone(), any::<bool>())
@@ -167,12 +167,12 @@ fn motions() -> impl Strategy<Value = Vec<Motion>> {
     prop::collection::vec(motion, STATIONS)
 }
 
-/// Accepted frames: time and parameters of each.
-type Taken = BTreeMap<usize, (Nanos, Flow)>;
+/// Time and parameters of each accepted frame.
+type AcceptedFrames = BTreeMap<usize, (Nanos, Flow)>;
 
 /// Plays actions with one flow per frame. [`Act::SetRate`] selects from `rates`.
-fn play(net: &mut Net, acts: Vec<(Nanos, Act)>, rates: &[u64]) -> Taken {
-    let mut taken = Taken::new();
+fn play(net: &mut Net, acts: Vec<(Nanos, Act)>, rates: &[u64]) -> AcceptedFrames {
+    let mut taken = AcceptedFrames::new();
     for (pause, act) in acts {
         net.run(net.now + pause);
         match act {
@@ -203,7 +203,7 @@ fn play(net: &mut Net, acts: Vec<(Nanos, Act)>, rates: &[u64]) -> Taken {
 
 /// Checks that each accepted frame has one outcome for its sender, and arrives at most once at its
 /// receivers, no earlier than possible.
-fn check(net: &Net, taken: &Taken, least: impl Fn(&Flow) -> Nanos) {
+fn check(net: &Net, taken: &AcceptedFrames, least: impl Fn(&Flow) -> Nanos) {
     assert!(net.events.is_sorted_by_key(Output::at), "in order of time");
     let mut ended = BTreeMap::new();
     let mut arrived = BTreeMap::new();
@@ -231,7 +231,7 @@ fn check(net: &Net, taken: &Taken, least: impl Fn(&Flow) -> Nanos) {
 }
 
 /// Checks that `Done` implies delivery: without an access point, and with loss per attempt.
-fn check_done_is_delivered(net: &Net, taken: &Taken) {
+fn check_done_is_delivered(net: &Net, taken: &AcceptedFrames) {
     for (flow, (_, what)) in taken {
         let done = net.sent(*flow).iter().all(|(_, outcome)| *outcome == Outcome::Done);
         let to = what.to.and_then(|to| net.radios.iter().position(|radio| *radio == to));
@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_radio_network_loses_no_notice(
+    fn a_radio_network_reports_the_outcome_of_each_frame(
         seed: u64, config in wifi(), motions in motions(), acts in acts(),
     ) {
         let phy = config.phy;
@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pipe_loses_no_notice(seed: u64, config in pipe(), acts in acts()) {
+    fn a_pipe_reports_the_outcome_of_each_frame(seed: u64, config in pipe(), acts in acts()) {
         let mut net = Net::pipe(seed, config.clone(), STATIONS);
         let taken = play(&mut net, acts, &[500, 100_000, 20_000_000]);
         net.drain();

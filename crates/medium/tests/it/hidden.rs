@@ -8,8 +8,8 @@ fn steep(mbps: u64) -> WifiConfig {
     WifiConfig { path_loss: Some(STEEP), ..fixed(mbps) }
 }
 
-/// Returns the share of failed attempts of two stations that saturate one between them.
-fn failing_around(metres: f64) -> f64 {
+/// Returns the share of failed attempts of two stations that saturate a station between them.
+fn failed_share_at_distance(metres: f64) -> f64 {
     let mut net = Net::wifi(1, steep(6), &[0.0, metres, 2.0 * metres]);
     for station in [0, 2] {
         let flow = net.flow(station, 1);
@@ -21,7 +21,7 @@ fn failing_around(metres: f64) -> f64 {
 
 #[test]
 fn stations_that_do_not_hear_each_other_collide_far_more() {
-    let (in_range, hidden) = (failing_around(10.0), failing_around(25.0));
+    let (in_range, hidden) = (failed_share_at_distance(10.0), failed_share_at_distance(25.0));
     assert!((in_range - 0.11).abs() < 0.02, "{in_range}");
     assert!(hidden > 3.0 * in_range, "{hidden} {in_range}");
 }
@@ -43,7 +43,7 @@ fn a_data_frame_reserves_the_time_of_an_ack_that_some_cannot_hear() {
 
 #[test]
 fn a_received_ack_keeps_a_hidden_station_silent() {
-    // 2 does not receive 0, but it receives the ACKs of 1 to 0: after one it waits for DIFS.
+    // Station 2 does not receive 0, but it receives the ACKs of 1 to 0, and then waits for DIFS.
     for seed in 0..50 {
         let mut net = Net::wifi(seed, steep(6), &[0.0, 25.0, 50.0, 55.0]);
         let (long, other) = (net.flow(0, 1), net.flow(2, 3));
@@ -79,8 +79,8 @@ fn neither_of_two_equally_strong_frames_is_received() {
     assert_eq!(net.events.len(), 0);
 }
 
-/// Returns the shortest time from the end of a frame to the next frame, sent by a station that
-/// received the first from this distance.
+/// Returns the shortest time between two frames, if the second sender received the first from this
+/// distance.
 fn shortest_wait(metres: f64) -> u64 {
     let shortest = (0..200).map(|seed| {
         let once = WifiConfig { retries: 0, ..steep(54) };

@@ -75,7 +75,7 @@ fn bursts_without_length_or_pause_do_not_stop_time() {
 }
 
 #[test]
-fn interference_is_no_frame_and_is_followed_by_the_usual_wait() {
+fn stations_wait_as_usual_after_interference() {
     let waited = (0..200).map(|seed| {
         let mut net = Net::wifi(seed, fixed(6), &[0.0, 0.0]);
         let what = Interference { from: SECOND, until: SECOND + MS, ..bursts(MS, 0) };

@@ -11,7 +11,7 @@ fn lossy(loss: Loss, trial: Trial) -> WifiConfig {
     WifiConfig { loss, trial, ..fixed(54) }
 }
 
-/// Sends frames one at a time; returns for each whether it arrived.
+/// Sends frames one at a time; returns whether each arrived.
 fn arrivals(config: WifiConfig) -> (Net, Vec<bool>) {
     let mut net = Net::wifi(1, config, &[0.0, 0.0]);
     let flow = net.flow(0, 1);
@@ -62,7 +62,7 @@ fn bursts_have_their_length_and_share() {
 
 #[test]
 fn bursts_of_attempts_outlast_retries() {
-    // The mean burst is 20 attempts, so that 8 in a row are often bad. Uniform loss of the same
+    // The mean burst is 20 attempts, so 8 successive attempts often fail. Uniform loss of the same
     // share would lose 0.5^8 of the frames.
     let loss = Loss::GilbertElliott { enter: 0.05, leave: 0.05 };
     let (_, came) = arrivals(lossy(loss, Trial::Attempt));

@@ -53,7 +53,7 @@ fn mbps(net: &Net, flow: usize, from: Nanos, until: Nanos) -> f64 {
 }
 
 #[test]
-fn an_adaptive_rate_follows_down_and_up() {
+fn an_adaptive_rate_follows_the_distance() {
     let (net, flow) = drive(RateControl::Adaptive);
     let at = |second: u64| mbps(&net, flow, second * SECOND, (second + 1) * SECOND);
     assert!(at(1) > 20.0, "near: {}", at(1));
@@ -62,7 +62,7 @@ fn an_adaptive_rate_follows_down_and_up() {
 }
 
 #[test]
-fn an_adaptive_rate_beats_each_fixed_one_over_a_drive() {
+fn an_adaptive_rate_beats_each_fixed_rate_over_a_drive() {
     let total = |rate| {
         let (net, flow) = drive(rate);
         net.delivered(flow, 1).len()
@@ -75,7 +75,7 @@ fn an_adaptive_rate_beats_each_fixed_one_over_a_drive() {
 }
 
 #[test]
-fn an_adaptive_rate_comes_close_to_the_best_fixed_one() {
+fn an_adaptive_rate_comes_close_to_the_best_fixed_rate() {
     let total = |rate, metres| {
         let mut net = Net::wifi(1, config(rate), &[0.0, metres]);
         let flow = net.flow(0, 1);
@@ -97,7 +97,7 @@ fn positions_are_as_configured_at_any_time() {
 }
 
 #[test]
-fn shadowing_is_the_same_both_ways_and_differs_by_pair_and_seed() {
+fn shadowing_is_equal_in_both_directions_and_differs_by_pair_and_seed() {
     // At the range limit of 54 Mbps, shadowing of 12 dB decides.
     let reached = |seed, from: usize, to: usize| {
         let law = PathLoss { shadowing_db: 12.0, ..LAW };

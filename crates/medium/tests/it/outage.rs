@@ -5,7 +5,7 @@ use crate::net::{MS, Net, SECOND, fixed};
 use tautline_medium::{Frame, Medium, Motion, Outage, Outcome, Output, PipeConfig, RadioId};
 
 #[test]
-fn a_station_cut_off_neither_sends_nor_receives() {
+fn a_station_in_an_outage_neither_sends_nor_receives() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
     let flows = [net.flow(0, 1), net.flow(1, 0), net.flow(1, 2)];
     net.medium.cut_off(net.stations[0], true);
@@ -18,7 +18,7 @@ fn a_station_cut_off_neither_sends_nor_receives() {
 }
 
 #[test]
-fn a_pair_cut_leaves_other_pairs_alone() {
+fn an_outage_of_a_pair_leaves_other_pairs_alone() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
     net.medium.cut(net.stations[1], net.stations[0], true);
     let pairs = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)];
@@ -84,8 +84,8 @@ fn a_pipe_loses_frames_sent_during_an_outage() {
     assert_eq!((net.sent(flow).len(), net.stats(0).failed_attempts), (3, 1));
 }
 
-/// Returns the radios that receive one frame from each radio of the first of two stations, which
-/// share a channel and a pipe.
+/// Two stations share a channel and a pipe. Returns the radios that receive a frame from the first
+/// station.
 fn received(outages: &[(Outage, bool)]) -> Vec<RadioId> {
     let mut medium = Medium::new(1);
     let [robot, base] = [(); 2].map(|()| medium.add_station(Motion::at([0.0; 3])));
@@ -118,7 +118,7 @@ fn received(outages: &[(Outage, bool)]) -> Vec<RadioId> {
 }
 
 #[test]
-fn an_outage_on_one_network_leaves_the_other_alone() {
+fn an_outage_on_one_network_does_not_affect_the_other() {
     let [robot, base] = [0, 1].map(tautline_medium::StationId);
     let [wifi, pipe] = [0, 1].map(tautline_medium::NetworkId);
     let [by_wifi, by_pipe] = [RadioId(1), RadioId(3)];

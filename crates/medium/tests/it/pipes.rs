@@ -12,7 +12,7 @@ fn slow() -> PipeConfig {
     PipeConfig { rate_bps: MBPS, ..PipeConfig::default() }
 }
 
-/// Returns the arrival times of frames that are all sent at the same time.
+/// Returns the arrival times of frames that are sent at the same time.
 fn arrivals(config: PipeConfig, frames: usize) -> Vec<Nanos> {
     let mut net = Net::pipe(1, config, 2);
     let flow = net.flow(0, 1);
@@ -22,7 +22,7 @@ fn arrivals(config: PipeConfig, frames: usize) -> Vec<Nanos> {
 }
 
 #[test]
-fn frames_take_their_time_and_the_delay() {
+fn frames_take_their_serialization_time_and_the_delay() {
     assert_eq!(arrivals(slow(), 3), [FRAME, 2 * FRAME, 3 * FRAME]);
     let delayed = PipeConfig { delay: 50 * MS, ..slow() };
     assert_eq!(arrivals(delayed, 2), [FRAME + 50 * MS, 2 * FRAME + 50 * MS]);
@@ -31,7 +31,7 @@ fn frames_take_their_time_and_the_delay() {
 }
 
 #[test]
-fn a_frame_counts_as_sent_after_its_serialization_time() {
+fn a_frame_is_reported_as_sent_after_its_serialization_time() {
     let mut net = Net::pipe(1, PipeConfig { delay: 50 * MS, ..slow() }, 2);
     let flow = net.flow(0, 1);
     net.send(flow);
@@ -41,7 +41,7 @@ fn a_frame_counts_as_sent_after_its_serialization_time() {
 }
 
 #[test]
-fn delayed_frames_arrive_behind_later_ones() {
+fn delayed_frames_arrive_after_later_frames() {
     let reordering = Reordering { probability: 0.1, delay: 30 * MS };
     let mut net = Net::pipe(1, PipeConfig { reordering, rate_bps: 8 * MBPS, ..slow() }, 2);
     let flow = net.flow(0, 1);
@@ -75,7 +75,7 @@ fn a_recorded_capacity_sends_1500_bytes_at_a_time() {
 }
 
 #[test]
-fn jitter_spreads_and_keeps_order() {
+fn jitter_spreads_arrivals_and_keeps_their_order() {
     let mut net = Net::pipe(1, PipeConfig { jitter: 30 * MS, rate_bps: 8 * MBPS, ..slow() }, 2);
     let flow = net.flow(0, 1);
     for number in 0..500 {
@@ -90,7 +90,7 @@ fn jitter_spreads_and_keeps_order() {
 }
 
 #[test]
-fn an_idle_bucket_lets_its_burst_go_at_once() {
+fn an_idle_bucket_sends_its_burst_at_once() {
     let bucket = PipeConfig { burst_bytes: 3000, ..slow() };
     assert_eq!(arrivals(bucket.clone(), 4), [0, 0, FRAME, 2 * FRAME]);
 
@@ -123,7 +123,7 @@ fn the_queue_has_its_limit_in_bytes() {
 }
 
 #[test]
-fn full_duplex_pipes_have_a_rate_per_direction_and_half_duplex_ones_share_it() {
+fn half_duplex_pipes_share_their_rate_between_directions() {
     let came = |half_duplex| {
         let mut net = Net::pipe(1, PipeConfig { half_duplex, ..slow() }, 2);
         let (there, back) = (net.flow(0, 1), net.flow(1, 0));
@@ -137,7 +137,7 @@ fn full_duplex_pipes_have_a_rate_per_direction_and_half_duplex_ones_share_it() {
 }
 
 #[test]
-fn a_broadcast_takes_its_time_once_and_reaches_all() {
+fn a_broadcast_takes_its_serialization_time_once_and_reaches_all() {
     let mut net = Net::pipe(1, PipeConfig { half_duplex: true, ..slow() }, 4);
     let flow = net.broadcasts(0);
     net.send(flow);
@@ -149,11 +149,11 @@ fn a_broadcast_takes_its_time_once_and_reaches_all() {
 }
 
 #[test]
-fn a_new_rate_counts_from_its_time() {
+fn a_new_rate_applies_to_the_remaining_bytes() {
     let mut net = Net::pipe(1, slow(), 2);
     let flow = net.flow(0, 1);
     (0..3).for_each(|_| assert!(net.send(flow)));
-    // A quarter of the first frame is done; the rest is sent at four times the rate.
+    // A quarter of the first frame is sent; the remaining bytes are sent at four times the rate.
     net.run(FRAME / 4);
     net.medium.set_rate(net.now, net.network, 4 * MBPS);
     net.drain();
@@ -193,7 +193,7 @@ fn a_rate_of_zero_stops_the_pipe_and_another_rate_restarts_it() {
 }
 
 #[test]
-fn loss_is_per_frame_and_nothing_repairs_it() {
+fn loss_is_per_frame_and_not_repaired() {
     let config = PipeConfig { loss: Loss::Uniform { probability: 0.3 }, ..slow() };
     let mut net = Net::pipe(1, config, 2);
     let flow = net.flow(0, 1);
@@ -207,8 +207,8 @@ fn loss_is_per_frame_and_nothing_repairs_it() {
     assert_eq!(net.sent(flow).len(), 2000);
 }
 
-/// Sends 10 % more than the pipe carries for some time; returns the frames of the last second that were
-/// sent, that arrived, and that arrived marked.
+/// Overloads the pipe by 10 %; returns how many frames were sent, arrived, and arrived marked in
+/// the last second.
 fn overloaded(aqm: Aqm, ecn_capable: bool) -> [usize; 3] {
     let config = PipeConfig { aqm, rate_bps: 12 * MBPS, queue_bytes: 10_000_000, ..slow() };
     let mut net = Net::pipe(1, config, 2);
@@ -227,7 +227,7 @@ fn overloaded(aqm: Aqm, ecn_capable: bool) -> [usize; 3] {
 }
 
 #[test]
-fn a_queue_that_is_managed_marks_capable_frames_and_drops_others() {
+fn active_queue_management_marks_capable_frames_and_drops_others() {
     assert_eq!(overloaded(Aqm::None, true), [1100, 1100, 0]);
     assert_eq!(overloaded(Aqm::Step(5 * MS), true), [1100, 1100, 1100]);
     assert_eq!(overloaded(Aqm::Step(5 * MS), false), [1100, 1100, 0]);

@@ -33,7 +33,7 @@ fn saturate(phy_mbps: u64, stations: usize, seconds: u64, seed: u64) -> (f64, f6
 }
 
 #[test]
-fn throughput_and_collisions_are_those_of_the_reference() {
+fn throughput_and_collisions_match_the_reference() {
     for (phy_mbps, stations, mbps, collisions) in REFERENCE {
         let seconds = if phy_mbps == 6 { 20 } else { 6 };
         let (ours, failed) = saturate(phy_mbps, stations, seconds, 1);

@@ -131,12 +131,12 @@ impl Flood {
             sent[self.seen..].iter().filter(|it| it.remote == self.address).cloned().collect();
         self.seen = sent.len();
         for transmit in own {
-            self.liar.hear(&transmit.datagram);
+            self.liar.handle_datagram(&transmit.datagram);
         }
     }
 
     fn step(&mut self, net: &mut Net, to: &str, packets: usize) {
-        if let Some(call) = self.liar.due_call(net.now) {
+        if let Some(call) = self.liar.due_initiation(net.now) {
             net.inject(RELAY, self.address, &call);
         }
         self.listen(net);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one gateway adds to a local hop, in the same run as that hop.
+//! The delay that one gateway adds to a local hop, measured in the same run.
 //!
-//! A local hop is a publisher and a subscriber, two programs that talk directly on one computer:
-//! roscpp to roscpp, or Cyclone DDS to Cyclone DDS. The gateway reads: it takes the subscriber's place,
-//! and the delay ends where it hands the message to the daemon. The gateway writes: it takes the
-//! publisher's place, and the delay begins where the daemon hands it the message. The three run in
-//! turns, message by message. What it adds is the difference of the medians. Encryption, the link and
-//! the second daemon are no part of it; the latency part has the whole path.
+//! A local hop is a publisher and a subscriber that communicate directly on one computer: roscpp to
+//! roscpp, or Cyclone DDS to Cyclone DDS. In *read*, the gateway replaces the subscriber, and the
+//! delay ends when it passes the message to the daemon. In *written*, it replaces the publisher,
+//! and the delay begins when the daemon passes it the message. The three hops run in turns, message
+//! by message. The added delay is the difference of the medians, without encryption, link and
+//! second daemon; the latency part measures the whole path.
 
 use super::probe::{Batch, Probe, Quality, Role, Start, messages};
 use super::series::{Quantiles, WARM_UP};
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_taken_within_a_round() {
+    fn differences_are_computed_within_a_round() {
         let rounds = vec![round([1.0, 1.1, 1.3]), round([2.0, 2.2, 2.2]), round([4.0, 4.0, 8.0])];
         let row = Row { ros: 1, bytes: LARGE, rounds };
         assert!((row.added_percent(1) - 10.0).abs() < 1e-9);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the time of a message goes: serialization, middleware, deserialization, and the rest.
+//! The parts of a message's delay: serialization, middleware, deserialization, and the remainder.
 //!
-//! The probes note how long serialization and deserialization took, and when the client library had
-//! the message. The middleware's part is the time from the end of serialization until then: with
-//! Tautline it holds both gateways, both daemons and the path between them. The rest is the time from
-//! there to the callback without deserialization. rclpy passes bytes to its own probe, which then
-//! serializes and deserializes outside the library by the library's functions.
+//! The probes record the durations of serialization and deserialization, and when the client
+//! library received the message. The middleware's part is the time between the end of serialization
+//! and this reception: with Tautline it includes both gateways, both daemons and the path between
+//! them. The remainder is the time from the reception to the callback, without deserialization.
+//! rclpy passes bytes to its own probe, which then serializes and deserializes outside the library
+//! by the library's functions.
 
 use super::probe::Message;
 use super::series::{Cell, Group, Variant, duration};
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tautline_lab::rig::stats::median;
 
-/// Systems whose probes can note the parts: the client libraries in Python with a serialization.
+/// Systems whose probes can measure the parts: the Python client libraries with a serialization.
 const SYSTEMS: [System; 6] = [
     System::Rospy,
     System::RclpyShm,
@@ -67,7 +68,7 @@ impl Parts {
     }
 }
 
-/// Splits the delay of one message; the four parts add up to it.
+/// Splits the delay of one message into four parts.
 fn split(
     message: &Message,
     serialize_ns: u64,

@@ -26,7 +26,7 @@ pub struct Table {
     markdown: String,
 }
 
-/// Fails early if the page is not there.
+/// Fails early if the page does not exist.
 pub fn check(docs: Option<&Path>) -> Result<()> {
     docs.map_or(Ok(()), |docs| docs_page::check(docs, PAGE))
 }
@@ -38,7 +38,7 @@ pub fn tables(report: &str) -> Result<Vec<Table>> {
     python.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut python = python.spawn().context("cannot start python3")?;
     let mut input = python.stdin.take().context("no input of python3")?;
-    // It reads all of the report before it writes.
+    // The program reads the whole report before it writes.
     input.write_all(report.as_bytes())?;
     drop(input);
     let output = python.wait_with_output()?;
@@ -56,7 +56,7 @@ pub fn draw(report: &Path, into: &Path) -> Result<()> {
     plot::draw_by(&crate::folder("plot/study_dds.py"), &[report, &paper(), into])
 }
 
-/// Keeps the report, and replaces the tables for which there are results, and the pictures.
+/// Stores the report, and replaces the pictures and the tables that have results.
 pub fn write(docs: &Path, report: &Path, tables: Vec<Table>, figures: &Figures) -> Result<()> {
     write_packed(&docs.join(DATA), &std::fs::read_to_string(report)?)?;
     let measured = format!(
@@ -86,7 +86,7 @@ fn fill(docs: &Path, tables: Vec<Table>) -> Result<()> {
     docs_page::fill(docs, PAGE, &parts)
 }
 
-/// Returns the file of the paper's medians, read off its plots.
+/// Returns the file of the paper's medians, read from its plots.
 fn paper() -> PathBuf {
     crate::folder("reference/emsoft2016_medians.csv")
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! First messages that are lost when a publisher starts to publish at once.
+//! First messages that are lost when a publisher publishes immediately after its start.
 //!
-//! The subscriber is up first, as in the paper. The publisher publishes at 10 Hz from the moment at
-//! which its client library has returned from advertising. Each start has a publisher, masters and
-//! daemons of its own.
+//! The subscriber is up first, as in the paper. The publisher publishes at 10 Hz as soon as its
+//! client library returns from advertising. Each start has a new publisher, new masters and new
+//! daemons.
 
 use super::hop::{Failure, Hop, Kind, subscribed};
 use super::probe::{Batch, Quality, messages};
@@ -21,10 +21,11 @@ const QUICK_MESSAGES: u64 = 10;
 const BYTES: usize = 256;
 const STARTS: usize = 3;
 const TOGETHER: usize = 5;
-/// Time that the subscribers have, so that also a daemon's far side knows of them.
+/// Time between the subscribers' start and the publisher's, in which remote daemons learn of the
+/// subscribers.
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// What is promised to subscribers that join late.
+/// The messages that late subscribers receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -56,11 +57,11 @@ impl Durability {
 pub struct Row {
     pub system: System,
     pub durability: Durability,
-    /// Messages of each start.
+    /// Published messages of each start.
     pub published: u64,
-    /// First messages that did not arrive, of each start.
+    /// Lost first messages of each start.
     pub lost: Vec<u64>,
-    /// Time from the first publishing to the first callback of each start in which one arrived, ms.
+    /// Time from the first publication to the first callback of each start with a callback, ms.
     pub until_first_ms: Vec<f64>,
 }
 

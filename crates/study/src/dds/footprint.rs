@@ -16,9 +16,9 @@ use std::path::Path;
 use std::time::Duration;
 use tautline_lab::rig::processes::status_bytes;
 
-/// Time in which a node comes to rest.
+/// Time until a new node is idle.
 const REST: Duration = Duration::from_secs(2);
-/// Systems whose publisher is a node of its own kind, and those whose first daemon is measured.
+/// Systems whose publisher is measured, and systems whose first daemon is measured.
 const NODES: [System; 5] =
     [System::Rospy, System::Roscpp, System::RclpyShm, System::Cyclone, System::Zenoh];
 const DAEMONS: [System; 2] = [System::Tautline11, System::Tautline22];
@@ -31,7 +31,7 @@ pub struct Row {
     pub threads: u64,
     /// Mapped shared libraries.
     pub libraries: usize,
-    /// Sizes of their files together.
+    /// Total size of their files.
     pub library_bytes: u64,
     pub resident_bytes: u64,
     pub proportional_bytes: u64,
@@ -48,7 +48,7 @@ pub fn steps(context: &Context) -> Vec<Step> {
     vec![(step(Part::Footprint, "idle nodes"), time)]
 }
 
-/// Starts all nodes, lets them rest, and reads what they use.
+/// Starts all nodes, waits until they are idle, and reads their memory and threads.
 pub fn run(context: &Context, failures: &mut Vec<Failure>) -> Result<Vec<Row>> {
     context.progress.next();
     let mut running = Vec::new();

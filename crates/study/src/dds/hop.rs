@@ -8,7 +8,7 @@ use super::system::System;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-/// A system that did not do what a part asked for, and why.
+/// A failure of a system in a part of the study.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failure {
     /// Part of the study.
@@ -18,7 +18,7 @@ pub struct Failure {
     pub error: String,
 }
 
-/// What the hops of one part have in common.
+/// The common settings of one part's hops.
 #[derive(Clone, Copy)]
 pub struct Kind {
     /// Part of the study, the folder of the samples.
@@ -37,12 +37,12 @@ impl Kind {
     }
 }
 
-/// A system that runs.
+/// A running system.
 pub struct Hop {
     pub system: System,
     pub stage: Stage,
     pub subscribers: Vec<Probe>,
-    /// Dropped, and so ended, before the stage.
+    /// Dropped before the stage, which ends the program.
     pub publisher: Option<Probe>,
 }
 
@@ -53,7 +53,7 @@ impl Hop {
         let folder = context.folder(kind.part).join(label);
         let number = context.next_number();
         let mut stage = {
-            // As the history of the clients: all messages, or the daemon's default of ten.
+            // Like the clients' history: all messages, or the daemon's default of ten.
             let keeps_all = kind.quality.depth == 0;
             let topic = if keeps_all { "when_slow: queue" } else { "priority: 100" };
             Stage::with_topic(system, kind.place, number, &context.daemons, folder, topic)?
@@ -99,8 +99,7 @@ impl Hop {
     }
 }
 
-/// Starts systems with their subscribers, up to where these are ready. A system that fails is
-/// recorded and left out.
+/// Starts systems until their subscribers are ready. A system that fails is recorded and omitted.
 pub fn subscribed(
     context: &Context,
     kind: &Kind,
@@ -118,12 +117,12 @@ pub fn subscribed(
             Err(error) => failures.push(kind.failure(system, &error)),
         }
     }
-    kept(hops, kind, failures, |hop| {
+    successful_hops(hops, kind, failures, |hop| {
         hop.subscribers.iter_mut().try_for_each(|it| it.await_ready().map(drop))
     })
 }
 
-/// Starts systems up to where their first uncounted message has reached every subscriber.
+/// Starts systems until their first uncounted message has reached every subscriber.
 pub fn connected(
     context: &Context,
     kind: &Kind,
@@ -131,12 +130,12 @@ pub fn connected(
     failures: &mut Vec<Failure>,
 ) -> Vec<Hop> {
     let hops = subscribed(context, kind, systems, "run", failures);
-    let hops = kept(hops, kind, failures, |hop| hop.advertise(kind, true));
-    kept(hops, kind, failures, Hop::await_first)
+    let hops = successful_hops(hops, kind, failures, |hop| hop.advertise(kind, true));
+    successful_hops(hops, kind, failures, Hop::await_first)
 }
 
-/// Does something with every hop, and leaves out those that fail.
-fn kept(
+/// Applies a function to every hop, and omits hops for which it fails.
+fn successful_hops(
     hops: Vec<Hop>,
     kind: &Kind,
     failures: &mut Vec<Failure>,

@@ -13,12 +13,12 @@ pub const SIZES: [usize; 15] = [
     256, 512, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_000_000,
     2_000_000, 4_000_000,
 ];
-/// Sizes where the shape is known from the other places.
+/// Fewer sizes, for places whose curve is similar to others.
 const FEWER_SIZES: [usize; 8] =
     [256, 1000, 16_000, 64_000, 256_000, 1_000_000, 2_000_000, 4_000_000];
 const QOS_SIZES: [usize; 5] = [256, 64_000, 256_000, 1_000_000, 4_000_000];
 const QUICK_SIZES: [usize; 4] = [1000, 64_000, 1_000_000, 4_000_000];
-/// Counted messages of each size: those of the paper, and fewer.
+/// Counted messages of each size: the paper's number, and the number in quick runs.
 const MESSAGES: u64 = 100;
 const QUICK_MESSAGES: u64 = 10;
 /// Systems that run together, in this order. A direct system runs with Tautline between the same
@@ -56,7 +56,7 @@ fn plans(context: &Context) -> Vec<Plan> {
     places(context).flat_map(|place| plans_at(context, place)).collect()
 }
 
-/// Returns the places to measure at: all, or those that were asked for.
+/// Returns the places to measure: the requested ones, or all.
 fn places(context: &Context) -> impl Iterator<Item = Place> {
     let wanted = |place: &Place| context.places.is_empty() || context.places.contains(place);
     PLACES.into_iter().filter(wanted)
@@ -83,7 +83,7 @@ fn plans_at(context: &Context, place: Place) -> Vec<Plan> {
     variants.chunks(TOGETHER).map(plan).collect()
 }
 
-/// Returns the systems to measure at a place, or to call unsupported there.
+/// Returns the systems that are measured or reported as unsupported at a place.
 fn systems_at(context: &Context, place: Place) -> Vec<System> {
     match (context.quick, place) {
         (true, Place::Unlimited) if context.places.is_empty() => Vec::new(),

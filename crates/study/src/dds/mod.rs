@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What publishing costs, by size, QoS and middleware: the rig of "Exploring the Performance of
-//! ROS2" (EMSOFT 2016), with the systems that install here and with Tautline.
+//! The cost of publishing, by size, QoS and middleware: the experiment of "Exploring the
+//! Performance of ROS2" (EMSOFT 2016), with the systems that can be installed here and with
+//! Tautline.
 //!
-//! A delay is from the publisher's stamp before `publish` to the start of the callback. All programs
-//! share CLOCK_MONOTONIC, also those of different namespaces, so that no message has to be returned,
-//! as in the paper.
+//! A delay is from the publisher's stamp before `publish` to the start of the callback. All
+//! programs, even in different namespaces, share CLOCK_MONOTONIC, so no message needs to be
+//! returned, as in the paper.
 //!
 //! | part | module |
 //! |---|---|
@@ -49,7 +50,8 @@ use tautline_lab::setup::ros::{Ros, ros2_packages};
 
 /// Name on the command line.
 const NAME: &str = "dds";
-/// Numbers of stages, which repeat; fewer exist together. Domains and addresses follow from them.
+/// Stages are numbered modulo this constant; fewer exist at the same time. Domains and addresses
+/// follow from the number.
 const STAGES: u8 = 40;
 
 /// The systems that a quick run measures in its slow parts.
@@ -97,7 +99,7 @@ pub struct Arguments {
 enum Part {
     /// Delay by size and place.
     Latency,
-    /// What a gateway adds to a local hop.
+    /// Delay that a gateway adds to a local hop.
     Added,
     /// Delay by quality of service.
     Qos,
@@ -113,15 +115,15 @@ enum Part {
     Footprint,
 }
 
-/// What all parts need.
+/// The common settings of all parts.
 pub struct Context {
     /// The systems that can run here.
     pub systems: Vec<System>,
-    /// Whether to measure less.
+    /// Whether the run is a quick one with fewer measurements.
     pub quick: bool,
-    /// Places that were asked for; empty asks for all.
+    /// Requested places; empty for all.
     places: Vec<Place>,
-    /// Sizes that were asked for, in bytes; empty asks for the usual ones.
+    /// Requested sizes in bytes; empty for the usual sizes.
     sizes: Vec<usize>,
     /// The daemon.
     pub daemons: DaemonSetup,
@@ -132,7 +134,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Returns the systems of a part that takes long for each: all, or in a quick run few.
+    /// Returns the systems of a slow part: all, or few in a quick run.
     pub fn few_in_quick(&self) -> Vec<System> {
         let kept = |it: &System| !self.quick || QUICK_SYSTEMS.contains(it);
         self.systems.iter().copied().filter(kept).collect()
@@ -160,12 +162,12 @@ pub struct Figures {
     mode: &'static str,
     /// Packages of the measured systems.
     packages: Vec<String>,
-    /// Systems that could not run here, and why.
+    /// Systems that could not run here, with reasons.
     skipped: Vec<String>,
     /// Delay by size and place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     latency: Vec<Cell>,
-    /// What a gateway adds to a local hop.
+    /// Delay that a gateway adds to a local hop.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     added: Vec<added::Row>,
     /// Delay by quality of service.
@@ -191,7 +193,7 @@ pub struct Figures {
 }
 
 impl Part {
-    /// Returns the steps that the part will take.
+    /// Returns the steps of the part.
     fn steps(self, context: &Context) -> Vec<Step> {
         match self {
             Self::Latency => latency::steps(context),
@@ -264,8 +266,7 @@ impl Arguments {
         all.filter(|part| self.only.is_empty() || self.only.contains(part)).collect()
     }
 
-    /// Returns the systems to measure; a missing program is printed with the command that brings
-    /// it.
+    /// Returns the systems to measure; prints missing programs with the commands that install them.
     fn systems(&self, skipped: &mut Vec<String>) -> Result<Vec<System>> {
         let mut systems = Vec::new();
         for system in system::ALL {

@@ -5,20 +5,20 @@ use serde::Serialize;
 
 /// Deadline of the paper, milliseconds.
 pub const DEADLINE_MS: f64 = 100.0;
-/// Share of messages that may take longer than the deadline; one in twenty is a busy machine.
+/// Fraction of messages that may exceed the deadline, because of a busy machine.
 const LATE_SHARE: f64 = 0.05;
 
-/// How a system coped with a message size.
+/// A system's result with a message size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// All messages arrived, and at least 95 % within [`DEADLINE_MS`].
     Fine,
-    /// All messages arrived, but more than 5 % took longer.
+    /// All messages arrived, but more than 5 % later.
     DeadlineMissed,
     /// Messages did not arrive.
     Loss,
-    /// Publishing did not come to an end, or a program no longer answered.
+    /// Publishing did not end, or a program no longer answered.
     Halt,
     /// The programs ended with an error before the first message.
     ConfigurationError,
@@ -27,7 +27,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Decides from the number of published and arrived messages and the delays in milliseconds.
+    /// Determines the outcome from the numbers of published and received messages and the delays in
+    /// milliseconds.
     pub fn new(planned: u64, sent: Option<u64>, delays: &[f64]) -> Self {
         let arrived = delays.len() as u64;
         let late = delays.iter().filter(|delay| **delay > DEADLINE_MS).count();
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_follow_their_rules() {
+    fn outcomes_follow_from_counts_and_delays() {
         let mut delays = vec![1.0; 100];
         assert_eq!(Outcome::new(100, Some(100), &delays), Outcome::Fine);
         delays[..6].fill(101.0);

@@ -11,16 +11,16 @@ use tautline_lab::rig::processes::Process;
 use tautline_lab::rig::stats::Samples;
 use tautline_lab::setup::ros::{START_PATIENCE, WRITE_PATIENCE, utf8};
 
-/// Time by which publishing may exceed its plan before the probe stops it.
+/// Time by which publishing may exceed its planned end before the probe stops it.
 pub const PUBLISH_LIMIT: Duration = Duration::from_secs(8);
-/// Longest time without an arrival, after which missing messages count as lost.
+/// Time without an arrival after which missing messages count as lost.
 pub const IDLE_PATIENCE: Duration = Duration::from_secs(3);
-/// Longest wait for a batch that trickles in.
+/// Maximum wait for a slowly arriving batch.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
-/// Longest wait for the first message.
+/// Maximum wait for the first message.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Quality of service that a probe requests. Other clients than DDS use what applies to them.
+/// Quality of service that a probe requests. Clients other than DDS use the applicable fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Quality {
     /// Whether lost packets are repaired.
@@ -29,7 +29,7 @@ pub struct Quality {
     pub transient_local: bool,
     /// Messages in the history; 0 keeps all.
     pub depth: u32,
-    /// Longest promised time between two messages, ms; 0 is none.
+    /// Maximum promised time between two messages, ms; 0 for none.
     pub deadline_ms: u32,
 }
 
@@ -56,7 +56,7 @@ impl Quality {
     }
 }
 
-/// What a probe is.
+/// The role of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Publish,
@@ -79,16 +79,16 @@ impl Role {
     }
 }
 
-/// Start of a probe.
+/// Settings for starting a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Start {
-    /// What it is.
+    /// The role.
     pub role: Role,
     /// The quality of service.
     pub quality: Quality,
     /// Whether it publishes uncounted messages until its first command.
     pub warm: bool,
-    /// Whether it notes the parts of the time.
+    /// Whether it measures the parts of the delay.
     pub timed: bool,
 }
 
@@ -99,7 +99,7 @@ impl Start {
     }
 }
 
-/// Messages published one after the other.
+/// Messages published in sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch {
     /// Number of the first message.
@@ -115,7 +115,7 @@ pub struct Batch {
 /// Difference between the first numbers of batches, as in `probe.py`.
 pub const BATCH: u64 = 1_000_000;
 
-/// What a subscriber answers about a batch.
+/// A subscriber's report on a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Received {
     /// Distinct messages.
@@ -152,7 +152,7 @@ impl Probe {
         Ok(Self { process, prefix })
     }
 
-    /// Waits until the program has its publisher or subscriber; returns the time of that.
+    /// Waits until the program has created its publisher or subscriber; returns the time.
     pub fn await_ready(&mut self) -> Result<u64> {
         let said = self.process.await_line("ready", START_PATIENCE)?;
         said.parse().with_context(|| format!("'ready {said}' has no time"))
@@ -172,15 +172,15 @@ impl Probe {
             .send_line(&format!("batch {first} {bytes} {count} {period_us} {start_ns} {limit}"))
     }
 
-    /// Waits for the end of publishing; returns the number of published messages, or `None` if the
-    /// program does not come to an end.
+    /// Waits until publishing ends; returns the number of published messages, or `None` if it does
+    /// not end.
     pub fn await_published(&mut self, batch: &Batch) -> Option<u64> {
         let count = u32::try_from(batch.count).unwrap_or(u32::MAX);
         let patience = batch.period * count + PUBLISH_LIMIT * 2;
         self.process.await_line("batch-done", patience).ok()?.parse().ok()
     }
 
-    /// Makes a subscriber wait for the messages of a batch.
+    /// Makes a subscriber wait for a batch.
     pub fn expect(&mut self, batch: &Batch) -> Result<()> {
         let (first, count, idle) = (batch.first, batch.count, IDLE_PATIENCE.as_secs_f64());
         self.process.send_line(&format!("await {first} {count} {idle}"))
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_another_batch_and_second_arrivals_do_not_count() {
+    fn messages_of_another_batch_and_duplicates_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let [sent, received] = ["sent", "received"].map(|it| folder.path().join(it));
         std::fs::write(&sent, "sequence,sent_ns\n5,1\n1000000,10\n1000001,20\n").unwrap();

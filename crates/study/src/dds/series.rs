@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several systems that publish the same batches in turns: within each period, each system has a
-//! slot of its own, so that all see the same machine.
+//! Several systems that publish the same batches in turns: each system has its own slot within each
+//! period, so that all run under the same machine load.
 
 use super::breakdown::Parts;
 use super::outcome::Outcome;
@@ -14,20 +14,20 @@ use tautline_lab::rig::clock::monotonic_ns;
 
 /// Time from the command to the first message.
 const COUNTDOWN: Duration = Duration::from_millis(200);
-/// Messages of each batch that are not counted.
+/// Uncounted messages at the start of each batch.
 pub const WARM_UP: u64 = 3;
 /// Period of all series: 10 Hz as in the paper.
 pub const PERIOD: Duration = Duration::from_millis(100);
-/// Bytes from which fewer systems share a period, since a message takes longer than a small slot.
+/// Size from which fewer systems share a period, because a message takes longer than a small slot.
 const LARGE: usize = 500_000;
-/// Systems that share a period for messages of that size.
+/// Number of systems that share a period for large messages.
 const LARGE_SHARE: usize = 2;
-/// Bytes above which a link of 100 Mbit/s cannot carry ten messages per second, and the number of
-/// messages that show it.
+/// Size above which a link of 100 Mbit/s cannot carry ten messages per second, and the number of
+/// messages for larger sizes.
 const OVERLOAD_BYTES: usize = 1_200_000;
 const OVERLOAD_COUNT: u64 = 20;
 
-/// Starts of a variant's programs; each halt but the last is followed by another start.
+/// Maximum number of starts of a variant's programs, one after each halt.
 const MAX_STARTS: usize = 3;
 /// Starts without a message after which a variant counts as not configured.
 const MAX_FAILED_STARTS: usize = 2;
@@ -61,7 +61,7 @@ impl Quantiles {
     }
 }
 
-/// What one system did with one message size.
+/// The result of one system with one message size.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
     pub system: System,
@@ -69,7 +69,7 @@ pub struct Cell {
     /// Name of the quality of service; `default` outside the part on QoS.
     pub quality: String,
     pub bytes: usize,
-    /// Messages to publish, without those that warm up.
+    /// Messages to publish, without the warm-up.
     pub planned: u64,
     /// Messages that arrived.
     pub received: u64,
@@ -79,13 +79,13 @@ pub struct Cell {
     /// deadline was set.
     pub deadline_events: Option<u64>,
     pub delay_ms: Option<Quantiles>,
-    /// Where the time went, in the part that asks for it.
+    /// Parts of the delay, in the part that measures them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Parts>,
     pub outcome: Outcome,
     /// Starts of the programs after which no message arrived.
     pub failed_starts: usize,
-    /// The error of a halt or of a configuration that does not work.
+    /// The error of a halt or of an invalid configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -98,7 +98,7 @@ pub struct Variant {
     /// Name of the quality in tables.
     pub name: String,
     pub quality: Quality,
-    /// Whether the probes note the parts of the time.
+    /// Whether the probes measure the parts of the delay.
     pub timed: bool,
 }
 
@@ -189,7 +189,7 @@ impl Probes {
         self.subscriber.as_mut().map_or(Ok(()), Probe::write)
     }
 
-    /// Returns the parts of the time of messages that [`Self::finish`] returned.
+    /// Returns the parts of the delay of messages from [`Self::finish`].
     fn parts(&mut self, messages: &[Message], first: u64) -> Result<Option<Parts>> {
         let sent = self.publisher.file("sent-parts");
         let received = self.receiver().file("received-parts");
@@ -295,7 +295,7 @@ impl Runner {
         cell.outcome = Outcome::new(planned, sent.map(|it| it.saturating_sub(WARM_UP)), &delays);
         cell.delay_ms = Quantiles::new(delays);
         if cell.outcome == Outcome::Halt || cell.received == 0 {
-            // What it still holds must not disturb the next size.
+            // End the programs, so that queued messages do not disturb the next size.
             self.probes = None;
         }
         cell
@@ -340,7 +340,7 @@ impl Group {
         for (number, &bytes) in sizes.iter().enumerate() {
             self.start_probes();
             let first = number as u64 * BATCH;
-            // The order differs from size to size, so that no variant always follows the same one.
+            // Rotate the order, so that no variant always follows the same variant.
             self.runners.rotate_left(1);
             let together = if bytes < LARGE { self.runners.len() } else { LARGE_SHARE };
             for runners in self.runners.chunks_mut(together) {
@@ -407,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_that_occurred() {
+    fn quantiles_are_measured_values() {
         let quantiles = Quantiles::new((1..=100).rev().map(f64::from).collect()).unwrap();
         let found = [quantiles.lower_quartile, quantiles.median, quantiles.upper_quartile];
         assert_eq!(found, [25.0, 50.0, 75.0]);

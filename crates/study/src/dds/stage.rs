@@ -26,7 +26,7 @@ const LOOPBACK: &str = "127.0.0.1";
 /// Port of the second daemon of a computer.
 const SECOND_LISTEN: u16 = 18471;
 
-/// Where publisher and subscriber run.
+/// The location of publisher and subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-/// The end of the stream that a program is.
+/// The publishing or receiving side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Publishes.
@@ -75,7 +75,7 @@ pub enum Side {
     To,
 }
 
-/// The computers of one system, with what has to run before its probes.
+/// The computers of one system, with the programs that its probes need.
 pub struct Stage {
     /// System that runs here.
     pub system: System,
@@ -146,12 +146,13 @@ impl Stage {
         &self.computers[if side == Side::From { 0 } else { last }]
     }
 
-    /// Whether both sides have a ROS of their own on one computer.
+    /// Whether both sides run a separate ROS on one computer.
     fn shares_computer(&self) -> bool {
         self.system.sides().is_some() && self.computers.len() == 1
     }
 
-    /// Returns the ROS 1 master of a side: address and port. Plain ROS 1 has one for both.
+    /// Returns the address and port of a side's ROS 1 master. Plain ROS 1 has one master for both
+    /// sides.
     fn master(&self, side: Side) -> (String, u16) {
         match (self.system.sides(), side) {
             (Some(_), Side::To) if self.shares_computer() => (LOOPBACK.into(), MASTER_PORT + 1),
@@ -162,7 +163,7 @@ impl Stage {
         }
     }
 
-    /// Returns the DDS domain of a side. Sides with a daemon each have one of their own.
+    /// Returns the DDS domain of a side. With daemons, each side has its own domain.
     fn domain(&self, side: Side) -> u16 {
         let far = self.system.sides().is_some() && side == Side::To;
         FIRST_DOMAIN + 2 * u16::from(self.number) + u16::from(far)
@@ -245,7 +246,7 @@ impl Stage {
     }
 
     fn environment(&self, client: Client, side: Side) -> Vec<(&'static str, String)> {
-        // Behind a daemon, ROS ends at the computer.
+        // With a daemon, ROS does not leave the computer.
         let is_remote = self.place.is_remote() && self.system.sides().is_none();
         match client {
             Client::Rospy | Client::Roscpp => {
@@ -264,7 +265,7 @@ impl Stage {
         }
     }
 
-    /// Returns the value of Fast DDS's variable. All computers share this machine's memory, so that
+    /// Returns the value of Fast DDS's variable. All computers share this machine's memory, so
     /// shared memory would bypass a cable.
     fn transports(&self) -> &'static str {
         if self.system == System::RclpyShm { "DEFAULT" } else { "UDPv4" }
@@ -318,13 +319,13 @@ impl Stage {
         self.masters.first().map(Process::id)
     }
 
-    /// Writes what the daemons know, for the search of a fault.
+    /// Writes the daemons' statuses, for diagnosis.
     pub fn write_statuses(&self, number: usize) {
         for (daemon, side) in self.daemons.iter().zip(["a", "b"]) {
             let status =
                 daemon.status().map_or_else(|it| format!("{it:#}"), |it| format!("{it:#}"));
             let file = self.folder.join(format!("status-{number}{side}.json"));
-            // The fault itself is reported elsewhere.
+            // The fault is reported elsewhere.
             let _ = std::fs::write(file, status);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The systems that the study compares: which client library publishes, which one receives, and
-//! whether Tautline is between them.
+//! The compared systems: client libraries of publisher and subscriber, with or without Tautline
+//! between them.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -27,8 +27,8 @@ pub enum System {
     /// ROS 1 in C++.
     #[serde(rename = "roscpp")]
     Roscpp,
-    /// ROS 2 in Python over Fast DDS with its default transports, of which shared memory carries
-    /// the messages of one computer.
+    /// ROS 2 in Python over Fast DDS with its default transports; on one computer, shared memory
+    /// carries the messages.
     #[serde(rename = "rclpy-shm")]
     RclpyShm,
     /// ROS 2 in Python over Fast DDS with UDP only.
@@ -129,13 +129,14 @@ impl System {
         }
     }
 
-    /// Whether a link between computers can carry it; shared memory cannot leave a computer.
+    /// Whether a link between computers can carry the system's messages; shared memory cannot leave
+    /// a computer.
     pub fn is_networked(self) -> bool {
         self != Self::RclpyShm
     }
 
-    /// Whether a publisher and a subscriber in one process are a case of their own. Fast DDS
-    /// delivers within a process without a transport, and a daemon is never in the same process.
+    /// Whether publisher and subscriber in one process are a separate case. Fast DDS delivers
+    /// within a process without a transport, and a daemon is never in the same process.
     pub fn has_in_process(self) -> bool {
         self.sides().is_none() && self != Self::RclpyUdp
     }
@@ -146,9 +147,9 @@ impl System {
         self.sides().is_none() && self.clients().into_iter().all(is)
     }
 
-    /// Explains what is missing to run the system; `None` if everything is here.
+    /// Explains what is missing to run the system; `None` if everything is installed.
     pub fn missing(self) -> Option<String> {
-        let reasons = self.clients().map(|client| client.ready().err());
+        let reasons = self.clients().map(|client| client.check_installed().err());
         reasons.into_iter().flatten().next().map(|error| format!("{error:#}"))
     }
 }
@@ -164,7 +165,7 @@ fn programs() -> PathBuf {
 }
 
 impl Client {
-    /// Returns its name, as `probe.py` takes it.
+    /// Returns its name for `probe.py`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rospy => "rospy",
@@ -182,7 +183,7 @@ impl Client {
 
     /// Returns the program and its first arguments.
     pub fn program(self) -> Result<Vec<PathBuf>> {
-        self.ready()?;
+        self.check_installed()?;
         let probe = programs().join("probe.py");
         let python = match self {
             Self::Roscpp => return Ok(vec![roscpp(), self.name().into()]),
@@ -194,8 +195,8 @@ impl Client {
         Ok(vec![python, probe, self.name().into()])
     }
 
-    /// Fails if its library is not installed.
-    fn ready(self) -> Result<()> {
+    /// Returns an error if its library is not installed.
+    fn check_installed(self) -> Result<()> {
         let (is_here, fix) = match self {
             Self::Rospy => {
                 let here = Path::new("/usr/lib/python3/dist-packages/rospy").is_dir();
@@ -227,7 +228,7 @@ fn roscpp() -> PathBuf {
     tree().join("target/study-dds/roscpp")
 }
 
-/// Compiles the roscpp probe, unless that is done.
+/// Compiles the roscpp probe if necessary.
 pub fn compile() -> Result<()> {
     let (source, program) = (programs().join("roscpp.cpp"), roscpp());
     let changed = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
@@ -248,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_reports_are_those_of_the_command_line() {
+    fn reports_and_command_line_use_the_same_names() {
         for system in ALL {
             let on_command_line = tautline_lab::rig::processes::word(system);
             let in_report = serde_json::to_value(system).unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes per second that arrive when messages are published as fast as the system takes them.
+//! Bytes per second that arrive when messages are published as fast as the system accepts them.
 //!
-//! The rate is that of the bytes between the first and the last arrival. One system runs at a time;
-//! rounds repeat all systems in turns. The history keeps all messages, so that publishing waits
-//! where a system has a limit.
+//! The rate is measured between the first and last arrival. One system runs at a time; rounds
+//! repeat all systems in turns. The history keeps all messages, so publishing blocks at a system's
+//! limit.
 
 use super::hop::{Failure, Hop, Kind, connected};
 use super::probe::{BATCH, Batch, Quality, messages};
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_message_opens_the_interval_and_does_not_count() {
+    fn the_first_message_starts_the_interval_and_is_not_counted() {
         // Two messages of 1 MB after the first, in one second.
         assert_eq!(rate(&[5, 1_000_000_005, 500_000_000], 1_000_000), Some(2.0));
         assert_eq!(rate(&[5], 1000), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions of a run: the scheduler of the measured program, and what else the machine does.
+//! Conditions of a run: the scheduler of the measured program, and the machine's other load.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -57,22 +57,22 @@ pub fn last_cpu() -> usize {
     std::thread::available_parallelism().map_or(0, |count| count.get() - 1)
 }
 
-/// What the machine does during a run, apart from what is measured.
-pub struct Surroundings {
+/// The machine's other load during a run.
+pub struct BackgroundLoad {
     stress: Option<Process>,
     since: MachineTicks,
 }
 
-/// What the machine did during a run.
+/// The measured load of the machine during a run.
 #[derive(Debug, Clone, Serialize)]
-pub struct Surrounded {
+pub struct MeasuredLoad {
     /// Percentage of all cores' time that any program used.
     pub busy_percent: f64,
-    /// Why the run does not count.
+    /// Reason why the run is void.
     pub void: Option<String>,
 }
 
-impl Surroundings {
+impl BackgroundLoad {
     /// Starts the load, if `stressed`, and waits until it works.
     pub fn begin(stressed: bool, folder: &Path) -> Result<Self> {
         let mut stress = stressed.then(|| stress::start(folder)).transpose()?;
@@ -83,11 +83,11 @@ impl Surroundings {
         Ok(Self { stress, since: MachineTicks::now()? })
     }
 
-    /// Ends the load, and judges whether the machine produced it.
-    pub fn end(self) -> Result<Surrounded> {
+    /// Ends the load, and checks whether the machine produced it.
+    pub fn end(self) -> Result<MeasuredLoad> {
         let busy_percent = MachineTicks::now()?.busy_percent_since(self.since);
         let Some(mut stress) = self.stress else {
-            return Ok(Surrounded { busy_percent, void: None });
+            return Ok(MeasuredLoad { busy_percent, void: None });
         };
         stress.check_running()?;
         let void = (busy_percent < STRESS_BUSY_PERCENT).then(|| {
@@ -95,11 +95,12 @@ impl Surroundings {
                 "stress-ng kept the cores busy for {busy_percent:.0} % of the time, wanted {STRESS_BUSY_PERCENT} %"
             )
         });
-        Ok(Surrounded { busy_percent, void })
+        Ok(MeasuredLoad { busy_percent, void })
     }
 }
 
-/// Returns whether `program` is installed; otherwise notes what is skipped, and the package.
+/// Returns whether `program` is installed; otherwise records the skipped measurement and the
+/// package.
 pub fn installed(program: &str, package: &str, what: &str, skipped: &mut Vec<String>) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok()
         || Command::new(program).arg("--help").output().is_ok();
@@ -117,6 +118,6 @@ pub fn stress_word(stressed: bool) -> &'static str {
 }
 
 /// Returns a pair's value without and with stress, as in `paper`.
-pub fn of_pair<T: Copy>(pair: &[T; 2], stressed: bool) -> T {
+pub fn value_under_stress<T: Copy>(pair: &[T; 2], stressed: bool) -> T {
     pair[usize::from(stressed)]
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scheduling latency: how late a sleep of 1 ms ends, measured by this program and by cyclictest.
+//! Scheduling latency: the lateness of a wake-up after a sleep of 1 ms, measured by this program
+//! and by cyclictest.
 
 use super::condition::{
-    POLICIES, Policy, Surroundings, installed, last_cpu, of_pair, program, stress_word,
+    BackgroundLoad, POLICIES, Policy, installed, last_cpu, program, stress_word, value_under_stress,
 };
 use super::{Context, paper};
 use anyhow::{Context as _, Result};
@@ -23,10 +24,10 @@ const PRIORITY: u8 = 80;
 const CYCLICTEST_BINS: u64 = 100_000;
 /// Largest difference of the medians of the two instruments, microseconds.
 const AGREEMENT: Bound = Bound::AtMost(20.0);
-/// Time beyond the measured one within which a program ends.
+/// Time within which a program ends after the measurement.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Program that measures.
+/// The measuring program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Instrument {
@@ -54,7 +55,7 @@ pub struct Row {
     pub max_us: Option<u64>,
     /// Percentage of all cores' time used, by round.
     pub busy_percent: Vec<f64>,
-    /// Why rounds do not count.
+    /// Reasons why rounds are void.
     pub void: Vec<String>,
     /// Pairs of microseconds and cycles.
     pub histogram: Histogram,
@@ -93,7 +94,7 @@ impl Row {
     }
 }
 
-/// Returns the smallest latency that at least `share` of the cycles do not exceed.
+/// Returns the smallest latency that at least a fraction `share` of the cycles do not exceed.
 fn percentile(histogram: &Histogram, share: f64) -> Option<u64> {
     let total: u64 = histogram.values().sum();
     let rank = (share * total as f64).ceil().max(1.0) as u64;
@@ -120,12 +121,12 @@ pub fn measure(context: &mut Context<'_>) -> Result<Vec<Row>> {
         instruments.push(Instrument::Cyclictest);
     }
     let mut rows = Vec::new();
-    for stressed in context.stresses() {
+    for stressed in context.stress_settings() {
         let of_policy = |policy| instruments.iter().map(move |it| Row::new(*it, policy, stressed));
         rows.extend(POLICIES.into_iter().flat_map(of_policy));
     }
     for round in 1..=context.rounds() {
-        for stressed in context.stresses() {
+        for stressed in context.stress_settings() {
             context.progress.next();
             for row in rows.iter_mut().filter(|row| row.stressed == stressed) {
                 run(row, round, cycles, &context.raw)?;
@@ -143,7 +144,7 @@ fn run(row: &mut Row, round: u64, cycles: u64, raw: &Path) -> Result<()> {
         stress_word(row.stressed)
     )
     .to_lowercase();
-    let surroundings = Surroundings::begin(row.stressed, raw)?;
+    let surroundings = BackgroundLoad::begin(row.stressed, raw)?;
     let found = match row.instrument {
         Instrument::Ours => ours(row.policy, cycles, raw, &name),
         Instrument::Cyclictest => cyclictest(row.policy, cycles, raw, &name),
@@ -202,7 +203,7 @@ fn parse(text: &str) -> Result<Histogram> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# Max Latencies:") {
             let max: u64 = rest.trim().parse().with_context(|| format!("'{line}'"))?;
-            // A latency beyond the last bin is counted as an overflow only.
+            // A latency beyond the last bin is only counted as an overflow.
             if max >= CYCLICTEST_BINS {
                 histogram.insert(max, 1);
             }
@@ -218,7 +219,7 @@ fn parse(text: &str) -> Result<Histogram> {
     Ok(histogram)
 }
 
-/// Judges the instrument: its median against cyclictest's.
+/// Compares the instrument's median with cyclictest's.
 pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     let median = |instrument| {
         let wanted = |row: &&Row| {
@@ -252,10 +253,10 @@ pub fn table(rows: &[Row]) -> String {
             column("p99.9 us", |row| whole(row.p999_us)),
             column("max us", |row| whole(row.max_us)),
             column("paper, standard kernel: max us", |row| {
-                of_pair(&paper::LATENCY_STANDARD_US, row.stressed).to_string()
+                value_under_stress(&paper::LATENCY_STANDARD_US, row.stressed).to_string()
             }),
             column("paper, PREEMPT_RT: max us", |row| {
-                of_pair(&paper::LATENCY_PREEMPT_RT_US, row.stressed).to_string()
+                value_under_stress(&paper::LATENCY_PREEMPT_RT_US, row.stressed).to_string()
             }),
             column(
                 "",
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_latencies_that_occurred() {
+    fn percentiles_are_measured_latencies() {
         let histogram = Histogram::from([(1, 98), (5, 1), (90, 1)]);
         assert_eq!(percentile(&histogram, 0.5), Some(1));
         assert_eq!(percentile(&histogram, 0.99), Some(5));

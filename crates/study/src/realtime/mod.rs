@@ -70,7 +70,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What all parts need.
+/// The common settings of all parts.
 pub struct Context<'a> {
     quick: bool,
     runs: Option<u64>,
@@ -81,7 +81,7 @@ pub struct Context<'a> {
     progress: &'a Progress,
     /// Whether stress-ng is installed.
     can_stress: bool,
-    /// What was not measured, and why.
+    /// Measurements that were skipped, with reasons.
     skipped: Vec<String>,
 }
 
@@ -95,8 +95,8 @@ impl Context<'_> {
         self.runs.unwrap_or(if self.quick { 1 } else { 2 })
     }
 
-    /// Returns without and, if possible, with stress.
-    fn stresses(&self) -> impl Iterator<Item = bool> + use<> {
+    /// Returns `false` and, if stress is possible, `true`.
+    fn stress_settings(&self) -> impl Iterator<Item = bool> + use<> {
         let can_stress = self.can_stress;
         [false, true].into_iter().filter(move |stressed| can_stress || !stressed)
     }

@@ -2,8 +2,8 @@
 //! Figures of J. Park, R. Delgado, B. W. Choi, *Real-Time Characteristics of ROS 2.0 in Multiagent
 //! Robot Systems: An Empirical Study*, IEEE Access, 2020 ("the paper").
 //!
-//! Its ROS 1 ran on a standard kernel, its ROS 2 on one with PREEMPT_RT. Pairs are without and with
-//! stress-ng.
+//! The paper's ROS 1 ran on a standard kernel, its ROS 2 on a kernel with PREEMPT_RT. Pairs are
+//! values without and with stress-ng.
 
 /// Largest scheduling latency of the standard kernel, microseconds.
 pub const LATENCY_STANDARD_US: [f64; 2] = [290.0, 1280.0];

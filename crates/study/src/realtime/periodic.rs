@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the measured programs share: locked memory, absolute sleeps, and their last line.
+//! Shared code of the measured programs: locked memory, absolute sleeps, and their last line.
 
 use anyhow::{Context, Result};
 use rustix::mm::{MlockAllFlags, mlockall};
@@ -23,8 +23,8 @@ pub fn sleep_until(ns: u64) -> Result<()> {
     }
 }
 
-/// Tells the study that the samples are written.
-pub fn say_done() -> Result<()> {
+/// Reports to the study that the samples are written.
+pub fn report_done() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "done")?;
     Ok(out.flush()?)

@@ -2,7 +2,9 @@
 //! Jitter of four nodes with periods of 5, 10, 50 and 100 ms, running together: as plain loops, as
 //! nodes of rospy and as timers of rclpy.
 
-use super::condition::{POLICIES, Policy, Surroundings, last_cpu, of_pair, program, stress_word};
+use super::condition::{
+    BackgroundLoad, POLICIES, Policy, last_cpu, program, stress_word, value_under_stress,
+};
 use super::{Context, paper};
 use anyhow::Result;
 use serde::Serialize;
@@ -47,13 +49,13 @@ impl Library {
     fn paper_ms(self, stressed: bool) -> Option<[f64; NODES]> {
         match self {
             Self::Plain => None,
-            Self::Rospy => Some(of_pair(&paper::JITTER_ROS1_MS, stressed)),
-            Self::Rclpy => Some(of_pair(&paper::JITTER_ROS2_MS, stressed)),
+            Self::Rospy => Some(value_under_stress(&paper::JITTER_ROS1_MS, stressed)),
+            Self::Rclpy => Some(value_under_stress(&paper::JITTER_ROS2_MS, stressed)),
         }
     }
 }
 
-/// Jitter of one node: differences of the times between activations from the period.
+/// Jitter of one node: deviations of the activation interval from the period.
 #[derive(Debug, Clone, Serialize)]
 pub struct Node {
     pub period_ms: u64,
@@ -114,24 +116,24 @@ fn time(context: &Context<'_>) -> Duration {
 pub fn stages(context: &Context<'_>) -> Vec<(String, Duration)> {
     let one = (time(context) + Duration::from_secs(3)) * (2 * LIBRARIES.len() as u32);
     let of = |stressed| (format!("periods: {}", stress_word(stressed)), one);
-    (0..context.rounds()).flat_map(|_| context.stresses().map(of)).collect()
+    (0..context.rounds()).flat_map(|_| context.stress_settings().map(of)).collect()
 }
 
 /// Measures all conditions.
 pub fn measure(context: &mut Context<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for stressed in context.stresses() {
+    for stressed in context.stress_settings() {
         let of_policy =
             |policy| LIBRARIES.iter().map(move |library| Row::new(*library, policy, stressed));
         let policies = POLICIES.into_iter();
-        // Quick runs leave out what differs least.
+        // Quick runs omit the policy that differs least.
         let policies = policies.filter(|it| !context.quick || stressed || *it == Policy::Other);
         rows.extend(policies.flat_map(of_policy));
     }
     let computer = Computer::new(COMPUTER, 1)?;
     let _master = RosProgram::own(&computer, &context.raw).roscore()?;
     for round in 1..=context.rounds() {
-        for stressed in context.stresses() {
+        for stressed in context.stress_settings() {
             context.progress.next();
             for row in rows.iter_mut().filter(|row| row.stressed == stressed) {
                 run(row, round, &computer, context)?;
@@ -144,9 +146,9 @@ pub fn measure(context: &mut Context<'_>) -> Result<Vec<Row>> {
 
 fn run(row: &mut Row, round: u64, computer: &Computer, context: &Context<'_>) -> Result<()> {
     let crew = Crew { row, round, computer, raw: &context.raw, time: time(context) };
-    // Python's nodes start before the load, which would only delay their start.
-    let mut nodes = crew.ready()?;
-    let surroundings = Surroundings::begin(row.stressed, &context.raw)?;
+    // Python nodes start before the load, which would delay their start.
+    let mut nodes = crew.check_installed()?;
+    let surroundings = BackgroundLoad::begin(row.stressed, &context.raw)?;
     let crew = Crew { row, round, computer, raw: &context.raw, time: time(context) };
     crew.start(&mut nodes)?;
     for node in &mut nodes {
@@ -195,8 +197,8 @@ impl Crew<'_> {
         self.time.as_millis() as u64 / paper::NODE_PERIODS_MS[index] + 1
     }
 
-    /// Starts the nodes of a library; those that wait for a start are ready.
-    fn ready(&self) -> Result<Vec<Process>> {
+    /// Starts the nodes of a library; nodes that wait for a start command are ready.
+    fn check_installed(&self) -> Result<Vec<Process>> {
         let ros = match self.row.client {
             Library::Plain => return Ok(Vec::new()),
             Library::Rospy => Ros::One,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The measured programs, each a process of its own whose scheduler, processors and memory the
-//! study chooses.
+//! The measured programs, each a separate process whose scheduler, processors and memory the study
+//! chooses.
 
 use super::{sleeper, tasks};
 use anyhow::Result;

@@ -4,16 +4,16 @@
 
 use super::paper;
 
-/// A periodic task; times in one unit, whole numbers.
+/// A periodic task; all times are whole numbers in one unit.
 #[derive(Debug, Clone, Copy)]
 pub struct Task {
     /// P: time between releases, which is also the deadline.
     pub period: u64,
     /// C: execution time.
     pub execution: u64,
-    /// B: longest time for which a task of lower priority blocks it.
+    /// B: maximum time for which a task of lower priority blocks it.
     pub blocking: u64,
-    /// J: largest delay of its release.
+    /// J: maximum delay of its release.
     pub jitter: u64,
 }
 
@@ -28,10 +28,9 @@ pub fn tasks() -> [Task; 4] {
     })
 }
 
-/// Returns the worst-case response times on one core of tasks in the order of their priorities:
-/// the least `R = C + B + sum of ceil((R + J_j) / P_j) C_j` over tasks j of higher priority
-/// (equation 1 of the paper). `None` for a task whose R exceeds its period, where the equation
-/// does not hold.
+/// Returns the worst-case response times on one core, for tasks in order of priority: the least `R
+/// = C + B + sum of ceil((R + J_j) / P_j) C_j` over tasks j of higher priority (equation 1 of the
+/// paper). `None` for a task whose R exceeds its period, where the equation does not hold.
 pub fn responses(tasks: &[Task]) -> Vec<Option<u64>> {
     let of = |index: usize| response(&tasks[index], &tasks[..index]);
     (0..tasks.len()).map(of).collect()
@@ -51,12 +50,12 @@ fn response(task: &Task, higher: &[Task]) -> Option<u64> {
     None
 }
 
-/// Longest times of a task's jobs.
+/// Maximum times of a task's jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Longest {
-    /// From release to end.
+    /// Time from release to end.
     pub from_release: u64,
-    /// From first execution to end.
+    /// Time from first execution to end.
     pub from_start: u64,
 }
 
@@ -67,8 +66,8 @@ struct Job {
     left: u64,
 }
 
-/// Computes the schedule of tasks in the order of their priorities on `cores`, any of which runs
-/// any task, in steps of one unit up to `end`.
+/// Computes the global schedule of tasks in order of priority on `cores`, in steps of one unit up
+/// to `end`.
 pub fn schedule(tasks: &[Task], offsets: &[u64], cores: usize, end: u64) -> Vec<Longest> {
     let mut longest = vec![Longest::default(); tasks.len()];
     let mut jobs: Vec<Job> = Vec::new();
@@ -106,17 +105,17 @@ mod tests {
     }
 
     #[test]
-    fn the_recurrence_gives_the_responses_of_a_common_release() {
+    fn the_recurrence_matches_a_schedule_with_a_common_release() {
         let wanted = [3, 8, 29, 79];
         assert_eq!(responses(&tasks()), wanted.map(Some));
         assert_eq!(longest([0; 4], 1, |it| it.from_release), wanted);
     }
 
     #[test]
-    fn the_published_times_are_counted_from_first_execution() {
+    fn the_published_times_start_at_the_first_execution() {
         let published = paper::RESPONSES_MS.map(|ms| ms as u64);
         assert_eq!(longest([0; 4], 1, |it| it.from_start), published);
-        // Each is the difference of two results of the recurrence.
+        // Each published time is the difference of two results of the recurrence.
         let responses: Vec<u64> = responses(&tasks()).into_iter().flatten().collect();
         for (index, published) in published.iter().enumerate().skip(1) {
             assert_eq!(responses[index] - responses[index - 1], *published);
@@ -140,7 +139,7 @@ mod tests {
         tasks[0].blocking = 2;
         assert_eq!(responses(&tasks)[0], Some(5));
         tasks[0].jitter = 3;
-        // 5 + 3 is within the first period of 10, jitter included, only until 7.
+        // 5 + 3 exceeds 7, the end of the first period with jitter.
         assert_eq!(responses(&tasks)[1], Some(11));
     }
 

@@ -2,7 +2,7 @@
 //! A periodic loop by absolute sleeps, the method of cyclictest (package rt-tests): the program of
 //! scheduling latency, and the plain loop among the nodes.
 
-use super::periodic::{lock_memory, say_done, sleep_until};
+use super::periodic::{lock_memory, report_done, sleep_until};
 use anyhow::Result;
 use std::fs::File;
 use std::io::Write;
@@ -12,7 +12,7 @@ use tautline_lab::rig::stats::write_rows;
 
 /// Time before the first period, nanoseconds.
 const COUNTDOWN_NS: u64 = 100_000_000;
-/// Cycles that are run and not counted.
+/// Uncounted cycles at the start.
 const WARM_UP: usize = 20;
 
 /// Arguments of the loop.
@@ -42,11 +42,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let row = |cycle: usize| format!("{},{}", due(cycle), woke[cycle]);
     let rows = std::iter::once("due_ns,woke_ns".into()).chain((WARM_UP..total).map(row));
     write_rows(&arguments.output, rows)?;
-    say_done()
+    report_done()
 }
 
-/// Keeps processors out of deep sleep while the file is open, as cyclictest does; a machine without
-/// the file has no such sleep.
+/// Prevents deep sleep of processors while the file is open, as cyclictest does; a machine without
+/// the file has no deep sleep.
 fn stay_awake() -> Option<File> {
     let mut file = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
     file.write_all(&0_i32.to_ne_bytes()).ok()?;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The highest load that plain ROS 1 and Tautline hold over the same radio.
+//! The highest load that plain ROS 1 and Tautline carry over the same radio.
 //!
 //! Three families of loads. `robots`: each robot has a scan and a command, and both must keep their
 //! periods. `text`: many small messages. `scan`: scans alone. They were chosen after early results,
-//! and each is judged by the same targets.
+//! and have the same targets.
 //!
 //! A load is held if 95 % of its messages were published, 99 % of their echoes returned, the round
-//! trips did not grow during the run, and 95 of 100 round trips of each kind of message ended within
-//! one period of its sender. The criterion is the same for all systems. Of several repetitions, more
-//! than half must hold it. A void run shows nothing: neither that Tautline holds a load, nor that
-//! plain ROS 1 does not.
+//! trips did not grow during the run, and 95 of 100 round trips of each kind of message ended
+//! within one period of its sender. The criterion is the same for all systems. More than half of
+//! the repetitions must hold a load. A void run proves nothing about either system.
 
 use super::experiment::Experiment;
 use super::row::Row;
@@ -20,7 +19,7 @@ use tautline_lab::rig::stats::middle;
 use tautline_lab::rig::table::{self, left, or_dash, right};
 use tautline_lab::rig::verdict::{Bound, Verdict};
 
-/// Highest load of Tautline, in highest loads of plain ROS 1.
+/// Highest load of Tautline as a multiple of plain ROS 1's.
 const RATIO: Bound = Bound::AtLeast(1.5);
 /// Loads that plain ROS 1 holds and Tautline does not.
 const NOT_HELD: Bound = Bound::AtMost(0.0);
@@ -34,16 +33,17 @@ pub struct Comparison {
     pub nodes: &'static str,
     /// Each system with its highest load.
     pub systems: Vec<Highest>,
-    /// Highest load of Tautline over the one of the better plain ROS 1; `None` if either holds none,
-    /// or if no run shows a load that plain ROS 1 does not hold.
+    /// Ratio of the highest loads of Tautline and the better plain ROS 1; `None` if either holds no
+    /// load, or if no run shows a load that plain ROS 1 does not hold.
     pub ratio: Option<f64>,
-    /// The same of each repetition alone.
+    /// The same value for each repetition.
     pub ratios: Vec<Option<f64>>,
     /// Whether Tautline held every load that was tried, so that the ratio is a lower bound.
     pub is_lower_bound: bool,
     /// Loads that plain ROS 1 held and Tautline did not, messages per second.
     pub held_by_ros_1_only: Vec<f64>,
-    /// Loads that plain ROS 1 held and for which no run of Tautline counts, messages per second.
+    /// Loads that plain ROS 1 held and for which all runs of Tautline are void, messages per
+    /// second.
     pub not_shown: Vec<f64>,
 }
 
@@ -52,15 +52,15 @@ pub struct Comparison {
 pub struct Highest {
     /// The system.
     pub system: System,
-    /// Senders of that load; 0 if it held none.
+    /// Senders of that load; 0 if the system held no load.
     pub senders: usize,
-    /// Messages per second of all senders; 0 if it held none.
+    /// Messages per second of all senders; 0 if the system held no load.
     pub per_s: f64,
-    /// The same of each repetition alone.
+    /// The same value for each repetition.
     pub per_s_by_repetition: Vec<f64>,
-    /// Why it did not hold the next load; `None` if it held all.
+    /// Reason why the system did not hold the next load; `None` if it held all loads.
     pub limit: Option<String>,
-    /// Whether the runs with the next load were void, so that it might have held that load.
+    /// Whether the runs with the next load were void, so the system might have held it.
     pub is_open: bool,
 }
 
@@ -84,7 +84,7 @@ fn compare((family, nodes): (&'static str, &'static str), rows: &[&Row]) -> Comp
         all.iter().map(|it| Ladder::new(it.system, &rows)).collect()
     };
     let by_repetition: Vec<Vec<Ladder>> = repetitions.iter().map(alone).collect();
-    let (held_by_ros_1_only, not_shown) = lost(&all);
+    let (held_by_ros_1_only, not_shown) = loads_not_held(&all);
     let own = |it: &&Ladder| it.system.has_daemons();
     Comparison {
         family,
@@ -109,7 +109,7 @@ struct Ladder {
 struct Rung {
     senders: usize,
     per_s: f64,
-    /// Whether more than half of the repetitions that count held it; `None` if none counts.
+    /// Whether more than half of the valid repetitions held it; `None` if all are void.
     held: Option<bool>,
     limit: String,
 }
@@ -140,12 +140,12 @@ impl Ladder {
         Self { system, rungs: loads.map(Rung::from_rows).collect() }
     }
 
-    /// Returns the number of loads that it held, without those above one that it did not.
+    /// Returns the number of held loads below the first one that was not held.
     fn held(&self) -> usize {
         self.rungs.iter().take_while(|rung| rung.held == Some(true)).count()
     }
 
-    /// Returns the highest load that it held, with all lower ones.
+    /// Returns the highest load for which all lower loads were held, too.
     fn top(&self) -> Option<&Rung> {
         self.rungs[..self.held()].last()
     }
@@ -154,7 +154,7 @@ impl Ladder {
         self.top().map_or(0.0, |rung| rung.per_s)
     }
 
-    /// Returns the first load that it did not hold; `None` if it held all that were tried.
+    /// Returns the first load that was not held; `None` if all tried loads were held.
     fn next(&self) -> Option<&Rung> {
         self.rungs.get(self.held())
     }
@@ -172,8 +172,8 @@ impl Ladder {
     }
 }
 
-/// Returns the highest load of Tautline over the one of the better plain ROS 1; `None` if either
-/// holds none, or if a plain ROS 1 might hold more than was shown.
+/// Returns the ratio of the highest loads of Tautline and the better plain ROS 1; `None` if either
+/// holds no load, or if plain ROS 1 might hold more than was shown.
 fn ratio(ladders: &[Ladder]) -> Option<f64> {
     let best = |ours: bool| {
         let of = ladders.iter().filter(|it| it.system.has_daemons() == ours);
@@ -185,9 +185,9 @@ fn ratio(ladders: &[Ladder]) -> Option<f64> {
     (own > 0.0 && plain > 0.0 && has_limits).then(|| own / plain)
 }
 
-/// Returns the loads that a plain ROS 1 held and Tautline did not, and those for which no run of
-/// Tautline counts, messages per second.
-fn lost(ladders: &[Ladder]) -> (Vec<f64>, Vec<f64>) {
+/// Returns the loads that plain ROS 1 held and Tautline did not, and those for which all runs of
+/// Tautline are void, messages per second.
+fn loads_not_held(ladders: &[Ladder]) -> (Vec<f64>, Vec<f64>) {
     let (own, plain): (Vec<&Ladder>, Vec<&Ladder>) =
         ladders.iter().partition(|it| it.system.has_daemons());
     let mut loads: Vec<f64> = plain
@@ -205,7 +205,7 @@ fn lost(ladders: &[Ladder]) -> (Vec<f64>, Vec<f64>) {
         };
         loads.iter().copied().filter(|per_s| of(per_s) == held).collect()
     };
-    // A comparison of plain systems alone, by --system, loses nothing.
+    // With --system, only plain systems may have been measured.
     if own.is_empty() { Default::default() } else { (with(Some(false)), with(None)) }
 }
 
@@ -236,7 +236,7 @@ fn verdict_of_ratio(it: &Comparison) -> Verdict {
     RATIO.judge(what, it.ratio, "times")
 }
 
-/// Describes the repetitions alone; `None` of fewer than two.
+/// Describes the spread of repetitions; `None` for fewer than two.
 fn spread(ratios: &[Option<f64>]) -> Option<String> {
     let known: Vec<f64> = ratios.iter().copied().flatten().collect();
     let (least, most) =
@@ -275,7 +275,7 @@ pub fn comparison_table(comparisons: &[Comparison]) -> String {
     table::format_rows(&lines(comparisons), &columns) + "\n"
 }
 
-/// Describes the highest loads of the repetitions alone: the least and the most.
+/// Describes the lowest and highest result of the repetitions.
 pub fn alone_words(highest: &Highest) -> String {
     let all = &highest.per_s_by_repetition;
     let (least, most) =
@@ -315,7 +315,7 @@ mod tests {
     const NOT: Option<bool> = Some(false);
 
     #[test]
-    fn the_highest_load_has_all_lower_ones_below_it() {
+    fn the_highest_load_requires_all_lower_loads() {
         let found = ladder(System::Rospy, &[HELD, NOT, HELD]).highest(&[]);
         assert_eq!(
             (found.senders, found.per_s, found.limit.as_deref()),
@@ -330,10 +330,10 @@ mod tests {
         let plain = || ladder(System::Rospy, &[HELD, HELD, NOT]);
         let void = ladder(System::Tautline, &[HELD, None, HELD]);
         assert_eq!(void.per_s(), 10.0);
-        assert_eq!(lost(&[plain(), void]), (vec![], vec![20.0]));
-        // Nor is a run that was not made.
+        assert_eq!(loads_not_held(&[plain(), void]), (vec![], vec![20.0]));
+        // A missing run is no success either.
         let ended = ladder(System::Tautline, &[NOT]);
-        assert_eq!(lost(&[plain(), ended]), (vec![10.0], vec![20.0]));
+        assert_eq!(loads_not_held(&[plain(), ended]), (vec![10.0], vec![20.0]));
     }
 
     #[test]

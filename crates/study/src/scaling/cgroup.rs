@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// The smallest quota that the kernel takes, microseconds. A short quota resembles a slower clock:
-/// a process never runs at full speed for longer than this.
+/// The smallest quota that the kernel accepts, microseconds. A short quota resembles a slower
+/// clock: a process never runs at full speed for longer than this.
 const QUOTA_US: u64 = 1000;
 
 /// Groups of processes, each with a limit. The processes have to end before the groups are dropped.

@@ -8,9 +8,9 @@ use super::scene::Medium;
 use super::system::System;
 use super::trial::Trial;
 
-/// Rungs above the limit that are still measured: the second shows that the first was no accident.
+/// Number of rungs above the limit that are still measured; the second confirms the first.
 const RUNGS_ABOVE_LIMIT: usize = 2;
-/// The same for targets, where repetitions show that.
+/// The same for targets, where repetitions confirm the limit.
 const RUNGS_ABOVE_HELD: usize = 1;
 /// Repetitions of the runs that decide about targets.
 const ACCEPTANCE_RUNS: usize = 3;
@@ -30,9 +30,9 @@ pub enum Experiment {
     Vertical,
     /// 2 to 8 hosts, every sender to every echoer (experiment 9, which was never run).
     Horizontal,
-    /// The highest load that plain ROS 1 and Tautline hold over the same radio.
+    /// The highest load that plain ROS 1 and Tautline carry over the same radio.
     Tautline,
-    /// Your own question: --senders, --hz, --contents and --link. Runs only if it is named.
+    /// Your own load: --senders, --hz, --contents and --link. Runs only if named.
     Own,
 }
 
@@ -83,9 +83,9 @@ pub struct Ladder {
     /// Repetitions unless the user asks for others.
     pub repetitions: usize,
     trials: Vec<Trial>,
-    /// Rungs that are expected to be run, for the time left.
+    /// Expected number of rungs, for the remaining time.
     likely: usize,
-    /// Whether some repetition carried the load, for each rung so far.
+    /// Whether a repetition carried the load, for each rung so far.
     carried: Vec<bool>,
 }
 
@@ -118,11 +118,11 @@ const QUICK_ROBOTS: [usize; 4] = [8, 9, 12, 13];
 const TEXT_PAIRS: [usize; 9] = [4, 6, 8, 12, 16, 24, 32, 40, 48];
 const SCAN_PAIRS: [usize; 6] = [4, 5, 6, 7, 8, 9];
 const SCANS_HZ: f64 = 10.0;
-/// Rungs of the comparison that are expected to be run, with the one above the limit. Only the time
-/// left depends on it.
+/// Expected rungs of the comparison, including the one above the limit. Used only for the remaining
+/// time.
 const LIKELY_RUNGS: usize = 8;
 const LIKELY_PLAIN_RUNGS: usize = 4;
-/// Systems of the comparison over the radio. The small messages are too many for rospy's nodes on
+/// Systems of the comparison over the radio. rospy's nodes cannot send the many small messages on
 /// two cores.
 const BY_ROSPY: &[System] = &[System::Rospy, System::RospyNodelay, System::Tautline];
 const BY_ROSCPP: &[System] = &[System::Roscpp, System::RoscppNodelay, System::TautlineRoscpp];
@@ -223,7 +223,8 @@ impl Experiment {
         vec![ladder(replays, &contents, hz)]
     }
 
-    /// One process for each node, as in the thesis: roscpp, of which 256 fit into this machine.
+    /// One process for each node, as in the thesis: roscpp, because this machine has memory for 256
+    /// such nodes.
     fn vertical(self, quick: bool) -> Vec<Ladder> {
         let hz: &[f64] = if quick { &[10.0, 100.0] } else { &[1.0, 20.0, 100.0, 300.0] };
         let senders: &[usize] = if quick { &[1, 8] } else { &[1, 16, 128] };
@@ -257,8 +258,8 @@ impl Experiment {
         combinations.map(ladder).collect()
     }
 
-    /// Three families of loads on the same radio; see [`super::acceptance`]. The first loads are
-    /// those that every system held in early runs.
+    /// Three families of loads on the same radio; see [`super::acceptance`]. Every system held the
+    /// first loads in early runs.
     fn tautline(self, quick: bool) -> Vec<Ladder> {
         let robots: &[usize] = if quick { &QUICK_ROBOTS } else { &ROBOTS };
         let robots: Vec<Load> = robots.iter().map(|robots| Load::robots(*robots)).collect();
@@ -336,7 +337,7 @@ impl Ladder {
         if is_over { None } else { self.trials.get(rung) }
     }
 
-    /// Notes whether the load of a rung was carried in one repetition.
+    /// Records whether the load of a rung was carried in one repetition.
     pub fn note(&mut self, rung: usize, row: &Row) {
         let is_for_targets = self.experiment == Experiment::Tautline;
         self.note_carried(rung, if is_for_targets { row.is_held() } else { row.is_sustained() });
@@ -354,7 +355,7 @@ impl Ladder {
         rung < self.likely
     }
 
-    /// Whether a void run of the ladder is made again: where targets depend on it.
+    /// Whether a void run of the ladder is repeated, because targets depend on it.
     pub fn repeats_void_runs(&self) -> bool {
         self.experiment == Experiment::Tautline
     }
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_load_is_refused_with_what_is_allowed() {
+    fn a_wrong_load_is_refused_with_the_allowed_values() {
         assert_eq!(contents("scan"), Ok(Contents::Scan));
         assert_eq!(contents("1024"), Ok(Contents::Text(1024)));
         assert!(contents("3").unwrap_err().contains("19 to"));
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn one_repetition_that_carries_a_load_is_enough_to_try_the_next() {
+    fn the_next_load_is_tried_if_one_repetition_carries_a_load() {
         let mut ladder = ladders(Experiment::Tautline, false).remove(0);
         assert_eq!(ladder.repetitions, 3);
         for carried in [false, true, false] {
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn experiments_have_one_name_and_their_runs_different_ones() {
+    fn experiments_and_runs_have_unique_names() {
         for experiment in Experiment::ALL {
             assert_eq!(tautline_lab::rig::processes::word(experiment), experiment.name());
             for quick in [true, false] {

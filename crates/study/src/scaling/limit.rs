@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What limits a run, found from what was measured: the processor time, the channel and the queues.
+//! The limit of a run, found from measured processor time, channel and queues.
 
 use super::queue::Queued;
 use super::scene::Dropped;
 use super::watch::Busiest;
 use serde::Serialize;
 
-/// A process, or a thread of it, that uses this much of the processor time it may have is at its
-/// limit, percent.
+/// Use of the allowed processor time from which a process, or a thread of it, is at its limit,
+/// percent.
 pub const PROCESS_BUSY: f64 = 90.0;
-/// A machine whose cores are this busy together has no time left, percent.
+/// Use of all cores from which the machine is at its limit, percent.
 const MACHINE_BUSY: f64 = 95.0;
-/// A channel for which a frame waits, or is on the air, for this much of the time has no time left,
-/// percent. The share of the time in which it transmits is lower: between two frames are DIFS and
-/// backoff, which take a quarter of the time if frames are short.
+/// Fraction of the time with a waiting or transmitted frame from which the channel is at its limit,
+/// percent. The transmission time alone is less, because DIFS and backoff take a quarter of the
+/// time between short frames.
 pub const CHANNEL_BUSY: f64 = 95.0;
-/// A cable with a rate that carries this much of it is full, percent.
+/// Fraction of its rate from which a cable is full, percent.
 const LINK_BUSY: f64 = 95.0;
-/// Messages under way of each conversation, from which on they queue: at the end of the counted time
-/// a message and the one before it may be under way without any queue.
+/// Messages under way per conversation from which a queue exists; without a queue, up to two may be
+/// under way at the end of the counted time.
 const QUEUED_PER_CONVERSATION: f64 = 3.0;
 /// Echoes that must return for the load to count as carried, percent.
 pub const CARRIED_PERCENT: f64 = 99.0;
-/// Messages that the senders must publish for a run to count, percent of those asked for.
+/// Messages that the senders must publish for a valid run, percent of the requested messages.
 pub const PRODUCED_PERCENT: f64 = 95.0;
-/// A queue grows if the median round trip of the last quarter exceeds the one of the first quarter
-/// by this factor and by [`GROWTH_MS`].
+/// A queue grows if the median round trip of the last quarter exceeds that of the first by this
+/// factor and by [`GROWTH_MS`].
 const GROWTH: f64 = 2.0;
 const GROWTH_MS: f64 = 2.0;
-/// Mean round trip up to which the thesis called a load acceptable: its worst accepted row, 256 nodes
-/// at 1 Hz, has 221 ms.
+/// Maximum mean round trip of a load that the thesis accepted; its worst accepted row, 256 nodes at
+/// 1 Hz, has 221 ms.
 pub const ACCEPTABLE_MS: f64 = 250.0;
 
-/// Whether these median round trips of the first and the last quarter, in milliseconds, are of a queue that
-/// grows.
+/// Whether the median round trips of the first and last quarter, in milliseconds, show a growing
+/// queue.
 pub fn grow([first, last]: [f64; 2]) -> bool {
     last > GROWTH * first && last - first > GROWTH_MS
 }
 
-/// A limit that a run has reached, with what was measured.
+/// A limit that a run has reached, with the measured values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Limit {
@@ -70,17 +70,17 @@ pub enum Limit {
     },
     /// A daemon drops messages, and neither a processor nor the link is busy: a limit of its own.
     Dropped {
-        /// What it drops.
+        /// The dropped messages.
         of: Dropped,
     },
     /// Messages queue, and neither a processor nor the link is busy.
     Queue {
         /// Messages under way at the end of the counted time.
         messages: usize,
-        /// Where most of their bytes are.
+        /// The location of most of their bytes.
         place: &'static str,
     },
-    /// Nothing that is measured is at its limit.
+    /// No measured resource is at its limit.
     NotFound {
         /// The process closest to its limit.
         of: Option<Busiest>,
@@ -114,12 +114,12 @@ impl Limit {
     }
 }
 
-/// What a run shows about its limits.
+/// Measurements of a run about its limits.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Evidence {
-    /// Messages published, percent of those asked for.
+    /// Published messages, percent of the requested messages.
     pub produced_percent: f64,
-    /// Echoes that returned, percent of those expected.
+    /// Returned echoes, percent of the expected echoes.
     pub echoed_percent: f64,
     /// Median round trips of the first and of the last quarter of the counted time, milliseconds.
     pub rtt_quarters_ms: Option<[f64; 2]>,
@@ -134,7 +134,7 @@ pub struct Evidence {
     pub contended_percent: Option<f64>,
     /// Bits carried by a cable with a rate in the busier direction, percent of the rate.
     pub link_percent: Option<f64>,
-    /// What daemons dropped most; `None` if nothing.
+    /// The daemons' most frequent drop; `None` without drops.
     pub dropped: Option<Dropped>,
     /// Queues at the end of the counted time.
     pub queued: Queued,
@@ -146,9 +146,9 @@ impl Evidence {
         self.rtt_quarters_ms.is_some_and(grow)
     }
 
-    /// Whether the load was produced and carried without a queue that is long or grows.
+    /// Whether the load was produced and carried without a long or growing queue.
     pub fn is_sustained(&self) -> bool {
-        // A queue that the warm-up has filled may grow too slowly to be seen.
+        // A queue that the warm-up has filled may grow too slowly to be detected.
         let is_short = self.rtt_quarters_ms.is_none_or(|[_, last]| last <= ACCEPTABLE_MS);
         self.produced_percent >= PRODUCED_PERCENT
             && self.echoed_percent >= CARRIED_PERCENT
@@ -191,7 +191,7 @@ impl Evidence {
         }
     }
 
-    /// Returns why the run says nothing about the transport, if so.
+    /// Returns why the run is void; `None` if it is valid.
     pub fn void(&self) -> Option<String> {
         (self.produced_percent < PRODUCED_PERCENT).then(|| {
             format!(
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_is_carried_is_sustained_even_on_a_busy_machine() {
+    fn a_carried_load_is_sustained_even_on_a_busy_machine() {
         let busy = Evidence { machine_percent: Some(99.0), ..good() };
         assert!(busy.is_sustained() && busy.void().is_none());
         let jitter = Evidence { rtt_quarters_ms: Some([0.5, 1.4]), ..good() };

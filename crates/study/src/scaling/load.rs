@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load of a run: senders and echoers, what they exchange and how often.
+//! The load of a run: senders, echoers, messages and their frequency.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -11,8 +11,8 @@ pub const SMALLEST_TEXT: usize = 4 + 15;
 pub const THESIS_TEXT: usize = 32;
 /// Bytes of a command, in ROS 1: as `geometry_msgs/Twist`.
 const COMMAND_BYTES: usize = 48;
-/// Commands and scans per second of a robot. One more robot is a small step of the load, so that the
-/// highest load is known to within a seventh.
+/// Commands and scans per second of a robot. One more robot is a small step, so the highest load is
+/// known to within a seventh.
 const COMMAND_HZ: f64 = 25.0;
 const SCAN_HZ: f64 = 5.0;
 /// Bytes of a PR2's scan of 1040 beams, in ROS 1 (Scaling, facts).
@@ -20,7 +20,7 @@ pub const SCAN_BYTES: usize = 4227;
 /// Bytes of an image of 640x480 with a Bayer pattern, in ROS 1.
 pub const IMAGE_BYTES: usize = 640 * 480 + 67;
 
-/// What senders publish.
+/// The messages that senders publish.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contents {
@@ -30,7 +30,7 @@ pub enum Contents {
     Scan,
     /// `sensor_msgs/Image` of [`IMAGE_BYTES`].
     Image,
-    /// Messages of a topic of a recording, in turn.
+    /// Messages of a recorded topic, in turn.
     Recorded(Recording),
 }
 
@@ -44,7 +44,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Whether it is a file of ROS 1, rather than MCAP.
+    /// Whether the file is a ROS 1 bag instead of MCAP.
     pub fn is_rosbag(&self) -> bool {
         self.bag.extension().is_some_and(|extension| extension == "bag")
     }
@@ -87,13 +87,13 @@ impl Contents {
     }
 }
 
-/// Who answers whom.
+/// Assignment of echoers to senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pairing {
-    /// Each sender has an echoer of its own: the thesis's experiments 1 to 8.
+    /// Each sender has its own echoer, as in the thesis's experiments 1 to 8.
     Pairs,
-    /// Every echoer answers every sender: its experiment 9.
+    /// Every echoer answers every sender, as in the thesis's experiment 9.
     EveryToEvery,
 }
 
@@ -102,13 +102,13 @@ pub enum Pairing {
 pub struct Load {
     /// Number of senders, and of echoers.
     pub senders: usize,
-    /// Who answers whom.
+    /// Assignment of echoers to senders.
     pub pairing: Pairing,
-    /// What senders publish.
+    /// The messages that senders publish.
     pub contents: Contents,
     /// Messages per second of each sender.
     pub hz: f64,
-    /// What every second sender publishes instead, and how often.
+    /// The messages of every second sender, and their frequency.
     pub companion: Option<(Contents, f64)>,
 }
 
@@ -125,7 +125,7 @@ impl Load {
         Self { companion, ..Self::pairs(2 * robots, Contents::Scan, SCAN_HZ) }
     }
 
-    /// Returns what a sender publishes, and its messages per second.
+    /// Returns a sender's messages, and their number per second.
     pub fn flow(&self, sender: usize) -> (&Contents, f64) {
         let own = (&self.contents, self.hz);
         let companion = self.companion.as_ref().filter(|_| sender % 2 == 1);
@@ -166,14 +166,14 @@ impl Load {
         self.counterparts(0).len()
     }
 
-    /// Returns when a sender begins within its period. The starts are spread over the period by the
-    /// golden ratio, which keeps them apart for any number of senders.
+    /// Returns the time within its period at which a sender begins. The starts are spread over the
+    /// period by the golden ratio, which keeps them apart for any number of senders.
     pub fn phase_ns(&self, sender: usize) -> u64 {
         const GOLDEN: f64 = 0.618_033_988_749_895;
         ((sender as f64 * GOLDEN).fract() * self.period_ns(sender) as f64) as u64
     }
 
-    /// Returns the name of what is sent, in reports.
+    /// Returns the name of the contents, for reports.
     pub fn kind(&self) -> &'static str {
         if self.companion.is_some() { "robots" } else { self.contents.kind() }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of the runs: one rung of each ladder in turn, so that a change of the machine meets
-//! every system alike.
+//! The order of the runs: one rung of each ladder in turn, so that changes of the machine affect
+//! all systems equally.
 
 use super::experiment::{Experiment, Ladder};
 use super::row::Row;
@@ -43,7 +43,7 @@ impl Measure {
         Ok(())
     }
 
-    /// Makes a run, and once more if it is void and that may have been an accident.
+    /// Makes a run, and repeats a void run if the cause may have been an accident.
     fn run(
         &mut self,
         ladder: usize,
@@ -80,7 +80,7 @@ impl Measure {
         runs
     }
 
-    /// Returns the stages from a rung on, and those of the experiments that follow.
+    /// Returns the remaining stages from a rung, and those of later experiments.
     fn stages(&self, from: Experiment, rung: usize, time: Duration) -> Vec<(String, Duration)> {
         let rest = Experiment::ALL.into_iter().skip_while(|it| *it != from);
         let first = |experiment| if experiment == from { rung } else { 0 };

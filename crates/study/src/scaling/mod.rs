@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far ROS scales: senders and echoers on hosts, and what limits them.
+//! The scalability of ROS: senders and echoers on hosts, and their limits.
 //!
 //! The rig of *Evaluating the Scalability of ROS in Multi-Robot Systems* (I. Jordan, 2017, "the
 //! thesis"): a sender publishes numbered messages, an echoer publishes each again at once, and the
@@ -93,7 +93,7 @@ pub struct Arguments {
 struct Figures<'a> {
     counted_s: f64,
     cores: usize,
-    /// Systems that are not installed here.
+    /// Systems that are not installed on this machine.
     not_measured: &'a [String],
     comparisons: &'a [Comparison],
     rows: &'a [Row],
@@ -139,8 +139,8 @@ impl Arguments {
         Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
     }
 
-    /// Returns the runs of all chosen experiments, and which systems are omitted since a program of
-    /// theirs is missing.
+    /// Returns the runs of all chosen experiments, and the systems omitted because a program is
+    /// missing.
     fn ladders(&self) -> Result<(Vec<Ladder>, Vec<String>)> {
         let recording = self.recording()?;
         let of = |it: &Experiment| it.ladders(self.quick, recording.as_ref(), &self.own);

@@ -18,9 +18,9 @@ use tautline_lab::setup::ros::{RosProgram, START_PATIENCE, utf8};
 pub const COUNTDOWN: Duration = Duration::from_millis(500);
 /// Longest wait for echoes after the last message, as in the thesis.
 pub const DRAIN: Duration = Duration::from_secs(5);
-/// Each process more delays the others by at most this much on a machine with two cores.
+/// Additional time limit for each process, on a machine with two cores.
 const PATIENCE_PER_PROCESS: Duration = Duration::from_millis(700);
-/// Publishing, or writing of samples, may take this much longer than planned.
+/// Maximum time by which publishing or writing samples may exceed its plan.
 const LATENESS: Duration = Duration::from_secs(30);
 
 /// One process with one or several senders or echoers.
@@ -39,7 +39,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts all nodes and waits until a message of each sender has come back from each of its
+    /// Starts all nodes and waits until a message of each sender has returned from each of its
     /// echoers. `per_process` senders, or echoers, share a process.
     pub fn start(
         scene: &Scene,
@@ -132,7 +132,7 @@ impl Nodes {
     }
 }
 
-/// What is needed to start a node.
+/// The settings for starting a node.
 struct Launch<'a> {
     scene: &'a Scene,
     system: System,
@@ -189,7 +189,7 @@ impl Launch<'_> {
         program.python(name, script, &arguments)
     }
 
-    /// Returns the options of a node of zenoh: a text of as many bytes, and its endpoints.
+    /// Returns the options of a zenoh node: the size of its text, and its endpoints.
     fn zenoh(&self, role: &str, own: &str, contents: &Contents) -> Result<Vec<String>> {
         let bytes = contents.bytes().context("zenoh replays no recordings")?;
         let mut options = Contents::Text(bytes).options()?;
@@ -211,7 +211,7 @@ impl Launch<'_> {
 /// Port of the first echoer of zenoh.
 const ZENOH_PORT: usize = 7447;
 
-/// Returns numbers as the nodes take them.
+/// Formats numbers for the nodes' command line.
 fn list(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }

@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Interval at which the radios' queues are read. It is no fraction of a sender's period, since then
-/// the readings would meet the same phase again and again.
+/// Interval at which the radios' queues are read. It is no fraction of a sender's period; otherwise
+/// all readings would have the same phase.
 const LOOK_PERIOD: Duration = Duration::from_micros(13_700);
-/// Messages whose bytes are mostly not in the kernel are inside the programs: by this factor.
+/// If the messages' bytes exceed the kernel's by this factor, most are inside the programs.
 const INSIDE: u64 = 4;
 
 /// Queues at the end of the counted time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Queued {
-    /// Messages that were published and had not come back.
+    /// Published messages that had not returned.
     pub messages: usize,
-    /// The same for each conversation of a sender with an echoer.
+    /// Number of such messages per conversation of a sender with an echoer.
     pub messages_per_conversation: f64,
     /// Bytes of these messages in ROS 1; 0 if unknown.
     pub bytes: u64,
@@ -33,7 +33,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Returns where most of the bytes are.
+    /// Returns the location of most of the bytes.
     pub fn place(&self) -> &'static str {
         match (self.send_bytes, self.receive_bytes) {
             (send, receive) if self.bytes > INSIDE * (send + receive) => "inside the programs",
@@ -43,7 +43,7 @@ impl Queued {
     }
 }
 
-/// What was measured of the link and the queues.
+/// Measurements of the link and the queues.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Time in which the radio channel was busy, percent.
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_sockets_are_in_the_fifth_column() {
+    fn socket_bytes_are_in_the_fifth_column() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n\
             0: 0100007F:2C2F 00000000:0000 0A 00000000:00000005 00:00000000\n\
             1: 0100007F:2C2F 0100007F:A1B2 01 00001000:00000010 00:00000000\n\
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_where_its_bytes_are() {
+    fn a_queue_is_located_by_its_bytes() {
         let of = |bytes, send_bytes, receive_bytes| {
             Queued { bytes, send_bytes, receive_bytes, ..Queued::default() }.place()
         };

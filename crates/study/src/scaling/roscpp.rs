@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The roscpp nodes, compiled where they are needed: Debian has the library, not the nodes.
+//! The roscpp nodes, compiled on demand: Debian has only the library.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn echo() -> Result<PathBuf> {
     }
     make_folder(&folder)?;
     let flags = run(Command::new("pkg-config").args(PKG_CONFIG)).context(NEEDED)?;
-    // Another run may compile at the same time; the last one replaces the file.
+    // Another run may compile at the same time; the last run replaces the file.
     let fresh = folder.join(format!("echo-{}", std::process::id()));
     let mut compiler = Command::new("g++");
     compiler.args(["-O2", "-std=c++17", "-o"]).arg(&fresh).arg(&source);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A measured row: what a run offered and what came back. The raw samples become figures here.
+//! A measured row: the offered load of a run and its echoes, computed from raw samples.
 
 use super::limit::{Evidence, Limit};
 use super::load::Pairing;
@@ -14,7 +14,7 @@ use tautline_lab::rig::stats::{middle, percentile};
 /// One measured row. A model can be fitted to these.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Experiment that made it.
+    /// Experiment of the run.
     pub experiment: &'static str,
     /// System that carried the messages.
     pub system: System,
@@ -24,11 +24,11 @@ pub struct Row {
     pub repetition: usize,
     /// Senders, and as many echoers.
     pub senders: usize,
-    /// Who answers whom.
+    /// Assignment of echoers to senders.
     pub pairing: Pairing,
     /// Hosts, half of them with senders.
     pub hosts: usize,
-    /// Messages per second asked of each sender.
+    /// Requested messages per second of each sender.
     pub frequency_hz: f64,
     /// Bytes of a message in ROS 1; 0 if unknown.
     pub message_bytes: usize,
@@ -42,32 +42,31 @@ pub struct Row {
     pub echoed: usize,
     /// Echoes that did not return until the end of the wait.
     pub lost: usize,
-    /// Messages per second asked of all senders together.
+    /// Requested messages per second of all senders together.
     pub offered_per_s: f64,
     /// Messages per second that all senders published.
     pub published_per_s: f64,
-    /// Echoes of the messages of the counted time, for each second of it. Some of them may have
-    /// returned later.
+    /// Echoes of messages from the counted time, per second. Some may have returned later.
     pub echoed_per_s: f64,
-    /// Echoes per second that returned within the counted time, of whichever messages: the rate at
-    /// which an overloaded system carries them.
+    /// Echoes per second that returned within the counted time, including those of earlier
+    /// messages: the rate of an overloaded system.
     pub carried_per_s: f64,
     /// Round trips; `None` if nothing returned.
     pub rtt_ms: Option<Rtt>,
-    /// The 95th percentile of the round trips in periods of the sender; of a mixed load, the
-    /// largest one.
+    /// The 95th percentile of the round trips, in periods of the sender; for a mixed load, the
+    /// largest value.
     pub p95_periods: Option<f64>,
-    /// What was measured of processors, link and queues.
+    /// Measurements of processors, link and queues.
     #[serde(flatten)]
     pub evidence: Evidence,
     /// Processor time by kind of process.
     pub cpu: Vec<CpuFigures>,
     /// Whether the load was produced and carried without a growing queue.
     pub sustained: bool,
-    /// Limits that the run has reached, the machine's first; empty if the load was sustained, or,
-    /// where it has to be, held.
+    /// Limits that the run has reached, the machine's first; empty if the load was sustained, or
+    /// held where required.
     pub limits: Vec<Limit>,
-    /// Why the run says nothing about the transport.
+    /// Reason why the run is void.
     pub void: Option<String>,
 }
 
@@ -87,7 +86,7 @@ pub struct Rtt {
 }
 
 impl Row {
-    /// Whether the load was sustained in a run that counts.
+    /// Whether the load was sustained in a valid run.
     pub fn is_sustained(&self) -> bool {
         self.sustained && self.void.is_none()
     }
@@ -167,15 +166,15 @@ pub struct Counted {
     echoes: Vec<Echo>,
     /// Messages published.
     pub sent: usize,
-    /// Echoes that returned within the counted time, those of earlier messages too.
+    /// Echoes that returned within the counted time, including those of earlier messages.
     pub carried: usize,
-    /// Echoes that had not returned at its end.
+    /// Echoes that had not returned at the end of the counted time.
     pub under_way: usize,
 }
 
 impl Counted {
-    /// Keeps the echoes of messages with at least this number, of one sender; `per_message` is the
-    /// number of its echoers. Its counted time begins with the first of these messages.
+    /// Adds the echoes of one sender's messages from number `from`; `per_message` is the number of
+    /// its echoers. Its counted time begins with message `from`.
     pub fn add(&mut self, echoes: &[Echo], from: u64, per_message: usize, time: Duration) {
         let counted = |echo: &&Echo| echo.sequence >= from;
         let before = self.echoes.len();
@@ -226,7 +225,7 @@ impl Counted {
         medians.iter().all(|median| median.is_finite()).then_some(medians)
     }
 
-    /// Returns how many of the messages were produced and carried.
+    /// Returns the fractions of messages that were produced and carried.
     pub fn evidence(&self, asked: f64) -> Result<Evidence> {
         ensure!(asked > 0.0, "no messages were asked for");
         Ok(Evidence {
@@ -250,7 +249,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_warm_up_does_not_count_and_a_missing_echo_has_no_round_trip() {
+    fn the_warm_up_is_not_counted_and_a_missing_echo_has_no_round_trip() {
         let mut counted = Counted::default();
         counted.add(&[echo(0, 90), echo(1, 2), echo(2, 4), echo(3, 0)], 1, 1, SECOND);
         assert_eq!((counted.sent, counted.echoed(), counted.expected()), (3, 2, 3));
@@ -270,12 +269,12 @@ mod tests {
 
     #[test]
     fn late_echoes_count_for_their_message_and_are_carried_when_they_return() {
-        // Messages each 10 ms; those of the first 50 ms warm up, and the next 50 ms count.
+        // Messages every 10 ms; the first 50 ms are the warm-up, and the next 50 ms are counted.
         let echoes: Vec<Echo> = (0..10).map(|number| echo(number, 25)).collect();
         let mut counted = Counted::default();
         counted.add(&echoes, 5, 1, Duration::from_millis(50));
         assert_eq!((counted.sent, counted.echoed()), (5, 5));
-        // Back at 55 to 95 ms: the messages of 30 to 70 ms.
+        // Messages from 30 to 70 ms return at 55 to 95 ms.
         assert_eq!((counted.carried, counted.under_way), (5, 2));
     }
 

@@ -17,17 +17,17 @@ use tautline_lab::setup::world::{Bridge, Computer, Link, Pair};
 pub struct Dropped {
     /// The most frequent reason, as in `tautline status`.
     pub reason: String,
-    /// Messages dropped for it.
+    /// Messages dropped for this reason.
     pub messages: u64,
 }
 
 /// Scenario of the radio: one 802.11 channel at 6 Mbps, half duplex.
 const RADIO: &str = "half-duplex-6mbps";
-/// Rate of the token bucket, as the radio's.
+/// Rate of the token bucket, the same as the radio's.
 const BUCKET_BPS: u64 = 6_000_000;
 
-/// Rules of the topics of senders and of echoers: small messages, such as commands, come before
-/// large ones. All messages count, as in ROS 1 with a queue of 1000.
+/// Rules for topics of senders and echoers: small messages, such as commands, precede large ones.
+/// No message may be dropped, as in ROS 1 with a queue of 1000.
 fn topics(direction: &str) -> String {
     let rule = |kind, priority| {
         format!("  \"/{direction}/{kind}/**\": {{ priority: {priority}, keep_last: 1000 }}\n")
@@ -35,7 +35,7 @@ fn topics(direction: &str) -> String {
     rule("text", 220) + &rule("scan", 100) + &rule("image", 50) + &rule("recorded", 100)
 }
 
-/// What connects the hosts.
+/// The link between the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Medium {
@@ -73,7 +73,7 @@ impl Medium {
     }
 }
 
-/// The hosts of a run and what runs on them besides the nodes. Fields are dropped in this order.
+/// The hosts of a run and their programs other than the nodes. Fields are dropped in this order.
 pub struct Scene {
     daemons: Vec<Daemon>,
     masters: Vec<Process>,
@@ -112,7 +112,7 @@ impl Network {
 }
 
 impl Scene {
-    /// Creates the hosts and starts what the system needs besides its nodes.
+    /// Creates the hosts and starts the system's masters and daemons.
     pub fn new(
         (system, medium, hosts): (System, Medium, usize),
         daemons: &DaemonSetup,
@@ -169,7 +169,7 @@ impl Scene {
         masters.chain(daemons.map(|(number, it)| watched("daemon", number, &it.process))).collect()
     }
 
-    /// Returns busy time and time of the radio channel, in nanoseconds; `None` for a wire.
+    /// Returns the radio channel's busy time and total time, in nanoseconds; `None` for a wire.
     pub fn channel(&self) -> Option<[u64; 2]> {
         match &self.network {
             Network::Pair(pair) => pair.channel(),
@@ -177,7 +177,7 @@ impl Scene {
         }
     }
 
-    /// Returns the frames at the radios now, waiting or on the air; `None` for a wire.
+    /// Returns the current frames at the radios, waiting or on the air; `None` for a wire.
     pub fn radio_frames(&self) -> Option<u64> {
         match &self.network {
             Network::Pair(pair) => pair.radio_frames(),
@@ -200,7 +200,7 @@ impl Scene {
         }
     }
 
-    /// Writes the status of each daemon to the folder; returns what they dropped most.
+    /// Writes the status of each daemon to the folder; returns the most frequent drop.
     pub fn write_statuses(&self, folder: &Path) -> Result<Option<Dropped>> {
         let statuses = daemon::write_statuses(&self.daemons, folder)?;
         let dropped = daemon::most_dropped(&statuses);

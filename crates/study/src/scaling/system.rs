@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The systems that are compared: a client library, and what carries its topics between hosts.
+//! The compared systems: a client library, and the transport of its topics between hosts.
 
 use super::roscpp;
 use serde::Serialize;
@@ -55,8 +55,8 @@ impl Library {
         }
     }
 
-    /// Whether one lock lets one thread of a process run at a time, so that the process as a whole
-    /// cannot use more than one core.
+    /// Whether a lock allows only one running thread per process, so that the process cannot use
+    /// more than one core.
     pub fn has_one_lock(self) -> bool {
         self != Self::Roscpp
     }
@@ -103,12 +103,12 @@ impl System {
         self.has_daemons() || matches!(self, Self::RospyNodelay | Self::RoscppNodelay)
     }
 
-    /// Returns what is missing on this machine to measure it, and what brings it; `None` if it is
+    /// Returns what is missing on this machine, and how to install it; `None` if the system is
     /// complete.
     pub fn missing(self) -> Option<String> {
         let test = |program: &Path, code: &str, advice: &str| {
             let mut python = Command::new(program);
-            // The wheels' start-up hook is for the environment it was set in.
+            // The wheels' start-up hook is valid only for its own environment.
             python.env_remove("LD_LIBRARY_PATH").env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
             run(python.args(["-c", code])).is_err().then(|| advice.to_owned())
         };

@@ -8,7 +8,7 @@ use super::system::System;
 use tautline_lab::rig::table::{column, markdown, or_dash};
 use tautline_lab::rig::verdict::Verdict;
 
-/// Runs that differ only in their frequency, the lowest first.
+/// Runs that differ only in frequency, lowest first.
 type Series<'a> = Vec<&'a Row>;
 
 /// Returns each table with its name in the page.
@@ -52,7 +52,7 @@ fn series<'a>(rows: &[&'a Row]) -> Vec<Series<'a>> {
     all
 }
 
-/// The highest sustained load of a series and what limited the next one.
+/// The highest sustained load of a series, and the limit of the next load.
 struct Highest<'a> {
     any: &'a Row,
     sustained: Option<&'a Row>,
@@ -61,7 +61,7 @@ struct Highest<'a> {
 
 impl<'a> Highest<'a> {
     fn from_series(series: &Series<'a>) -> Self {
-        // Of several repetitions, more than half have to be sustained.
+        // More than half of the repetitions must be sustained.
         let groups = series.chunk_by(|one, other| one.frequency_hz == other.frequency_hz);
         let is_good = |group: &&[&Row]| {
             2 * group.iter().filter(|row| row.is_sustained()).count() > group.len()

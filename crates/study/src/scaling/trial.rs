@@ -18,11 +18,11 @@ use tautline_lab::air::Punctuality;
 use tautline_lab::rig::processes::empty_folder;
 use tautline_lab::setup::daemon::DaemonSetup;
 
-/// Time for which a run publishes before the counted time.
+/// Duration of publishing before the counted time.
 pub const WARM_UP: Duration = Duration::from_secs(1);
-/// Expected time of a run in addition to what it publishes: start and end of programs.
+/// Expected time of a run for starting and ending programs.
 const START: Duration = Duration::from_millis(1400);
-/// Start of one node more, in C++ and in Python.
+/// Time to start one more node, in C++ and in Python.
 const START_PER_NODE: Duration = Duration::from_millis(15);
 const START_PER_PYTHON_NODE: Duration = Duration::from_millis(110);
 
@@ -43,7 +43,7 @@ pub struct Trial {
     pub cpu_share_percent: Option<u32>,
 }
 
-/// What all runs have in common.
+/// The common settings of all runs.
 pub struct Common<'a> {
     /// Setup of the daemons.
     pub daemons: &'a DaemonSetup,
@@ -53,7 +53,7 @@ pub struct Common<'a> {
     pub per_process: usize,
 }
 
-/// What was watched during the counted time.
+/// Measurements during the counted time.
 struct Watched {
     used: Used,
     measured: Measured,
@@ -61,13 +61,13 @@ struct Watched {
     dropped: Option<Dropped>,
 }
 
-/// What came back.
+/// The returned echoes.
 struct Outcome {
     all: Counted,
     /// The largest 95th percentile of a flow in its periods.
     p95_periods: Option<f64>,
-    /// Median round trips of the first and the last quarter, of the flow in which they grow most:
-    /// the few scans would not show among the many commands.
+    /// Median round trips of the first and last quarter, for the flow in which they grow most:
+    /// otherwise the many commands would hide the few scans.
     rtt_quarters_ms: Option<[f64; 2]>,
 }
 
@@ -94,7 +94,7 @@ impl Trial {
         START + WARM_UP + COUNTDOWN + time + each * (2 * self.load.senders as u32)
     }
 
-    /// Runs it. Raw samples and logs go to a folder that is created empty.
+    /// Runs the trial. Raw samples and logs go to a new folder.
     pub fn run(&self, common: &Common, repetition: usize, folder: &Path) -> Result<Row> {
         empty_folder(folder)?;
         let folder = &std::path::absolute(folder)?;
@@ -164,7 +164,7 @@ impl Trial {
             });
             flows[known].1.add(echoes, first, self.load.echoes(), time);
         }
-        // Without a single echo of a flow there is no figure, and the load is not held.
+        // Without any echo of a flow there is no figure, and the load is not held.
         let periods = flows.iter().map(|(hz, flow)| Some(flow.rtt()?.p95 * hz / 1000.0));
         let periods: Option<Vec<f64>> = periods.collect();
         Ok(Outcome {
@@ -174,8 +174,8 @@ impl Trial {
         })
     }
 
-    /// Returns the messages that all senders have to publish in the counted time.
-    fn asked(&self, time: Duration) -> f64 {
+    /// Returns the messages that all senders must publish in the counted time.
+    fn requested_messages(&self, time: Duration) -> f64 {
         let of_one = |sender| {
             let all = ((WARM_UP + time).as_secs_f64() * self.load.flow(sender).1).ceil();
             all - self.first_counted(sender) as f64
@@ -196,7 +196,7 @@ impl Trial {
         let cpu = watched.used.figures(|kind| self.handled(kind, counted));
         let evidence = self.evidence(outcome, watched, time)?;
         let sustained = evidence.is_sustained();
-        let is_late = self.has_to_be_held() && p95_periods.is_none_or(|periods| periods > 1.0);
+        let is_late = self.must_be_held() && p95_periods.is_none_or(|periods| periods > 1.0);
         let limits = if sustained && !is_late { Vec::new() } else { evidence.limits() };
         let per_second = |count: usize| count as f64 / time.as_secs_f64();
         Ok(Row {
@@ -228,8 +228,8 @@ impl Trial {
         })
     }
 
-    /// Whether round trips have to end within a period.
-    fn has_to_be_held(&self) -> bool {
+    /// Whether round trips must end within a period.
+    fn must_be_held(&self) -> bool {
         self.experiment == Experiment::Tautline.name()
     }
 
@@ -253,7 +253,7 @@ impl Trial {
             },
             rtt_quarters_ms: outcome.rtt_quarters_ms,
             dropped,
-            ..counted.evidence(self.asked(time))?
+            ..counted.evidence(self.requested_messages(time))?
         })
     }
 
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flow_that_grows_most_decides() {
+    fn the_fastest_growing_flow_decides() {
         let quarters = [[4.0, 5.0], [20.0, 90.0]];
         assert_eq!(most_growth(quarters.into_iter()), Some([20.0, 90.0]));
         assert_eq!(most_growth(std::iter::empty()), None);

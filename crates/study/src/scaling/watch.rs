@@ -15,9 +15,9 @@ pub struct CpuFigures {
     pub kind: &'static str,
     /// Number of processes.
     pub processes: usize,
-    /// Processor time of the busiest one, percent of one core.
+    /// Processor time of the busiest process, percent of one core.
     pub busiest_percent: f64,
-    /// Processor time of one process for each message and its echo that it handled, microseconds.
+    /// Processor time of one process for each handled message and its echo, microseconds.
     pub us_per_message: Option<f64>,
 }
 
@@ -32,16 +32,16 @@ pub struct Watched {
     pub id: u32,
     /// Whether one thread runs at a time, so that all threads share one core.
     pub has_one_lock: bool,
-    /// Processor time that it may have, percent of one core.
+    /// Allowed processor time, percent of one core.
     pub allowed_percent: f64,
 }
 
 /// Times of a thread, nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Times {
-    /// On a processor.
+    /// Time on a processor.
     run: u64,
-    /// Ready to run, while other programs had the processors.
+    /// Time ready to run, while other programs used the processors.
     wait: u64,
 }
 
@@ -56,11 +56,11 @@ pub struct Watch {
     since: Instant,
 }
 
-/// What was used during a measurement.
+/// Processor time used during a measurement.
 pub struct Used {
     /// Processor time of all cores, percent.
     pub machine_percent: f64,
-    /// The process that needed most of the processor time it may have.
+    /// The process that used most of its allowed processor time.
     pub busiest: Option<Busiest>,
     processes: Vec<(&'static str, f64)>,
     seconds: f64,
@@ -71,14 +71,14 @@ pub struct Used {
 pub struct Busiest {
     /// Name: `echoer 3`.
     pub name: String,
-    /// Processor time, percent of what it may have.
+    /// Processor time, percent of the allowed time.
     pub run_percent: f64,
     /// Time for which its most delayed thread was ready but did not run, percent.
     pub wait_percent: f64,
 }
 
 impl Busiest {
-    /// Returns the share of the time in which it had work, percent.
+    /// Returns the fraction of time in which it had work, percent.
     pub fn demand_percent(&self) -> f64 {
         self.run_percent + self.wait_percent
     }
@@ -111,7 +111,8 @@ impl Watch {
 }
 
 impl Watched {
-    /// Returns how close the process is to its limit. Without a lock, its busiest thread decides.
+    /// Returns how close the process is to its limit; without a lock, this depends on its busiest
+    /// thread.
     fn busy(&self, threads: &[Times], seconds: f64) -> Busiest {
         let is_one = self.has_one_lock || self.allowed_percent < 100.0;
         let busiest = threads.iter().max_by_key(|it| it.run + it.wait).copied().unwrap_or_default();
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_thread_counts_from_its_start() {
+    fn a_new_thread_is_counted_from_its_start() {
         let at = |run, wait| Times { run, wait };
         let before = Threads::from([(1, at(5, 1))]);
         let after = Threads::from([(1, at(7, 4)), (2, at(3, 0))]);
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_one_process_of_a_kind() {
+    fn figures_are_per_process_of_a_kind() {
         let used = Used {
             machine_percent: 0.0,
             busiest: None,

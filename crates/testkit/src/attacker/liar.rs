@@ -21,19 +21,19 @@ use tautline_proto::{
     SecretKey,
 };
 
-/// Draws a number below another; 0 where nothing is left to draw from.
+/// Draws a number below a bound; 0 when the source is exhausted.
 pub type Draw<'a> = dyn FnMut(u64) -> u64 + 'a;
 
-/// Limit of remembered datagrams, its own and those of others, for replays.
+/// Limit of datagrams remembered for replays, its own and those of others.
 const REMEMBERED: usize = 16;
 /// Bytes of a fragment of a long relayed packet.
 const PIECE: usize = 1200;
 /// Largest relayed packet.
 const MAX_CARRIED: usize = 60_000;
-/// Least time between initiations: more of them would only reach the limit of initiations.
-const BETWEEN_CALLS: Duration = Duration::from_millis(500);
-/// Age at which keys are renewed; the old ones end soon after.
-const KEYS_LAST: Duration = Duration::from_secs(100);
+/// Minimum time between initiations, within the node's limit.
+const INITIATION_INTERVAL: Duration = Duration::from_millis(500);
+/// Age at which keys are renewed; old keys end soon after.
+const KEY_LIFETIME: Duration = Duration::from_secs(100);
 
 /// The node under attack, and its peers.
 #[derive(Clone)]
@@ -85,7 +85,7 @@ fn pick<T: Copy>(draw: &mut Draw<'_>, choices: &[T]) -> T {
     choices[at.min(choices.len() - 1)]
 }
 
-/// Draws an address, which may be none to which packets may be sent.
+/// Draws an address, which may be invalid as a destination.
 fn any_address(draw: &mut Draw<'_>) -> SocketAddr {
     let ends = [[0; 4], [255; 4], [127, 0, 0, 1], [224, 0, 0, 1], [10, 0, 0, 1]];
     (pick(draw, &ends), number(draw, 18470) as u16).into()
@@ -116,7 +116,7 @@ fn micros(draw: &mut Draw<'_>) -> Duration {
 
 /// Handshakes.
 impl Liar {
-    /// A peer that has not sent an initiation yet.
+    /// Creates a peer that has not sent an initiation yet.
     pub fn new(cast: Cast) -> Self {
         Self {
             secret: SecretKey::insecure(&cast.name),
@@ -140,7 +140,7 @@ impl Liar {
         self.sealer.is_some()
     }
 
-    /// An initiation with the present session epoch.
+    /// Returns an initiation with the current session epoch.
     pub fn call(&mut self, now: Instant) -> Vec<u8> {
         self.drawn = self.drawn.wrapping_add(1);
         self.called = Some(now);
@@ -155,8 +155,9 @@ impl Liar {
         call
     }
 
-    /// Handles a datagram of the node. A packet is due if it was the response to an initiation.
-    pub fn hear(&mut self, datagram: &[u8]) -> bool {
+    /// Handles a datagram of the node; returns whether it was the response to an initiation, after
+    /// which a packet is due.
+    pub fn handle_datagram(&mut self, datagram: &[u8]) -> bool {
         let Ok(Packet::Response(answer)) = Packet::parse(datagram) else {
             remember(&mut self.heard, datagram);
             return false;
@@ -172,21 +173,21 @@ impl Liar {
         self.sealer.is_some()
     }
 
-    /// Remembers a datagram between others.
-    pub fn overhear(&mut self, datagram: &[u8]) {
+    /// Remembers a datagram between other nodes.
+    pub fn remember_datagram(&mut self, datagram: &[u8]) {
         remember(&mut self.heard, datagram);
     }
 
-    /// An initiation, if there are no keys or if they are old.
-    pub fn due_call(&mut self, now: Instant) -> Option<Vec<u8>> {
+    /// Returns an initiation if there are no keys or only old ones.
+    pub fn due_initiation(&mut self, now: Instant) -> Option<Vec<u8>> {
         let since = self.called.map(|called| now.since(called));
-        let patience = if self.has_met() { KEYS_LAST } else { BETWEEN_CALLS };
+        let patience = if self.has_met() { KEY_LIFETIME } else { INITIATION_INTERVAL };
         since.is_none_or(|since| since >= patience).then(|| self.call(now))
     }
 
-    /// Draws another session epoch, or an earlier one again.
+    /// Draws a new or an earlier session epoch.
     fn live_again(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
-        if self.called.is_some_and(|called| now.since(called) < BETWEEN_CALLS) {
+        if self.called.is_some_and(|called| now.since(called) < INITIATION_INTERVAL) {
             return Vec::new();
         }
         self.epoch = match draw(4) {
@@ -205,13 +206,13 @@ impl Liar {
 
 /// Packets.
 impl Liar {
-    /// A correct session packet with these frames.
+    /// Returns a correct session packet with these frames.
     pub fn packet(&mut self, now: Instant, frames: &[u8]) -> Option<Vec<u8>> {
         let next = self.packets.get(&0).map_or(1, |last| last.saturating_add(1));
         self.seal((0, next), Some((now.0 / 1000) as u32), false, frames)
     }
 
-    /// A packet with a control message.
+    /// Returns a packet with a control message.
     pub fn say(&mut self, now: Instant, control: &Control) -> Option<Vec<u8>> {
         let mut frames = Vec::new();
         self.plain(false, 0).emit(&control.emit(), &mut frames);
@@ -236,7 +237,7 @@ impl Liar {
         Some(datagram)
     }
 
-    /// A packet with a drawn header.
+    /// Returns a packet with a random header.
     fn drawn_packet(
         &mut self,
         now: Instant,
@@ -262,9 +263,9 @@ impl Liar {
         sealed.unwrap_or_default()
     }
 
-    /// The datagrams of one action.
+    /// Returns the datagrams of one action.
     pub fn act(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
-        let mut datagrams: Vec<_> = self.due_call(now).into_iter().collect();
+        let mut datagrams: Vec<_> = self.due_initiation(now).into_iter().collect();
         datagrams.extend(match draw(16) {
             0 => self.live_again(now, draw),
             1 => self.own.get(draw(REMEMBERED as u64) as usize).cloned().into_iter().collect(),
@@ -289,7 +290,7 @@ impl Liar {
         self.drawn_packet(now, draw, false, &frames)
     }
 
-    /// The same action many times.
+    /// Returns the datagrams of one action, repeated many times.
     fn flood(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         let count = pick(draw, &[2, 10, 40]);
         let mut frames = Vec::new();
@@ -308,7 +309,7 @@ impl Liar {
             .collect()
     }
 
-    /// Nested packets of this peer, in fragments.
+    /// Returns nested packets of this peer, in fragments.
     fn nest(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         let levels = pick(draw, &[1, 2, 3, 20, 200, 1200]);
         let mut frames = Vec::new();
@@ -329,7 +330,7 @@ impl Liar {
         self.in_pieces(now, &frames)
     }
 
-    /// `frames`, which are one RELAY frame, as fragments.
+    /// Returns `frames`, which are one RELAY frame, as fragments.
     fn in_pieces(&mut self, now: Instant, frames: &[u8]) -> Vec<Vec<u8>> {
         if frames.len() <= PIECE {
             return self.packet(now, frames).into_iter().collect();
@@ -348,7 +349,7 @@ impl Liar {
         datagrams
     }
 
-    /// A session packet with an arbitrary number, encrypted under no key.
+    /// Returns a session packet with an arbitrary number that no key authenticates.
     fn forge(&mut self, draw: &mut Draw<'_>) -> Vec<u8> {
         let session = if draw(2) == 0 { self.session } else { draw(1 << 32) as u32 };
         let (link, number) = (draw(16) as u8, draw(1 << 32) as u32);
@@ -361,7 +362,7 @@ impl Liar {
 
 /// Frames.
 impl Liar {
-    /// The next message of a channel, or of relayed packets of a priority.
+    /// Returns the next message of a channel, or of relayed packets of a priority.
     fn plain(&mut self, relayed: bool, channel: u64) -> Data {
         let last = self.messages.entry((relayed, channel)).or_default();
         *last = last.saturating_add(1);
@@ -422,7 +423,7 @@ impl Liar {
         data.emit(&payload, out);
     }
 
-    /// Frames and parity of blocks that contradict each other.
+    /// Writes frames and parity of contradictory blocks.
     fn put_block(&mut self, draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         let block = number(draw, 3).max(1);
         for _ in 0..1 + draw(12) {

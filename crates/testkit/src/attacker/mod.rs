@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node, and a hand-made peer that completes the handshake and then sends anything. Shared with
-//! the fuzz targets.
+//! A node, and a hand-made peer that completes the handshake and then sends arbitrary packets.
+//! Shared with the fuzz targets.
 
 pub mod liar;
 pub mod team;
@@ -28,7 +28,7 @@ pub struct Attacked {
     /// The node's session number, and the keys.
     pub session: u32,
     sealer: Option<Sealer>,
-    /// Numbers of the last packet and the last control message to the node.
+    /// Number of the last packet to the node, and of the last control message.
     pub packet: u64,
     pub control: u64,
     pub events: Vec<Event>,
@@ -53,7 +53,7 @@ pub fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
 }
 
 impl Attacked {
-    /// A node with a session; it offers the peer a channel and is subscribed to one (number 1).
+    /// Creates a node with a session; it offers the peer a channel and subscribes to channel 1.
     pub fn new(config: Config) -> Self {
         let mut seed = 0;
         let random = move || {
@@ -93,7 +93,7 @@ impl Attacked {
         new
     }
 
-    /// An initiation of the peer with session epoch `epoch`.
+    /// Returns an initiation of the peer with session epoch `epoch`.
     pub fn call(&self, epoch: u64, drawn: u8) -> (Initiator, Vec<u8>) {
         let node = SecretKey::insecure(self.endpoint.name()).public();
         let payload = Greeting { epoch, name: NAME }.emit();
@@ -153,7 +153,8 @@ impl Attacked {
         self.inject(&datagram);
     }
 
-    /// Delivers, by the first byte, a datagram as it is, frames of a packet, or a control message.
+    /// Delivers bytes as a datagram, as frames of a packet, or as a control message, depending on
+    /// the first byte.
     pub fn raw_or_framed(&mut self, bytes: &[u8]) {
         let Some((kind, rest)) = bytes.split_first() else { return };
         match kind % 3 {

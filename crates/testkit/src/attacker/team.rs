@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node with three peers, one of which is hostile. A script determines the events, and after each
-//! step the other two must be unharmed. Shared with the fuzz target of the same purpose.
+//! step the other two peers must be unharmed. Shared with a fuzz target.
 
 use super::liar::{Cast, Draw, Liar};
 use crate::net::{DATAGRAM, MS, Net, Pipe, address, channel, topic};
@@ -16,16 +16,16 @@ const LIAR: &str = "liar";
 const NODE: usize = 0;
 const BASE: usize = 1;
 const ARM: usize = 2;
-/// The node's ids of the three.
+/// The node's ids of its peers.
 const HONEST: [PeerId; 2] = [PeerId(0), PeerId(1)];
 const LYING: PeerId = PeerId(2);
-/// Limits of all nodes: small, so that missing ones show.
+/// Small limits for all nodes, so that missing limits are detected.
 const QUEUE_BYTES: usize = 200_000;
-/// Bytes of control messages to one peer: each is small, and their number is limited.
+/// Limit of control messages to one peer, in bytes.
 const MAX_OWN_BYTES: u64 = 8 * MAX_CHANNELS as u64 * 1100;
 /// Steps of one script.
 const MAX_STEPS: usize = 200;
-/// An honest message arrives within this time, whatever the hostile peer did before.
+/// Maximum delay of an honest message, whatever the hostile peer did before.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(20);
 
 /// The team; see the module's documentation.
@@ -36,11 +36,11 @@ pub struct Team {
     /// A channel from the node to the hostile peer, and the honest ones: from, to, number.
     to_liar: Option<ChannelId>,
     honest: [(usize, PeerId, ChannelId); 4],
-    /// Honest messages of [`Team::end`].
+    /// Honest messages of [`Team::check_honest_peers`].
     sent: u32,
 }
 
-/// Adds the hostile peer, which is no node of the net, to the node.
+/// Adds the hostile peer, which is not in the net, to the node.
 fn add_liar(net: &mut Net, address: SocketAddr) -> Liar {
     let secret = SecretKey::insecure(LIAR);
     let now = net.now;
@@ -81,7 +81,7 @@ pub fn choices<'a>(mut bytes: &'a [u8]) -> impl FnMut(u64) -> u64 + 'a {
 }
 
 impl Team {
-    /// All have sessions, and honest messages flow.
+    /// Creates a team in which all have sessions and honest messages flow.
     pub fn new(relayed: bool) -> Self {
         let mut net = Net::new(1);
         for name in ["node", "base", "arm"] {
@@ -117,7 +117,7 @@ impl Team {
 
     fn meet(&mut self) {
         for _ in 0..3 {
-            if let Some(call) = self.liar.due_call(self.net.now) {
+            if let Some(call) = self.liar.due_initiation(self.net.now) {
                 self.net.inject(NODE, self.address, &call);
             }
             self.pass(MS);
@@ -139,7 +139,7 @@ impl Team {
             self.check();
             memory();
         }
-        self.end();
+        self.check_honest_peers();
     }
 
     fn step(&mut self, draw: &mut Draw<'_>) {
@@ -162,14 +162,14 @@ impl Team {
                 let (node, peer, channel) = self.honest[draw(4) as usize];
                 let _ = self.net.try_send(node, peer, channel, vec![2; draw(3000) as usize]);
             }
-            // From elsewhere, from the address of another node, or from its own.
+            // The sender's address is new, another node's, or its own.
             5 => self.address = [address(3), address(9), address(BASE)][draw(3) as usize],
             _ => {
                 for datagram in self.liar.act(now, draw) {
                     self.net.now = self.net.now + Duration::from_micros(20);
                     self.net.inject(NODE, self.address, &datagram);
                 }
-                self.hear();
+                self.handle_datagram();
             }
         }
     }
@@ -194,14 +194,14 @@ impl Team {
     /// Lets time pass. The hostile peer receives its packets, and initiates when its keys are old.
     fn pass(&mut self, span: Duration) {
         self.net.run(span);
-        self.hear();
+        self.handle_datagram();
     }
 
-    fn hear(&mut self) {
+    fn handle_datagram(&mut self) {
         for transmit in std::mem::take(&mut self.net.nodes[NODE].sent) {
             if transmit.remote != self.address && transmit.remote != address(3) {
-                self.liar.overhear(&transmit.datagram);
-            } else if self.liar.hear(&transmit.datagram)
+                self.liar.remember_datagram(&transmit.datagram);
+            } else if self.liar.handle_datagram(&transmit.datagram)
                 && let Some(packet) = self.liar.packet(self.net.now, &[])
             {
                 self.net.inject(NODE, self.address, &packet);
@@ -209,7 +209,7 @@ impl Team {
         }
         for node in [BASE, ARM] {
             for transmit in std::mem::take(&mut self.net.nodes[node].sent) {
-                self.liar.overhear(&transmit.datagram);
+                self.liar.remember_datagram(&transmit.datagram);
             }
         }
     }
@@ -247,7 +247,7 @@ impl Team {
         self.forget();
     }
 
-    /// The hostile peer subscribes to much data of the highest priority, is up, and acknowledges
+    /// The hostile peer subscribes to a large flow of the highest priority, and acknowledges
     /// nothing. Returns the longest delay of an honest message of low priority.
     pub fn longest_wait_with_a_mute_peer(&mut self) -> Duration {
         let now = self.net.now;
@@ -282,7 +282,7 @@ impl Team {
     }
 
     /// Checks that the honest peers still reach each other.
-    fn end(&mut self) {
+    fn check_honest_peers(&mut self) {
         let ours: Vec<_> = (0..self.honest.len()).map(|_| self.next_payload()).collect();
         for ((node, peer, channel), payload) in self.honest.into_iter().zip(&ours) {
             self.net.send(node, peer, channel, payload.clone());

@@ -2,8 +2,8 @@
 //! Endpoints in virtual time, joined by seeded lossy pipes. There is no I/O, so that a seed repeats a
 //! run exactly.
 //!
-//! The pipes are not those of `medium`, which belong to a network and keep frames in order. These
-//! belong to a node, duplicate and reorder packets, and change while a test runs.
+//! The pipes differ from those of `medium`, which belong to a network and keep frames in order:
+//! they belong to a node, duplicate and reorder packets, and change while a test runs.
 
 pub mod translator;
 
@@ -42,7 +42,7 @@ impl Rng {
     }
 }
 
-/// The transmission of one node's radio: a local queue that drains at a rate, then the air.
+/// One node's radio: a local queue that drains at a rate, then a transmission with loss and delay.
 #[derive(Clone)]
 pub struct Pipe {
     pub rate_bps: u64,
@@ -54,13 +54,13 @@ pub struct Pipe {
     pub reorder_by: Duration,
     /// Packets are lost while this is set.
     pub cut: bool,
-    /// Longer datagrams are lost, as on a path of a smaller MTU.
+    /// Length above which datagrams are lost, as on a path with a smaller MTU.
     pub longest: usize,
-    /// The kernel refuses longer datagrams.
+    /// Length above which the kernel refuses datagrams.
     pub interface: usize,
     /// Packets with messages are lost if this is the highest priority in them.
     pub lost_priority: Option<u8>,
-    /// The queue that drains at `rate_bps` is far away: our own kernel holds no packets.
+    /// Whether the queue is at a far bottleneck instead of in our kernel.
     pub is_far: bool,
     /// The ECN field with which a packet arrives; `None` if it is lost.
     pub ecn: fn(Ecn) -> Option<Ecn>,
@@ -103,13 +103,13 @@ pub struct Node {
     pub sent: Vec<Transmit>,
     /// Peers whose packets stay in the kernel (unresolved neighbours).
     pub stuck: Vec<SocketAddr>,
-    /// The address translator in front of it.
+    /// The address translator in front of the node.
     pub translator: Option<Translator>,
-    /// The only address from which packets reach it, if not all do.
+    /// The only address from which packets reach the node; `None`: all do.
     pub only_from: Option<SocketAddr>,
 }
 
-enum Happening {
+enum Scheduled {
     Departed { node: usize, link: LinkId, class: Class, bytes: usize },
     Arrives { node: usize, from: SocketAddr, to: SocketAddr, ecn: Ecn, datagram: Vec<u8> },
 }
@@ -117,7 +117,7 @@ enum Happening {
 struct Planned {
     at: Instant,
     order: u64,
-    what: Happening,
+    what: Scheduled,
 }
 
 impl PartialEq for Planned {
@@ -152,7 +152,7 @@ pub fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8 + 1], 18470))
 }
 
-/// The default configuration; [`Net::add`] sets name and key.
+/// Returns the default configuration; [`Net::add`] sets name and key.
 pub fn defaults() -> Config {
     Config::new("node", SecretKey::insecure("node"))
 }
@@ -194,7 +194,7 @@ impl Net {
         }
     }
 
-    /// Two nodes, `robot` (0) and `base` (1), with a session.
+    /// Creates two nodes, `robot` (0) and `base` (1), with a session.
     pub fn pair(seed: u64, pipe: &Pipe) -> Self {
         let mut net = Self::new(seed);
         net.add("robot", defaults(), pipe.clone());
@@ -233,7 +233,7 @@ impl Net {
         self.nodes.len() - 1
     }
 
-    /// Makes two nodes peers of each other; returns their ids at each.
+    /// Makes two nodes peers; returns each one's id at the other.
     pub fn join(&mut self, a: usize, b: usize) -> (PeerId, PeerId) {
         (self.meet(a, b), self.meet(b, a))
     }
@@ -244,7 +244,7 @@ impl Net {
     }
 
     /// Makes `other` a peer of `node`, which does not know its address.
-    pub fn meet_from_afar(&mut self, node: usize, other: usize) -> PeerId {
+    pub fn meet_without_address(&mut self, node: usize, other: usize) -> PeerId {
         self.meet_at(node, other, None)
     }
 
@@ -279,7 +279,7 @@ impl Net {
         parted
     }
 
-    /// Replaces a node by a new one of the same name, as after a crash.
+    /// Replaces a node by a new node with the same name, as after a crash.
     pub fn restart(&mut self, node: usize, others: &[usize]) {
         let name = self.nodes[node].endpoint.name().to_owned();
         let config = self.nodes[node].config.clone();
@@ -359,9 +359,9 @@ impl Net {
         self.now = end;
     }
 
-    fn handle_happening(&mut self, what: Happening) {
+    fn handle_happening(&mut self, what: Scheduled) {
         match what {
-            Happening::Departed { node, link, class, bytes } => {
+            Scheduled::Departed { node, link, class, bytes } => {
                 let state = &mut self.nodes[node];
                 let left = state.in_flight.entry((link, class)).or_default();
                 *left = left.saturating_sub(bytes);
@@ -369,7 +369,7 @@ impl Net {
                 state.endpoint.link_mut(link).handle_in_flight(self.now, class, left);
                 self.drain(node);
             }
-            Happening::Arrives { node, from, to, ecn, datagram } => {
+            Scheduled::Arrives { node, from, to, ecn, datagram } => {
                 let translator = self.nodes[node].translator.as_ref();
                 let is_foreign = self.nodes[node].only_from.is_some_and(|it| it != from);
                 if is_foreign || translator.is_some_and(|it| !it.admits(from, to)) {
@@ -444,7 +444,7 @@ impl Net {
         let pipe = state.pipe.clone();
         if let Some(link) = link {
             let departs = if pipe.is_far { self.now } else { departs };
-            self.plan(departs, Happening::Departed { node, link, class, bytes: ip_bytes });
+            self.plan(departs, Scheduled::Departed { node, link, class, bytes: ip_bytes });
         }
         let leads = |n: &Node| match &n.translator {
             Some(translator) => translator.has(to),
@@ -471,11 +471,11 @@ impl Net {
                 at = at + Duration::from_nanos(self.rng.below(span));
             }
             let datagram = datagram.clone();
-            self.plan(at, Happening::Arrives { node: target, from, to, ecn, datagram });
+            self.plan(at, Scheduled::Arrives { node: target, from, to, ecn, datagram });
         }
     }
 
-    fn plan(&mut self, at: Instant, what: Happening) {
+    fn plan(&mut self, at: Instant, what: Scheduled) {
         self.order += 1;
         self.planned.push(Planned { at, order: self.order, what });
     }
@@ -506,7 +506,7 @@ impl Net {
     }
 }
 
-/// A payload that contains its number and differs from shifted copies of others.
+/// Returns a payload that contains its number and differs from shifted copies of other payloads.
 pub fn payload(number: u32, len: usize) -> Vec<u8> {
     let mut rng = Rng(u64::from(number) << 32 | len as u64);
     let mut bytes: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();

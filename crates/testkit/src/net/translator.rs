@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Which packets from outside pass.
+/// The filtering of packets from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filtering {
     /// All packets to a port that was opened.
@@ -20,10 +20,10 @@ pub enum Filtering {
 pub struct Translator {
     outside: IpAddr,
     filtering: Filtering,
-    /// Whether each destination gets another port.
+    /// Whether each destination gets a different port.
     is_symmetric: bool,
     next_port: u16,
-    /// The ports, and the destinations to which packets have left by each.
+    /// The open ports, each with the destinations to which packets have left.
     opened: BTreeMap<u16, Vec<SocketAddr>>,
 }
 
@@ -37,12 +37,12 @@ impl Translator {
         self.outside == address.ip()
     }
 
-    /// Forgets its entries, as after a restart; further ones have other ports.
+    /// Removes all entries, as after a restart; new entries have other ports.
     pub fn forget(&mut self) {
         self.opened.clear();
     }
 
-    /// A packet leaves for `to`; returns its outside source.
+    /// Handles a packet to `to`; returns its outside source address.
     pub fn leave(&mut self, to: SocketAddr) -> SocketAddr {
         let fits = |known: &[SocketAddr]| !self.is_symmetric || known.contains(&to);
         let found = self.opened.iter().find(|(_, known)| fits(known)).map(|(port, _)| *port);

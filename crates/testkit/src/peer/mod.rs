@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A hand-made peer with a valid key. It completes the handshake with a daemon, keeps its session
-//! alive, and sends the packets that its user makes: the lab's case `attack`, and tests of the daemon.
+//! alive, and sends arbitrary packets for the lab's case `attack` and for tests of the daemon.
 
 mod receive;
 mod send;
@@ -46,9 +46,8 @@ const MAX_READ: usize = 256;
 const MAX_HELD: usize = 4096;
 /// Handshake initiations whose responses can still be read.
 const MAX_CALLS: usize = 64;
-/// Time after which an initiation without response is repeated, and below the limit of all
-/// attempts.
-const CALL_AGAIN: Duration = Duration::from_millis(200);
+/// Interval at which an initiation is repeated, within the node's limit.
+const INITIATION_RETRY: Duration = Duration::from_millis(200);
 const MEETING_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Identity of the peer, and of the node that it connects to.
@@ -71,20 +70,20 @@ pub struct Offered {
     pub topic: OfferedTopic,
 }
 
-/// Everything received from the other node so far.
+/// The state received from the other node.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// The advertisements, without the withdrawn ones.
+    /// The current advertisements.
     pub offers: Vec<Offered>,
     /// Whether it subscribes to each of our channels.
     pub wanted: BTreeMap<u64, bool>,
-    /// Reasons of its refusals of our channels.
+    /// Reasons for which it refused our channels.
     pub refused: Vec<String>,
     /// Number of authentic session packets.
     pub packets: u64,
     /// Relay backlog reports.
     pub held: Vec<Held>,
-    /// Number of packets to relay that arrived, whole or in fragments.
+    /// Number of received packets to relay, whole or in fragments.
     pub relayed: u64,
 }
 
@@ -104,7 +103,7 @@ struct Calling {
 /// Packets received on one link of the other node.
 #[derive(Default)]
 struct Arrived {
-    /// First and last number of each run, newest first.
+    /// First and last number of each range, newest first.
     ranges: VecDeque<(u64, u64)>,
     reported: bool,
 }
@@ -128,7 +127,7 @@ struct Waiting {
 pub struct Peer {
     socket: UdpSocket,
     own: Identity,
-    /// Session epoch of this peer, by which the other node detects its restart.
+    /// Session epoch of this peer, which shows the other node a restart.
     epoch: u64,
     jar: CookieJar,
     calls: VecDeque<Calling>,
@@ -148,7 +147,7 @@ pub struct Peer {
     acked_at: Instant,
     /// Limit of control messages in flight.
     pub window: usize,
-    /// Response to requests for definitions; `None` leaves them open.
+    /// Response to requests for definitions; `None` for no response.
     pub definition: Option<String>,
     /// Everything received from the other node.
     pub heard: Heard,
@@ -187,7 +186,7 @@ pub fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
     Data { channel, number, source: 0, encoded: false, age, fragment, place: None }
 }
 
-/// Returns one packet's worth of frames, by repeated calls of `put`.
+/// Fills one packet with frames by repeated calls of `put`.
 pub fn fill(mut put: impl FnMut(&mut Vec<u8>)) -> Vec<u8> {
     let mut frames = Vec::with_capacity(FRAMES);
     loop {
@@ -266,7 +265,7 @@ impl Peer {
             }
             let call = peer.call();
             peer.put(&call)?;
-            peer.listen_for(CALL_AGAIN, |peer| peer.keys.is_some())?;
+            peer.listen_for(INITIATION_RETRY, |peer| peer.keys.is_some())?;
         }
         Ok(peer)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the hostile peer receives: handshake responses, frames of the other node, acknowledgements.
+//! Reception of a hostile peer: handshake responses, frames of the other node, acknowledgements.
 
 use super::{
     ACK_EVERY, Arrived, CLOCK, Heard, IDLE, Keys, MAX_HELD, MAX_RANGES, MAX_READ, Offered, Peer,
@@ -73,7 +73,7 @@ impl Peer {
     }
 
     /// Uses the keys of a handshake, which shows that this peer has the response. With a new epoch
-    /// of this peer the session starts again; its packet numbers may continue.
+    /// the session restarts; its packet numbers may continue.
     fn start(&mut self, keys: Keys) -> io::Result<()> {
         let epoch = keys.epoch;
         let before = self.keys.replace(keys).map(|keys| keys.epoch);
@@ -119,7 +119,7 @@ impl Peer {
             }
             Frame::Held(held) if self.heard.held.len() < MAX_HELD => self.heard.held.push(*held),
             Frame::Relay(..) => self.heard.relayed += 1,
-            // Fragmented ones are definitions, which this peer does not request.
+            // Fragmented messages are definitions, which this peer does not request.
             Frame::Data(Data { channel: 0, fragment: None, .. }, bytes) => {
                 if let Ok(control) = Control::parse(bytes) {
                     self.take_control(control);

@@ -19,7 +19,7 @@ impl Peer {
     pub fn put(&mut self, datagram: &[u8]) -> io::Result<()> {
         match self.socket.send(datagram) {
             Ok(_) => Ok(()),
-            // A daemon that has ended or restarts refuses.
+            // The port of a daemon that has ended or restarts is closed.
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused) =>
             {
@@ -68,7 +68,7 @@ impl Peer {
         self.queue(pieces(data(0, self.control, None), &control.emit(), Data::emit));
     }
 
-    /// Queues the frames of one message, which are sent until they are acknowledged.
+    /// Queues the frames of one message, which are retransmitted until acknowledged.
     pub fn queue(&mut self, frames: Vec<Vec<u8>>) {
         let count = frames.len();
         let waiting = (1..).zip(frames).map(|(n, frame)| Waiting { frame, ends: n == count });
@@ -100,8 +100,9 @@ impl Peer {
         self.control + 1
     }
 
-    /// Sends one packet of control messages: an overdue one again, otherwise queued frames. If the
-    /// limit in flight is reached, sends the oldest packet again. Without any, sends a ping.
+    /// Sends one packet of control messages: an overdue packet again, otherwise queued frames. If
+    /// the limit in flight is reached, sends the oldest packet again; if nothing is queued, sends a
+    /// ping.
     pub fn send_control(&mut self) -> io::Result<()> {
         let overdue = self.sent.front().is_some_and(|it| it.at.elapsed() >= REPEAT_AFTER);
         let again = if overdue || self.is_full() { self.sent.pop_front() } else { None };
@@ -140,7 +141,7 @@ impl Peer {
         (frames, messages)
     }
 
-    /// Sends queued frames and receives until `holds` returns true, or the patience ends; returns
+    /// Sends queued frames and receives until `holds` returns true or the time limit ends; returns
     /// whether it held.
     pub fn run_until(
         &mut self,
@@ -160,10 +161,9 @@ impl Peer {
         Ok(true)
     }
 
-    /// Returns the frames of a packet relayed to the other node itself, which contains another one,
-    /// and so on; and the number of the innermost packet, to continue from. Numbers grow inwards,
-    /// and start slightly ahead of the numbers of the datagrams that carry the packet: a
-    /// received-packet window rejects numbers that are far behind.
+    /// Returns the frames of nested packets, each relayed to the other node itself, and the number
+    /// of the innermost packet. Numbers grow inwards, and start slightly ahead of the numbers of
+    /// the outer datagrams, because a received-packet window rejects numbers that are far behind.
     pub fn nest(&mut self, levels: u64, priority: u8) -> (Vec<Vec<u8>>, u64) {
         let (packets, relays) = (self.packets[0] + 64 + levels / 30, self.relays);
         self.relays += levels;

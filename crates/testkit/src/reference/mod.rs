@@ -11,7 +11,7 @@ use tautline::config::{
     MAX_FILE_BYTES, MAX_MEMBERS, MAX_NESTING, MAX_PEERS, MAX_TEAMS, MAX_TOPIC_RULES,
 };
 
-/// A file that uses most of the format; it passes `tautline check`.
+/// An example file with most of the format; it passes `tautline check`.
 pub const EXAMPLE: &str = include_str!("example.yaml");
 
 /// Returns the whole page.
@@ -36,7 +36,7 @@ pub fn markdown() -> String {
     page
 }
 
-/// A relay's file, as it is packaged; it passes `tautline check`.
+/// The packaged file of a relay; it passes `tautline check`.
 pub const RELAY_EXAMPLE: &str = include_str!("../../../../packaging/examples/relay.yaml");
 
 /// Returns the page of the relay's file.
@@ -65,12 +65,12 @@ fn section(page: &mut String, title: &str, doc: &str, settings: &'static [Settin
     }
     page.push_str("| key | meaning | default | allowed |\n| --- | --- | --- | --- |\n");
     for setting in settings {
-        let cells = [setting.doc.to_owned(), preset(setting), allowed(setting)]
+        let cells = [setting.doc.to_owned(), default_text(setting), allowed_values(setting)]
             .map(|cell| cell.replace('|', "\\|"));
         let _ = writeln!(page, "| `{}` | {} |", setting.name, cells.join(" | "));
     }
     for setting in settings {
-        if let Some(inside) = inside(setting) {
+        if let Some(inside) = keys_below(setting) {
             section(page, &format!("{}{}", parent(title), heading(setting)), setting.doc, inside);
         }
     }
@@ -80,7 +80,7 @@ fn parent(title: &str) -> String {
     if title == "The file" { String::new() } else { format!("{}.", title.trim_matches('`')) }
 }
 
-/// Title of the section below a key.
+/// Returns the title of the section below a key.
 pub fn heading(setting: &Setting) -> String {
     match &setting.shape {
         Shape::Named(..) => format!("{}.NAME", setting.name),
@@ -89,8 +89,8 @@ pub fn heading(setting: &Setting) -> String {
     }
 }
 
-/// The keys below a key.
-pub fn inside(setting: &Setting) -> Option<&'static [Setting]> {
+/// Returns the keys below a key.
+pub fn keys_below(setting: &Setting) -> Option<&'static [Setting]> {
     match &setting.shape {
         Shape::Section(settings)
         | Shape::Switch(settings)
@@ -101,7 +101,7 @@ pub fn inside(setting: &Setting) -> Option<&'static [Setting]> {
 }
 
 /// Describes the value of an absent key.
-pub fn preset(setting: &Setting) -> String {
+pub fn default_text(setting: &Setting) -> String {
     match setting.preset {
         Preset::Required => "required".into(),
         Preset::Value(value) => format!("`{value}`"),
@@ -110,7 +110,7 @@ pub fn preset(setting: &Setting) -> String {
 }
 
 /// Describes the values that `setting` allows.
-pub fn allowed(setting: &Setting) -> String {
+pub fn allowed_values(setting: &Setting) -> String {
     match &setting.shape {
         Shape::Single(kind) => kind.allowed(),
         Shape::List(kind) => format!("a list, each entry {}", kind.allowed()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real nodes under orders for the tests, and a gateway to watch.
+//! Real ROS nodes that tests control, and a gateway that records events.
 
 pub mod ros1;
 pub mod ros2;
@@ -22,12 +22,12 @@ use tautline_gateway::{
 
 pub const MAX_MESSAGE: usize = 1_000_000;
 
-/// A port that was free a moment ago.
+/// Returns a port that was just free.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// A ROS node under orders; killed when dropped.
+/// A ROS node that the test controls; killed when dropped.
 pub struct Agent {
     child: Child,
     orders: ChildStdin,
@@ -56,13 +56,13 @@ impl Agent {
         agent
     }
 
-    /// Gives an order and waits for the report of it.
+    /// Gives an order and waits for its report.
     pub fn order(&mut self, order: Value) -> Value {
         let done = order["do"].as_str().unwrap();
         self.order_as(done, &order.to_string())
     }
 
-    /// Gives an order as a line whose first word is what is done.
+    /// Gives an order as a line whose first word is the action.
     pub fn order_line(&mut self, order: &str) {
         let done = order.split(' ').next().unwrap();
         self.order_as(done, order);
@@ -79,29 +79,29 @@ impl Agent {
         })
     }
 
-    /// All reports so far.
+    /// Returns all reports so far.
     pub fn reports(&self) -> Vec<Value> {
         self.reports.lock().unwrap().clone()
     }
 
-    /// Reports of messages received on `topic`.
+    /// Returns reports of messages received on `topic`.
     pub fn received(&self, topic: &str) -> Vec<Value> {
         let reports = self.reports.lock().unwrap();
         reports.iter().filter(|report| report["got"] == topic).cloned().collect()
     }
 
-    /// Requests that a service got.
+    /// Returns the requests that a service received.
     pub fn served(&self, service: &str) -> Vec<Value> {
         let reports = self.reports.lock().unwrap();
         reports.iter().filter(|report| report["served"] == service).cloned().collect()
     }
 
-    /// The response to a call.
+    /// Returns the response to a call.
     pub fn answered(&self, id: u32) -> Vec<u8> {
         bytes_of(&self.wait(&format!("response to {id}"), |report| report["answered"] == id))
     }
 
-    /// The first report that fits.
+    /// Waits for the first matching report.
     pub fn wait(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         wait_for(what, || {
             let reports = self.reports.lock().unwrap();
@@ -111,7 +111,7 @@ impl Agent {
         })
     }
 
-    /// Leaves in peace: unregisters first.
+    /// Ends the node after it has unregistered.
     pub fn leave(mut self) {
         self.order(json!({"do": "leave"}));
         let _ = self.child.wait();
@@ -135,7 +135,7 @@ fn ended(reports: &[Value]) -> bool {
     reports.last().is_some_and(|report| report["ended"] == true)
 }
 
-/// The bytes of a message in a report.
+/// Returns the bytes of a message in a report.
 pub fn bytes_of(report: &Value) -> Vec<u8> {
     let hex = report["hex"].as_str().unwrap();
     let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
@@ -156,18 +156,18 @@ impl Events for Recorder {
     }
 }
 
-/// A gateway and its events.
+/// A gateway with its recorded events.
 pub struct Watched {
     gateway: Box<dyn Gateway>,
     recorder: Arc<Recorder>,
-    /// What the publishers of advertised topics offer.
+    /// The QoS that publishers of advertised topics offer.
     advertised: Mutex<BTreeMap<String, Qos>>,
-    /// Messages published so far.
+    /// Number of messages published so far.
     published: AtomicU64,
 }
 
 impl Watched {
-    /// Starts a gateway by `start`, which gets where its events go.
+    /// Starts a gateway with the function `start`, which gets the recorder of its events.
     pub fn start<G: Gateway + 'static>(start: impl FnOnce(Arc<Recorder>) -> G) -> Self {
         let recorder = Arc::new(Recorder::default());
         let gateway = Box::new(start(recorder.clone()));
@@ -195,7 +195,7 @@ impl Watched {
         self.gateway.handle(Command::Unadvertise { topic: topic.into() });
     }
 
-    /// Publishes a message of a publisher with exactly the offer of its topic.
+    /// Publishes a message with the QoS of its topic.
     pub fn publish(&self, topic: &str, source: u32, payload: impl Into<bytes::Bytes>) {
         let qos = self.advertised.lock().unwrap().get(topic).copied().unwrap_or_default();
         self.publish_as(qos, topic, source, payload);
@@ -214,8 +214,8 @@ impl Watched {
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload, origin });
     }
 
-    /// Publishes a message that a peer has found to be kept after it was published.
-    pub fn publish_found(&self, topic: &str, payload: impl Into<bytes::Bytes>) {
+    /// Publishes a message that a peer recognised as kept after its publication.
+    pub fn publish_recognised_as_kept(&self, topic: &str, payload: impl Into<bytes::Bytes>) {
         let kept = Kept {
             identity: self.published.fetch_add(1, Ordering::Relaxed),
             depth: 1,
@@ -277,7 +277,7 @@ impl Watched {
         });
     }
 
-    /// The call of a served service with this request (or one that it begins).
+    /// Waits for a call of a served service whose request begins with `expected`.
     pub fn called(&self, name: &str, expected: &[u8]) -> CallId {
         self.wait(&format!("call of {name}"), |event| match event {
             Event::Called { service, call, request }
@@ -289,7 +289,7 @@ impl Watched {
         })
     }
 
-    /// What came of a call of ours.
+    /// Waits for the outcome of our call.
     pub fn answered(&self, expected: CallId) -> Outcome {
         self.wait(&format!("outcome of call {expected}"), |event| match event {
             Event::Answered { call, outcome, .. } if *call == expected => Some(outcome.clone()),
@@ -297,7 +297,7 @@ impl Watched {
         })
     }
 
-    /// How many outcomes there are of all calls.
+    /// Returns the number of outcomes of all calls.
     pub fn outcomes(&self) -> usize {
         let events = self.recorder.events.lock().unwrap();
         events.iter().filter(|event| matches!(event, Event::Answered { .. })).count()
@@ -311,12 +311,12 @@ impl Watched {
         self.gateway.shutdown();
     }
 
-    /// How many events there were, to wait for later ones.
-    pub fn seen(&self) -> usize {
+    /// Returns the number of events so far, to wait for later events.
+    pub fn event_count(&self) -> usize {
         self.recorder.events.lock().unwrap().len()
     }
 
-    /// The first event that fits, counted from event number `since`.
+    /// Waits for the first matching event from event number `since`.
     pub fn wait_since<T>(&self, since: usize, what: &str, fits: impl Fn(&Event) -> Option<T>) -> T {
         let start = Instant::now();
         let mut events = self.recorder.events.lock().unwrap();
@@ -362,7 +362,7 @@ impl Watched {
         })
     }
 
-    /// Messages of `name` so far.
+    /// Returns the messages of `name` so far.
     pub fn messages(&self, name: &str) -> Vec<(Source, bytes::Bytes)> {
         let events = self.recorder.events.lock().unwrap();
         let message = |event: &Event| match event {
@@ -374,7 +374,7 @@ impl Watched {
         events.iter().filter_map(message).collect()
     }
 
-    /// Waits for the message with this payload; gives its source.
+    /// Waits for the message with this payload; returns its source.
     pub fn wait_message(&self, name: &str, expected: &[u8]) -> Source {
         self.wait(&format!("message of {name}"), |event| match event {
             Event::Message { topic, source, payload, .. }

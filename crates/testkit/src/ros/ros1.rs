@@ -15,7 +15,7 @@ const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3
     python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-nav-msgs python3-tf2-msgs \
     python3-actionlib python3-actionlib-msgs";
 
-/// A program of ROS 1 at a master, with a folder for its files.
+/// Returns a ROS 1 program at a master, with a folder for its files.
 pub fn ros(program: &str, master: &str, scratch: &Path) -> Process {
     let mut process = Process::new(program);
     process
@@ -29,7 +29,7 @@ pub fn ros(program: &str, master: &str, scratch: &Path) -> Process {
     process
 }
 
-/// Fails the test where ROS 1 is not installed.
+/// Fails the test if ROS 1 is not installed.
 fn require_ros() {
     static FOUND: OnceLock<bool> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -44,7 +44,7 @@ fn require_ros() {
     );
 }
 
-/// A running master; ends when dropped, and also when the test process does.
+/// A running master; it ends when dropped, and with the test process.
 pub struct Master {
     pub uri: String,
     port: u16,
@@ -53,7 +53,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// The whole `roscore`, shared by the tests that run at the moment.
+    /// Returns a whole `roscore`, shared by the running tests.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Master>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -65,8 +65,8 @@ impl Master {
         started
     }
 
-    /// The master alone, as roscore runs it: for tests that end it.
-    pub fn alone(port: u16) -> Self {
+    /// Starts only the master, as roscore runs it, for tests that end it.
+    pub fn start_alone(port: u16) -> Self {
         Self::start("rosmaster --core -p", port)
     }
 
@@ -74,7 +74,7 @@ impl Master {
         require_ros();
         let scratch = tempfile::tempdir().unwrap();
         let uri = format!("http://127.0.0.1:{port}");
-        // Ends its child when its input ends, that is, when we do.
+        // Ends its child when its input ends, which is when this process ends.
         let script =
             format!("{command} {port} >/dev/null 2>&1 & read wait; kill $!; wait $! 2>/dev/null");
         let child = ros("/bin/sh", &uri, scratch.path()).args(["-c", &script]).spawn().unwrap();
@@ -95,7 +95,7 @@ impl Drop for Master {
     }
 }
 
-/// A rospy node under orders.
+/// Starts a rospy node that the test controls.
 pub fn start(master_uri: &str, name: &str) -> Agent {
     require_ros();
     let scratch = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ pub fn start(master_uri: &str, name: &str) -> Agent {
     Agent::start(program, scratch)
 }
 
-/// A roscpp node that the test controls: `publishers.cpp` with its topic.
+/// Starts a roscpp node that the test controls: `publishers.cpp` with its topic.
 pub fn start_cpp(master_uri: &str, name: &str, topic: &str) -> Agent {
     require_ros();
     static COMPILED: OnceLock<PathBuf> = OnceLock::new();
@@ -137,13 +137,13 @@ pub fn start_cpp(master_uri: &str, name: &str, topic: &str) -> Agent {
     Agent::start(program, scratch)
 }
 
-/// What a rospy node does.
+/// Orders for a rospy node.
 impl Agent {
     pub fn advertise(&mut self, topic: &str, type_name: &str, latch: bool) -> Value {
         self.order(json!({"do": "advertise", "topic": topic, "type": type_name, "latch": latch}))
     }
 
-    /// Publishes a message with these fields; gives its bytes.
+    /// Publishes a message with these fields; returns its bytes.
     pub fn send(&mut self, topic: &str, fields: Value) -> Vec<u8> {
         bytes_of(&self.order(json!({"do": "send", "topic": topic, "fields": fields})))
     }
@@ -157,13 +157,13 @@ impl Agent {
     }
 }
 
-/// A gateway of node `/NAME` that may let out topics below `/NAME/`.
+/// Starts a gateway of node `/NAME` that may send topics below `/NAME/`.
 pub fn watch(master_uri: &str, name: &str) -> Watched {
     let prefix = format!("/{name}/");
     watch_selecting(master_uri, name, move |topic| topic.starts_with(&prefix))
 }
 
-/// A gateway that may let out what `selector` says.
+/// Starts a gateway that may send the topics that `selector` allows.
 pub fn watch_selecting(
     master_uri: &str,
     name: &str,
@@ -172,7 +172,7 @@ pub fn watch_selecting(
     start_gateway(master_uri, name, None, selector)
 }
 
-/// A gateway that knows after a restart what its subscribers have.
+/// Starts a gateway that keeps across restarts which subscribers have which messages.
 pub fn watch_keeping(master_uri: &str, name: &str, deliveries: &Path) -> Watched {
     start_gateway(master_uri, name, Some(deliveries.into()), |_| false)
 }
@@ -199,7 +199,7 @@ fn start_gateway(
     Watched::start(|events| Ros1::start(options, Arc::new(selector), events).unwrap())
 }
 
-/// `std_msgs/String` under a name.
+/// Returns a topic of `std_msgs/String`.
 pub fn string_topic(name: &str, latched: bool) -> Topic {
     Topic {
         name: name.into(),
@@ -210,7 +210,7 @@ pub fn string_topic(name: &str, latched: bool) -> Topic {
     }
 }
 
-/// A serialized `std_msgs/String`.
+/// Returns a serialized `std_msgs/String`.
 pub fn string_message(text: &str) -> Vec<u8> {
     let mut bytes = u32::try_from(text.len()).unwrap().to_le_bytes().to_vec();
     bytes.extend_from_slice(text.as_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real nodes of ROS 2, in a network namespace of their own.
+//! Real ROS 2 nodes, in a separate network namespace.
 
 use super::{Agent, MAX_MESSAGE, Watched};
 use crate::again::in_own_network;
@@ -22,30 +22,30 @@ const NETWORK: &str = "ip link set lo up && ip link add v0 type veth peer name v
 
 /// Returns `true` in a separate network with an interface in addition to loopback. Elsewhere, runs
 /// the calling test in such a network and returns `false`.
-pub fn inside() -> bool {
+pub fn keys_below() -> bool {
     in_own_network(NETWORK)
 }
 
-/// Where a version of ROS 2 or of Cyclone DDS is installed.
+/// Returns the folder in which a version of ROS 2 or Cyclone DDS is installed.
 pub fn installation(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2").join(name);
     assert!(folder.join("bin/python").exists(), "{} is missing: run make ros2", folder.display());
     folder
 }
 
-/// A node of this version of ROS 2, in this discovery range.
+/// Starts a node of this version of ROS 2, in this discovery range.
 pub fn start(version: &str, range: &str, name: &str) -> Agent {
     start_in(0, version, range, name)
 }
 
-/// The same in another domain.
+/// Starts such a node in another domain.
 pub fn start_in(domain: u32, version: &str, range: &str, name: &str) -> Agent {
     let mut program = rclpy(domain, version, name);
     program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", range);
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
-/// The program of such a node; its environment sets the discovery range.
+/// Returns the program of such a node; its environment sets the discovery range.
 pub fn rclpy(domain: u32, version: &str, name: &str) -> Process {
     let mut program = Process::new(installation(version).join("bin/python"));
     program
@@ -57,7 +57,7 @@ pub fn rclpy(domain: u32, version: &str, name: &str) -> Process {
     program
 }
 
-/// A program on Cyclone DDS that pairs requests and replies as rmw_cyclonedds does.
+/// Starts a program on Cyclone DDS that pairs requests and replies like rmw_cyclonedds.
 pub fn start_cyclone(arguments: &[&str]) -> Agent {
     let mut program = Process::new(installation("cyclone").join("bin/python"));
     program
@@ -68,7 +68,7 @@ pub fn start_cyclone(arguments: &[&str]) -> Agent {
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
-/// What an rclpy node does.
+/// Orders for an rclpy node.
 impl Agent {
     pub fn publisher(&mut self, topic: &str, type_name: &str, qos: Value) {
         self.order(json!({"do": "advertise", "topic": topic, "type": type_name, "qos": qos}));
@@ -83,12 +83,12 @@ impl Agent {
     }
 }
 
-/// A gateway of node `/tautline_NAME` that may let out everything.
+/// Starts a gateway of node `/tautline_NAME` that may send everything.
 pub fn watch(range: Range, name: &str) -> Watched {
     watch_selecting(range, name, |_| true)
 }
 
-/// A gateway that may let out what `selector` says.
+/// Starts a gateway that may send the topics that `selector` allows.
 pub fn watch_selecting(
     range: Range,
     name: &str,
@@ -101,7 +101,7 @@ pub fn watch_selecting(
     Watched::start(|events| Ros2::start(options, Arc::new(selector), events).unwrap())
 }
 
-/// A gateway that keeps over a restart who has which message.
+/// Starts a gateway that keeps across restarts which subscribers have which messages.
 pub fn watch_keeping(range: Range, name: &str, deliveries: &Path) -> Watched {
     let options = Ros2Options { deliveries: Some(deliveries.into()), ..options(range, name) };
     Watched::start(|events| Ros2::start(options, Arc::new(|_: Named<'_>| true), events).unwrap())
@@ -120,7 +120,7 @@ fn options(range: Range, name: &str) -> Ros2Options {
     }
 }
 
-/// `std_msgs/msg/String` under a name.
+/// Returns a topic of `std_msgs/msg/String`.
 pub fn string_topic(name: &str, qos: Qos) -> Topic {
     Topic {
         name: name.into(),
@@ -131,7 +131,7 @@ pub fn string_topic(name: &str, qos: Qos) -> Topic {
     }
 }
 
-/// A `std_msgs/msg/String` as CDR.
+/// Returns a `std_msgs/msg/String` as CDR.
 pub fn string_message(text: &str) -> Vec<u8> {
     let length = u32::try_from(text.len() + 1).unwrap().to_le_bytes();
     [&[0, 1, 0, 0], &length[..], text.as_bytes(), &[0]].concat()

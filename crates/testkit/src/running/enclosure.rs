@@ -44,7 +44,7 @@ impl Enclosure {
     }
 
     fn hold(mut unshare: Command, hosts: &Path, is_root: bool) -> Self {
-        // A number that returned would say that the namespaces are there before they are.
+        // A reused number would report the namespaces before they exist.
         static HELD: AtomicU32 = AtomicU32::new(0);
         let number = HELD.fetch_add(1, Ordering::Relaxed);
         let ready = hosts.with_extension(format!("ready{number}"));
@@ -70,7 +70,7 @@ impl Enclosure {
         command
     }
 
-    /// Runs a command inside, whose words are separated by one space each; returns its output.
+    /// Runs a command inside, with words separated by single spaces; returns its output.
     pub fn run(&self, command: &str) -> String {
         let mut words = command.split(' ');
         self.run_words(words.next().unwrap(), words)
@@ -94,7 +94,7 @@ impl Enclosure {
         String::from_utf8(done.stdout).unwrap()
     }
 
-    /// Calls a function in the network inside, for example to make a socket, which only root may do.
+    /// Calls a function inside the network, for example to create a socket; requires root.
     pub fn call<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
         let network = self.network();
         let inside = || {
@@ -104,7 +104,7 @@ impl Enclosure {
         std::thread::scope(|scope| scope.spawn(inside).join().unwrap())
     }
 
-    /// The network inside.
+    /// Returns the network of the enclosure.
     pub fn network(&self) -> File {
         File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap()
     }
@@ -115,7 +115,7 @@ impl Enclosure {
         self.join_by(other, "wire", 77);
     }
 
-    /// The same by a cable and a network of other names.
+    /// Joins two enclosures by a cable and network of other names.
     pub fn join_by(&self, other: &Self, cable: &str, network: u8) {
         self.lay_cable(cable, other, cable);
         for (enclosure, host) in [(self, 1), (other, 2)] {
@@ -129,7 +129,7 @@ impl Enclosure {
         let holder = other.holder.id();
         self.ip(&format!("link add {here} type veth peer name {there} netns {holder}"));
         for (enclosure, cable) in [(self, here), (other, there)] {
-            // No link-local address that the kernel selects.
+            // The kernel must not add its own link-local address.
             enclosure.ip(&format!("link set {cable} addrgenmode none"));
             enclosure.ip(&format!("link set {cable} up"));
         }

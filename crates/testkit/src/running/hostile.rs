@@ -8,7 +8,7 @@ use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::wire::control::Control;
 use tautline_proto::{Instant, SecretKey};
 
-/// Maximum time until an advertisement is sent.
+/// Maximum time until an advertisement is acknowledged.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// MD5 sum of geometry_msgs/Twist.
 const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";

@@ -62,7 +62,7 @@ impl Place {
         [first, second]
     }
 
-    /// Starts node `name`; `lines` are the rest of its file.
+    /// Starts node `name`; `lines` are the further lines of its file.
     pub fn start(&self, name: &str, lines: &str) -> Daemon {
         self.start_as(name, name, lines, None)
     }
@@ -78,13 +78,13 @@ impl Place {
         self.start_by(self.program(inside), files, name, lines)
     }
 
-    /// Starts node `name` on a clock that is ahead of this machine's by `seconds`.
+    /// Starts node `name` with a clock that is ahead of this machine's by `seconds`.
     pub fn start_ahead(&self, seconds: u32, name: &str, lines: &str) -> Daemon {
         let library =
             format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH);
         assert!(std::path::Path::new(&library).exists(), "this test needs faketime: make setup");
         let mut program = Command::new(self.program);
-        // Only the time of day. The program faketime would start the daemon as a child of its own.
+        // Change only the time of day. The program faketime would start the daemon as its child.
         program.env("LD_PRELOAD", library).env("FAKETIME", format!("+{seconds}s"));
         program.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         self.start_by(program, name, name, lines)
@@ -95,7 +95,7 @@ impl Place {
         self.run(program, "run", &file, files)
     }
 
-    /// Starts relay `name`; `lines` are the rest of its file, with its teams.
+    /// Starts relay `name`; `lines` are the further lines of its file, with its teams.
     pub fn start_relay(&self, name: &str, lines: &str, inside: Option<&Enclosure>) -> Daemon {
         let file = self.write_relay(name, lines);
         self.run(self.program(inside), "relay", &file, name)
@@ -126,7 +126,7 @@ impl Place {
         wait_for(format!("{files} runs"), || {
             let ended = daemon.child.try_wait().unwrap();
             assert!(ended.is_none(), "{files} ended: {ended:?}\n{}", daemon.log());
-            // Before this line a signal would kill the daemon, and its other files may not exist.
+            // Before this line, a signal would kill the daemon, and its other files may be missing.
             daemon.log().contains(" running name=").then_some(())
         });
         daemon
@@ -212,8 +212,8 @@ impl Daemon {
         });
     }
 
-    /// Returns the records so far of the audit log, which the file has placed at `path`.
-    pub fn audited(&self, path: &std::path::Path) -> Vec<serde_json::Value> {
+    /// Returns the records so far of the audit log at `path`.
+    pub fn audit_records(&self, path: &std::path::Path) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(path).unwrap();
         // The last line may be incomplete.
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -228,7 +228,7 @@ impl Daemon {
         peer: Option<&str>,
     ) -> serde_json::Value {
         wait_for(format!("a record of '{event}' about {peer:?}"), || {
-            let mut records = self.audited(path).into_iter();
+            let mut records = self.audit_records(path).into_iter();
             records.find(|it| {
                 it["event"] == event && it.get("peer").and_then(|it| it.as_str()) == peer
             })

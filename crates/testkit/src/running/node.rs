@@ -14,7 +14,7 @@ use tautline::status::{Direction, Status, TopicReport};
 use tautline::{DataPlane, Handle, RunError, Settings};
 use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
 
-/// Subscribes to all topics of peers, and counts what arrives.
+/// Subscribes to all topics of peers, and records arrivals.
 struct Listener {
     events: Arc<dyn Events>,
     arrivals: Sender<(Instant, usize)>,
@@ -27,7 +27,7 @@ impl Gateway for Listener {
                 self.events.emit(Event::Wanted { topic: topic.name, wanted: true });
             }
             Command::Publish { payload, .. } => {
-                // Few tests read them.
+                // Few tests read arrivals.
                 let _ = self.arrivals.send((Instant::now(), payload.len()));
             }
             _ => {}
@@ -50,12 +50,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts node `name`; `lines` are the rest of its file.
+    /// Starts node `name`; `lines` are the further lines of its file.
     pub fn start(name: &str, lines: &str) -> Self {
         Self::start_in(None, name, lines)
     }
 
-    /// Starts node `name`, in the network of an enclosure if one is given, which only root may do.
+    /// Starts node `name`, in the network of an enclosure if given, which requires root.
     pub fn start_in(inside: Option<&Enclosure>, name: &str, lines: &str) -> Self {
         let file = format!("name: {name}\nsecurity: none\nros1: false\n{lines}\n");
         Self::start_file(inside, &file)
@@ -69,7 +69,7 @@ impl Running {
         let (arrived, arrivals) = channel();
         // A node cannot change its thread.
         let thread = std::thread::spawn(move || {
-            // The node's own threads begin in the network of this one.
+            // The node's threads inherit this thread's network.
             if let Some(network) = network {
                 enter(&network);
             }
@@ -83,18 +83,18 @@ impl Running {
         Self { handle, events, arrivals, thread }
     }
 
-    /// The node's report.
+    /// Returns the node's report.
     pub fn status(&self) -> Status {
         self.handle.status().unwrap()
     }
 
-    /// The report on a topic that is sent from here.
+    /// Returns the report on a topic that this node sends.
     pub fn sent(&self, topic: &str) -> Option<TopicReport> {
         let is_it = |it: &TopicReport| it.topic == topic && it.direction == Direction::Out;
         self.status().topics.into_iter().find(is_it)
     }
 
-    /// Messages of a topic that the peer has acknowledged.
+    /// Returns the number of a topic's messages that the peer has acknowledged.
     pub fn delivered(&self, topic: &str) -> u64 {
         self.sent(topic).unwrap().delivered
     }
@@ -121,7 +121,7 @@ impl Running {
         self.emit(topic, vec![7; bytes]);
     }
 
-    /// Publishes a message that has its type: this number of bytes after their number.
+    /// Publishes a length followed by this number of bytes, as in `uint8[]`.
     pub fn publish_data(&self, topic: &str, bytes: usize) {
         let data = [&(bytes as u32).to_le_bytes()[..], &vec![7; bytes]].concat();
         self.emit(topic, data);
@@ -137,13 +137,13 @@ impl Running {
         });
     }
 
-    /// Waits for the next message that is published here; returns its time and length.
+    /// Waits for the next message that this node publishes; returns its time and length.
     pub fn next_arrival(&self) -> (Instant, usize) {
         self.arrivals.recv_timeout(crate::wait::DEADLINE).expect("a message")
     }
 
-    /// Returns the messages that were published here and not returned before, each with its time and
-    /// length.
+    /// Returns the messages that this node has published since the last call, each with its time
+    /// and length.
     pub fn arrivals(&self) -> Vec<(Instant, usize)> {
         self.arrivals.try_iter().collect()
     }

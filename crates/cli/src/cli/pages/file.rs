@@ -58,13 +58,13 @@ fn section(page: &mut String, title: &str, keys: &'static [Setting]) {
         let words = format!(
             "{} Default: {}. Allowed: {}.",
             plain(key.doc),
-            configuration::preset(key),
-            configuration::allowed(key)
+            configuration::default_text(key),
+            configuration::allowed_values(key)
         );
         let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(key.name), line(&words));
     }
     for key in keys {
-        if let Some(inside) = configuration::inside(key) {
+        if let Some(inside) = configuration::keys_below(key) {
             let dot = if title.is_empty() { "" } else { "." };
             section(page, &format!("{title}{dot}{}", configuration::heading(key)), inside);
         }

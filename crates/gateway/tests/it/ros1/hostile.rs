@@ -26,7 +26,7 @@ fn call_master(master: &Master, method: &str, params: &[&str]) {
 
 #[test]
 fn types_beyond_what_is_taken_of_a_master_hold_nothing_up() {
-    let master = Master::alone(tautline_testkit::ros::free_port());
+    let master = Master::start_alone(tautline_testkit::ros::free_port());
     let long = format!("a/{}", "x".repeat(1_000_000));
     for number in 0..9 {
         let params = ["/evil", &format!("/evil/{number}"), &long, "http://127.0.0.1:9/"];
@@ -48,7 +48,7 @@ fn types_beyond_what_is_taken_of_a_master_hold_nothing_up() {
 
 #[test]
 fn a_master_that_lists_too_much_is_reported_and_known_topics_continue() {
-    let master = Master::alone(tautline_testkit::ros::free_port());
+    let master = Master::start_alone(tautline_testkit::ros::free_port());
     let gateway = watch(&master.uri, "much");
     let mut agent = start(&master.uri, "/much_agent");
     agent.advertise("/much/y", STRING, false);

@@ -57,7 +57,7 @@ fn any_type_passes_both_ways_with_md5_and_definition() {
     assert_eq!(header["callerid"], "/tautline_both");
     assert_eq!(header["latching"], "0");
 
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     agent.order(json!({"do": "unsubscribe", "topic": "/back/scan"}));
     gateway.wait_wanted_since(seen, "/back/scan", false);
 }
@@ -81,7 +81,7 @@ fn a_new_selector_does_not_interrupt_other_topics() {
     gateway.reselect();
     gateway.wait_withdrawn("/select/a");
     gateway.offered("/select/b");
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     "".clone_into(&mut closed.lock().unwrap());
     gateway.reselect();
     gateway.wait_since(seen, "its offer again", |event| {
@@ -273,7 +273,7 @@ fn a_topic_that_returns_with_another_type_is_offered_again() {
     assert_eq!(gateway.offered("/change/x").type_name, STRING);
     gateway.subscribe("/change/x");
     send_until_read(&mut agent, &gateway, "/change/x", &json!({"data": "old"}));
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     agent.order(json!({"do": "unadvertise", "topic": "/change/x"}));
     agent.advertise("/change/x", "geometry_msgs/Twist", false);
     gateway.wait_since(seen, "offer of the new type", |event| match event {
@@ -419,7 +419,7 @@ fn bus_lines(agent: &mut Agent, gateway: &str, topic: &str) -> usize {
 
 #[test]
 fn a_master_that_died_and_came_back_finds_everything_registered_again() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let (uri, port) = (master.uri.clone(), master.port());
     let gateway = watch(&uri, "again");
     let mut agent = start(&uri, "/again_agent");
@@ -443,7 +443,7 @@ fn a_master_that_died_and_came_back_finds_everything_registered_again() {
     };
     flow(&mut agent, "without a master");
 
-    let master = Master::alone(port);
+    let master = Master::start_alone(port);
     let mut witness = start(&uri, "/again_witness");
     let expected = (vec!["/again_in/y".to_owned()], vec!["/again/x".to_owned()]);
     wait_for("registrations", || {
@@ -481,7 +481,7 @@ fn the_master_may_be_absent_at_the_start() {
     gateway.subscribe("/early/x");
     wait_for("trouble", || (!gateway.status().trouble.is_empty()).then_some(()));
     assert!(!gateway.status().connected);
-    let _master = Master::alone(port);
+    let _master = Master::start_alone(port);
     let mut agent = start(&uri, "/early_agent");
     agent.advertise("/early/x", STRING, false);
     agent.subscribe("/early_in/y", STRING);
@@ -632,7 +632,7 @@ fn nodes_in_cpp_are_read_and_served() {
     let offered = gateway.offered("/rosout_agg");
     assert_eq!(offered.type_name, "rosgraph_msgs/Log");
     gateway.subscribe("/rosout_agg");
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     gateway.advertise(&Topic { name: "/rosout".into(), ..offered });
     gateway.wait_wanted_since(seen, "/rosout", true);
     let log = log_message(&"y".repeat(300_000));

@@ -118,7 +118,7 @@ fn a_local_server_is_offered_and_called() {
     gateway.call("/calls/camera", 7, &bytes_of(&sent), 1000);
     refused(&gateway, 7, &["the response has 1000005 bytes", "1000000"]);
 
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     agent.order(json!({"do": "unserve", "service": "/calls/camera"}));
     gateway.wait_service_withdrawn_since(seen, "/calls/camera");
     assert_eq!(gateway.outcomes(), 7);
@@ -254,7 +254,7 @@ fn a_call_is_sent_once_though_its_server_dies_and_the_next_one_finds_another() {
     gateway.service_offered_since(0, "/dies/level");
     gateway.call("/dies/level", 1, &level("once"), 1000);
     wait_for("request", || (!agent.served("/dies/level").is_empty()).then_some(()));
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     agent.signal("-KILL");
     refused(&gateway, 1, &["server of /dies/level left before it answered"]);
     // The master lists it still.
@@ -270,7 +270,7 @@ fn a_call_is_sent_once_though_its_server_dies_and_the_next_one_finds_another() {
 
 #[test]
 fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_replaced() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let gateway = watch(&master.uri, "own");
     let other = tautline_testkit::ros::ros1::watch_selecting(&master.uri, "own_other", |_| true);
     let mut agent = start(&master.uri, "/own_agent");
@@ -293,7 +293,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_replaced() 
     // We register again at a master without state; after shutdown no registration is left.
     let port = master.port();
     drop(master);
-    let _master = Master::alone(port);
+    let _master = Master::start_alone(port);
     wait_for("registration", || {
         let ours = agent.services_of("/tautline_own");
         (ours == json!(["/own/local", "/own/ours"])).then_some(())

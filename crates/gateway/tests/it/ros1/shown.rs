@@ -122,7 +122,7 @@ fn wait_for_no_trouble(gateway: &Watched) {
 
 #[test]
 fn a_taken_name_costs_no_registration_per_poll_and_is_reported_until_it_is_free() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let door = Door::to(&master, "");
     let mut local = start(&master.uri, "/r/camera");
     local.advertise("/local", STRING, false);
@@ -161,7 +161,7 @@ fn a_taken_name_costs_no_registration_per_poll_and_is_reported_until_it_is_free(
 
 #[test]
 fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let door = Door::to(&master, "deleteParam");
     let mut agent = start(&master.uri, "/stuck_agent");
     let gateway = watch(&door.uri, "stuck");
@@ -185,7 +185,7 @@ fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
 
 #[test]
 fn lists_in_turn_are_compared_once_per_period() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let door = Door::to(&master, "");
     let gateway = watch(&door.uri, "turn");
     let begin = Instant::now();
@@ -204,7 +204,7 @@ fn lists_in_turn_are_compared_once_per_period() {
 
 #[test]
 fn a_comparison_that_the_end_cuts_short_leaves_no_copies() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let mut agent = start(&master.uri, "/short_agent");
     let gateway = watch(&master.uri, "short");
     let names: Vec<String> = (0..4000).map(|it| format!("/r/n{it:04}")).collect();
@@ -218,7 +218,7 @@ fn a_comparison_that_the_end_cuts_short_leaves_no_copies() {
 
 #[test]
 fn parameters_of_local_programs_are_neither_replaced_nor_deleted() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let mut agent = start(&master.uri, "/local_agent");
     set(&mut agent, "/r/same", json!(2));
     set(&mut agent, "/value", json!(5));
@@ -248,7 +248,7 @@ fn parameters_of_local_programs_are_neither_replaced_nor_deleted() {
 
 #[test]
 fn values_at_a_new_master_are_no_copies() {
-    let [old, new] = [(); 2].map(|()| Master::alone(free_port()));
+    let [old, new] = [(); 2].map(|()| Master::start_alone(free_port()));
     let door = Door::to(&old, "");
     let mut agent = start(&old.uri, "/old_agent");
     let gateway = watch(&door.uri, "new");
@@ -272,7 +272,7 @@ fn values_at_a_new_master_are_no_copies() {
 
 #[test]
 fn copies_of_another_daemon_are_neither_offered_nor_set_nor_replaced() {
-    let master = Master::alone(free_port());
+    let master = Master::start_alone(free_port());
     let mut agent = start(&master.uri, "/copies_agent");
     let [one, two] = ["one", "two"].map(|name| watch(&master.uri, name));
     two.handle(Command::Describe { nodes: true, parameters: true });

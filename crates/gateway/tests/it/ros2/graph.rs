@@ -6,12 +6,12 @@ use serde_json::json;
 use tautline_gateway::description::{Nodes, Shown};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Command, Event, Qos};
-use tautline_testkit::ros::ros2::{inside, start, string_topic, watch};
+use tautline_testkit::ros::ros2::{keys_below, start, string_topic, watch};
 use tautline_testkit::ros::{Agent, wait_for};
 
 #[test]
 fn nodes_that_end_or_crash_leave_the_list_and_stand_ins_take_their_names() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "graph");
@@ -22,7 +22,7 @@ fn nodes_that_end_or_crash_leave_the_list_and_stand_ins_take_their_names() {
             Event::Nodes(nodes) => nodes.keys().eq(expected).then_some(()),
             _ => None,
         });
-        gateway.seen()
+        gateway.event_count()
     };
     let mut viewer = start("kilted", "LOCALHOST", "viewer");
     let mut twin = start("kilted", "LOCALHOST", "twin");
@@ -36,7 +36,7 @@ fn nodes_that_end_or_crash_leave_the_list_and_stand_ins_take_their_names() {
         _ => None,
     });
 
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     gateway.advertise(&string_topic("/image", Qos::default()));
     let shown = Shown { publishes: ["/image".to_owned()].into(), ..Shown::default() };
     let nodes = Nodes::from([("/twin".into(), shown), ("/remote".into(), Shown::default())]);

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::{Event, Service};
-use tautline_testkit::ros::ros2::{inside, start, start_cyclone, watch};
+use tautline_testkit::ros::ros2::{keys_below, start, start_cyclone, watch};
 use tautline_testkit::ros::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, wait_for};
 
 const BOOL: &str = "std_srvs/srv/SetBool";
@@ -67,7 +67,7 @@ fn refused(gateway: &Watched, call: u64, parts: &[&str]) {
 
 #[test]
 fn a_local_server_is_offered_and_called() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "calls");
@@ -118,7 +118,7 @@ fn a_local_server_is_offered_and_called() {
 
 #[test]
 fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "later");
@@ -132,7 +132,7 @@ fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
     let mut others = Vec::new();
     for number in 0..4 {
         let mut client = start("kilted", "SUBNET", &format!("client{number}"));
-        let seen = gateway.seen();
+        let seen = gateway.event_count();
         let call =
             json!({"do": "call", "service": "/camera", "type": CAMERA, "fields": {}, "id": 0});
         assert_eq!(client.order(call)["found"], true);
@@ -156,7 +156,7 @@ fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
 
 #[test]
 fn local_clients_are_served_and_answered_out_of_order() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "serves");
@@ -263,7 +263,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
 
 #[test]
 fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "leaves");
@@ -280,7 +280,7 @@ fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
     let last = agent.served("/slow")[2]["hex"].clone();
     agent.order(json!({"do": "release", "hex": last}));
     assert_eq!(said(&gateway.answered(3).unwrap()), (true, "late".into()));
-    let seen = gateway.seen();
+    let seen = gateway.event_count();
     agent.leave();
     refused(&gateway, 2, &["server of /slow left"]);
     gateway.wait_service_withdrawn_since(seen, "/slow");
@@ -294,7 +294,7 @@ fn a_server_that_leaves_ends_its_calls_and_another_is_found() {
 
 #[test]
 fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "cyclone");
@@ -343,7 +343,7 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
 
 #[test]
 fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "own");
@@ -395,7 +395,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
 
 #[test]
 fn the_first_request_of_a_new_client_is_not_lost() {
-    if !inside() {
+    if !keys_below() {
         return;
     }
     let gateway = watch(Range::Machine, "first");

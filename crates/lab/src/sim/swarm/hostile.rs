@@ -158,7 +158,7 @@ impl World {
         let mut out = Vec::new();
         for (sender, datagram) in std::mem::take(&mut self.net.captured) {
             let Some(liar) = hostile.liars.get_mut(&sender.0) else { continue };
-            if liar.hear(&datagram) {
+            if liar.handle_datagram(&datagram) {
                 out.extend(liar.packet(now, &[]).map(|packet| (sender.0, packet)));
             }
         }

@@ -13,7 +13,7 @@ const RATES_HZ: [u32; 4] = [10, 20, 100, 200];
 
 fn plan(context: &Context<'_>) -> Plan {
     let quick = context.quick;
-    let loads = context.stresses().map(|stressed| Load { stressed, traffic: false });
+    let loads = context.stress_settings().map(|stressed| Load { stressed, traffic: false });
     let sizes = SIZES.into_iter().filter(|bytes| !quick || *bytes >= 10_000);
     let cell = |bytes| RATES_HZ.map(|rate_hz| Cell { bytes, rate_hz });
     Plan {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_losses_belong_to_the_largest_messages() {
+    fn the_paper_states_losses_of_the_largest_messages() {
         let load = Load { stressed: false, traffic: false };
         let row =
             |bytes, rate_hz| Row::new(System::Rospy, Over::Radio, load, Cell { bytes, rate_hz });

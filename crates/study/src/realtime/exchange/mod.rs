@@ -7,7 +7,7 @@ pub mod roundtrip;
 mod session;
 
 use super::Context;
-use super::condition::{Surroundings, stress_word};
+use super::condition::{BackgroundLoad, stress_word};
 use anyhow::Result;
 use serde::Serialize;
 use session::{Cell, SYSTEMS, Samples, Sent, Session, System, Traffic};
@@ -16,19 +16,20 @@ use std::time::Duration;
 use tautline_lab::rig::stats::percentile;
 use tautline_lab::setup::world::Link;
 
-/// Rate of the token bucket; 802.11n at 5 GHz gives a Raspberry Pi about as much.
+/// Rate of the token bucket, similar to 802.11n at 5 GHz on a Raspberry Pi.
 const WIRE_BPS: u64 = 50_000_000;
 /// Scenario of the radio.
 const RADIO: &str = "realtime-study";
 /// Rate of iperf3, as in the paper.
 const TRAFFIC_MBPS: u32 = 30;
-/// The link has to carry this share of iperf3's rate.
+/// Minimum fraction of iperf3's rate that the link must carry.
 const TRAFFIC_SHARE: f64 = 0.9;
-/// A cell whose last message was later than this share of its time was not sent at its rate.
+/// Maximum lateness of a cell's last message, as a fraction of the cell's time; otherwise its rate
+/// was not reached.
 const BEHIND_SHARE: f64 = 0.1;
 /// Messages below this size are measured for half the time.
 const LARGE_BYTES: u32 = 10_000;
-/// Time of starting programs, for progress only.
+/// Time to start programs, for progress only.
 const START: Duration = Duration::from_secs(8);
 /// Time between cells, for progress only.
 const BETWEEN: Duration = Duration::from_millis(900);
@@ -59,7 +60,7 @@ impl Over {
     }
 }
 
-/// What a part measures.
+/// The measurements of a part.
 struct Plan {
     part: &'static str,
     links: Vec<Over>,
@@ -71,7 +72,7 @@ struct Plan {
     time: Duration,
 }
 
-/// What else machine and link do.
+/// Other load of machine and link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Load {
     stressed: bool,
@@ -89,7 +90,7 @@ pub struct Row {
     #[serde(flatten)]
     pub cell: Cell,
     pub sent: usize,
-    /// Rate at which the sender really sent, by round.
+    /// Actual rate of the sender, by round.
     pub sent_hz: Vec<f64>,
     /// Distinct messages that the receiver received.
     pub arrived: usize,
@@ -102,9 +103,9 @@ pub struct Row {
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
-    /// Rounds in which the middleware blocked the sender, so that it sent at a lower rate.
+    /// Rounds in which the middleware blocked the sender, which reduced its rate.
     pub blocked: usize,
-    /// Why rounds do not count.
+    /// Reasons why rounds are void.
     pub void: Vec<String>,
     #[serde(skip)]
     delays_ms: Vec<f64>,
@@ -156,7 +157,7 @@ impl Row {
             self.sent_hz.push(1000.0 * (sent_at.len() - 1) as f64 / ms(*first, *last));
         }
         for &[_, sequence, received] in samples.received.iter().filter(|it| it[0] == number) {
-            // A message that arrives twice arrived once.
+            // Duplicates count once.
             if let Some(sent) = sent_at.remove(&sequence) {
                 self.arrived += 1;
                 self.delays_ms.push(ms(sent, received));
@@ -179,7 +180,7 @@ impl Row {
 }
 
 impl Plan {
-    /// Returns the counted time of a cell; small messages differ little.
+    /// Returns the counted time of a cell, shorter for small messages, which differ little.
     fn time_of(&self, cell: Cell) -> Duration {
         if cell.bytes < LARGE_BYTES { self.time / 2 } else { self.time }
     }
@@ -238,7 +239,7 @@ impl Plan {
         for (index, load) in self.loads_on(link).into_iter().enumerate() {
             let start = index * self.cells.len();
             let rows = &mut rows[start..start + self.cells.len()];
-            let reasons = self.under(load, rows, start + 1, &mut session, context)?;
+            let reasons = self.run_under_load(load, rows, start + 1, &mut session, context)?;
             void.extend(reasons);
         }
         let samples = session.end()?;
@@ -252,7 +253,7 @@ impl Plan {
     }
 
     /// Runs all cells under a load; returns why cells are void, by number.
-    fn under(
+    fn run_under_load(
         &self,
         load: Load,
         rows: &mut [&mut Row],
@@ -260,7 +261,7 @@ impl Plan {
         session: &mut Session,
         context: &Context<'_>,
     ) -> Result<Vec<(usize, String)>> {
-        let surroundings = Surroundings::begin(load.stressed, &context.raw)?;
+        let surroundings = BackgroundLoad::begin(load.stressed, &context.raw)?;
         let traffic = load
             .traffic
             .then(|| Traffic::start(&session.pair, TRAFFIC_MBPS, &context.raw))
@@ -285,7 +286,7 @@ impl Plan {
     fn judge_all(
         &self,
         traffic: Option<Traffic>,
-        surroundings: Surroundings,
+        surroundings: BackgroundLoad,
         session: &mut Session,
     ) -> Result<Option<String>> {
         let bytes = |cell: &Cell| u64::from(cell.bytes) * cell.count(self.time_of(*cell));
@@ -300,12 +301,12 @@ impl Plan {
     }
 }
 
-/// Returns the measurements of each cell: one, unless the user wants more.
+/// Returns the number of measurements of each cell, by default one.
 fn rounds(context: &Context<'_>) -> u64 {
     context.runs.unwrap_or(1)
 }
 
-/// Returns the systems; quick runs leave out the one that differs least.
+/// Returns the systems; quick runs omit the one that differs least.
 fn systems(context: &Context<'_>) -> Vec<System> {
     let wanted = |it: &System| !context.quick || *it != System::TautlineFifo;
     SYSTEMS.into_iter().filter(wanted).collect()
@@ -315,7 +316,7 @@ fn systems(context: &Context<'_>) -> Vec<System> {
 #[derive(Debug, PartialEq)]
 enum Pace {
     Kept,
-    /// The middleware blocked it in publish.
+    /// The middleware blocked the sender in publish.
     Blocked,
     /// The machine was too slow.
     Void(String),
@@ -325,7 +326,7 @@ fn judge(sent: Sent, time: Duration) -> Pace {
     if sent.behind < time.mul_f64(BEHIND_SHARE) {
         return Pace::Kept;
     }
-    // Time in publish that exceeds the delay explains all of it.
+    // If the time in publish exceeds the delay, it explains the whole delay.
     if sent.in_publish >= sent.behind {
         return Pace::Blocked;
     }
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_did_not_arrive_is_lost_once() {
+    fn a_missing_message_is_lost_once() {
         let mut row = row();
         let samples = Samples {
             sent: vec![[1, 0, 10, 2_000_010], [1, 1, 20, 0], [2, 0, 30, 0]],

@@ -10,12 +10,12 @@ use tautline_lab::rig::table::{self, column, or_dash};
 
 fn plan(context: &Context<'_>) -> Plan {
     let loads = context
-        .stresses()
+        .stress_settings()
         .flat_map(|stressed| [false, true].map(|traffic| Load { stressed, traffic }));
     Plan {
         part: "roundtrip",
         links: vec![Over::Wire],
-        // Quick runs leave out stress, full runs have all four.
+        // Quick runs omit stress; full runs have all four combinations.
         loads: loads.filter(|load| !context.quick || !load.stressed).collect(),
         cells: cells(context.quick),
         reply: true,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two computers, a system between them, and a sender and a receiver that run cell after cell.
+//! Two computers, a system between them, and a sender and a receiver that run the cells in
+//! sequence.
 
 use crate::realtime::condition::last_cpu;
 use anyhow::{Context as _, Result};
@@ -18,18 +19,18 @@ use tautline_lab::setup::ros::{
 };
 use tautline_lab::setup::world::{Computer, Link, Pair};
 
-/// Messages kept at both ends: the paper's keep last 10.
+/// Messages kept at both ends, as in the paper.
 const DEPTH: u32 = 10;
 /// Rules of the daemons; both topics matter equally.
 const TOPICS: &str = "  \"/**\": { priority: 200 }\n";
 /// SCHED_FIFO priority of a daemon in real time.
 const DAEMON_PRIORITY: u8 = 50;
-/// Longest wait for messages in transit after a cell, seconds.
+/// Maximum wait for messages in transit after a cell, seconds.
 const SETTLE_S: u64 = 6;
-/// A cell may take this much longer than planned.
+/// Maximum time by which a cell may exceed its plan.
 const LATENESS: Duration = Duration::from_secs(60);
 
-/// What carries the messages.
+/// The system that carries the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
@@ -92,10 +93,10 @@ impl Cell {
     }
 }
 
-/// What a sender said after a cell.
+/// A sender's report after a cell.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
-    /// By how much the last message was late.
+    /// Lateness of the last message.
     pub behind: Duration,
     /// Time spent in calls of publish.
     pub in_publish: Duration,

@@ -3,7 +3,9 @@
 
 pub mod program;
 
-use super::condition::{POLICIES, Policy, Surroundings, last_cpu, program as command, stress_word};
+use super::condition::{
+    BackgroundLoad, POLICIES, Policy, last_cpu, program as command, stress_word,
+};
 use super::recurrence::{responses, schedule, tasks};
 use super::{Context, paper};
 use anyhow::Result;
@@ -20,15 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Jobs of the first burst are a warm-up.
 const WARM_UP_BURSTS: u64 = 1;
 
-/// When the tasks are released.
+/// The release times of the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Release {
     /// All tasks together.
     Common,
-    /// Each task when the first job of the previous one has ended, if all were alone on a core.
+    /// Each task when the previous task's first job ends, computed without interference.
     Staggered,
-    /// All together, without the pauses that keep the tasks below the kernel's limit for real-time
+    /// All tasks together, without the pauses that keep them below the kernel's limit for real-time
     /// threads.
     Continuous,
 }
@@ -63,13 +65,13 @@ pub struct Row {
     pub policy: Policy,
     pub stressed: bool,
     pub jobs: Vec<usize>,
-    /// Largest time from release to end, milliseconds; `None` if no round counts.
+    /// Largest time from release to end, milliseconds; `None` if all rounds are void.
     pub max_from_release_ms: Vec<Option<f64>>,
     /// Largest time from first execution to end, milliseconds.
     pub max_from_start_ms: Vec<Option<f64>>,
     /// Median of the times from release to end.
     pub median_from_release_ms: Vec<Option<f64>>,
-    /// Times that are computed by a schedule with the same releases, milliseconds.
+    /// Computed times for the same releases, milliseconds.
     pub scheduled_from_release_ms: Vec<u64>,
     pub scheduled_from_start_ms: Vec<u64>,
     /// Jobs that ended after their deadlines.
@@ -134,7 +136,7 @@ impl Row {
 fn conditions(context: &Context<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    for stressed in context.stresses() {
+    for stressed in context.stress_settings() {
         for policy in POLICIES {
             for (release, wanted) in [
                 (Release::Common, 1),
@@ -143,7 +145,7 @@ fn conditions(context: &Context<'_>) -> Vec<Row> {
                 (Release::Common, 2),
                 (Release::Staggered, 2),
             ] {
-                // The limit for real-time threads concerns no others.
+                // The limit applies only to real-time threads.
                 let applies = policy == Policy::Fifo || release != Release::Continuous;
                 let brief = (release, wanted) == (Release::Common, 1);
                 let applies = applies && (!context.quick || policy == Policy::Fifo || brief);
@@ -200,7 +202,7 @@ fn run(row: &mut Row, round: u64, bursts: u64, context: &Context<'_>) -> Result<
     arguments.extend(continuous.then(|| "--continuous".into()));
     let last = last_cpu();
     let cpus = if cores == 1 { last.to_string() } else { format!("{}-{last}", last - 1) };
-    let surroundings = Surroundings::begin(row.stressed, &context.raw)?;
+    let surroundings = BackgroundLoad::begin(row.stressed, &context.raw)?;
     let mut process = Process::start_talking(
         &name,
         command(row.policy, START_PRIORITY, &cpus, &arguments)?,
@@ -231,7 +233,7 @@ fn read(samples: &[[u64; 4]]) -> Vec<Job> {
         .collect()
 }
 
-/// Formats what was measured next to the schedule of the same releases.
+/// Formats the measured times next to the computed ones for the same releases.
 pub fn table(rows: &[Row]) -> String {
     table::markdown(
         rows,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The four tasks as threads, which work until they have used their execution time of the processor.
+//! The four tasks as threads, which work until they have used their execution time.
 
 use crate::realtime::paper;
-use crate::realtime::periodic::{lock_memory, say_done, sleep_until};
+use crate::realtime::periodic::{lock_memory, report_done, sleep_until};
 use anyhow::{Context, Result};
 use rustix::thread::gettid;
 use std::hint::black_box;
@@ -19,8 +19,8 @@ const COUNTDOWN_NS: u64 = 300_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 /// Period of the slowest task, after which the releases repeat.
 pub const HYPERPERIOD_MS: u64 = 80;
-/// Hyperperiods in a burst. The tasks need 98.75 % of a core; Linux reserves 5 % of each second
-/// for normal threads (sched_rt_runtime_us). In bursts the tasks stay below that limit.
+/// Hyperperiods in a burst. The tasks need 98.75 % of a core; Linux reserves 5 % of each second for
+/// normal threads (sched_rt_runtime_us). With bursts the tasks stay below that limit.
 pub const BURST: u64 = 8;
 /// Time between the bursts.
 const PAUSE_MS: u64 = 480;
@@ -54,7 +54,7 @@ struct Job {
     ended: u64,
 }
 
-/// Returns the duration of that number of bursts.
+/// Returns the duration of `bursts` bursts.
 pub fn duration(bursts: u64, continuous: bool) -> Duration {
     Duration::from_millis(COUNTDOWN_NS / NS_PER_MS + bursts * cycle_ms(continuous))
 }
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         rows.extend(join(thread)?.into_iter().map(row));
     }
     write_rows(&arguments.output, rows)?;
-    say_done()
+    report_done()
 }
 
 fn releases(arguments: &Arguments, task: usize, first_ns: u64) -> Vec<u64> {
@@ -109,7 +109,7 @@ fn task(releases: &[u64], execution: Duration, priority: Option<u8>) -> Result<V
     Ok(jobs)
 }
 
-/// Works until this thread has used that processor time.
+/// Works until this thread has used the processor time `execution`.
 fn work(execution: Duration) {
     let end = cpu_of_this_thread() + execution;
     let mut value = 0_u64;
