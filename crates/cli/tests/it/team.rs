@@ -45,7 +45,7 @@ fn send_until(from: &mut Agent, to: &Agent, there: &str, order: &Value) -> (Vec<
 
 #[test]
 fn a_topic_of_either_ros_arrives_typed_at_the_other() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -98,7 +98,7 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
 
 #[test]
 fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -137,7 +137,7 @@ fn latched_messages_return_after_restarts_and_both_ends_report_two_types() {
 
 #[test]
 fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -166,7 +166,7 @@ fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
 
 #[test]
 fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -210,7 +210,7 @@ fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
 
 #[test]
 fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);
@@ -259,7 +259,7 @@ fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
 
 #[test]
 fn a_service_of_either_ros_is_called_from_the_other() {
-    if !ros2::keys_below() {
+    if !ros2::runs_in_own_network() {
         return;
     }
     let place = Place::new(PROGRAM);

@@ -15,7 +15,7 @@ use tautline_gateway::ros2::Range;
 use tautline_gateway::types::{Dialect, Schema};
 use tautline_gateway::{Event, Kept, Liveliness, Qos};
 use tautline_testkit::ros::ros2::{
-    STRING_HASH, keys_below, start, start_cyclone, string_message, string_topic, watch,
+    STRING_HASH, runs_in_own_network, start, start_cyclone, string_message, string_topic, watch,
     watch_keeping, watch_selecting,
 };
 use tautline_testkit::ros::{Agent, MAX_MESSAGE, assert_names, bytes_of, wait_for};
@@ -32,7 +32,7 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 
 #[test]
 fn any_type_passes_both_ways_with_hash_definition_and_node() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "both");
@@ -85,7 +85,7 @@ fn any_type_passes_both_ways_with_hash_definition_and_node() {
 
 #[test]
 fn a_new_selector_does_not_interrupt_other_topics() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let closed = Arc::new(Mutex::new("/late".to_owned()));
@@ -125,7 +125,7 @@ fn a_new_selector_does_not_interrupt_other_topics() {
 
 #[test]
 fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "qos");
@@ -170,7 +170,7 @@ fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
 
 #[test]
 fn late_joiners_get_the_last_messages_of_each_publisher() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "late");
@@ -249,7 +249,7 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
 
 #[test]
 fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "found");
@@ -281,7 +281,7 @@ fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() 
 
 #[test]
 fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
 
 #[test]
 fn a_subscriber_that_left_during_a_restart_is_forgotten() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -359,7 +359,7 @@ fn a_subscriber_that_left_during_a_restart_is_forgotten() {
 
 #[test]
 fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "killed");
@@ -390,7 +390,7 @@ fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
 
 #[test]
 fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Loopback, "types");
@@ -414,7 +414,7 @@ fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
 
 #[test]
 fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "large");
@@ -442,7 +442,7 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
 
 #[test]
 fn types_with_a_key_and_xcdr2_are_named_and_not_carried() {
-    if !keys_below() {
+    if !runs_in_own_network() {
         return;
     }
     let gateway = watch(Range::Machine, "odd");
