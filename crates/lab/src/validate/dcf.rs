@@ -99,7 +99,7 @@ impl Reference {
     fn measure(&self) -> Point {
         let mut medium = Medium::new(SEED);
         let rate = RateControl::Fixed(self.phy_mbps * 1_000_000);
-        let wifi = medium.add_wifi(WifiConfig { rate, ..WifiConfig::default() });
+        let wifi = medium.add_network(WifiConfig { rate, ..WifiConfig::default() });
         let mut radio = || {
             let station = medium.add_station(Motion::at([0.0; 3]));
             medium.add_radio(station, wifi, 2)

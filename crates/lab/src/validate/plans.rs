@@ -182,10 +182,9 @@ fn drawn(seed: u64) -> Result<(Scenario, u64, &'static str, u64)> {
 
 /// The same as the planner reads it.
 fn fleet(scenario: &Scenario) -> Result<Fleet> {
-    let channel = match &scenario.networks.first().context("no network")?.kind {
-        NetworkKind::Wifi(wifi) => Channel::Wifi(wifi.clone()),
-        NetworkKind::Pipe(pipe) => Channel::Pipe(pipe.clone()),
-    };
+    let kind = &scenario.networks.first().context("no network")?.kind;
+    let NetworkKind::Wifi(wifi) = kind else { anyhow::bail!("not an 802.11 channel: {kind:?}") };
+    let channel = Channel::Wifi(wifi.clone());
     let flows = scenario.flows.iter().map(|flow| {
         let Pace::Every(period) = flow.pace else { anyhow::bail!("'{}' has no period", flow.name) };
         Ok(Flow {

@@ -3,10 +3,9 @@
 
 use super::plan::{Chain, MS, TopicPlan};
 use super::world::{Path, World};
-use crate::scenario::NetworkKind;
 use anyhow::{Result, anyhow, bail};
 use std::time::Duration;
-use tautline_medium::{Nanos, NetworkId, StationId, WifiConfig};
+use tautline_medium::{Nanos, NetworkId, StationId};
 use tautline_proto::stats::{DropReason, Drops};
 use tautline_proto::{DeliveryOrder, Rate};
 
@@ -367,22 +366,14 @@ impl Healing<'_> {
         worst
     }
 
-    /// Returns the capacity of a hop: half of an 802.11 rate, less if an access point forwards.
+    /// Returns the capacity of a hop in one direction; at the lowest rate if it adapts.
     fn hop_bps(&self, network: usize) -> u64 {
-        let bps = self.world.rate_bps(network);
-        match &self.world.plan.networks[network].kind {
-            NetworkKind::Pipe(pipe) if pipe.half_duplex => bps / 2,
-            NetworkKind::Pipe(_) => bps,
-            NetworkKind::Wifi(WifiConfig { access_point: Some(_), .. }) => bps / 4,
-            NetworkKind::Wifi(_) => bps / 2,
-        }
+        let facts = self.world.plan.networks[network].kind.facts();
+        facts.one_way_bps(*facts.bps().start())
     }
 
     fn hop_time(&self, network: usize) -> Nanos {
         let airtime = AHEAD_BYTES * 8_000_000_000 / self.hop_bps(network).max(1);
-        match &self.world.plan.networks[network].kind {
-            NetworkKind::Pipe(pipe) => airtime + pipe.delay + pipe.jitter,
-            NetworkKind::Wifi(_) => airtime,
-        }
+        airtime + self.world.plan.networks[network].kind.facts().latency()
     }
 }
