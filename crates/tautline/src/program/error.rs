@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reasons why an operation of a program fails, one type for each operation.
 
+use crate::error::RunError;
 use std::time::Duration;
 use tautline_gateway::names::NameError;
 
@@ -46,6 +47,20 @@ pub enum SendError {
     /// The node has stopped.
     #[error("the node has stopped")]
     Stopped,
+}
+
+/// The reason why a node did not close in order.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// The node had stopped before.
+    #[error(transparent)]
+    Stopped(#[from] RunError),
+    /// Peers did not acknowledge messages or responses in time, or are not connected.
+    #[error("{messages} messages may not have arrived at their peers")]
+    Unsettled {
+        /// The number of messages and responses, for each peer.
+        messages: u64,
+    },
 }
 
 /// The reason why a service cannot be served.

@@ -63,6 +63,26 @@ fn a_message_arrives_with_its_type_and_in_its_order() {
 }
 
 #[test]
+fn publishers_that_leave_at_once_lose_nothing() {
+    for treatment in ["", "compression: zstd"] {
+        let lines = format!("topics: {{ \"/**\": {{ {treatment} }} }}\n");
+        let [robot, base] = pair(&lines, ACCEPTS);
+        let subscription = base.subscribe("/last").unwrap();
+        for bytes in [LARGE, LARGE + 1] {
+            // The second one follows while messages of the first one are on their way.
+            let publisher = robot.publish("/last", "example/Text").unwrap();
+            assert!(publisher.wait_for_subscriber(DEADLINE));
+            publisher.send(vec![7; bytes]).unwrap();
+        }
+        robot.close().unwrap();
+        let received = [(); 2].map(|()| subscription.recv_timeout(DEADLINE).expect(treatment));
+        let mut bytes = received.map(|it| it.payload.len());
+        bytes.sort_unstable();
+        assert_eq!(bytes, [LARGE, LARGE + 1]);
+    }
+}
+
+#[test]
 fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
     let [robot, base] = pair(SENDS, ACCEPTS);
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
@@ -289,7 +309,7 @@ fn a_node_that_closes_sends_what_a_new_subscriber_waits_for() {
     subscribe(&gateway);
     let participant = gateway.0.clone();
     let closes = std::thread::spawn(move || {
-        participant.wait_for_repeats();
+        participant.stop_sending(DEADLINE);
         participant.emit(GatewayEvent::Withdrawn { topic: "/a".into() });
     });
     announce(&gateway);
