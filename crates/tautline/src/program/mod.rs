@@ -191,7 +191,7 @@ impl Node {
     }
 
     /// Waits until the peers that are up have all messages and responses, or these are dropped by the
-    /// rules of their topics; for [`CLOSE_TIMEOUT`] at most. Then says goodbye to peers and stops.
+    /// rules of their topics, but no longer than [`CLOSE_TIMEOUT`]. Then says goodbye to peers and stops.
     pub fn close(self) -> Result<(), CloseError> {
         self.close_within(CLOSE_TIMEOUT)
     }

@@ -216,6 +216,7 @@ impl Topics {
             }
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
+                cx.record_refusal_by_peer(key, &reason);
                 if !self.services.on_refused(cx, key, &reason)
                     && !self.shown.on_refused(cx, key, &reason)
                 {
