@@ -50,7 +50,7 @@ use crate::status::{TopicChange, WatchdogReport};
 use bytes::Bytes;
 use exports::Exports;
 use imports::Imports;
-use message::{Outgoing, SourceChange};
+use message::{Change, Outgoing, SourceChange};
 use reload::{Verdicts, peers_in, verdicts};
 use services::Services;
 use shown::{Kind, Shown};
@@ -200,7 +200,7 @@ impl Topics {
                 let key = ChannelKey { peer, channel };
                 cx.waiting.remove(&key);
                 if !self.services.withdrawn(cx, key) && !self.shown.withdrawn(cx, key) {
-                    self.imports.withdrawn(cx, key);
+                    self.imports.withdrawn_by_peer(cx, key);
                 }
             }
             Event::Wanted { peer, channel, wanted } => {
@@ -216,6 +216,7 @@ impl Topics {
             }
             Event::Refused { peer, channel, reason } => {
                 let key = ChannelKey { peer, channel };
+                cx.record_refusal_by_peer(key, &reason);
                 if !self.services.on_refused(cx, key, &reason)
                     && !self.shown.on_refused(cx, key, &reason)
                 {
@@ -252,7 +253,8 @@ impl Topics {
             Done::Encoded { message, renaming, problem } => {
                 self.exports.encoded(cx, message, renaming, problem);
             }
-            Done::Changed(change) => self.exports.source_changed(cx, change),
+            Done::Changed(Change::PeersWithdrawal(key)) => self.imports.withdrawn_if_due(cx, key),
+            Done::Changed(change) => self.exports.changed(cx, change),
             Done::Decoded(message) => self.imports.decoded(cx, message),
             Done::Unreadable { key, topic, reason } => {
                 self.imports.unreadable(cx, key, &topic, &reason);
@@ -284,6 +286,8 @@ impl Topics {
     /// Does the work that is due at `now`.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.exports.send_due(cx);
+        self.exports.end_departures(cx);
+        self.services.local.end_departures(cx);
         self.services.remote.fail_late(cx);
         self.imports.handle_timeout(cx);
     }
