@@ -34,12 +34,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use system::System;
-use tautline_lab::rig::output::{Output, stamp};
-use tautline_lab::rig::processes::make_folder;
 use tautline_lab::rig::table::{self, left, or_dash, right};
 use tautline_lab::rig::verdict::verdict_lines;
-use tautline_lab::setup::daemon::DaemonSetup;
-use tautline_lab::setup::ros::Ros;
 use trial::Common;
 
 /// Name of the study.
@@ -74,18 +70,8 @@ pub struct Arguments {
     topic: Option<String>,
     #[command(flatten)]
     own: OwnLoad,
-    /// Path of the daemon; by default the `tautline` in the folder of this program.
-    #[arg(long)]
-    tautline: Option<PathBuf>,
-    /// Folder in which each invocation creates its own folder, named by date and host.
-    #[arg(long, default_value = "target/study")]
-    output: PathBuf,
-    /// Also write the tables, pictures and data of the documentation into this folder.
-    #[arg(long, value_name = "FOLDER")]
-    docs: Option<PathBuf>,
-    /// Print the report as JSON instead of tables.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: crate::Common,
 }
 
 /// Figures of the report.
@@ -101,10 +87,8 @@ struct Figures<'a> {
 
 /// Runs the study.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let folder = arguments.output.join(stamp()?).join(NAME);
-    make_folder(&folder)?;
-    let output = Output { case: NAME, folder, as_json: arguments.json };
-    let daemons = arguments.daemons()?;
+    let output = arguments.common.output(NAME)?;
+    let daemons = arguments.common.daemons()?;
     let time = Duration::from_secs(arguments.seconds);
     let (ladders, not_measured) = arguments.ladders()?;
     let per_process = arguments.per_process as usize;
@@ -126,19 +110,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let conclusion = output.conclude(figures, verdicts, &words)?;
     let report = output.folder.join("report.json");
     page::draw(&report, &output.folder.join(""))?;
-    if let Some(docs) = &arguments.docs {
+    if let Some(docs) = &arguments.common.docs {
         page::write(docs, &report, &rows, comparisons)?;
     }
     Ok(conclusion.exit_code())
 }
 
 impl Arguments {
-    fn daemons(&self) -> Result<DaemonSetup> {
-        let beside = std::env::current_exe()?.with_file_name("tautline");
-        let program = std::path::absolute(self.tautline.clone().unwrap_or(beside))?;
-        Ok(DaemonSetup { program, ros: Ros::One, rate_bps: None })
-    }
-
     /// Returns the runs of all chosen experiments, and which systems are omitted since a program of
     /// theirs is missing.
     fn ladders(&self) -> Result<(Vec<Ladder>, Vec<String>)> {
