@@ -59,9 +59,6 @@ pub struct Arguments {
     /// Repetitions of each run, interleaved; by default 1, of the runs for targets 3.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=20))]
     runs: Option<u64>,
-    /// Senders, or echoers, that share a process; the thesis had one.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
-    per_process: u64,
     /// For recorded: a recording to replay, FILE.bag by rospy or FILE.mcap by rclpy.
     #[arg(long, requires = "topic")]
     bag: Option<PathBuf>,
@@ -91,8 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let daemons = arguments.common.daemons()?;
     let time = Duration::from_secs(arguments.seconds);
     let (ladders, not_measured) = arguments.ladders()?;
-    let per_process = arguments.per_process as usize;
-    let common = Common { daemons: &daemons, time, per_process };
+    let common = Common { daemons: &daemons, time };
     let rows = measure::measure_all(ladders, &common, &output.folder)?;
     let comparisons = acceptance::comparisons(&rows);
     let verdicts = acceptance::verdicts(&comparisons);
