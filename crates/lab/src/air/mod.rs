@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline-lab air`: real programs on a modelled medium, in real time.
 
-pub mod check;
 mod commands;
 mod crew;
 mod emulator;
@@ -14,8 +13,8 @@ mod tcp;
 mod udp;
 
 pub use emulator::Punctuality;
-pub use kernel::{MTU, interface};
-pub use station::Air;
+pub use kernel::{MTU, Plumbing, interface};
+pub use station::{Air, sleep_until};
 
 use crate::rig::enclosure::SCRATCH;
 use crate::rig::figures::{Figures, FlowFigures, RunArguments, say};
