@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_name_hides_no_other_node_and_long_names_fit() {
+    fn an_invalid_name_does_not_hide_other_nodes() {
         let long = (0..MAX_NAMES).map(|it| format!("/t{it}{}", "x".repeat(200))).collect();
         let nodes = Nodes::from([
             ("/a b".into(), Shown::default()),

@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_becomes_short_and_plain(text in any::<String>(), most in 3usize..60) {
+        fn any_text_is_shortened_and_escaped(text in any::<String>(), most in 3usize..60) {
             let plain = plain(&text, most);
             prop_assert!(plain.len() <= most);
             prop_assert!(!plain.chars().any(is_obeyed));

@@ -56,7 +56,7 @@ fn ping(scenario: &str, address: &str) -> (String, Vec<u64>) {
 }
 
 #[test]
-fn ping_and_arp_are_held_and_pass() {
+fn ping_and_arp_pass_through_the_emulator() {
     let stations = "stations: { s: { count: 2, networks: [one] } }\n";
     let (said, frames) = ping(&format!("{ONE_PIPE}{stations}"), "10.71.0.2");
     // Three requests or responses, and a frame of ARP before them.
@@ -132,7 +132,7 @@ fn make_readable(folder: &Path) {
 }
 
 #[test]
-fn killed_it_leaves_nothing() {
+fn a_killed_emulator_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let stations = "stations: { s: { count: 2, networks: [one] } }\n";
     let scenario = write_scenario(folder.path(), &format!("{ONE_PIPE}{stations}"));
@@ -176,7 +176,7 @@ fn living_in(namespaces: &HashSet<&str>) -> Vec<String> {
 
 /// roscore's children leave their group in the same manner.
 #[test]
-fn a_program_that_leaves_its_group_does_not_hold_up_the_end() {
+fn a_program_outside_its_group_does_not_delay_the_end() {
     let scenario =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/half-duplex-6mbps.yaml");
     let mut lab = Command::new("timeout");

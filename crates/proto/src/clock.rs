@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_is_right_within_its_bound_for_any_difference_of_the_clocks() {
+    fn the_clock_offset_is_within_its_bound() {
         for apart in [0, 123_456_789, -9_000_000_000_000, 4_000_000_000_000] {
             let (now, clock, offset) = after(30, apart, 0);
             let view = clock.view(now).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queueing_delay_is_that_beyond_the_fastest_recent_packet() {
+    fn queueing_delay_is_relative_to_the_fastest_recent_packet() {
         let mut least = LeastDifference::default();
         let mut delay = |at: u64, transit: u64| {
             let sent = Instant((100_000 + at) * MS).wire_micros();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_both_ends_have_reported() {
+    fn the_offset_needs_reports_of_both_ends() {
         let mut clock = Clock::default();
         clock.on_packet(Instant(5 * MS), 7);
         assert_eq!(clock.view(Instant(6 * MS)), None);

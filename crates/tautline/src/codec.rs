@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_message_costs_what_it_becomes() {
+    fn a_compressed_message_is_charged_its_decompressed_size() {
         let small = zstd::bulk::compress(&vec![0; 5_000_000], 1).unwrap();
         assert_eq!(decompressed_size(&small, 8_000_000), 5_000_000);
         assert_eq!(decompressed_size(&small, 1_000_000), 1_000_000, "more is refused");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_small_messages_that_an_outage_held_back_fit_and_large_ones_are_bounded() {
+    fn delayed_small_messages_fit_and_large_ones_are_bounded() {
         let codec = Codec {
             jobs: Arc::new(Queue::new()),
             jobs_about_types: Arc::new(Queue::new()),

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_of_kept_notices_is_given_up_for_another_where_there_are_too_many() {
+    fn at_the_limit_a_quota_of_notices_is_replaced() {
         let mut notices = Notices::default();
         for second in 0..MAX_BUDGETS as u64 + 10 {
             let cause = Cause::Safety(format!("/{second}"));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_has_become_a_peers_is_no_more_unknown_and_no_name_hides_a_stranger() {
+    fn the_notice_of_an_unknown_key_ends_when_it_is_configured() {
         let key = |name: &str| SecretKey::insecure(name).public();
         let unknown = |name: String, of: &str, known_name| {
             let from = "10.0.0.7:1".parse::<SocketAddr>().unwrap().into();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_strangers_write_no_lines_of_their_own() {
+    fn names_of_strangers_cannot_add_lines() {
         let mut notices = Notices::default();
         notices.add(at(1), Cause::Stranger(0), "'x\n2026 ERROR robot lost\u{1b}[2J' calls");
         assert_eq!(notices.texts(at(1)), ["'x\\n2026 ERROR robot lost\\u{1b}[2J' calls"]);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_that_take_turns_are_each_logged_once_in_a_period() {
+    fn alternating_notices_are_logged_once_per_period() {
         let mut notices = Notices::default();
         for second in 0..PERIOD.as_secs() {
             notices.add(at(second), peer("a"), "one");

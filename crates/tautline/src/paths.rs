@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_reported_when_it_changes_only() {
+    fn a_path_is_reported_only_when_it_changes() {
         let mut watch = watch("127.0.0.1");
         let first = watch.check();
         assert!(matches!(first, Some(Ok(_))), "{first:?}");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_returns_is_reported_though_it_is_the_same() {
+    fn a_returning_path_is_reported() {
         let mut watch = watch("127.0.0.1");
         let path = watch.check();
         watch.config.interface = Some("missing0".into());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_known_serves_while_the_name_does_not_resolve() {
+    fn the_last_address_is_used_while_the_name_does_not_resolve() {
         let mut watch = watch("host.invalid");
         assert!(matches!(watch.check(), Some(Err(_))));
         let known = "127.0.0.1:18470".parse().unwrap();

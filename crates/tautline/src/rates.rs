@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_links_of_a_topic_are_those_of_the_interval() {
+    fn the_links_of_a_topic_are_measured_in_the_interval() {
         let (before, mut now) = (status(10.0), status(12.0));
         let links = now.topics[1].links.as_mut().unwrap();
         *links.bytes.get_mut("lte").unwrap() += 500;
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_those_of_the_interval_only() {
+    fn delays_are_measured_in_the_interval() {
         let report = |buckets: &[(f64, u64)]| DelayReport {
             mean_ms: 0.0,
             p50_ms: 0.0,

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_a_sentence() {
+    fn the_reason_of_drops_is_a_sentence() {
         let one = [(DropReason::Superseded, 82)];
         let link = Some("link to base carried 3.1 Mbps; 5.2 Mbps wanted".into());
         assert_eq!(

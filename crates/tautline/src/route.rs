@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_this_machine_is_the_loopback_interface() {
+    fn the_route_to_this_machine_is_the_loopback_interface() {
         let path = route("127.0.0.1:18470".parse().unwrap(), None, None).unwrap();
         assert_eq!((path.interface.as_str(), path.mtu), ("lo", usize::from(MAX_MTU)));
         assert!(!path.mtu_is_configured);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_tells_the_interface() {
+    fn a_zone_determines_the_interface() {
         let loopback = interface_of("127.0.0.1".parse().unwrap(), None).unwrap();
         let index = if_addrs::get_if_addrs().unwrap().into_iter();
         let index = index.filter(|i| i.name == loopback).find_map(|i| i.index);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_alone_starts_again() {
+    fn a_single_file_starts_again() {
         let (folder, path) = folder();
         let mut files = Files::open(&path, 30, 1).unwrap();
         (0..4).for_each(|line| files.write(&format!("line {line:04}")).unwrap());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_made_again() {
+    fn a_moved_file_is_created_again() {
         let (_folder, path) = folder();
         let mut files = Files::open(&path, 1000, 4).unwrap();
         files.write("one").unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_a_group_is_taken_and_one_of_everybody_is_refused() {
+    fn a_group_writable_folder_is_accepted_and_a_world_writable_one_refused() {
         let (folder, path) = folder();
         set_mode(folder.path(), 0o777);
         let text = error(&path);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_its_owners() {
+    fn a_new_file_is_only_for_its_owner() {
         let (_folder, path) = folder();
         Files::open(&path, 1000, 4).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o137, 0);

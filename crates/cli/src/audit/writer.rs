@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_lines_of_json_whatever_is_in_them() {
+    fn records_are_always_lines_of_json() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("robot.audit");
         let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritable_records_are_counted_and_nobody_waits() {
+    fn unwritable_records_are_counted_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let journald = UnixDatagram::bind(&path).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_says_what_to_do() {
+    fn an_unwritable_place_is_reported_with_a_remedy() {
         let path = "/proc/nowhere/robot.audit".into();
         let config = AuditConfig::Files { path, size: 1 << 20, files: 4 };
         let error = AuditLog::start(&config).unwrap_err().to_string();

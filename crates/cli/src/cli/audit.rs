@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_character_that_a_terminal_obeys_is_printed_from_wherever_it_stands() {
+    fn control_characters_are_never_printed() {
         let hostile = "\u{9b}2J\u{202e}txt\u{2066}\u{61c}\u{7f}";
         let record = serde_json::json!({
             "time": hostile, "event": hostile, "peer": hostile, hostile: hostile,

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_listed_and_told_apart_by_name() {
+    fn several_daemons_are_listed_by_name() {
         let folder = folder_with(&["robot1.sock", "base.sock"]);
         let folders = [folder.path().into()];
         let error = choose(&folders, None).unwrap_err();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn none_says_how_to_start_one() {
+    fn without_a_daemon_the_start_command_is_shown() {
         let error = choose(&["/nonexistent".into()], None).unwrap_err();
         assert!(error.contains(unit::how_to_start()) && error.contains("/nonexistent"), "{error}");
     }

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_change_says_what_is_allowed() {
+    fn a_wrong_change_is_refused_with_the_allowed_values() {
         for bad in ["priority=300", "prio=1", "rate=fast", "rate=-1", "200"] {
             let error = changed(&[bad]).unwrap_err();
             assert!(error.contains(bad) && error.contains("allowed"), "{error}");

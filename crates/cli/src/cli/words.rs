@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_come_most_first() {
+    fn reasons_are_sorted_by_frequency() {
         let reasons = [
             ("lost".into(), 3),
             ("expired".into(), 12),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_a_bounded_part_and_all_of_them_leave_room_for_root_and_the_daemons_own() {
+    fn connections_of_each_user_are_bounded() {
         let door = Door::new();
         let of_all = |uids: std::ops::Range<u32>| -> Vec<_> {
             let many = uids.flat_map(|uid| std::iter::repeat_n(uid, 20));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_all_users_is_made_by_whoever_is_idle() {
+    fn idle_clients_of_any_user_are_closed_for_new_ones() {
         let door = Door::new();
         let idle: Vec<_> =
             (0..MAX_CLIENTS as u32).map(|index| door.admit(0, 1000 + index / 8).unwrap()).collect();

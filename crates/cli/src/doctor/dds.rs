@@ -302,7 +302,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn the_range_of_a_program_is_that_of_its_release() {
+    fn the_discovery_range_depends_on_the_ros_release() {
         let range = |settings: &[(&'static str, &str)]| {
             let process = Process { id: 7, name: "talker".into(), user: 0, is_here: None };
             let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned()));

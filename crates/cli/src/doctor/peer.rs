@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_rate_are_said_in_words() {
+    fn fractions_of_a_rate_are_described_in_words() {
         assert!(every(15.0, 5.0).starts_with("about every third message arrives (5.0 of 15.0"));
         assert!(every(12.0, 10.0).starts_with("most messages arrive (10.0 of"));
         assert!(every(40.0, 1.0).contains("every 40th"));

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_removed_and_other_text_stays() {
+    fn only_secrets_are_removed() {
         let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
         let text = format!(
             "tautline-secret-key: {key}\npsk=\"hunter2\"\nkey: {key}\nuri: http://me:hunter2@host:1/x\n\

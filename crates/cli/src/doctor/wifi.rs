@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_radio_whose_driver_chooses_has_a_domain_of_its_own() {
+    fn a_self_managed_radio_has_its_own_regulatory_domain() {
         let text = "global\ncountry 00: DFS-UNSET\n\t(2402 - 2472 @ 40), (6, 20), (N/A)\n\n\
                     phy#1\ncountry FR: DFS-ETSI\n\nphy#0 (self-managed)\ncountry US: DFS-UNSET\n";
         assert_eq!(country_of(text, "phy0"), Some(("US", true)));

@@ -281,7 +281,7 @@ limits: { queue_time: 1s }   # short
     const TOPICS: &str = "  /robot2/cmd_vel: { priority: 250, to: [robot2] }\n  /goal: { priority: 250, to: [robot2] }\n";
 
     #[test]
-    fn a_peer_and_topics_are_added_and_every_other_line_stays() {
+    fn a_peer_and_topics_are_added_without_other_changes() {
         let new = extended(OLD, "robot2").unwrap();
         let expected = OLD
             .replace("    # end of robot1\n", &format!("    # end of robot1\n  robot2:\n{BLOCK}"))
@@ -326,7 +326,7 @@ limits: { queue_time: 1s }   # short
     }
 
     #[test]
-    fn sections_that_are_missing_or_empty_are_made() {
+    fn missing_and_empty_sections_are_created() {
         let block = format!("peers:\n  robot2:\n{BLOCK}topics:\n{TOPICS}");
         for text in ["", "name: base\n", "name: base", "name: base\n\n\n"] {
             let new = extended(text, "robot2").unwrap();
@@ -339,7 +339,7 @@ limits: { queue_time: 1s }   # short
     }
 
     #[test]
-    fn another_form_is_refused() {
+    fn a_file_in_another_form_is_refused() {
         for text in [
             "peers: { robot1: { key: AAA } }\n",
             "peers: ~\n",
@@ -356,7 +356,7 @@ limits: { queue_time: 1s }   # short
 
     proptest! {
         #[test]
-        fn whatever_the_text_the_result_is_valid_or_refused(text in "[a-z:{} #\\-\"'|>\n]{0,80}") {
+        fn any_text_gives_a_valid_file_or_a_refusal(text in "[a-z:{} #\\-\"'|>\n]{0,80}") {
             for text in [text.clone(), format!("peers:\n  a: {text}\n"), format!("peers:\n{text}")] {
                 if let Ok(new) = extended(&text, "robot2") {
                     prop_assert!(new.contains(" robot2:"), "{}", new);

@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_are_read_as_written_and_not_in_part(frame in frame()) {
+        fn only_complete_frames_are_read(frame in frame()) {
             let bytes = frame.emit();
             let (length, body) = bytes.split_first_chunk().unwrap();
             prop_assert_eq!(frame_length(*length, MAX_OPEN), Ok(body.len()));

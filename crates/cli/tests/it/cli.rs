@@ -57,7 +57,7 @@ fn json(output: &Output) -> Json {
 }
 
 #[test]
-fn init_writes_a_file_that_check_takes_and_never_overwrites_one() {
+fn init_writes_a_valid_file_and_never_overwrites() {
     let place = Place::new();
     let written = place.tautline(&["init"]);
     assert!(written.status.success());
@@ -104,7 +104,7 @@ fn check_explains_a_good_file() {
 }
 
 #[test]
-fn check_says_where_the_audit_log_goes() {
+fn check_shows_the_path_of_the_audit_log() {
     let place = Place::new();
     let cases = [
         ("", "the systemd unit turns it on", serde_json::json!(null)),
@@ -134,7 +134,7 @@ const RIGHTS: &str = "name: robot1\nsecurity: none\npeers:\n  \
     services: { /set_mode: {}, /reboot: {} }\nactions: { /navigate: {} }\n";
 
 #[test]
-fn check_shows_what_a_peer_can_do() {
+fn check_shows_the_rights_of_a_peer() {
     let place = Place::new();
     place.file("robot.yaml", RIGHTS);
     let rows = |peer: &str| -> Vec<Vec<String>> {
@@ -268,14 +268,14 @@ fn check_reports_a_key_that_is_missing_or_given_to_a_peer() {
 }
 
 #[test]
-fn check_of_a_file_that_is_not_there_names_it() {
+fn check_reports_the_name_of_a_missing_file() {
     let checked = Place::new().tautline(&["check", "nowhere.yaml"]);
     assert_eq!(checked.status.code(), Some(1));
     assert!(err(&checked).contains("nowhere.yaml"), "{}", err(&checked));
 }
 
 #[test]
-fn run_starts_nothing_with_a_wrong_file() {
+fn run_refuses_an_invalid_file() {
     let place = Place::new();
     place.file("robot.yaml", "name: robot1\nlimits: { queue_time: 2 }\n");
     let ran = place.tautline(&["run", "robot.yaml"]);
@@ -312,7 +312,7 @@ fn without_a_daemon_each_command_says_how_to_start_one() {
 }
 
 #[test]
-fn the_one_daemon_is_found_and_shown() {
+fn a_single_daemon_is_found_and_shown() {
     let place = Place::new();
     let (_server, _) = place.daemon("robot1");
     let shown = place.tautline(&["status", "--node", "robot1"]);
@@ -382,7 +382,7 @@ fn set_changes_the_running_node() {
 }
 
 #[test]
-fn top_prints_where_there_is_no_terminal() {
+fn top_prints_once_without_a_terminal() {
     let place = Place::new();
     let (_server, _) = place.daemon("robot1");
     let live = place.tautline(&["top", "--node", "robot1"]);

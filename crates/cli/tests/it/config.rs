@@ -46,7 +46,7 @@ fn warnings(text: &str) -> String {
 }
 
 #[test]
-fn bad_files_are_explained_as_the_golden_page_says() {
+fn errors_in_files_match_the_golden_page() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden/bad_files.txt");
     let page = std::fs::read_to_string(path).unwrap();
     let now: String = page.split("=== ").skip(1).map(explained).collect();
@@ -71,7 +71,7 @@ fn explained(case: &str) -> String {
 }
 
 #[test]
-fn a_name_is_enough_and_the_rest_has_defaults() {
+fn a_file_needs_only_a_name() {
     let (config, _) = checked("name: robot1");
     assert_eq!(config.listen, "[::]:18470".parse().unwrap());
     assert_eq!(config.control.to_str(), Some("/run/tautline/robot1.sock"));
@@ -92,7 +92,7 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
 }
 
 #[test]
-fn the_example_means_what_it_says() {
+fn the_example_file_has_its_documented_meaning() {
     let (config, warnings) = checked(EXAMPLE);
     assert_eq!(warnings, []);
     let [base, robot2, robot3, robot4] = &config.peers[..] else { panic!("four peers") };
@@ -129,7 +129,7 @@ fn the_example_means_what_it_says() {
 }
 
 #[test]
-fn packets_are_marked_as_the_file_says_or_not_at_all() {
+fn packets_are_marked_as_configured() {
     let marking = |text: &str| checked(&format!("name: r\ndscp: {text}")).0.marking;
     let usual = Marking::default();
     assert_eq!(marking("true"), Some(usual.clone()));
@@ -150,7 +150,7 @@ fn topics_keep_the_order_of_the_file_in_both_forms() {
 }
 
 #[test]
-fn a_watchdog_may_be_a_time_alone_and_its_message_is_kept_as_written() {
+fn a_watchdog_may_be_only_a_time() {
     let file = "{name: r, watchdogs: {/a: 500ms, /b: {after: 1s, message: }, \
                 /c: {after: 1s, message: {x: [1, {y: ''}], z: 'true'}}}}";
     let watchdogs = checked(file).0.watchdogs;
@@ -162,7 +162,7 @@ fn a_watchdog_may_be_a_time_alone_and_its_message_is_kept_as_written() {
 }
 
 #[test]
-fn the_environment_of_ros_is_honoured_below_the_file() {
+fn the_file_overrides_the_environment_of_ros() {
     let environment = Surroundings {
         ros_master_uri: Some("http://10.0.0.9:11311/".into()),
         ros_hostname: Some("rover".into()),
@@ -183,7 +183,7 @@ fn the_environment_of_ros_is_honoured_below_the_file() {
 }
 
 #[test]
-fn ros_2_takes_its_domain_range_and_types_from_the_file_or_the_environment() {
+fn settings_of_ros_2_come_from_the_file_or_the_environment() {
     let environment = Surroundings {
         ros_domain_id: Some("42".into()),
         ros_discovery_range: Some("LOCALHOST".into()),
@@ -224,7 +224,7 @@ fn a_wrong_variable_is_named() {
 }
 
 #[test]
-fn beacons_are_off_everywhere_or_on_the_interfaces_named() {
+fn beacons_are_off_or_limited_to_named_interfaces() {
     let beacons = |value: &str| checked(&format!("name: r\n{value}\n")).0.beacons;
     assert_eq!(beacons(""), Beacons::Off);
     assert_eq!(beacons("beacons: false"), Beacons::Off);
@@ -243,7 +243,7 @@ fn beacons_are_off_everywhere_or_on_the_interfaces_named() {
 }
 
 #[test]
-fn the_audit_log_is_where_the_file_says_or_the_service_manager_has_a_folder() {
+fn the_path_of_the_audit_log_comes_from_the_file_or_the_service_manager() {
     let of = |line: &str, from: &Surroundings| {
         parse(&keyless(&format!("name: robot1\n{line}")), from).unwrap().config.audit
     };
@@ -259,7 +259,7 @@ fn the_audit_log_is_where_the_file_says_or_the_service_manager_has_a_folder() {
 }
 
 #[test]
-fn a_watchdog_that_no_peer_may_feed_is_a_warning() {
+fn a_watchdog_without_a_permitted_peer_is_a_warning() {
     let said = |peers: &str, topic: &str| {
         let file = format!("name: r\npeers: {{ {peers} }}\nwatchdogs: {{ {topic}: 500ms }}\n");
         warnings(&file).contains(&format!("3:14: watchdogs.{topic}: no peer may publish it"))
@@ -284,7 +284,7 @@ fn a_watchdog_that_no_peer_may_feed_is_a_warning() {
 }
 
 #[test]
-fn a_budget_makes_a_link_metered_and_odd_ones_are_explained() {
+fn a_budget_makes_a_link_metered() {
     let file = |budget: &str, topic: &str| {
         let lte = format!("{{ name: lte, address: b2, budget: {budget} }}");
         format!(
@@ -325,7 +325,7 @@ fn copies_of_a_topic_that_is_not_duplicated_have_no_effect() {
 }
 
 #[test]
-fn keys_that_others_make_useless_are_warned_of() {
+fn keys_without_effect_cause_warnings() {
     for (keys, expected) in [
         ("order_wait: 50ms", "order_wait: no effect without 'order: sent'"),
         ("order: sent, keep_last: 1", "order: 'sent' waits for nothing with 'keep_last: 1'"),
@@ -359,7 +359,7 @@ fn a_launched_name_is_used_where_the_file_has_none() {
 }
 
 #[test]
-fn prefixes_that_are_equal_or_nested_are_warned_of() {
+fn equal_and_nested_prefixes_cause_warnings() {
     let report = |one: &str, two: &str| {
         let file = format!(
             "name: r\npeers:\n  one: {{ address: b, prefix: {one} }}\n  \
@@ -380,7 +380,7 @@ fn prefixes_that_are_equal_or_nested_are_warned_of() {
 }
 
 #[test]
-fn odd_but_valid_values_are_warnings() {
+fn unusual_values_cause_warnings() {
     let report = warnings("name: robot1");
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");
     let report = warnings("name: r\ntopics:\n  /camera/**: {}\n  /camera/info: {}\n");
@@ -484,22 +484,22 @@ fn damaged_example() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_taken_or_explained(text in any::<String>()) {
+    fn any_text_is_accepted_or_refused_with_a_reason(text in any::<String>()) {
         taken_or_explained(&text)?;
     }
 
     #[test]
-    fn any_yaml_like_text_is_taken_or_explained(text in "[a-c/*&!|>'\"{}\\[\\],:#?%@~ \\n\\t-]{0,120}") {
+    fn any_yaml_like_text_is_accepted_or_refused_with_a_reason(text in "[a-c/*&!|>'\"{}\\[\\],:#?%@~ \\n\\t-]{0,120}") {
         taken_or_explained(&text)?;
     }
 
     #[test]
-    fn a_damaged_file_is_taken_or_explained(text in damaged_example()) {
+    fn a_damaged_file_is_accepted_or_refused_with_a_reason(text in damaged_example()) {
         taken_or_explained(&text)?;
     }
 
     #[test]
-    fn any_value_of_any_key_is_taken_or_explained(
+    fn any_value_of_any_key_is_accepted_or_refused_with_a_reason(
         key in "(name|listen|control|metrics|diagnostics|ros1|peers|radios|topics|watchdogs|tf|limits|realtime)",
         value in "[0-9a-zA-Z:/.%+-]{0,20}|\\PC{0,20}",
     ) {

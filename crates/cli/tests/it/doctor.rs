@@ -211,7 +211,7 @@ fn harm_of(findings: &Json, check: &str) -> Option<String> {
 }
 
 #[test]
-fn a_firewall_stops_only_peers_that_have_to_call_this_robot() {
+fn a_firewall_stops_only_peers_that_must_initiate() {
     let mut scene = Scene::new();
     let policy = "add table inet own\n\
          add chain inet own in { type filter hook input priority 0; policy drop; }\n\
@@ -260,7 +260,7 @@ fn one_broken_link_of_several_is_a_note() {
 }
 
 #[test]
-fn an_answer_of_this_machine_is_no_other_machine() {
+fn an_arp_answer_of_this_machine_is_no_conflict() {
     let scene = Scene::new();
     scene.plant("/sys/class/net/eth9/address", "9c:c9:eb:00:00:09");
     scene.program("arping", "Unicast reply from 10.77.0.1 [9C:C9:EB:00:00:09]  0.7ms");
@@ -271,7 +271,7 @@ fn an_answer_of_this_machine_is_no_other_machine() {
 
 /// A link of 2 Mbps, on which images of 5 Mbps are published alongside a laser.
 #[test]
-fn the_test_of_a_peer_says_what_topics_get() {
+fn the_test_of_a_peer_shows_the_plan_of_topics() {
     let scene = Scene::new();
     let topics = "topics: { /scan: { priority: 200 }, /image: { priority: 20 }, /quiet: {}, /goal: {} }\n\
                   peers: { base: { address: 10.77.0.2 } }";
@@ -413,7 +413,7 @@ fn the_master_of_the_shell_that_called_sudo_is_found() {
 }
 
 #[test]
-fn of_several_daemons_the_limits_of_the_one_with_the_file_count() {
+fn doctor_checks_the_limits_of_the_daemon_with_the_file() {
     let mut scene = Scene::new();
     scene.lines("realtime: { priority: 50 }");
     let file = scene.place.path("robot1.yaml");
@@ -455,7 +455,7 @@ fn without_a_daemon_a_peer_is_not_tested_and_a_missing_file_is_an_error() {
 }
 
 #[test]
-fn a_report_has_what_helps_and_no_secret() {
+fn a_report_contains_no_secret() {
     let mut scene = Scene::new();
     let key = std::fs::read_to_string(scene.key_file()).unwrap();
     let secret = key.lines().last().unwrap().split(": ").nth(1).unwrap().to_owned();

@@ -120,7 +120,7 @@ fn a_policer_that_marks_loses_nothing_and_its_rate_is_kept() {
 }
 
 #[test]
-fn a_path_that_clears_or_drops_the_field_delivers_as_without() {
+fn a_path_that_clears_or_drops_the_ecn_field_delivers_all() {
     for rule in ["ip ecn set not-ect", "ip ecn != not-ect drop"] {
         let world = World::new(&[rule]);
         let delivered = world.robot.delivered(IMAGE);

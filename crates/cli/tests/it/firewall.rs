@@ -71,7 +71,7 @@ fn enclosures(hosts: &Path) -> [Enclosure; 2] {
 }
 
 #[test]
-fn the_rules_let_in_peers_and_what_ip_needs_and_nothing_else() {
+fn the_firewall_admits_only_peers_and_neighbour_discovery() {
     let place = Place::new(PROGRAM);
     let [robot, base] = enclosures(&place.path("hosts"));
     let listener = format!(

@@ -42,7 +42,7 @@ fn the_relays_reference_and_schema_follow_their_table() {
 }
 
 #[test]
-fn the_relays_schema_takes_what_the_relay_takes() {
+fn the_relays_schema_accepts_the_same_files_as_the_relay() {
     let key = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
     let fits =
         |file: Json| jsonschema::validator_for(&schema::relay_schema()).unwrap().is_valid(&file);
@@ -88,7 +88,7 @@ fn fits(file: Json) -> bool {
 }
 
 #[test]
-fn the_schema_takes_what_the_daemon_takes() {
+fn the_schema_accepts_the_same_files_as_the_daemon() {
     assert!(fits(json!({ "name": "robot1" })));
     assert!(fits(json!({ "name": "robot1", "beacons": true, "dscp": false })));
     assert!(fits(json!({ "name": "robot1", "audit": { "to": "journald" } })));
@@ -110,7 +110,7 @@ fn the_schema_takes_what_the_daemon_takes() {
 }
 
 #[test]
-fn the_schema_refuses_what_the_daemon_refuses() {
+fn the_schema_refuses_the_same_files_as_the_daemon() {
     for bad in [
         json!({}),
         json!({ "name": "robot 1" }),
@@ -149,7 +149,7 @@ fn sources(folder: &Path, all: &mut String) {
 }
 
 #[test]
-fn every_claim_of_the_threat_model_names_tests_that_exist() {
+fn tests_named_in_the_threat_model_exist() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = std::fs::read_to_string(crates.join("../docs/explanation/threat-model.md")).unwrap();
     let mut code = String::new();

@@ -156,7 +156,7 @@ fn the_base_has_an_address_behind_a_router_that_forwards_its_port() {
 }
 
 #[test]
-fn a_relay_of_a_team_leads_to_a_direct_path_or_carries_all() {
+fn a_team_relay_enables_a_direct_path_or_forwards() {
     for (kinds, is_direct) in [
         ([Kind::PortRestricted; 2], true),
         ([Kind::Symmetric, Kind::FullCone], true),

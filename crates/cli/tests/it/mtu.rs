@@ -283,7 +283,7 @@ fn the_program_reports_the_mtu_of_each_path() {
 }
 
 #[test]
-fn the_least_mtu_of_ipv4_is_enough() {
+fn the_minimum_ipv4_mtu_suffices() {
     let begun = Instant::now();
     let world = World::new(Ip::V4, 1500, 576, Way::Direct);
     let flows = world.until_they_arrive();
@@ -338,7 +338,7 @@ fn jumbo_frames_are_used_where_the_whole_path_carries_them() {
 }
 
 #[test]
-fn an_interface_whose_mtu_falls_loses_nothing_for_ever() {
+fn messages_recover_after_the_mtu_of_an_interface_falls() {
     let world = World::new(Ip::V4, 1500, 1500, Way::Direct);
     world.until_known(1500, "interface");
     world.network.left.ip("link set left mtu 1300");

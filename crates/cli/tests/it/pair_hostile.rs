@@ -22,7 +22,7 @@ fn contains(all: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
-fn somebody_between_the_two_learns_nothing_and_cannot_use_what_was_recorded() {
+fn a_relaying_attacker_learns_nothing_from_a_pairing() {
     let world = World::new();
     let middle = Middle::new(&world.robot);
     let mut base = world.base.pair(NO_ROS);
@@ -60,7 +60,7 @@ fn changed(frame: &[u8], at: usize) -> Fate {
 }
 
 #[test]
-fn frames_that_somebody_changes_end_the_pairing() {
+fn changed_frames_end_the_pairing() {
     for (who, number) in [
         (From::Robot, 1),
         (From::Base, 1),
@@ -108,7 +108,7 @@ fn cut(world: &World, who: From, number: usize, kills: bool) -> [pairing::Run; 2
 }
 
 #[test]
-fn a_robot_that_vanishes_leaves_both_ends_as_they_were() {
+fn a_robot_that_disappears_changes_neither_end() {
     for number in 1..=4 {
         let world = World::new();
         let [mut base, _robot] = cut(&world, From::Robot, number, true);
@@ -166,7 +166,7 @@ fn a_lost_message_changes_neither_end_unless_it_is_one_of_the_last() {
 }
 
 #[test]
-fn a_hundred_silent_strangers_do_not_keep_the_robot_out() {
+fn silent_strangers_do_not_exclude_the_robot() {
     let world = World::new();
     let mut base = world.base.pair(NO_ROS);
     let code = base.code();
@@ -188,7 +188,7 @@ fn a_hundred_silent_strangers_do_not_keep_the_robot_out() {
 }
 
 #[test]
-fn a_robot_does_not_use_up_the_tries_of_another_base() {
+fn attempts_at_one_base_do_not_count_at_another() {
     let world = World::new();
     let inside = world.robot.inside.neighbour(&world.place.hosts());
     world.robot.inside.join_by(&inside, "wire2", 78);

@@ -36,7 +36,7 @@ fn assert_nothing_is_written(world: &World, case: &str) {
 }
 
 #[test]
-fn two_times_yes_pairs_both() {
+fn two_confirmations_pair_both_ends() {
     let world = World::new();
     let mut base = start(&world.base, &[]);
     let code = code(&mut base);
@@ -73,7 +73,7 @@ fn a_no_at_one_end_ends_the_question_at_the_other_and_frees_the_port() {
 }
 
 #[test]
-fn an_end_that_vanishes_ends_the_question_at_the_other() {
+fn a_disappearing_end_ends_the_question_at_the_other() {
     let world = World::new();
     for (vanishing, signal) in [(0, "-INT"), (1, "-INT"), (0, "-KILL"), (1, "-KILL")] {
         let mut runs = asked(&world, [&[], &[]]);
@@ -87,7 +87,7 @@ fn an_end_that_vanishes_ends_the_question_at_the_other() {
 }
 
 #[test]
-fn after_one_end_has_agreed_either_may_vanish() {
+fn an_end_may_disappear_after_the_agreement() {
     let world = World::new();
     for (agreeing, vanishing) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
         let mut runs = asked(&world, [&[], &[]]);

@@ -50,7 +50,7 @@ fn tautline(daemon: &Daemon, command: &str) -> String {
 }
 
 #[test]
-fn a_daemon_names_the_assumption_that_failed_once_until_the_file_plans_something_else() {
+fn a_failed_assumption_is_reported_once() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let planned = file(port, "/diagnostics: { expect: { rate: 2Hz, size: 100B } }");
     let robot = place.start("robot", &planned);
@@ -89,7 +89,7 @@ fn a_daemon_names_the_assumption_that_failed_once_until_the_file_plans_something
 
 /// The radio is planned as 802.11 at 6 Mbps, but its rate is 2 Mbps.
 #[test]
-fn a_radio_that_carries_less_than_planned_is_named_and_topics_that_nobody_planned() {
+fn slow_radios_and_unplanned_topics_are_reported() {
     let [robot, base] = [(); 2].map(|()| free_port());
     let robot_file = format!(
         "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: {{ address: \"127.0.0.1:{base}\" }} }}\n\

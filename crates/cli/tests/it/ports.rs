@@ -130,7 +130,7 @@ impl World {
 }
 
 #[test]
-fn a_link_returns_by_another_port_while_the_translator_keeps_a_dead_entry() {
+fn a_link_recovers_by_another_port_from_a_dead_translator_entry() {
     let place = Place::new(PROGRAM);
     let world = World::new(&place);
     let (base, robot) = (world.start_base(), world.start_robot());
@@ -169,7 +169,7 @@ fn the_session_continues_by_the_other_port() {
 }
 
 #[test]
-fn a_daemon_that_restarts_returns_while_the_translator_keeps_a_dead_entry() {
+fn a_restarted_daemon_recovers_from_a_dead_translator_entry() {
     let place = Place::new(PROGRAM);
     let world = World::new(&place);
     let (base, robot) = (world.start_base(), world.start_robot());
@@ -208,7 +208,7 @@ fn a_link_returns_to_the_nodes_port_where_a_firewall_accepts_no_other() {
 }
 
 #[test]
-fn an_outage_leaves_nodes_that_reach_each_other_at_their_ports() {
+fn an_outage_does_not_change_ports() {
     let place = Place::new(PROGRAM);
     let [robot_side, base_side] = place.two_hosts();
     robot_side.join(&base_side);

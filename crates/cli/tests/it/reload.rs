@@ -93,7 +93,7 @@ fn new_sessions(daemon: &Daemon, peer: &str) -> usize {
 }
 
 #[test]
-fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_continues() {
+fn a_peer_is_removed_and_another_added_while_others_continue() {
     let team = Team::new(&["base", "robot", "thief", "guest"]);
     let base = team.start("base", &["robot", "thief"]);
     let others = ["robot", "thief", "guest"].map(|name| team.start(name, &["base"]));
@@ -144,7 +144,7 @@ fn a_peer_with_another_key_is_another_peer() {
 }
 
 #[test]
-fn a_wrong_key_that_was_corrected_is_no_notice_any_more() {
+fn the_notice_of_a_wrong_key_ends_after_its_correction() {
     let team = Team::new(&["base", "robot", "spare"]);
     // The base does not know the robot's address: the notice names none.
     let address = format!("address: \"127.0.0.1:{}\", ", team.ports[1].1);
@@ -167,7 +167,7 @@ fn a_wrong_key_that_was_corrected_is_no_notice_any_more() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_says_what_check_says() {
+fn reloading_an_invalid_file_reports_the_errors_of_check() {
     let team = Team::new(&["base", "robot"]);
     let base = team.start("base", &["robot"]);
     let robot = team.start("robot", &["base"]);
@@ -202,7 +202,7 @@ fn a_wrong_file_changes_nothing_and_says_what_check_says() {
 }
 
 #[test]
-fn a_dry_run_tells_the_difference_and_changes_nothing() {
+fn a_dry_run_shows_the_difference_and_changes_nothing() {
     let team = Team::new(&["base", "robot", "guest"]);
     let base = team.start("base", &["robot"]);
     assert_eq!(
@@ -224,7 +224,7 @@ fn a_dry_run_tells_the_difference_and_changes_nothing() {
 }
 
 #[test]
-fn metrics_follow_the_file_and_an_address_that_is_taken_changes_nothing() {
+fn the_address_of_metrics_follows_the_file() {
     let team = Team::new(&["base", "robot"]);
     let base = team.start("base", &["robot"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -243,7 +243,7 @@ fn metrics_follow_the_file_and_an_address_that_is_taken_changes_nothing() {
 }
 
 #[test]
-fn links_follow_the_file_within_the_session() {
+fn a_reload_changes_links_within_the_session() {
     let team = Team::new(&["base", "robot"]);
     let base = team.start("base", &["robot"]);
     let robot = team.start("robot", &["base"]);
@@ -450,7 +450,7 @@ fn an_impossible_reload_changes_nothing() {
 }
 
 #[test]
-fn a_reload_names_what_was_set_before_and_is_kept() {
+fn a_reload_lists_settings_that_remain() {
     let place = Place::new(PROGRAM);
     let lines = format!("listen: \"127.0.0.1:{}\"\ntopics: {{ /steady: {{}} }}", free_port());
     let robot = Running::start("robot", &lines);

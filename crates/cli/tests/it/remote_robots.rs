@@ -127,7 +127,7 @@ fn nodes_of_a_robot_are_listed_at_the_base_with_their_topics() {
 }
 
 #[test]
-fn a_stand_in_neither_ends_a_local_node_nor_hides_it() {
+fn a_stand_in_does_not_end_or_hide_a_local_node() {
     let ros = Ros1::new();
     let mut camera = ros1::start(&ros.robot_master.uri, "/camera");
     camera.advertise("/image", TEXT, false);
@@ -259,7 +259,7 @@ fn after_a_crash_at_the_base_nodes_and_parameters_are_taken_over() {
 }
 
 #[test]
-fn two_pairs_of_daemons_between_two_masters_show_no_copies_of_copies() {
+fn two_pairs_of_daemons_create_no_copies_of_copies() {
     let ros = Ros1::new();
     let masters = [&ros.robot_master, &ros.base_master];
     ros.tool(masters[0], "rosparam set /rate 2.5");
@@ -377,7 +377,7 @@ fn counted(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
 }
 
 #[test]
-fn a_peer_that_wants_lists_and_does_not_in_turn_costs_the_master_nothing() {
+fn a_peer_that_toggles_its_interest_causes_no_polls() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let master = Master::start_alone(ros::free_port());
     tool(&master, "rosparam set /camera/rate 2.5", place.path("").as_path());
@@ -449,7 +449,7 @@ fn start_script(domain: u32, script: &str, arguments: &[&str]) -> Agent {
 }
 
 #[test]
-fn nodes_and_parameters_of_a_robot_with_ros2_are_seen_at_the_base() {
+fn nodes_and_parameters_of_a_ros2_robot_are_shown_at_the_base() {
     if !ros2::keys_below() {
         return;
     }

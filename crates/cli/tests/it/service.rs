@@ -75,7 +75,7 @@ const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
 const MOST_EXPOSED: f64 = 1.5;
 
 #[test]
-fn the_unit_leaves_little_exposed() {
+fn the_unit_has_a_low_exposure_score() {
     let output = Command::new("systemd-analyze")
         .args(["security", "--offline=true", UNIT])
         .output()

@@ -172,7 +172,7 @@ fn a_message_is_striped_over_links_of_different_mtus_and_survives_the_loss_of_ei
 }
 
 #[test]
-fn a_link_that_is_heard_in_one_direction_only_carries_no_messages_and_is_shown() {
+fn a_one_way_link_carries_no_messages_and_is_reported() {
     let world = World::with_two_cables();
     let lines = format!("topics: {{ {IMAGE}: {{ links: best }} }}");
     let nodes = world.start(&two_links(2, ""), &two_links(1, ""), &lines);
@@ -222,7 +222,7 @@ fn a_link_whose_interface_appears_later_is_used() {
 }
 
 #[test]
-fn topics_without_permission_leave_a_link_whose_budget_is_used_up_to_the_others() {
+fn only_permitted_topics_use_a_link_with_a_spent_budget() {
     let world = World::with_two_cables();
     let topic = "priority: 20, links: stripe, only_links: [wifi, lte], keep_last: 50";
     let lines = format!(

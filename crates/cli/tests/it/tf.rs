@@ -108,7 +108,7 @@ fn wait_for(agent: &Agent, topic: &str, expected: &BTreeMap<String, (String, f64
 }
 
 #[test]
-fn static_transforms_of_all_publishers_reach_who_comes_late_until_one_leaves() {
+fn late_subscribers_get_static_transforms_of_all_publishers() {
     let pair = Pair::start("topics: { /tf_static: {} }\ntf: { prefix: r1/, shared: map }");
     let [mut laser, mut camera] = ["/laser", "/camera"].map(|name| pair.agent(0, name));
     for (agent, transform) in [(&mut laser, "base>laser@1"), (&mut camera, "/map>base@2")] {
@@ -135,7 +135,7 @@ fn static_transforms_of_all_publishers_reach_who_comes_late_until_one_leaves() {
 }
 
 #[test]
-fn a_busy_tf_comes_merged_with_named_frames_alone_and_ends_with_the_latest() {
+fn a_busy_tf_is_merged_and_filtered_by_frame() {
     let pair = Pair::start("topics: { /tf: { rate: 2Hz } }\ntf: { frames: [odom, base] }");
     let mut base = pair.agent(1, "/listener");
     subscribe(&mut base, "/tf");
@@ -235,7 +235,7 @@ fn assert_goals_arrive(base: &mut Agent, base_type: &str, robots: [(&mut Agent, 
 }
 
 #[test]
-fn a_latched_message_comes_again_when_its_frame_gets_another_name() {
+fn a_latched_message_is_repeated_when_its_frame_name_changes() {
     let lines = |prefix: &str| format!("topics: {{ /goal: {{}} }}\ntf: {{ prefix: {prefix} }}");
     let pair = Pair::start(&lines("r1/"));
     let mut planner = pair.agent(0, "/planner");

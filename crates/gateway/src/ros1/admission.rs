@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_local_address_counts_on_its_own_interface_alone() {
+    fn a_link_local_address_is_valid_only_on_its_interface() {
         let admission = Admission::new(vec![]);
         let admits = |text: &str| admission.admit(SlotKind::Api, text.parse().unwrap()).is_some();
         admission.set_master(vec![scoped("fe80::7:7", 3)]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_take_the_slots_of_others() {
+    fn one_address_cannot_use_all_slots() {
         let admission = Admission::new(vec!["10.9.0.0/16".parse().unwrap()]);
         let admit = |from: &str| {
             let slot = admission.admit(SlotKind::Connection, at(from))?;

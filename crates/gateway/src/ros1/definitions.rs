@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_definitions_are_kept_once_and_all_together_are_bounded() {
+    fn equal_definitions_are_stored_once_within_a_limit() {
         let all = Definitions::new(Installed::new(vec![]));
         let (one, two) = (take(&all, "a", "int32 x"), take(&all, "b", "int32 x"));
         assert!(Arc::ptr_eq(&one, &two));

@@ -88,7 +88,7 @@ impl Bench {
 }
 
 #[test]
-fn selected_topics_of_others_are_probed_once_and_offered() {
+fn selected_topics_are_probed_once_and_offered() {
     let mut bench = Bench::new();
     let all = [("/out/a", "/n"), ("/out/a", "/us"), ("/out/b", "/us"), ("/private", "/n")];
     bench.snapshot(&all);
@@ -141,7 +141,7 @@ fn other_tautline_nodes_are_neither_offered_nor_probed_again() {
 }
 
 #[test]
-fn a_publisher_that_does_not_answer_is_probed_less_and_less_often() {
+fn a_silent_publisher_is_probed_at_growing_intervals() {
     let mut bench = Bench::new();
     let mut probes = 0;
     for _ in 0..120 {
@@ -158,7 +158,7 @@ fn a_publisher_that_does_not_answer_is_probed_less_and_less_often() {
 
 /// The master still lists a node that was killed. Its successor has the same name.
 #[test]
-fn a_node_that_ended_is_found_again_soon_and_later_less_often() {
+fn a_node_that_ended_is_checked_at_growing_intervals() {
     let mut bench = Bench::new();
     let mut probed = Vec::new();
     for second in 0..300 {
@@ -204,7 +204,7 @@ fn a_topic_that_its_node_no_longer_lists_is_withdrawn() {
 }
 
 #[test]
-fn a_silent_node_counts_as_gone_after_several_checks() {
+fn a_silent_node_is_removed_after_several_checks() {
     let mut bench = Bench::with_offer();
     for _ in 0..MAX_SILENT_CHECKS {
         assert_eq!(bench.events(), Vec::<String>::new());
@@ -244,7 +244,7 @@ fn a_restarted_publisher_is_read_at_its_new_address_and_never_withdrawn() {
 }
 
 #[test]
-fn the_type_offered_first_holds_until_its_publisher_leaves() {
+fn the_first_offered_type_is_used_until_its_publisher_leaves() {
     let mut bench = Bench::with_offer();
     bench.snapshot(&[("/out/a", "/n"), ("/out/a", "/b")]);
     bench.discovery.on_probed("/out/a", "/b", found("http://robot:3000/", "U"), bench.now);
@@ -257,7 +257,7 @@ fn the_type_offered_first_holds_until_its_publisher_leaves() {
 }
 
 #[test]
-fn a_change_of_latching_repeats_the_offer() {
+fn the_offer_is_repeated_when_latching_changes() {
     let mut bench = Bench::with_offer();
     let latching = Description { latching: true, ..description("T") };
     bench.discovery.on_connected("/out/a", URI, &latching);
@@ -266,7 +266,7 @@ fn a_change_of_latching_repeats_the_offer() {
 }
 
 #[test]
-fn publishers_that_do_not_answer_hold_up_no_other() {
+fn silent_publishers_do_not_delay_others() {
     let mut bench = Bench::new();
     let names: Vec<String> = (0..1000).map(|number| format!("/out/a{number:03}")).collect();
     let mut all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "/hangs")).collect();

@@ -51,7 +51,7 @@ fn parameters_under_an_earlier_prefix_are_removed() {
 }
 
 #[test]
-fn neither_new_lists_nor_withdrawn_ones_shorten_the_period() {
+fn new_and_withdrawn_lists_do_not_shorten_the_period() {
     let (mut mirrors, begin) = (Mirrors::default(), Instant::now());
     let list = |value| Some(parameters(&[("/r/a", value)]));
     let mut started = 0;
@@ -78,7 +78,7 @@ fn neither_new_lists_nor_withdrawn_ones_shorten_the_period() {
 }
 
 #[test]
-fn only_parameters_that_are_ours_are_changed_or_removed() {
+fn only_our_copies_of_parameters_are_changed_or_removed() {
     let found = found(&[("/r/local", 1), ("/r/ours", 2), ("/r/gone", 3), ("/r/same", 4)]);
     let wanted = parameters(&[("/r/local", 9), ("/r/ours", 8), ("/r/same", 4), ("/r/new", 5)]);
     let mut ours = parameters(&[("/r/ours", 2), ("/r/gone", 3)]);
@@ -92,7 +92,7 @@ fn only_parameters_that_are_ours_are_changed_or_removed() {
 }
 
 #[test]
-fn local_changes_are_reverted_except_those_at_the_end() {
+fn local_changes_are_reverted_except_at_the_end() {
     let wanted = parameters(&[("/r/a", 1), ("/r/b", 2)]);
     let mut ours = wanted.clone();
     let found = found(&[("/r/a", 7)]);
@@ -102,7 +102,7 @@ fn local_changes_are_reverted_except_those_at_the_end() {
 }
 
 #[test]
-fn a_change_counts_until_the_peer_or_the_program_takes_it_back() {
+fn a_change_is_kept_until_the_peer_or_the_program_reverts_it() {
     let (ours, now) = (parameters(&[("/r/a", 1), ("/r/b", 2)]), Instant::now());
     let mut changed = Changed::new();
     let mut follow = |all: &[(&str, i64)], wanted: &[(&str, i64)]| {
@@ -124,7 +124,7 @@ fn a_change_counts_until_the_peer_or_the_program_takes_it_back() {
 }
 
 #[test]
-fn a_prefix_is_removed_at_once_only_if_all_there_is_ours() {
+fn a_prefix_is_removed_at_once_only_if_it_contains_only_our_copies() {
     let ours = parameters(&[("/r/a", 1), ("/r/b", 2)]);
     let all = |more: &[(&str, Option<Json>)]| {
         let more = more.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -151,7 +151,7 @@ fn a_namespace_of_local_parameters_is_not_replaced() {
 }
 
 #[test]
-fn trees_become_names_and_values() {
+fn parameter_trees_become_names_and_values() {
     let tree = |all: Vec<(&str, Value)>| {
         Value::Struct(all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     };

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_come_and_go_cause_few_polls() {
+    fn short_lived_nodes_cause_few_polls() {
         for (duration, most) in [(ms(5), 100), (ms(300), 17), (ms(3000), 2)] {
             let begin = Instant::now();
             let mut polls = Polls::new(begin);

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn subscribers_that_take_nothing_keep_no_new_one_out() {
+    fn stalled_subscribers_do_not_exclude_new_ones() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let work = async {
             let (most, peer) = (MAX_SUBSCRIBERS as u64, "127.0.0.1:9".parse().unwrap());

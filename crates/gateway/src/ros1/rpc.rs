@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_that_does_not_fit_is_refused_and_takes_nothing() {
+    fn a_reservation_above_the_limit_is_refused_without_effect() {
         let budget = ByteBudget::new(100_000, 0);
         let mut wire = Vec::new();
         run(write_block(&mut wire, None, &[7; 80_000])).unwrap();

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_services_of_others_are_offered_while_listed_and_answering() {
+    fn selected_services_are_offered_while_listed_and_answering() {
         let (mut services, now) = services();
         let all = listing(&[("/a", "/n"), ("/ours", "/us"), ("/private", "/n")]);
         services.on_snapshot(&all, now);

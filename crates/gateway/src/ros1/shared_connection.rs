@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_alone_keeps_its_number() {
+    fn a_single_publisher_keeps_its_number() {
         let mut node = Node::new(true);
         for message in 1..9 {
             assert_eq!(node.receive(message, &[message]), Some(10));
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_a_late_joiner_does_not_get_is_not_kept() {
+    fn a_message_that_late_joiners_do_not_get_is_not_kept() {
         let mut node = Node::new(true);
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[1]), None);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_replaced_already_has_the_publisher_of_the_one_before() {
+    fn a_replaced_message_gets_the_publisher_of_the_previous_one() {
         let mut node = Node::new(true);
         assert_eq!(node.receive(1, &[1]), Some(10));
         assert_eq!(node.receive(2, &[3]), Some(10));
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_checked_after_messages_that_were_not_judged() {
+    fn a_node_is_checked_after_messages_with_an_uncertain_publisher() {
         let (mut node, now) = (Node::new(false), Instant::now());
         assert_eq!(node.publishers.check_after(now), None);
         assert_eq!(node.publishers.guess(&Bytes::from_static(b"it")), Place::Volatile);
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_sends_something_at_each_check_is_checked_a_few_times() {
+    fn a_node_that_publishes_at_each_check_is_rarely_checked() {
         for (latching, last) in [(false, None), (true, Some(512 * QUIET))] {
             let mut node = Node::new(latching);
             let pauses = (0..=MAX_INTERRUPTIONS).map(|interruptions| {
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_new_connection_to_rospy_its_header_counts() {
+    fn a_new_connection_to_rospy_uses_its_header() {
         for (is_roscpp, latching) in [(false, false), (false, true), (true, false)] {
             let mut node = Node::new(true);
             assert_eq!(node.receive(1, &[1]), Some(10));

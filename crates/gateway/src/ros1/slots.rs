@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_slot_is_evicted_only_after_new_activity() {
+    fn a_pinned_slot_is_kept_until_new_activity() {
         let pool = SlotPool::new(2, 2);
         let pinned: Vec<Slot> = (0..2).map(|_| pool.take(HERE, true).unwrap()).collect();
         pinned.iter().for_each(Slot::pin);

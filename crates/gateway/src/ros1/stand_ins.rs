@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_has_one_stand_in_and_each_stand_in_a_mark() {
+    fn each_topic_has_one_stand_in_and_each_stand_in_a_marker() {
         let mut stand_ins = StandIns::default();
         let shown = |topics: &[&str]| Shown { publishes: set(topics), ..Shown::default() };
         let nodes = [("/r/a", &["/r/x", "/r/y"][..]), ("/r/b", &["/r/y"])];
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_that_we_hold_are_ours_in_a_snapshot() {
+    fn only_registered_names_are_ours_in_a_snapshot() {
         let mut stand_ins = StandIns::default();
         stand_ins.hold("/r/a");
         let nodes = set(&["/r/a", "/r/b", "/us"]);

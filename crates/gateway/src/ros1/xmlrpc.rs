@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn of_other_nodes_than_the_master_a_short_answer_is_taken() {
+    fn only_the_master_may_send_long_answers() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let uri = format!("http://{}/", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_offered_from_its_first_publisher_to_its_last() {
+    fn a_topic_is_offered_while_it_has_publishers() {
         let mut domain = Endpoints::for_topics();
         let (first, second) = (endpoint(1, "rt/scan", SCAN), endpoint(2, "rt/scan", SCAN));
         assert_eq!(domain.on_event(&Discovery::Writer(first.clone())), topic("/scan"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_common_of_two_types_is_offered_and_the_other_type_is_named() {
+    fn the_more_common_type_is_offered_and_the_other_reported() {
         let mut domain = Endpoints::for_topics();
         for (number, type_name) in [(1, TEXT), (2, SCAN), (3, SCAN)] {
             domain.on_event(&Discovery::Writer(endpoint(number, "rt/x", type_name)));

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_messages_causes_one_notification_and_the_last_size_counts() {
+    fn a_flood_of_messages_causes_one_notification_with_the_last_size() {
         let observed = ObservedGidBytes::default();
         let (short, long) = (GidBytes::Sixteen, GidBytes::TwentyFour);
         assert!(!observed.on_message(short), "the default");

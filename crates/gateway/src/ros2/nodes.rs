@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn participants_that_have_ended_are_forgotten_and_make_room() {
+    fn ended_participants_are_removed() {
         let mut domain = Domain::new();
         for participant in 0..3 * MAX_PARTICIPANTS {
             domain.add(participant, &[format!("n{participant}")]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_participant_has_one_place_and_endpoints_of_its_own_alone() {
+    fn a_participant_is_listed_once_with_only_its_endpoints() {
         let mut domain = Domain::new();
         domain.add(1, &["honest".into()]);
         for number in 100..100 + 2 * MAX_PARTICIPANTS {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn no_report_precedes_discovery() {
+    fn nothing_is_reported_before_discovery() {
         let (mut reports, now) = (Reports::default(), Instant::now());
         reports.want(true, now);
         reports.on_change();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn many_nodes_of_a_participant_leave_room_for_nodes_of_other_participants() {
+    fn many_nodes_of_a_participant_do_not_exclude_others() {
         let mut domain = Domain::new();
         domain.add(1, &(0..2 * MAX_NODES).map(|number| format!("a{number}")).collect::<Vec<_>>());
         domain.add(2, &["z".into(), "y".into()]);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn stand_ins_take_our_endpoints_once_and_no_name_of_a_local_node() {
+    fn stand_ins_own_our_endpoints_and_avoid_names_of_local_nodes() {
         let mut stand_ins = StandIns::default();
         let shown = |topic: &str| Shown {
             publishes: [topic.to_owned()].into(),

@@ -266,7 +266,7 @@ pub mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_accepted_or_not(bytes: Vec<u8>, seq: i64) {
+        fn any_bytes_are_accepted_or_refused_without_a_panic(bytes: Vec<u8>, seq: i64) {
             let bytes = Bytes::from(bytes);
             for program in [FAST, CYCLONE] {
                 if let Some((caller, request)) = Caller::from_request(&bytes, program, &info(seq, None)) {

@@ -62,7 +62,7 @@ mod tests {
     use tautline_dds::{Endpoint, Qos as Dds};
 
     #[test]
-    fn subscribers_are_known_until_they_leave_and_subscribers_of_tautline_never() {
+    fn local_subscribers_are_known_until_they_leave() {
         let readers = KnownReaders::default();
         let reader = |number, user_data| {
             Discovery::Reader(Endpoint {

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definitions_of_ros_2_give_the_parts_back() {
+    fn ros_2_definitions_are_split_into_their_parts() {
         let action = action();
         let mut parts = Parts::default();
         for part in [Part::Goal, Part::Result] {

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_message_needs_no_text() {
+    fn an_empty_message_needs_no_definition() {
         let none = Installed::default();
         let md5 = "d41d8cd98f00b204e9800998ecf8427e";
         // As rospy sends it.

@@ -47,7 +47,7 @@ fn cdr(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_false_length_is_found_where_it_is() {
+fn a_false_length_is_reported_at_its_position() {
     use Dialect::{Ros1, Ros2};
     let scan = "float32 angle\nfloat32[] ranges\nfloat32[] intensities";
     let message = |ranges: u32| [&[0; 4][..], &counted(ranges, &[0; 8]), &counted(0, &[])].concat();
@@ -65,7 +65,7 @@ fn a_false_length_is_found_where_it_is() {
 }
 
 #[test]
-fn payloads_that_ros_accepts_pass() {
+fn payloads_that_ros_accepts_are_accepted() {
     use Dialect::{Ros1, Ros2};
     assert_eq!(said("bool x", Ros1, &[7]), "", "any byte");
     assert_eq!(said("bool[2] x", Ros2, &cdr(&[7, 255])), "", "any byte");
@@ -88,7 +88,7 @@ fn payloads_that_ros_accepts_pass() {
 }
 
 #[test]
-fn ros_2_payloads_of_another_type_do_not_pass() {
+fn ros_2_payloads_of_another_type_are_refused() {
     let said = |text, message: &[u8]| said(text, Dialect::Ros2, &cdr(message));
     assert_eq!(said("string x", &counted(1, b"x")), "x: text ends with 0x78; allowed: 0x00");
     assert_eq!(said("string<=1 x", &counted(3, b"ab\0")), "x: 2 bytes of text; allowed: at most 1");
@@ -101,7 +101,7 @@ fn ros_2_payloads_of_another_type_do_not_pass() {
 }
 
 #[test]
-fn wide_text_passes_as_each_dds_writes_it() {
+fn wide_strings_of_each_dds_are_accepted() {
     let checker = Checker::new(&ros2("wstring x\nuint32 y"));
     for (length, bytes) in [(2, 8), (2, 4), (4, 4)] {
         let message = cdr(&[counted(length, &vec![0; bytes]), vec![7; 4]].concat());
@@ -156,7 +156,7 @@ fn passes(check: &Check<Checker>, message: &[u8]) -> bool {
 }
 
 #[test]
-fn messages_are_checked_by_what_local_nodes_read_them_with() {
+fn messages_are_checked_by_the_definition_of_local_nodes() {
     let text = "B b\n";
     let part = format!("{BAR}\nMSG: a/B\nuint8 x\n");
     let (honest, lie) = (format!("{text}{part}"), format!("B[] b\n{part}"));

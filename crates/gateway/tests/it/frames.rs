@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_renamed_or_not(bytes: Vec<u8>, seed: u64, is_ros1: bool) {
+    fn any_bytes_are_renamed_or_refused_without_a_panic(bytes: Vec<u8>, seed: u64, is_ros1: bool) {
         let dialect = if is_ros1 { Dialect::Ros1 } else { Dialect::Ros2 };
         let text = Random(seed).definition(dialect);
         let schema = Schema::parse("a/A", &text, dialect).unwrap();
@@ -349,7 +349,7 @@ fn fields_after_a_longer_name_are_aligned_again() {
 }
 
 #[test]
-fn names_of_tf_and_of_other_messages_are_the_same() {
+fn tf_and_other_messages_get_the_same_frame_names() {
     for name in ["laser", "/laser", "map", "/map", "earth_1", "r1/laser", "r1", "a/b", "r1/", ""] {
         assert_eq!(rules().new_name(name), new_name(name), "{name}");
         assert_eq!(rules().own_name(name), own_name(name), "{name}");
@@ -364,7 +364,7 @@ fn names_of_tf_and_of_other_messages_are_the_same() {
 }
 
 #[test]
-fn other_strings_than_frame_names_stay() {
+fn strings_other_than_frame_names_do_not_change() {
     let fields = ros2("string child_frame_id");
     let text = |text: &[u8]| cdr(&[&(text.len() as u32 + 1).to_le_bytes(), text, &[0]]);
     let long = vec![b'a'; MAX_FRAME_NAME + 1];
@@ -392,7 +392,7 @@ fn errors_name_the_place() {
 }
 
 #[test]
-fn wide_text_is_followed_as_each_dds_writes_it() {
+fn wide_strings_of_each_dds_are_skipped_correctly() {
     let fields = ros2("wstring x\nstring child_frame_id\nfloat64 y");
     for (length, bytes) in [(2, 8), (2, 4), (4, 4)] {
         let wide = [&[length, 0, 0, 0][..], &vec![7; bytes]].concat();

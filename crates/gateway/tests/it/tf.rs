@@ -144,7 +144,7 @@ fn emitted_messages_follow_the_definitions_of_their_types() {
 }
 
 #[test]
-fn only_named_children_leave_and_all_but_shared_frames_get_the_prefix() {
+fn only_selected_child_frames_are_sent_with_the_prefix() {
     let poses = [
         pose("map", "odom", 1, 1.0),
         pose("odom", "base_link", 1, 2.0),
@@ -165,7 +165,7 @@ fn only_named_children_leave_and_all_but_shared_frames_get_the_prefix() {
 }
 
 #[test]
-fn the_slash_of_old_tf_is_removed_and_transforms_without_names_do_not_leave() {
+fn the_leading_slash_of_tf_is_removed() {
     let old = [pose("/odom", "/base_link", 1, 1.0), pose("odom", "/", 1, 2.0)];
     let nameless = pose("", "laser", 1, 3.0);
     let poses = [&old[..], &[nameless]].concat();
@@ -233,14 +233,14 @@ fn add(merger: &mut Merger, source: u32, poses: &[Pose]) -> usize {
 }
 
 #[test]
-fn a_frame_that_moves_to_another_parent_has_only_the_new_one() {
+fn a_frame_has_only_its_newest_parent() {
     let mut merger = Merger::default();
     add(&mut merger, 0, &[pose("table", "cup", 1, 1.0), pose("hand", "cup", 2, 2.0)]);
     assert_eq!(merged(&merger), [pose("hand", "cup", 2, 2.0)]);
 }
 
 #[test]
-fn repetitions_are_no_news_but_changes_and_departed_publishers_are() {
+fn repeated_transforms_are_no_change() {
     let mut merger = Merger::default();
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "camera", 1, 1.0)]);
@@ -259,7 +259,7 @@ fn repetitions_are_no_news_but_changes_and_departed_publishers_are() {
 }
 
 #[test]
-fn the_publisher_of_a_frame_that_changed_last_holds_until_it_leaves() {
+fn the_last_publisher_of_a_frame_has_precedence_until_it_leaves() {
     let mut merger = Merger::default();
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "laser", 2, 2.0)]);
@@ -336,7 +336,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn a_merger_agrees_with_the_model(
+    fn the_merger_matches_a_simple_model(
         happenings in prop::collection::vec(happening(), 0..60),
         keep: bool,
     ) {
@@ -382,7 +382,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_with_a_few_bytes_changed_is_read_or_refused(
+    fn a_damaged_message_is_read_or_refused(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         little_endian: bool,
     ) {

@@ -46,7 +46,7 @@ fn hash_of(type_name: &str, text: &str) -> String {
 }
 
 #[test]
-fn the_installed_text_comes_first_then_one_of_the_offered_hash_then_none() {
+fn the_installed_definition_precedes_the_offered_one() {
     let (_place, installed) = equipped();
     let honest = twist("geometry_msgs/Vector3");
     let offered = topic("geometry_msgs/Twist", TWIST_MD5, &honest);
@@ -77,7 +77,7 @@ fn the_installed_text_comes_first_then_one_of_the_offered_hash_then_none() {
 }
 
 #[test]
-fn only_the_hashed_parts_of_a_peers_text_are_used() {
+fn only_the_hashed_parts_of_a_remote_definition_are_used() {
     let none = Installed::default();
     let honest = twist("geometry_msgs/Vector3");
     let smuggled = format!("# of the peer\n{honest}{}\nMSG: a/Unused\nfloat64 x\n", "=".repeat(80));
@@ -126,7 +126,7 @@ fn a_type_of_which_only_the_python_module_is_installed_is_installed() {
 }
 
 #[test]
-fn of_a_service_the_same_holds() {
+fn service_definitions_follow_the_same_rules() {
     let (_place, installed) = equipped();
     let text = "bool data # peer\n---\nbool success\nstring message\n";
     let service = |type_name: &str, type_hash: &str, text: &str| Service {
@@ -163,7 +163,7 @@ fn filled(head: &str, line: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn a_hostile_text_is_refused_by_a_named_limit_at_little_cost() {
+fn a_hostile_definition_is_refused_cheaply_by_a_named_limit() {
     let long = "p".repeat(400_000);
     let chain = filled("T0 t\n", |n| format!("{BAR}\nMSG: a/T{n}\nT{} t\n", n + 1));
     let texts = [
@@ -189,7 +189,7 @@ fn a_hostile_text_is_refused_by_a_named_limit_at_little_cost() {
 
 /// Prints what the dearest texts cost; judged by people, since a test has no time limit.
 #[test]
-fn the_dearest_texts_that_are_within_the_bounds_are_hashed() {
+fn the_most_expensive_definitions_within_the_limits_are_hashed() {
     let fields = |n: usize| format!("uint8 field_of_a_type_that_is_long_{n}\n");
     let flat: String = (0..MAX_DECLARED).map(fields).collect();
     let mut nested = String::new();

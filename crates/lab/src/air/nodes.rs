@@ -218,7 +218,7 @@ mod tests {
     use tautline::treatment::{LinkChoice, LinkRule};
 
     #[test]
-    fn the_daemon_takes_the_links_of_flows() {
+    fn the_daemon_accepts_the_links_of_flows() {
         let scenario = crate::scenario::named("two-radios").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = node_file(&scenario, 0).write(folder.path()).unwrap();

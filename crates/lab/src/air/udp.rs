@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_read_as_written_and_a_stranger_is_not() {
+    fn a_written_fragment_is_read_and_unknown_bytes_are_refused() {
         let message = Stamp { sequence: 7, sent_ns: 8 };
         let piece = Piece { message, part: 1, parts: 3 };
         let mut datagram = [0; 100];

@@ -447,13 +447,13 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_cells_exist() {
+    fn the_default_cells_exist() {
         assert_eq!(policers().count(), 40);
         assert!(USUAL.iter().all(|usual| policers().any(|(name, _)| name == *usual)));
     }
 
     #[test]
-    fn losses_are_those_between_two_counts() {
+    fn losses_are_differences_of_counts() {
         assert_eq!(share(Some([190, 20]), Some([100, 10])), Some(10.0));
         assert_eq!(share(Some([100, 10]), Some([100, 10])), None);
         // A packet arrived after all.
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn images_get_their_offered_rate_or_the_rest_after_the_laser() {
+    fn images_get_their_offered_rate_or_the_remaining_capacity() {
         let (name, bucket) = policers().next().unwrap();
         let slow = Cell { name, place: Place::Policer(bucket) };
         let offered = [400_000.0, 3_300_000.0];
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capacity_of_a_recording_is_that_of_the_time() {
+    fn the_capacity_of_a_recording_depends_on_the_time() {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("two");
         // 100 packets in the first second, none in the second one.

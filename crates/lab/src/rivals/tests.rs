@@ -291,7 +291,7 @@ fn bbr_measures_the_round_trip_every_five_seconds() {
 /// The threshold is 2 % in a round. Below it, the rate falls by what is lost in each of at most 63
 /// rounds of Cruise, and the next probe restores it (section 5.3.3): on average three quarters remain.
 #[test]
-fn bbr_holds_under_one_percent_of_losses_and_not_under_twenty() {
+fn bbr_keeps_its_rate_at_one_percent_loss_but_not_at_twenty() {
     let pipe = |loss| Pipe { loss, ..Pipe::new(100.0, 40) };
     let used = |loss| alone(Bbr::new(), &pipe(loss), 20).utilisation(5, &pipe(loss));
     assert!(used(0.01) > 0.7, "{}", used(0.01));
@@ -364,7 +364,7 @@ fn gcc_decreases_to_85_percent_and_grows_by_8_percent_per_second() {
 
 /// Above 10 % of losses, the rate falls; below 2 % it does not matter.
 #[test]
-fn gcc_falls_under_losses_above_ten_percent_alone() {
+fn gcc_reduces_its_rate_only_above_ten_percent_loss() {
     let pipe = |loss| Pipe { loss, ..Pipe::new(12.0, 40) };
     let used = |loss| alone(Gcc::new(), &pipe(loss), 20).utilisation(10, &pipe(loss));
     assert!(used(0.01) > 0.7 && used(0.2) < 0.1, "{} {}", used(0.01), used(0.2));
@@ -373,7 +373,7 @@ fn gcc_falls_under_losses_above_ten_percent_alone() {
 /// RFC 9438: the window falls to 0.7, so a queue of half a bandwidth-delay product keeps the path busy;
 /// and single losses cost most of the rate.
 #[test]
-fn cubic_fills_a_queue_and_gives_way_to_losses() {
+fn cubic_fills_a_queue_and_reduces_its_rate_at_losses() {
     let pipe = Pipe { queue_bytes: 60_000.0, ..Pipe::new(12.0, 40) };
     let flow = alone(Cubic::new(), &pipe, 40);
     assert!(flow.utilisation(10, &pipe) > 0.97);

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_once_and_in_order_whatever_is_lost() {
+    fn messages_arrive_once_and_in_order_despite_losses() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut connection = Connection::with_queue(seed % 2 == 0, 1000);

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_in_docs_is_the_one_this_program_makes() {
+    fn the_table_in_docs_is_current() {
         let points: Vec<Point> = references().unwrap().iter().map(Reference::measure).collect();
         assert!(points.iter().all(Point::agrees), "{}", table(&points));
         let page = include_str!("../../../../docs/explanation/dcf.md");

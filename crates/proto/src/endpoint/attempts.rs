@@ -136,7 +136,7 @@ mod tests {
     use crate::crypto::keys::SecretKey;
 
     #[test]
-    fn nothing_is_sent_to_groups_or_to_this_machine() {
+    fn multicast_and_local_addresses_are_no_candidates() {
         for (text, expected) in [
             ("192.168.1.2:18470", true),
             ("[2001:db8::1]:18470", true),

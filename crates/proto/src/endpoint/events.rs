@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_events_of_a_forgotten_peer_are_gone() {
+    fn events_of_a_removed_peer_are_removed() {
         let mut events = Events::default();
         events.push(Some(PeerId(0)), wanted(0, 1));
         events.push(None, wanted(7, 1));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_copies_of_all_messages_or_of_none() {
+    fn copies_are_made_of_all_messages_or_of_none() {
         assert_eq!(share_with_copies(Duration::from_millis(20)), 1.0, "7 % of the rate");
         assert!(share_with_copies(Duration::from_millis(10)) < 0.05, "13 %");
     }

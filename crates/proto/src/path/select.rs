@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_striped_message_uses_a_slower_link_only_where_that_ends_no_later() {
+    fn a_striped_message_uses_a_slower_link_only_if_it_ends_earlier() {
         let mut links = two_links([0.0, 0.020]);
         let stripe = |rest| demand(LinkPolicy::Stripe, rest);
         assert_eq!(assign(&mut links, SECOND, &stripe(15_000)), None);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_link_carries_only_what_may_exceed_its_budget() {
+    fn a_spent_link_carries_only_permitted_messages() {
         let policies =
             [LinkPolicy::Best, LinkPolicy::Weighted, LinkPolicy::Stripe, LinkPolicy::Duplicate(2)];
         for policy in policies {

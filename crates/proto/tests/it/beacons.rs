@@ -49,7 +49,7 @@ fn reached(net: &mut Net, node: usize) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn peers_without_addresses_meet_when_one_of_them_hears_the_other() {
+fn peers_without_addresses_connect_after_one_beacon() {
     let mut net = strangers(1);
     net.run(5000 * MS);
     assert_eq!(reached(&mut net, 0), [], "nowhere to call");
@@ -91,7 +91,7 @@ fn an_established_link_is_not_moved_by_a_beacon() {
 }
 
 #[test]
-fn a_peer_that_moved_while_it_was_down_is_found_where_its_beacon_comes_from() {
+fn a_peer_that_moved_while_down_is_found_by_its_beacon() {
     let mut net = Net::pair(4, &Pipe::with_rate(6_000_000));
     net.nodes[1].address = address(7);
     // The sender does not know our address.
@@ -162,7 +162,7 @@ fn a_flood_of_beacons_costs_little_and_causes_few_initiations() {
 }
 
 #[test]
-fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
+fn a_flood_of_one_stranger_does_not_hide_other_beacons() {
     let v4 = [SocketAddr::from(([10, 9, 0, 9], 1)), address(1)];
     // All of these addresses are in one network.
     let v6 = ["[fe80::9%2]:1", "[fe80::1%2]:18470"].map(|it| it.parse().unwrap());

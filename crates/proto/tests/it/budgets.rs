@@ -26,7 +26,7 @@ fn received(net: &Net) -> usize {
 }
 
 #[test]
-fn a_spent_link_carries_the_permitted_channel_alone_and_the_rest_at_once_when_it_may_again() {
+fn a_spent_link_carries_only_the_permitted_channel() {
     let mut net = Net::pair(1, &Pipe::with_rate(6_000_000));
     let image = net.open(0, P, channel(topic("/image", 240)));
     let command = net.open(0, P, permitted("/cmd_vel", 10));
@@ -66,7 +66,7 @@ fn the_next_packet_follows_a_used_up_allowance() {
 }
 
 #[test]
-fn messages_that_wait_for_a_spent_link_are_dropped_by_the_ordinary_rules() {
+fn messages_queued_for_a_spent_link_follow_the_ordinary_rules() {
     let mut net = Net::pair(3, &Pipe::with_rate(6_000_000));
     let mut short_lived = topic("/scan", 200);
     short_lived.lifespan = Some(Duration::from_millis(300));
@@ -101,7 +101,7 @@ fn a_channel_opens_over_a_spent_link() {
 }
 
 #[test]
-fn a_relay_carries_what_the_spent_direct_link_may_not() {
+fn a_relay_carries_messages_that_a_spent_direct_link_may_not() {
     let mut net = Net::new(5);
     let pipe = Pipe::with_rate(6_000_000);
     let [robot, relay, base] =

@@ -110,7 +110,7 @@ fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: 
 }
 
 #[test]
-fn only_packets_of_a_session_bear_our_number() {
+fn only_session_packets_carry_our_number() {
     let attacked = Attacked::new(config());
     let bears = |session: u32| {
         let header = SessionHeader { ack_soon: false, relayed: false, link: 0, session, number: 1 };

@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..ProptestConfig::with_cases(24) })]
 
     #[test]
-    fn whatever_somebody_else_sends_delivers_nothing_and_ends_nothing(
+    fn packets_of_strangers_have_no_effect(
         seed in 1u64..1000,
         mutations in prop::collection::vec((any::<Index>(), anything()), 1..40),
     ) {
@@ -253,7 +253,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn a_peer_that_says_anything_is_survived(
+    fn arbitrary_packets_of_a_peer_cause_no_panic(
         packets in prop::collection::vec(
             (prop::collection::vec(hostile_frames(), 0..4), bytes_like(CONTROLS, 60)),
             1..60,

@@ -259,7 +259,7 @@ fn sums_of_queued_bytes_saturate() {
 }
 
 #[test]
-fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
+fn rights_to_be_relayed_ignore_the_claimed_name() {
     let (mut net, _, _, mut liar) = relayed_pair();
     let forwarded = |net: &Net| {
         let base = net.nodes[1].endpoint.peers().nth(1).unwrap();
@@ -315,7 +315,7 @@ fn definitions(net: &Net, node: usize, of: PeerId) -> Vec<String> {
 }
 
 #[test]
-fn a_definition_counts_for_the_peer_that_sent_it_alone() {
+fn a_definition_is_valid_only_for_its_sender() {
     let mut net = Net::pair(3, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     offer(&mut liar, &mut net, 1, "abc", "a lie");
@@ -344,7 +344,7 @@ fn definitions_of_one_peer_are_bounded_together_and_freed_with_its_session() {
 }
 
 #[test]
-fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
+fn a_goodbye_frees_memory_and_ends_the_session() {
     let mut net = Net::pair(5, &Pipe::with_rate(MBPS_6));
     let mut liar = Liar::meet(&mut net, 0, "liar");
     offer(&mut liar, &mut net, 1, "abc", "text");
@@ -362,7 +362,7 @@ fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
 }
 
 #[test]
-fn both_ends_of_a_goodbye_start_again_even_if_it_was_lost() {
+fn both_ends_start_again_after_a_lost_goodbye() {
     for lost in [false, true] {
         let mut net = Net::pair(6, &Pipe::with_rate(MBPS_6));
         let first = net.open(0, PeerId(0), channel(topic("/scan", 200)));
@@ -420,7 +420,7 @@ fn control_messages_of_one_peer_are_handled_at_a_bounded_rate_and_none_is_lost()
 }
 
 #[test]
-fn a_forged_cookie_brings_about_few_calls() {
+fn a_forged_cookie_causes_few_initiations() {
     let mut net = Net::new(9);
     net.add("robot", defaults(), Pipe::with_rate(MBPS_6));
     let base = SecretKey::insecure("base").public();
@@ -456,7 +456,7 @@ fn a_forged_cookie_brings_about_few_calls() {
 }
 
 #[test]
-fn packets_of_a_peer_are_taken_only_by_the_relays_that_the_file_names() {
+fn packets_of_a_peer_are_accepted_only_through_configured_relays() {
     let mut net = Net::pair(10, &Pipe::with_rate(MBPS_6));
     let laser = net.open(1, PeerId(0), channel(topic("/scan", 200)));
     let mut liar = Liar::meet(&mut net, 0, "liar");

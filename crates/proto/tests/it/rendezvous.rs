@@ -67,7 +67,7 @@ fn runs_until_direct(net: &mut Net, limit: Duration) -> bool {
 }
 
 #[test]
-fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
+fn every_possible_pair_of_translators_finds_a_direct_path() {
     for pipe in
         [Pipe::with_rate(6_000_000), Pipe { delay: 300 * MS, ..Pipe::lossy(6_000_000, 0.05) }]
     {
@@ -95,7 +95,7 @@ fn every_pair_of_translators_that_allows_it_finds_a_direct_path() {
 }
 
 #[test]
-fn without_a_translator_the_relay_was_meant() {
+fn without_a_translator_no_direct_path_is_sought() {
     let pipe = Pipe::with_rate(6_000_000);
     for (when, is_expected) in [(DirectPath::IfTranslated, false), (DirectPath::Always, true)] {
         let mut net = behind([None, None], when, &pipe);
@@ -107,7 +107,7 @@ fn without_a_translator_the_relay_was_meant() {
 }
 
 #[test]
-fn each_end_learns_what_lies_between() {
+fn each_end_learns_whether_a_translator_is_in_between() {
     let pipe = Pipe::with_rate(6_000_000);
     let mut net = behind([Some(KINDS[2]), None], DirectPath::IfTranslated, &pipe);
     for link in [LinkId(0), LinkId(1)] {
@@ -244,7 +244,7 @@ fn a_dead_direction_costs_few_packets() {
 }
 
 #[test]
-fn after_an_outage_the_relay_tells_the_new_address() {
+fn after_an_outage_the_relay_reports_the_new_address() {
     for seconds in [1, 2, 5, 10, 30, 200] {
         let mut net =
             behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &Pipe::with_rate(6_000_000));
@@ -258,7 +258,7 @@ fn after_an_outage_the_relay_tells_the_new_address() {
 }
 
 #[test]
-fn a_silent_moment_does_not_end_the_search() {
+fn a_short_silence_does_not_end_the_search() {
     let pipe = Pipe::with_rate(6_000_000);
     for start in 0..14 {
         let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
@@ -274,7 +274,7 @@ fn a_silent_moment_does_not_end_the_search() {
 }
 
 #[test]
-fn the_address_of_a_dead_direct_path_is_given_up() {
+fn the_address_of_a_dead_direct_path_is_removed() {
     let pipe = Pipe::with_rate(6_000_000);
     let mut net = behind([Some(KINDS[2]); 2], DirectPath::IfTranslated, &pipe);
     assert!(runs_until_direct(&mut net, 5 * SECOND));
@@ -312,7 +312,7 @@ fn without_a_translator_a_beacon_is_no_direct_path_either() {
 }
 
 #[test]
-fn no_direct_path_leaves_by_a_radio_that_costs_money() {
+fn no_direct_path_uses_a_metered_radio() {
     let mut net = behind([Some(KINDS[0]); 2], DirectPath::Always, &Pipe::with_rate(6_000_000));
     let remote = Some(SocketAddr::from(([10, 0, 9, 9], 18470)));
     let config = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28, metered: true };

@@ -187,7 +187,7 @@ fn members_reach_their_own_team_and_nobody_else() {
 }
 
 #[test]
-fn a_member_that_lies_about_its_name_reaches_no_other_team() {
+fn a_false_name_does_not_reach_another_team() {
     let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, 0);
     while !flood.liar.has_met() {
@@ -287,7 +287,7 @@ fn flooded_by_nobody() -> Duration {
 }
 
 #[test]
-fn a_team_that_respects_its_window_waits_at_its_rate_and_loses_nothing() {
+fn a_team_that_respects_its_window_loses_nothing() {
     let limits = TeamLimits { rate_bps: Some(1_000_000), ..TeamLimits::default() };
     let mut teams = Teams::new(&[limits], &Pipe::with_rate(FAST));
     let scan = teams.scan(0);
@@ -308,7 +308,7 @@ fn a_team_that_respects_its_window_waits_at_its_rate_and_loses_nothing() {
 }
 
 #[test]
-fn a_full_team_refuses_packets_and_another_still_queues() {
+fn a_full_queue_of_one_team_does_not_affect_another() {
     let limits = TeamLimits { rate_bps: Some(100_000), queue_bytes: 20_000 };
     let mut teams = Teams::new(&[limits, TeamLimits::default()], &Pipe::with_rate(FAST));
     let mut flood = Flood::new(&mut teams, 0);
@@ -324,7 +324,7 @@ fn a_full_team_refuses_packets_and_another_still_queues() {
 }
 
 #[test]
-fn a_removed_team_leaves_its_place_and_nothing_else() {
+fn a_removed_team_frees_its_index() {
     let mut teams = Teams::new(&[TeamLimits::default(); 2], &Pipe::with_rate(FAST));
     let scan = teams.scan(0);
     teams.net.send(1, PeerId(1), scan, payload(1, 1000));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_sets_without_end_hides_neither_another_users_reload_nor_a_signals() {
+    fn many_changes_of_one_user_do_not_hide_reloads() {
         let text = written(|recorder| {
             for _ in 0..500 {
                 recorder.changed(user(1000), Ok(&["/scan: priority=9".into()]));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_that_calls_without_end_leaves_room_for_strangers_elsewhere() {
+    fn many_calls_of_one_host_do_not_hide_other_strangers() {
         let of = |text: String| Cause::stranger(text.parse::<SocketAddr>().unwrap().into());
         let host = of("10.0.0.1:1".into());
         // The quota that an address falls into changes with every start.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_events_are_one_line_and_their_count_and_leave_the_quota_to_others() {
+    fn equal_events_are_merged_into_one_line_with_a_count() {
         let base = Cause::Peer("base".into());
         let refused = |name: &str| Event::Refused {
             kind: crate::audit::Kind::Call,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_flaps_fills_its_own_room_alone_and_the_rest_is_counted() {
+    fn a_flapping_peer_uses_only_its_own_quota() {
         let worst = Cause::Peer("worst".into());
         let topic = || Text::new("/cmd_vel");
         let safe = Event::SafeMessage { topic: topic(), silence_ms: 500, published: true };

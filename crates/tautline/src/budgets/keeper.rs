@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_text_is_in_the_file_and_nothing_else_in_the_folder() {
+    fn only_the_last_text_is_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/robot.budgets");
         let keeper = keeper(&path);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_reported_and_the_old_one_stays() {
+    fn an_unwritable_file_is_reported_and_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("robot.budgets");
         fs::write(&path, "old").unwrap();

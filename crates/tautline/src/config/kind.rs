@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_is_a_uri_with_a_port() {
+    fn a_master_must_be_a_uri_with_a_port() {
         assert_eq!(
             Kind::MasterUri.parse("http://h:11311/"),
             Ok(Value::Text("http://h:11311".into()))

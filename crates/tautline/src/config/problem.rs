@@ -125,7 +125,7 @@ mod tests {
     use crate::config::{Surroundings, parse};
 
     #[test]
-    fn a_key_with_a_line_break_adds_no_line_to_a_message() {
+    fn a_key_with_a_line_break_cannot_add_lines() {
         let text = "name: robot\npeers: { ab\n\n  cd: { xyz: 1 } }\n";
         let problems = parse(text, &Surroundings::default()).unwrap_err();
         assert!(problems.iter().any(|it| it.key.contains('\n')), "{problems:?}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_a_reason_quotes_adds_no_line_to_a_message() {
+    fn a_quoted_value_cannot_add_lines() {
         let text = "name: robot\ntf: { frames: [\"a>\\nb\"] }\n";
         let problems = parse(text, &Surroundings::default()).unwrap_err();
         assert!(problems.iter().any(|it| it.allowed.contains('\n')), "{problems:?}");

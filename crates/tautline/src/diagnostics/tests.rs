@@ -39,7 +39,7 @@ fn value<'a>(status: &'a DiagnosticStatus, key: &str) -> &'a str {
 }
 
 #[test]
-fn the_type_is_the_one_that_both_kinds_of_ros_have() {
+fn the_type_of_the_links_topic_exists_in_ros_1_and_ros_2() {
     let ros1 = diagnostics("ros1: true").unwrap();
     let schema = Schema::parse(TYPE_NAME, DEFINITION, Dialect::Ros1).unwrap();
     assert_eq!(ros1.arrays.topic.type_hash, hash::type_hash(&schema));
@@ -52,7 +52,7 @@ fn the_type_is_the_one_that_both_kinds_of_ros_have() {
 }
 
 #[test]
-fn the_bytes_of_either_ros_say_the_same_by_its_own_definition() {
+fn ros_1_and_ros_2_bytes_have_the_same_content() {
     let mut ros1 = diagnostics("ros1: true").unwrap();
     let mut ros2 = diagnostics("ros2: true").unwrap();
     let schema = |it: &Diagnostics, dialect| {
@@ -74,7 +74,7 @@ fn the_bytes_of_either_ros_say_the_same_by_its_own_definition() {
 }
 
 #[test]
-fn a_node_without_ros_or_told_to_be_silent_has_none() {
+fn a_node_without_ros_publishes_no_diagnostics() {
     assert!(diagnostics("ros1: false").is_none());
     assert!(diagnostics("diagnostics: false").is_none());
     assert!(diagnostics("").is_some());
@@ -217,7 +217,7 @@ fn the_node_reports_its_gateway_and_recent_events() {
 }
 
 #[test]
-fn whatever_happens_the_array_stays_small() {
+fn the_diagnostics_array_is_bounded() {
     let mut now = status(10.0);
     let (template, links) = (now.topics[0].clone(), now.topics[1].links.clone());
     now.topics = (0..1000)
@@ -242,7 +242,7 @@ fn whatever_happens_the_array_stays_small() {
 }
 
 #[test]
-fn after_a_while_without_listeners_nothing_counts_as_new() {
+fn drops_without_listeners_are_not_reported_as_new() {
     let mut diagnostics = diagnostics("").unwrap();
     for second in 0..2 * WINDOW {
         diagnostics.message(status(second as f64), STAMP).unwrap();

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_notice_from_four_fifths_on_another_when_the_budget_is_used_up_and_none_before() {
+    fn budget_notices_appear_at_four_fifths_and_at_the_end() {
         assert!(said(799_999, NOW).is_empty());
         let [nearly] = &said(800_000, NOW)[..] else { panic!() };
         assert!(
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_before_the_period_is_explained() {
+    fn a_clock_before_the_period_is_reported() {
         let [back] = &said(0, NOW - 1)[..] else { panic!() };
         assert!(back.contains("clock is before the start of the period, 2026-11-25"), "{back}");
         assert_eq!(said(1_000_000, 0).len(), 2);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_never_heard_has_one_notice_until_its_session() {
+    fn a_silent_peer_has_one_notice_until_its_session() {
         let mut silence = Silence::default();
         let robot = awaited(&[("robot1", "10.0.0.5:18470")]);
         let mut added = Vec::new();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_never_heard_through_its_relays_has_a_notice_of_its_own() {
+    fn a_peer_that_is_silent_through_relays_has_a_separate_notice() {
         let mut silence = Silence::default();
         let paths = Paths { addresses: vec![], relays: vec!["base".into(), "truck".into()] };
         let robot = BTreeMap::from([("robot1".to_owned(), paths)]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_is_tried_for_the_whole_time_again() {
+    fn another_address_restarts_the_time_limit() {
         let mut silence = Silence::default();
         let old = awaited(&[("a", "10.0.0.5:1")]);
         let new = awaited(&[("a", "10.0.0.6:1")]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_with_a_notice_of_its_own_is_no_silence() {
+    fn a_failed_handshake_with_a_notice_is_not_reported_as_silence() {
         let mut silence = Silence::default();
         let both = awaited(&[("a", "10.0.0.5:1"), ("b", "10.0.0.6:1")]);
         silence.check(at(0), both.clone(), 1);

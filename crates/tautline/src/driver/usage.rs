@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_drop_after_a_while_is_news() {
+    fn the_first_drop_after_a_pause_is_reported() {
         let mut usage = Usage::default();
         usage.admit(at(0), PEER);
         usage.charge(at(0), at(60_000_000), PEER);

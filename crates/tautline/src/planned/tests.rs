@@ -145,7 +145,7 @@ fn messages_that_are_too_large_fail_by_their_mean() {
 }
 
 #[test]
-fn the_limit_of_the_rule_is_the_most_that_is_expected() {
+fn the_rate_limit_of_a_rule_bounds_its_expectation() {
     let rule = "topics: { /image: { rate: 5Hz, expect: { rate: 15Hz } } }";
     let mut planned = planned(rule);
     run(&mut planned, 0..60, |second| messages(7 * second, 1));
@@ -154,7 +154,7 @@ fn the_limit_of_the_rule_is_the_most_that_is_expected() {
 }
 
 #[test]
-fn a_topic_that_is_no_longer_sent_is_as_planned() {
+fn a_topic_that_is_no_longer_sent_meets_its_plan() {
     let mut planned = planned(TOPIC);
     run(&mut planned, 0..60, |second| messages(22 * second, 1));
     let changes = run(&mut planned, 60..100, |_| Observed::default());
@@ -163,7 +163,7 @@ fn a_topic_that_is_no_longer_sent_is_as_planned() {
 }
 
 #[test]
-fn without_a_plan_there_is_nothing_to_say() {
+fn nothing_is_reported_without_a_plan() {
     let planned = planned("topics: { /image: { priority: 20 } }");
     assert!(planned.is_empty() && planned.reports(at(0)).is_empty());
 }
@@ -222,7 +222,7 @@ fn a_peer_causes_no_more_changes_than_time_allows() {
 }
 
 #[test]
-fn a_link_that_is_removed_takes_its_notice_with_it() {
+fn the_notice_of_a_removed_link_is_removed() {
     let mut planned = planned(CHANNEL);
     let mut changes = run(&mut planned, 0..60, |second| on_link(50 * second, 50 * second, None));
     changes.extend(run(&mut planned, 60..61, |_| Observed::default()));
@@ -232,7 +232,7 @@ fn a_link_that_is_removed_takes_its_notice_with_it() {
 }
 
 #[test]
-fn the_round_trip_of_a_line_has_room_for_packets() {
+fn the_planned_round_trip_includes_packets() {
     let line = "radios: { wlan0: { channel: \"line:2Mbps,delay=40ms\" } }";
     for (ms, fails) in [(80.0, false), (115.0, false), (125.0, true)] {
         let mut planned = planned(line);
@@ -273,7 +273,7 @@ fn a_full_radio_that_carries_less_than_planned_fails() {
 }
 
 #[test]
-fn topics_without_expectations_fail_if_they_take_a_part_of_the_radio() {
+fn unplanned_topics_fail_if_they_use_much_of_the_radio() {
     for (bytes, fails) in [(10_000, false), (40_000, true)] {
         let sent = |second: u64| {
             let mut observed = on_radio(second, 0, false);

@@ -63,7 +63,7 @@ fn a_message_arrives_with_its_type_and_in_its_order() {
 }
 
 #[test]
-fn late_joiners_get_what_is_kept_and_a_publisher_that_leaves_takes_it_away() {
+fn late_joiners_get_kept_messages_until_the_publisher_leaves() {
     let [robot, base] = pair(SENDS, ACCEPTS);
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
     let publisher = robot.publish_with("/map", "example/Map", kept).unwrap();
@@ -119,7 +119,7 @@ fn a_service_is_called_across_the_nodes_and_its_failures_are_reported() {
 }
 
 #[test]
-fn events_say_that_a_peer_came_and_went() {
+fn events_report_connected_and_disconnected_peers() {
     let [here, there] = ports();
     let text = |name: &str, port: u16, peer: &str, to: u16| {
         format!(
@@ -197,7 +197,7 @@ fn a_subscription_that_nobody_reads_does_not_starve_the_others() {
 }
 
 #[test]
-fn a_request_whose_caller_has_given_up_is_not_received() {
+fn a_request_whose_caller_timed_out_is_not_received() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
     let server = service::serve(&gateway.0, "/a", "T").unwrap();
@@ -258,7 +258,7 @@ fn kept() -> Qos {
 }
 
 #[test]
-fn messages_that_are_repeated_stay_before_new_ones() {
+fn repeated_messages_precede_new_ones() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
     let publisher = of_publisher(&gateway, "/a", "T", kept());
@@ -280,7 +280,7 @@ fn messages_that_are_repeated_stay_before_new_ones() {
 }
 
 #[test]
-fn a_node_that_closes_sends_what_a_new_subscriber_waits_for() {
+fn a_closing_node_sends_messages_for_a_new_subscriber() {
     let (inlet, inputs) = Inlet::new().unwrap();
     let gateway = gateway(&inlet);
     let publisher = of_publisher(&gateway, "/a", "T", kept());
@@ -356,7 +356,7 @@ fn a_service_whose_servers_are_gone_is_withdrawn_whatever_their_types() {
 }
 
 #[test]
-fn what_is_sent_after_a_peer_subscribed_arrives_though_the_node_closes_at_once() {
+fn messages_sent_just_before_closing_arrive() {
     let [robot, base] = pair(SENDS, ACCEPTS);
     let subscription = base.subscribe("/map").unwrap();
     let publisher = robot.publish_with("/map", "example/Map", kept()).unwrap();

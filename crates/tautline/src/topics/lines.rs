@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_waits_of_a_peer_is_one_piece_of_the_file_with_what_is_there() {
+    fn all_lines_to_add_for_a_peer_form_one_section() {
         let before = base(
             "    accept: { /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any, /x: a/B }\n    \
              call: [/set_mode, \"/light/*\"]\n    set_parameters: /camera/rate\n",
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_to_be_changed_is_added_to_those_that_are_changed_already() {
+    fn a_rename_to_add_includes_existing_renames() {
         let before = base("    remap: { /a-1: /a, \"/b:1\": /b }\n");
         let unusable = Unusable { problem: String::new(), proposal: "/c_1".into() };
         let name =
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_nothing_waits_for_nothing_is_said() {
+    fn peers_without_waiting_requests_have_no_lines_to_add() {
         let reboot = waiting(Act::Call, "/reboot", None);
         let none = NameMap::default();
         assert_eq!(allowing(&none, [&[], &[]], &[&reboot]), "    call: [/reboot]\n");

@@ -51,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_of_a_train_counts_by_whole_packets() {
+    fn the_remainder_of_a_train_is_counted_in_whole_packets() {
         let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
         let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
         assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
     }
 
     #[test]
-    fn a_charge_seen_too_low_is_corrected_by_the_next() {
+    fn an_underestimated_charge_is_corrected() {
         let mut charges = Charges::new();
         assert_eq!(charges.learn(1472, 0, false), 1472, "another packet left meanwhile");
         assert_eq!(charges.learn(1472, 2304, false), 2304);

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_names_no_robot_behind_a_translator_and_a_robot_names_the_base_as_it_was_given() {
+    fn a_base_writes_no_address_of_a_robot_behind_a_translator() {
         let own = facts(&["192.168.1.5", "10.0.0.5"]);
         let at = |text: &str| format!("{text}:4711").parse().unwrap();
         let seen = |role, given, text| host(role, given, at(text), &own);

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_machine_becomes_one_of_a_node() {
+    fn the_name_of_a_machine_becomes_a_valid_node_name() {
         for (host, expected) in [
             ("robot1", "robot1"),
             ("robot1.lab.example.org", "robot1"),

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_names_what_the_unit_does_not_see() {
+    fn the_file_contains_settings_that_the_unit_cannot_see() {
         let shell = RosSettings::new(&[("ROS_MASTER_URI", "http://a:1"), ("ROS_IP", "10.0.0.1")]);
         let ros = Ros::Ros1 { master: "http://a:1".into() };
         let of_unit = "ros1: { master: \"http://a:1\", host: \"10.0.0.1\" }";
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_counts_where_ros_knows_it() {
+    fn the_discovery_range_is_used_where_ros_supports_it() {
         let localhost = |distro, variable: &'static str, value| {
             let shell = RosSettings::new(&[("ROS_DISTRO", distro), (variable, value)]);
             lines(Some(&Ros::Ros2 { domain: 7 }), &shell, false)[0].contains("range: localhost")

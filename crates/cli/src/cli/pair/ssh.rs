@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_no_option_and_no_command() {
+    fn a_target_cannot_be_an_option_or_a_command() {
         for good in ["pi@robot1", "root@10.0.0.1", "a@fe80::1%eth0"] {
             assert!(is_target(good), "{good}");
         }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changed_meanwhile_is_not_replaced_and_the_others_are_taken_back() {
+    fn a_file_that_changed_is_not_replaced_and_other_files_are_restored() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         fs::write(&file, "old").unwrap();

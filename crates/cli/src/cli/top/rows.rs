@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn flexible_columns_take_what_is_left_and_cut_where_told() {
+    fn flexible_columns_share_the_remaining_width() {
         let columns = [
             column(Cell { keeps_end: true, ..Cell::left("NAME", Flexible(1)) }),
             column(Cell::right("N", 3)),

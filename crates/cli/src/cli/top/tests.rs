@@ -29,7 +29,7 @@ fn picture(choices: &Choices, width: u16, height: u16) -> Vec<String> {
 }
 
 #[test]
-fn everything_fits_on_80_by_24() {
+fn all_views_fit_on_80_by_24() {
     let choices = Choices { keys: true, ..Choices::default() };
     let expected = include_str!("golden_80x24.txt");
     let now = format!("{}\n", picture(&choices, 80, 24).join("\n"));
@@ -42,7 +42,7 @@ fn everything_fits_on_80_by_24() {
 }
 
 #[test]
-fn names_are_whole_where_there_is_room() {
+fn names_are_not_cut_in_a_wide_terminal() {
     let wide = picture(&Choices::default(), 160, 40).join("\n");
     assert!(wide.contains("/camera/front/image_color/compressed"), "{wide}");
     assert!(wide.contains("expired, "), "{wide}");
@@ -65,7 +65,7 @@ fn a_wide_terminal_shows_the_links_of_topics_and_their_state() {
 }
 
 #[test]
-fn no_size_is_too_small() {
+fn top_works_at_any_terminal_size() {
     for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (60, 12), (300, 100)] {
         picture(&Choices { keys: true, ..Choices::default() }, width, height);
     }
@@ -95,13 +95,13 @@ fn colours_are_used_only_where_allowed() {
 }
 
 #[test]
-fn trouble_is_shown_alongside_the_name() {
+fn problems_are_shown_next_to_the_name() {
     let choices = Choices { trouble: "no daemon answers".into(), ..Choices::default() };
     assert!(picture(&choices, 100, 30)[0].contains("no daemon answers"));
 }
 
 #[test]
-fn keys_do_what_the_last_line_says() {
+fn keys_match_the_help_line() {
     let press =
         |choices: &mut Choices, code| apply(KeyEvent::new(code, KeyModifiers::NONE), choices, 3);
     let mut choices = Choices::default();
@@ -114,7 +114,7 @@ fn keys_do_what_the_last_line_says() {
 }
 
 #[test]
-fn printed_once_it_has_every_row_and_no_keys() {
+fn a_single_print_has_all_rows_and_no_keys() {
     let text = as_text(&status(100.0), &status(101.0), 120);
     assert!(text.contains("/base/plan") && text.contains("robot2"), "{text}");
     assert!(!text.contains("quit"));

@@ -43,7 +43,7 @@ fn rules_of_iptables_are_followed() {
 }
 
 #[test]
-fn answers_pass_where_first_packets_do_not() {
+fn answers_pass_a_stateful_firewall() {
     let answer = Packet { is_answer: true, ..packet() };
     let usual = "-P INPUT DROP\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n";
     assert!(is_dropped(&fate_of(usual)));

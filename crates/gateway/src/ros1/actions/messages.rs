@@ -352,7 +352,7 @@ mod tests {
     const NOW: Stamp = Stamp { secs: 7, nanos: 8 };
 
     #[test]
-    fn ids_born_in_ros_2_return_and_others_become_different_uuids() {
+    fn ids_from_ros_2_are_restored_and_others_become_different_uuids() {
         let uuid = std::array::from_fn(|index| 0xf0 + index as u8);
         let id = id_of(uuid);
         assert_eq!(id, "f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_return_what_was_written() {
+    fn written_messages_are_read_back() {
         let goal = GoalId { stamp: NOW, id: "a".into() };
         assert_eq!(read_cancel(&cancel_message(&goal)), Ok(goal.clone()));
         assert_eq!(read_goal(&goal_message(1, NOW, &goal, b"g")), Ok((goal.clone(), &b"g"[..])));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_refused() {
+    fn bytes_that_do_not_form_a_message_are_refused() {
         let long = goal_message(1, NOW, &GoalId { stamp: NOW, id: "x".repeat(2000) }, &[]);
         assert!(read_goal(&long).is_err());
         for wrong in [&[][..], &[0; 3], &[0, 1, 0, 0, 255, 255, 255, 255], &[255; 40]] {

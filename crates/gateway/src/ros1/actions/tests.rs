@@ -164,7 +164,7 @@ fn reported(uuid: Uuid, status: u8) -> GoalStatus {
 const RESULT: &str = "[1, 0, 0, 0, 9, 0, 0, 0]";
 
 #[test]
-fn a_goal_of_ros_2_is_accepted_executed_and_gets_its_result() {
+fn a_ros_2_goal_is_accepted_executed_and_gets_its_result() {
     let mut server = Server::new();
     let sent = server.send(0.0, 0, 1, UUID);
     assert_eq!(sent, [format!("goal {} [5, 0, 0, 0]", id_of(UUID))]);
@@ -179,7 +179,7 @@ fn a_goal_of_ros_2_is_accepted_executed_and_gets_its_result() {
 }
 
 #[test]
-fn each_end_in_ros_1_has_one_in_ros_2() {
+fn each_final_state_of_ros_1_has_one_in_ros_2() {
     for (status, end) in [
         (ros1::SUCCEEDED, ros2::SUCCEEDED),
         (ros1::PREEMPTED, ros2::CANCELED),
@@ -209,7 +209,7 @@ fn a_goal_that_stays_pending_is_accepted_and_a_rejected_goal_is_not() {
 }
 
 #[test]
-fn a_goal_that_no_server_takes_is_rejected_and_recalled() {
+fn a_goal_that_no_server_accepts_is_rejected_and_recalled() {
     let mut server = Server::new();
     server.send(0.0, 0, 1, UUID);
     let given_up = server.pass(3.1);
@@ -226,7 +226,7 @@ fn a_goal_that_no_server_takes_is_rejected_and_recalled() {
 }
 
 #[test]
-fn a_cancel_is_answered_by_what_the_server_does() {
+fn the_answer_to_a_cancel_request_follows_the_server() {
     let mut server = Server::new();
     for (call, uuid) in [(1, [1; 16]), (2, [2; 16]), (3, [3; 16])] {
         server.send(0.0, 0, call, uuid);
@@ -252,7 +252,7 @@ fn a_cancel_is_answered_by_what_the_server_does() {
 }
 
 #[test]
-fn goals_that_the_server_does_not_have_any_more_are_aborted() {
+fn goals_missing_at_the_server_are_aborted() {
     let mut server = Server::new();
     server.send(0.0, 0, 1, UUID);
     server.status(0.1, &[(UUID, ros1::ACTIVE)]);
@@ -280,7 +280,7 @@ fn goals_that_the_server_does_not_have_any_more_are_aborted() {
 }
 
 #[test]
-fn a_daemon_that_has_restarted_knows_the_goals_that_its_server_lists() {
+fn a_restarted_daemon_recognises_the_goals_of_its_server() {
     let mut server = Server::new();
     server.status(0.0, &[(UUID, ros1::ACTIVE)]);
     assert!(server.ask(1.0, 1, UUID).is_empty());
@@ -291,7 +291,7 @@ fn a_daemon_that_has_restarted_knows_the_goals_that_its_server_lists() {
 }
 
 #[test]
-fn peers_see_states_on_change_and_feedback_while_they_read() {
+fn peers_get_changed_states_and_feedback_while_subscribed() {
     let mut server = Server::new();
     let report = messages::report_message(1, STAMP, &reported(UUID, ros1::ACTIVE), &[0; 4]);
     let at = server.clock.at(0.0);
@@ -309,7 +309,7 @@ fn peers_see_states_on_change_and_feedback_while_they_read() {
 }
 
 #[test]
-fn a_flood_of_one_peer_takes_nothing_from_another() {
+fn a_flood_of_one_peer_does_not_affect_another() {
     let mut server = Server::new();
     let uuid = |number: u64| {
         let mut uuid = [1; 16];
@@ -396,7 +396,7 @@ fn failed() -> Outcome {
 }
 
 #[test]
-fn a_goal_of_ros_1_is_accepted_executed_and_gets_its_result() {
+fn a_ros_1_goal_is_accepted_executed_and_gets_its_result() {
     let mut client = Client::new();
     assert_eq!(client.send(0.0, "a"), ["status a=0", "call 1 send_goal 24"]);
     assert!(client.send(0.1, "a").is_empty(), "the same goal again");
@@ -412,7 +412,7 @@ fn a_goal_of_ros_1_is_accepted_executed_and_gets_its_result() {
 }
 
 #[test]
-fn each_end_in_ros_2_has_one_in_ros_1() {
+fn each_final_state_of_ros_2_has_one_in_ros_1() {
     for (status, executing, end) in [
         (ros2::SUCCEEDED, true, ros1::SUCCEEDED),
         (ros2::CANCELED, true, ros1::PREEMPTED),
@@ -472,7 +472,7 @@ fn a_cancel_without_id_means_all_goals_or_those_until_a_time() {
 }
 
 #[test]
-fn a_goal_with_an_unknown_outcome_leaves_the_status_so_that_clients_declare_it_lost() {
+fn a_goal_with_an_unknown_outcome_is_removed_from_the_status() {
     let mut client = Client::new();
     client.send(0.0, "a");
     assert_eq!(client.answer(5.0, 1, failed()), ["status ", "call 2 cancel_goal 28"]);
@@ -497,7 +497,7 @@ fn a_goal_with_an_unknown_outcome_leaves_the_status_so_that_clients_declare_it_l
 }
 
 #[test]
-fn more_goals_than_the_peer_takes_are_rejected_with_a_reason() {
+fn goals_above_the_limit_of_a_peer_are_rejected_with_a_reason() {
     let mut client = Client::new();
     for number in 0..served::MAX_GOALS {
         client.send(0.0, &number.to_string());

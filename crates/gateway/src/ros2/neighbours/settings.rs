@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_hide_nodes_are_named_with_what_to_set() {
+    fn settings_that_hide_nodes_are_reported_with_a_remedy() {
         let text = found("ROS_DISCOVERY_SERVER", "10.0.0.1:11811");
         assert!(
             text.contains("ROS_DISCOVERY_SERVER=10.0.0.1:11811") && text.contains("without it")

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_take_the_bytes_of_each_in_turn() {
+    fn repeated_values_are_read_in_sequence() {
         let odd = Span::aligned(1).then(Span::aligned(2)).then(Span::aligned(1));
         let wide = Span::aligned(8).then(Span::aligned(1)).then(Span::aligned(4));
         for span in [odd, wide, Span::aligned(1), Span::unaligned(3), Span::default()] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_values_is_counted_at_once() {
+    fn repeated_values_are_counted_in_one_step() {
         let many = Span::aligned(8).repeated(u32::MAX.into());
         assert_eq!(many.bytes_at(0), 8 * u64::from(u32::MAX));
         let more = many.repeated(u32::MAX.into()).then(many);

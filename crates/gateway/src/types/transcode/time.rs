@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_instant_arrives_with_nanoseconds_below_a_second() {
+    fn translated_times_keep_their_instant() {
         let max = i64::from(i32::MAX);
         for (kind, side, (sec, nanosec), expected) in [
             (Instant, Side::Ros1, (7, 9), (7, 9)),

@@ -25,7 +25,7 @@ fn call_master(master: &Master, method: &str, params: &[&str]) {
 }
 
 #[test]
-fn types_beyond_what_is_taken_of_a_master_hold_nothing_up() {
+fn excess_types_of_a_master_cause_no_delay() {
     let master = Master::start_alone(tautline_testkit::ros::free_port());
     let long = format!("a/{}", "x".repeat(1_000_000));
     for number in 0..9 {
@@ -73,7 +73,7 @@ fn a_master_that_lists_too_much_is_reported_and_known_topics_continue() {
 }
 
 #[test]
-fn one_node_takes_few_of_a_topics_places() {
+fn one_node_uses_few_connections_of_a_topic() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "places");
     let mut agent = start(&master.uri, "/places_agent");
@@ -118,7 +118,7 @@ fn a_rejection_of_the_master_delays_nothing_else() {
 }
 
 #[test]
-fn silent_connections_hold_neither_the_door_nor_a_service() {
+fn silent_connections_do_not_block_topics_or_services() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "silent");
     gateway.serve(&level_service("/silent_in/level"));

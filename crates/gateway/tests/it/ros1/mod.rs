@@ -23,7 +23,7 @@ use tautline_testkit::ros::{
 const STRING: &str = "std_msgs/String";
 
 #[test]
-fn any_type_passes_both_ways_with_md5_and_definition() {
+fn any_type_passes_in_both_directions_with_md5_and_definition() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "both");
     let mut agent = start(&master.uri, "/both_agent");
@@ -208,7 +208,7 @@ fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn the_master_reports_new_nodes_also_after_their_topic_was_read() {
+fn the_master_reports_new_nodes_of_a_subscribed_topic() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "nodes");
     let mut agent = start(&master.uri, "/nodes_agent");
@@ -243,7 +243,7 @@ fn a_publisher_that_crashed_is_withdrawn_though_the_master_still_lists_it() {
 }
 
 #[test]
-fn a_publisher_is_probed_while_it_is_read_and_nothing_is_lost() {
+fn probing_a_subscribed_publisher_loses_no_message() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "probed");
     let mut agent = start(&master.uri, "/probed_agent");
@@ -284,7 +284,7 @@ fn a_topic_that_returns_with_another_type_is_offered_again() {
 }
 
 #[test]
-fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() {
+fn a_topic_with_another_local_type_is_refused_with_both_types() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "mismatch");
     let mut publishing = start(&master.uri, "/mismatch_pub");
@@ -418,7 +418,7 @@ fn bus_lines(agent: &mut Agent, gateway: &str, topic: &str) -> usize {
 }
 
 #[test]
-fn a_master_that_died_and_came_back_finds_everything_registered_again() {
+fn everything_is_registered_again_at_a_restarted_master() {
     let master = Master::start_alone(free_port());
     let (uri, port) = (master.uri.clone(), master.port());
     let gateway = watch(&uri, "again");
@@ -664,7 +664,7 @@ fn log_message(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it() {
+fn a_second_gateway_with_the_same_name_is_reported() {
     let master = Master::shared();
     let first = watch(&master.uri, "name");
     let mut agent = start(&master.uri, "/name_agent");
@@ -688,7 +688,7 @@ fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it()
 }
 
 #[test]
-fn a_master_that_hangs_is_reported_and_holds_nothing_up() {
+fn a_hanging_master_is_reported_and_causes_no_delay() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let uri = format!("http://{}", silent.local_addr().unwrap());
     let gateway = watch(&uri, "hang");

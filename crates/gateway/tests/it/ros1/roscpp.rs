@@ -119,7 +119,7 @@ fn wait_missed(gateway: &Watched, topic: &str, text: &str) {
 }
 
 #[test]
-fn a_publisher_that_latches_later_is_found_when_its_node_is_quiet() {
+fn a_publisher_that_starts_to_latch_is_detected_when_its_node_is_quiet() {
     let master = Master::shared();
     let topic = "/cpplater/x";
     let mut node = start_cpp(&master.uri, "cpplater_node", topic);

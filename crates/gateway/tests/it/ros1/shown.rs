@@ -121,7 +121,7 @@ fn wait_for_no_trouble(gateway: &Watched) {
 }
 
 #[test]
-fn a_taken_name_costs_no_registration_per_poll_and_is_reported_until_it_is_free() {
+fn a_name_in_use_is_reported_and_not_registered_at_each_poll() {
     let master = Master::start_alone(free_port());
     let door = Door::to(&master, "");
     let mut local = start(&master.uri, "/r/camera");
@@ -184,7 +184,7 @@ fn a_master_that_deletes_no_parameter_does_not_keep_registrations() {
 }
 
 #[test]
-fn lists_in_turn_are_compared_once_per_period() {
+fn alternating_lists_are_compared_once_per_period() {
     let master = Master::start_alone(free_port());
     let door = Door::to(&master, "");
     let gateway = watch(&door.uri, "turn");
@@ -203,7 +203,7 @@ fn lists_in_turn_are_compared_once_per_period() {
 }
 
 #[test]
-fn a_comparison_that_the_end_cuts_short_leaves_no_copies() {
+fn an_interrupted_comparison_leaves_no_copies() {
     let master = Master::start_alone(free_port());
     let mut agent = start(&master.uri, "/short_agent");
     let gateway = watch(&master.uri, "short");
@@ -247,7 +247,7 @@ fn parameters_of_local_programs_are_neither_replaced_nor_deleted() {
 }
 
 #[test]
-fn values_at_a_new_master_are_no_copies() {
+fn values_at_a_new_master_are_local() {
     let [old, new] = [(); 2].map(|()| Master::start_alone(free_port()));
     let door = Door::to(&old, "");
     let mut agent = start(&old.uri, "/old_agent");

@@ -31,7 +31,7 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 }
 
 #[test]
-fn any_type_passes_both_ways_with_hash_definition_and_node() {
+fn any_type_passes_in_both_directions_with_hash_definition_and_node() {
     if !keys_below() {
         return;
     }
@@ -248,7 +248,7 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
 }
 
 #[test]
-fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() {
+fn a_late_detected_kept_message_reaches_transient_local_subscribers() {
     if !keys_below() {
         return;
     }
@@ -280,7 +280,7 @@ fn a_message_that_is_found_to_be_kept_reaches_whom_no_volatile_writer_reached() 
 }
 
 #[test]
-fn a_subscriber_that_is_found_late_after_a_restart_misses_nothing() {
+fn a_subscriber_discovered_late_after_a_restart_misses_nothing() {
     if !keys_below() {
         return;
     }
@@ -358,7 +358,7 @@ fn a_subscriber_that_left_during_a_restart_is_forgotten() {
 }
 
 #[test]
-fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
+fn a_new_subscriber_gets_no_samples_of_a_killed_subscriber() {
     if !keys_below() {
         return;
     }
@@ -389,7 +389,7 @@ fn a_new_subscriber_gets_nothing_that_is_kept_for_one_that_was_killed() {
 }
 
 #[test]
-fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
+fn two_types_of_a_topic_are_reported_and_another_hash_is_not_published() {
     if !keys_below() {
         return;
     }
@@ -441,7 +441,7 @@ fn a_message_that_is_too_large_is_counted_with_its_topic_and_the_next_arrives() 
 }
 
 #[test]
-fn types_with_a_key_and_xcdr2_are_named_and_not_carried() {
+fn types_with_a_key_and_xcdr2_are_reported_and_not_carried() {
     if !keys_below() {
         return;
     }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_phases_tell_their_own_noise() {
+    fn quiet_phases_measure_the_noise() {
         let mut phases: Vec<Figures> =
             [1.0, 2.0, 2.5, 9.0, 100.0].map(|p99| phase(None, p99)).into();
         phases[4].judged = false;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_judged_by_the_median_of_the_runs_where_the_machine_was_in_time() {
+    fn delays_are_judged_by_the_median_of_valid_runs() {
         let pings = |p99| phase(Some(Kind::Pings), p99);
         let mut phases = vec![phase(None, 1.0), pings(1.2), pings(9.0), pings(1.4), pings(80.0)];
         phases[4].judged = false;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn deaths_growth_and_leftovers_on_a_late_machine_count() {
+    fn crashes_and_memory_growth_are_judged_on_a_late_machine() {
         let mut late = phase(Some(Kind::Pings), 80.0);
         late.judged = false;
         late.toll.peak_bytes = 65_000_000;

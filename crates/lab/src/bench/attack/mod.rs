@@ -277,7 +277,7 @@ mod tests {
     use crate::rig::stats::Lateness;
 
     #[test]
-    fn a_phase_is_made_again_while_the_machine_was_late_and_the_last_is_judged() {
+    fn a_phase_is_repeated_while_the_machine_was_late() {
         let judged = |late_ms: &[Option<f64>]| {
             let mut late_ms = late_ms.iter();
             let phase = || {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_stands_between_quiet_phases() {
+    fn every_kind_of_attack_is_between_quiet_phases() {
         let all = Kind::value_variants();
         let order = order(all);
         assert_eq!((order.first(), order.last()), (Some(&None), Some(&None)));

@@ -331,7 +331,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn leftovers_are_named_and_earlier_objects_are_not() {
+    fn only_new_leftovers_are_reported() {
         let topic = |peer: &str, direction: &str| json!({ "topic": "/t", "peer": peer, "direction": direction });
         let status = json!({
             "peers": [{ "name": MALLORY, "state": "down", "queued_bytes": 7000 }],

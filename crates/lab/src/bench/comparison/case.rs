@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scenarios_of_radio_cases_are_there() {
+    fn the_scenarios_of_radio_cases_exist() {
         let radios = CASES.iter().filter_map(|case| match case.link {
             Link::Radio(name) => Some(name),
             Link::Wire(_) => None,
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_there_with_both_ros_and_rivals_of_its_own() {
+    fn every_case_exists_for_ros_1_and_ros_2_with_its_rivals() {
         let names = |ros| Case::for_ros(ros).map(|case| (case.name, case.link)).collect::<Vec<_>>();
         assert_eq!(names(Ros::One), names(Ros::Two));
         for case in CASES {
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_images_share_is_of_what_the_laser_leaves() {
+    fn the_share_of_images_is_relative_to_the_remaining_capacity() {
         let case = Case::named("3mbps", Ros::One).unwrap();
         let share = case.image_share(&outcome(summary(100.0, 3.0, 7.0, 2.0))).unwrap();
         let left_bps = 3e6 - 50.0 * 8.0 * (1024.0 + 82.0);

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_stages_as_are_entered() {
+    fn the_number_of_stages_matches_the_progress() {
         let entered = |rounds: usize| 1 + rounds * attacks().len() + restarts().len();
         assert_eq!(stages(3).len(), entered(3));
     }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_message_is_that_after_the_return() {
+    fn the_first_message_is_after_the_return() {
         let all = arrivals(&[(10, 11), (995, 1050), (1060, 1062)]);
         let since = Since { ns: 1000 * MS, only_new: false };
         let recovery = since.recovery(&all, 1100 * MS);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_before_a_gap_is_no_flow() {
+    fn a_single_message_before_a_gap_is_no_flow() {
         let all = arrivals(&[(0, 5), (300, 305), (320, 325)]);
         let since = Since { ns: 0, only_new: false };
         assert_eq!(since.recovery(&all, 400 * MS).steady_ms, Some(305.0));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_is_no_arrival() {
+    fn a_truncated_line_is_no_arrival() {
         assert_eq!(Arrival::parse("7,10,20"), Some(Arrival::from([7, 10, 20])));
         assert_eq!(Arrival::parse("7,10,"), None);
         assert_eq!(Arrival::parse("7,10"), None);

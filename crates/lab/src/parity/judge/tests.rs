@@ -99,7 +99,7 @@ fn late_and_latched(depth: u32) -> Case {
 }
 
 #[test]
-fn the_same_messages_are_no_difference() {
+fn equal_messages_are_no_difference() {
     assert!(live(false).got(&[1, 2, 3], &[1, 2, 3]).kinds().is_empty());
     assert!(late_and_latched(2).got(&[2, 3], &[2, 3]).kinds().is_empty());
     assert!(late(false, 10).kinds().is_empty());
@@ -112,14 +112,14 @@ fn repetitions_and_order_are_distinguished() {
 }
 
 #[test]
-fn a_late_subscriber_gets_only_what_is_kept() {
+fn a_late_subscriber_gets_only_kept_messages() {
     assert_eq!(late(false, 10).got(&[], &[3]).kinds(), ["stale"]);
     assert_eq!(late_and_latched(1).got(&[3], &[2, 3]).kinds(), ["stale"]);
     assert_eq!(late_and_latched(2).got(&[2, 3], &[3]).kinds(), ["missing"]);
 }
 
 #[test]
-fn messages_of_a_calm_time_have_to_arrive_and_others_need_not() {
+fn only_messages_of_a_calm_time_must_arrive() {
     assert_eq!(live(false).got(&[1, 2, 3], &[1]).kinds(), ["missing"]);
     assert!(live(false).troubled(2).got(&[1, 2, 3], &[1]).kinds().is_empty());
     assert!(live(false).troubled(4).got(&[1, 2, 3], &[1]).kinds().is_empty());
@@ -145,7 +145,7 @@ fn best_effort_may_lose_some_but_not_all() {
 }
 
 #[test]
-fn a_publisher_that_does_not_match_is_not_heard() {
+fn messages_of_an_incompatible_publisher_do_not_arrive() {
     let mut case = live(false).got(&[], &[1]);
     case.0.situation.steps[1] = Step::Subscribe(subscriber(true, true));
     assert_eq!(case.kinds(), ["not offered"]);

@@ -269,7 +269,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn a_star_is_any_run_of_characters() {
+    fn a_star_matches_any_characters() {
         for (pattern, name) in [
             ("worker*", "worker12"),
             ("*", "base"),

@@ -154,7 +154,7 @@ fn defaults_are_filled_in() {
 }
 
 #[test]
-fn tcp_is_for_real_time_alone_and_virtual_time_says_where_it_stands() {
+fn virtual_time_refuses_tcp_with_its_line() {
     assert!(parsed(BASE).real_time_only.is_empty());
     let tcp = "every: saturate, over: tcp, congestion: bbr, dscp: 8, count: 3";
     let scenario = parsed(&BASE.replace("every: 20ms", tcp));
@@ -249,7 +249,7 @@ fn links_of_a_flow_are_networks_that_its_ends_share() {
 }
 
 #[test]
-fn a_flow_is_delivered_as_it_arrives_unless_its_order_says_otherwise() {
+fn a_flow_has_the_order_of_arrival_by_default() {
     let with = |keys: &str| {
         parsed(&BASE.replace("every: 20ms", &format!("every: 20ms{keys}"))).flows.remove(0).order
     };
@@ -380,7 +380,7 @@ fn too_many_flows_and_too_large_files_are_refused() {
 }
 
 #[test]
-fn checking_ends_when_there_are_problems_enough() {
+fn checking_ends_at_the_limit_of_problems() {
     let text = BASE.replace("count: 3", "count: 250");
     let wrong = "  - { name: f, from: werker12, to: base, size: 1, every: 1s }\n".repeat(3000);
     let problems = parse("test", &(text + &wrong), Path::new("")).unwrap_err();

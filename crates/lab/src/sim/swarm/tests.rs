@@ -45,7 +45,7 @@ fn wrong(oracle: &mut Oracle, delivery: &Delivery<'_>) -> String {
 }
 
 #[test]
-fn the_oracle_takes_what_was_sent() {
+fn the_oracle_accepts_sent_messages() {
     let (mut oracle, payloads) = oracle_of(3, 1);
     for payload in &payloads {
         oracle.delivered(&delivery(payload)).unwrap();
@@ -54,14 +54,14 @@ fn the_oracle_takes_what_was_sent() {
 }
 
 #[test]
-fn the_oracle_finds_a_message_that_came_twice() {
+fn the_oracle_detects_a_duplicate_message() {
     let (mut oracle, payloads) = oracle_of(1, 1000);
     oracle.delivered(&delivery(&payloads[0])).unwrap();
     assert!(wrong(&mut oracle, &delivery(&payloads[0])).contains("came twice"));
 }
 
 #[test]
-fn the_oracle_finds_changed_bytes_and_lengths() {
+fn the_oracle_detects_changed_bytes_and_lengths() {
     let (mut oracle, payloads) = oracle_of(1, 1);
     let mut tampered = payloads[0].clone();
     tampered[99] ^= 1;
@@ -70,7 +70,7 @@ fn the_oracle_finds_changed_bytes_and_lengths() {
 }
 
 #[test]
-fn the_oracle_finds_what_was_never_sent_and_what_is_another_topics() {
+fn the_oracle_detects_unsent_messages_and_wrong_topics() {
     let (mut oracle, payloads) = oracle_of(1, 1);
     assert!(wrong(&mut oracle, &delivery(&[9; 100])).contains("never sent"));
     let other = Delivery { source: 1, ..delivery(&payloads[0]) };
@@ -80,7 +80,7 @@ fn the_oracle_finds_what_was_never_sent_and_what_is_another_topics() {
 }
 
 #[test]
-fn the_oracle_finds_what_is_past_its_lifespan_by_more_than_its_last_way() {
+fn the_oracle_detects_expired_messages() {
     let (mut oracle, payloads) = oracle_of(2, 1000);
     let in_time = Delivery { at: 50 * MS + MS / 2, ..delivery(&payloads[0]) };
     oracle.delivered(&in_time).unwrap();
@@ -92,7 +92,7 @@ fn the_oracle_finds_what_is_past_its_lifespan_by_more_than_its_last_way() {
 }
 
 #[test]
-fn the_oracle_finds_a_source_that_goes_back_in_time() {
+fn the_oracle_detects_old_messages_after_new_ones() {
     for keep_last in [1, 2] {
         let (mut oracle, payloads) = oracle_of(4, keep_last);
         for newer in payloads.iter().skip(1).take(keep_last as usize) {
@@ -103,7 +103,7 @@ fn the_oracle_finds_a_source_that_goes_back_in_time() {
 }
 
 #[test]
-fn the_oracle_finds_a_message_after_a_newer_one_of_a_topic_in_order() {
+fn the_oracle_detects_wrong_order_in_an_ordered_topic() {
     let terms = Terms { lifespan: None, keep_last: 10, in_order: true };
     let (mut oracle, payloads) = oracle_for(3, terms);
     oracle.delivered(&delivery(&payloads[0])).unwrap();
@@ -112,14 +112,14 @@ fn the_oracle_finds_a_message_after_a_newer_one_of_a_topic_in_order() {
 }
 
 #[test]
-fn the_oracle_finds_what_nobody_wants() {
+fn the_oracle_detects_unsubscribed_messages() {
     let (mut oracle, payloads) = oracle_of(1, 1);
     let unwanted = Delivery { wanted: false, ..delivery(&payloads[0]) };
     assert!(wrong(&mut oracle, &unwanted).contains("without a subscription"));
 }
 
 #[test]
-fn the_oracle_finds_messages_of_and_for_lives_that_ended() {
+fn the_oracle_detects_messages_of_ended_sessions() {
     let (mut oracle, payloads) = oracle_of(2, 1000);
     let started = Era { life: 2, life_began: 10, session: 7, session_began: 20 };
     let late = Delivery { era: started, ..delivery(&payloads[0]) };
@@ -148,7 +148,7 @@ fn the_oracle_finds_messages_of_and_for_lives_that_ended() {
 }
 
 #[test]
-fn messages_too_short_for_a_number_come_no_more_often_than_they_were_sent() {
+fn the_oracle_counts_messages_without_a_number() {
     let mut oracle = Oracle::new(vec![Terms { lifespan: None, keep_last: 10, in_order: false }]);
     let era = Era::default();
     oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 0, at: 0, era });
@@ -157,7 +157,7 @@ fn messages_too_short_for_a_number_come_no_more_often_than_they_were_sent() {
 }
 
 #[test]
-fn whatever_happens_every_message_is_accounted_for_and_healing_is_complete() {
+fn random_faults_keep_conservation_and_heal() {
     let panics = Panics::default();
     let verdicts: Vec<_> = (1..=RUNS).map(|seed| judge(seed, &panics)).collect();
     let failed: Vec<_> = verdicts.iter().filter(|verdict| verdict.wrong.is_some()).collect();
@@ -179,7 +179,7 @@ fn whatever_happens_every_message_is_accounted_for_and_healing_is_complete() {
 /// Found among 10 000 seeds: a delivery after the end of a subscription, parity in parts that was
 /// counted as whole, an age that an attacker had added to, and a drop that the sender knew of.
 #[test]
-fn seeds_that_found_faults_find_none_any_more() {
+fn seeds_with_earlier_faults_pass() {
     let panics = Panics::default();
     for seed in [515, 3363, 799, 456, 380] {
         assert_eq!(judge(seed, &panics).wrong, None, "seed {seed}");
@@ -187,7 +187,7 @@ fn seeds_that_found_faults_find_none_any_more() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn the_same_seed_gives_the_same_run() {
     let panics = Panics::default();
     for seed in [1, 2, 3] {
         assert_eq!(judge(seed, &panics), judge(seed, &panics));

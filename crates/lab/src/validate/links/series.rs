@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bin_has_the_packets_between_two_looks() {
+    fn a_bin_has_the_packets_between_two_readings() {
         let at = |packets: u64, acked_packets| {
             let stats = LinkStats {
                 sent_packets: packets,

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fairness_is_one_for_equals_and_a_part_for_one_of_many() {
+    fn fairness_is_one_for_equal_shares() {
         assert!((jain(&[3.0, 3.0, 3.0]) - 1.0).abs() < 1e-12);
         assert!((jain(&[5.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
     }

@@ -192,7 +192,7 @@ mod tests {
     use crate::rig::stats::Arrival;
 
     #[test]
-    fn rates_and_losses_are_those_of_the_span() {
+    fn rates_and_losses_are_measured_within_the_span() {
         let arrival = |sequence, sent_ns, received_ns| Arrival { sequence, sent_ns, received_ns };
         let samples = Samples {
             sent_ns: vec![0, S, S + 1, 2 * S],

@@ -239,7 +239,7 @@ mod tests {
 
     /// Repeats a few links: the data must match the code.
     #[test]
-    fn the_data_in_docs_is_of_this_code() {
+    fn the_data_in_docs_is_current() {
         let data =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured/unknown.json.gz");
         let data: Vec<Value> = serde_json::from_str(&read_packed(&data).unwrap()).unwrap();

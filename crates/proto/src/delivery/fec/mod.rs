@@ -118,7 +118,7 @@ mod tests {
     /// The frames and parity of each block in spec/vectors/fec.json. `UPDATE=1` writes the parity.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the vectors are a file")]
-    fn parity_is_that_of_the_vectors() {
+    fn parity_matches_the_vectors() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors/fec.json");
         let text = std::fs::read_to_string(path).unwrap();
         let vectors: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_another_channel_or_place_is_not_accepted() {
+    fn a_frame_of_another_channel_or_position_is_not_accepted() {
         let mut blocks = Blocks::default();
         let mut sent = frames(1, 10);
         let recovered = receive(&mut blocks, &sent, &[2], &parity(&sent, 1));

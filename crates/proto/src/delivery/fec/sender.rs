@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_channel_leaves_nothing() {
+    fn closing_a_channel_removes_its_blocks() {
         let mut blocks = ten(20);
         assert!(join(&mut blocks, Instant(0), 11).is_none());
         blocks.abandon(7);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_forgotten_when_all_fates_are_known() {
+    fn a_block_is_removed_when_all_outcomes_are_known() {
         let mut blocks = Blocks::default();
         assert!((1..10).all(|id| join(&mut blocks, Instant(id), id).is_none()));
         assert_eq!(blocks.lost(&piece(4)), [piece(4)]);

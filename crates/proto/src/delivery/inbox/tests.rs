@@ -45,7 +45,7 @@ fn dropped(inbox: &Inbox, channel: u64) -> u64 {
 }
 
 #[test]
-fn a_message_that_is_held_up_outlives_a_stream_whose_losses_are_not_repaired() {
+fn a_delayed_message_outlives_a_stream_without_repair() {
     for (total, count) in [(10_000, 100), (200, 1000)] {
         let mut inbox = inbox();
         start(&mut inbox, at(0), (MAP, 1), 200);
@@ -62,7 +62,7 @@ fn a_message_that_is_held_up_outlives_a_stream_whose_losses_are_not_repaired() {
 }
 
 #[test]
-fn a_message_is_given_up_only_while_newer_ones_of_its_source_come() {
+fn a_message_is_dropped_only_if_newer_ones_of_its_source_arrive() {
     let mut inbox = inbox();
     let second = |n: u64| at(1000 * n);
     start(&mut inbox, second(0), (IMAGE, 1), 200);

@@ -100,7 +100,7 @@ fn likely_sizes_are_found_exactly_and_others_to_a_sixteenth() {
 }
 
 #[test]
-fn one_lost_probe_decides_nothing() {
+fn one_lost_probe_has_no_effect() {
     let mut path = Path::new(1500, 1500);
     for _ in 1..MAX_PROBES {
         assert_eq!(path.mtu.due_probe(path.now), Some(1500));
@@ -112,7 +112,7 @@ fn one_lost_probe_decides_nothing() {
 }
 
 #[test]
-fn a_base_that_does_not_pass_falls_and_the_search_continues() {
+fn the_base_size_falls_if_it_does_not_pass() {
     for passes in [576, 700, 1000, 300] {
         let mut path = Path::new(1500, passes);
         path.send_full(6);
@@ -189,7 +189,7 @@ fn losses_without_smaller_packets_that_arrive_are_an_outage() {
 }
 
 #[test]
-fn a_peer_that_acknowledges_only_what_came_before_is_in_an_outage_for_ever() {
+fn a_peer_without_new_acknowledgements_is_in_an_outage() {
     let mut path = Path::new(1500, 1500);
     path.probe();
     for number in 10..1000 {
@@ -216,7 +216,7 @@ fn a_message_that_confirms_the_last_size_ends_the_search() {
 }
 
 #[test]
-fn losses_of_small_packets_speak_against_a_black_hole() {
+fn losses_of_small_packets_indicate_no_black_hole() {
     let mut path = Path::new(1500, 1500);
     path.probe();
     for number in (10..100).step_by(3) {

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_stay_at_a_lower_rate_are_the_path() {
+    fn losses_that_remain_at_a_lower_rate_are_no_congestion() {
         let tuning = Tuning::default();
         for (random, row) in [(0.05, 1.0), (0.2, 1.0), (0.3, 1.0), (0.2, 5.0)] {
             let path = Path { random, row, capacity: f64::INFINITY };
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dip_of_few_packets_teaches_nothing() {
+    fn a_dip_of_few_packets_is_inconclusive() {
         let tuning = Tuning::default();
         let mut losses = Losses::default();
         let time = Duration::from_millis(20);

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_that_arrive_after_all_were_not_lost() {
+    fn late_packets_are_subtracted_from_losses() {
         let tuning = Tuning::default();
         let mut losses = Losses::default();
         for _ in 0..100 {

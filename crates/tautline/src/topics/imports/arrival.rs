@@ -53,7 +53,7 @@ mod tests {
     use tautline_proto::Duration;
 
     #[test]
-    fn an_offset_counts_if_it_exceeds_its_error() {
+    fn an_offset_is_reported_if_it_exceeds_its_error() {
         let clock = |offset_us| {
             Some(ClockView { offset_us, bound: Duration::from_micros(500), drift_ppm: None })
         };

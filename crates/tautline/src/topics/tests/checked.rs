@@ -34,7 +34,7 @@ fn reading(robot: &str, base: &str, offered: Topic) -> World {
 }
 
 #[test]
-fn a_message_that_is_not_of_its_type_is_dropped_counted_and_told_once_in_a_while() {
+fn a_malformed_message_is_dropped_counted_and_rarely_logged() {
     let mut world = reading(ROBOT, BASE, text_topic());
     for _ in 0..5 {
         world.publishes(0, "/text", 0, BAD);
@@ -53,7 +53,7 @@ fn a_message_that_is_not_of_its_type_is_dropped_counted_and_told_once_in_a_while
 }
 
 #[test]
-fn a_peer_that_lies_takes_nothing_from_another_on_the_same_topic() {
+fn malformed_messages_of_one_peer_do_not_affect_another() {
     let peer = |name: &str| {
         format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\ntopics: {{ \"/**\": {{}} }}\n")
     };
@@ -102,7 +102,7 @@ fn compressed_messages_are_checked_too() {
 }
 
 #[test]
-fn translated_messages_count_as_well() {
+fn translated_messages_are_checked() {
     let mut world = reading(ROBOT, &format!("ros2: true\n{BASE}"), text_topic());
     world.publishes(0, "/text", 0, BAD);
     world.publishes(0, "/text", 0, GOOD);
@@ -111,7 +111,7 @@ fn translated_messages_count_as_well() {
 }
 
 #[test]
-fn another_advertisement_leaves_no_gap_in_the_check() {
+fn a_new_advertisement_does_not_interrupt_the_check() {
     let mut world = reading(ROBOT, BASE, text_topic());
     let side = &mut world.sides[1];
     let key = ChannelKey {
@@ -142,7 +142,7 @@ fn another_advertisement_leaves_no_gap_in_the_check() {
 }
 
 #[test]
-fn malformed_messages_are_silence_to_a_watchdog() {
+fn malformed_messages_do_not_feed_a_watchdog() {
     let base = format!("{BASE}\nwatchdogs: {{ /text: 1s }}");
     let mut world = reading(ROBOT, &base, text_topic());
     world.publishes(0, "/text", 0, GOOD);
@@ -156,7 +156,7 @@ fn malformed_messages_are_silence_to_a_watchdog() {
 }
 
 #[test]
-fn a_topic_without_a_definition_is_passed_and_listed() {
+fn a_topic_without_a_definition_is_published_and_listed() {
     let mut world = reading(ROBOT, BASE, Topic { definition: "".into(), ..text_topic() });
     world.publishes(0, "/text", 0, BAD);
     assert_eq!(world.told(1), [format!("publish /text 0 {BAD}")]);

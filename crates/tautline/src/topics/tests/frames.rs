@@ -74,7 +74,7 @@ fn arrived(world: &mut World) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn names_get_the_prefix_unless_the_topic_or_the_file_says_otherwise() {
+fn frame_names_get_the_prefix_by_default() {
     let topics = ["/scan", "/raw"].map(scans);
     let lines = format!("topics: {{ /scan: {{}}, /raw: {{ tf_prefix: false }} }}\n{PREFIX}");
     let mut world = offering(&topics, &lines);
@@ -133,7 +133,7 @@ fn a_compressed_message_has_the_new_names() {
 }
 
 #[test]
-fn without_a_usable_definition_messages_stay_and_a_notice_says_so() {
+fn messages_without_a_definition_are_unchanged_with_a_notice() {
     let unknown = topic("/scan", SCAN);
     let lines = format!("topics: {{ \"/**\": {{}} }}\n{PREFIX}");
     let mut world = offering(std::slice::from_ref(&unknown), &lines);
@@ -152,7 +152,7 @@ fn without_a_usable_definition_messages_stay_and_a_notice_says_so() {
 }
 
 #[test]
-fn a_message_that_cannot_be_read_stays_and_a_notice_says_why() {
+fn an_unreadable_message_is_unchanged_with_a_notice() {
     let lines = format!("topics: {{ /scan: {{}} }}\n{PREFIX}");
     let mut world = offering(&[scans("/scan")], &lines);
     world.sides[0].on_local(world.now, message("/scan", 0, &[0; 13]));
@@ -164,7 +164,7 @@ fn a_message_that_cannot_be_read_stays_and_a_notice_says_why() {
 }
 
 #[test]
-fn large_messages_are_for_the_codec_and_later_ones_follow_them() {
+fn the_codec_renames_large_and_all_later_messages() {
     let lines = format!("topics: {{ \"/**\": {{}} }}\n{PREFIX}");
     let strings = defined("/text", STRING, "string data\n");
     let mut world = offering(&[scans("/scan"), strings], &lines);

@@ -72,7 +72,7 @@ fn calls(world: &mut World, side: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_cancellation_waits_for_the_end_of_an_outage() {
+fn a_cancellation_is_kept_during_an_outage() {
     let mut world = acting();
     cut(&mut world, true);
     world.run(SECOND);
@@ -116,7 +116,7 @@ fn a_goal_whose_response_is_late_is_cancelled() {
 }
 
 #[test]
-fn after_a_restart_of_the_robot_results_and_cancellations_are_asked_for_again() {
+fn after_a_restart_of_the_robot_pending_goal_calls_are_repeated() {
     let mut world = acting();
     called(&mut world, RESULT, 1, request(ONE, b""));
     cancels(&mut world, ONE, 2);
@@ -148,7 +148,7 @@ fn after_a_restart_of_the_robot_results_and_cancellations_are_asked_for_again() 
 }
 
 #[test]
-fn a_result_is_asked_for_again_when_its_server_returns() {
+fn a_result_request_is_repeated_when_its_server_returns() {
     let mut world = acting();
     called(&mut world, RESULT, 1, request(ONE, b""));
     assert_eq!(calls(&mut world, 0).len(), 1);
@@ -196,7 +196,7 @@ fn after_a_restart_of_the_client_s_robot_its_calls_about_goals_are_answered() {
 }
 
 #[test]
-fn a_result_is_asked_for_again_after_an_error() {
+fn a_result_request_is_repeated_after_an_error() {
     let mut world = acting();
     called(&mut world, RESULT, 1, request(ONE, b""));
     let outcome = Err("the server left before it answered".into());
@@ -211,7 +211,7 @@ fn a_result_is_asked_for_again_after_an_error() {
 }
 
 #[test]
-fn a_cancellation_precedes_other_calls_and_is_not_kept_out_by_them() {
+fn a_cancellation_precedes_other_calls() {
     let mut world = acting();
     for call in 1..MAX_PENDING_PER_PEER as u64 {
         let service = if call % 2 == 0 { "/slow" } else { RESULT };

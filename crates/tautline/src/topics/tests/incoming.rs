@@ -21,7 +21,7 @@ fn plain_team() -> World {
 }
 
 #[test]
-fn names_are_mapped_and_only_those_accepted_are_taken() {
+fn names_are_mapped_and_only_accepted_topics_are_published() {
     let base = "peers:\n  robot:\n    address: 10.0.0.1\n    prefix: /robot\n    \
                 remap: { /scan: /front/scan }\n    accept: [/scan, \"/camera/**\"]";
     let mut world = World::pair(ROBOT, base);
@@ -133,7 +133,7 @@ fn a_definition_of_another_hash_is_not_used_and_is_reported_once() {
 }
 
 #[test]
-fn no_peer_takes_away_what_is_known_of_a_type() {
+fn no_peer_can_remove_a_definition() {
     let mut world = plain_team();
     let honest = defined("/tf", STRING, "string data\n");
     world.says(0, Event::Offered(honest.clone()));
@@ -204,7 +204,7 @@ fn one_latched_publisher_of_several_peers_makes_the_topic_latched() {
 }
 
 #[test]
-fn another_type_under_a_taken_name_is_refused_at_both_ends_with_both_names() {
+fn a_conflicting_type_is_refused_at_both_ends_with_both_names() {
     let mut world = plain_team();
     world.says(0, Event::Offered(topic("/tf", STRING)));
     world.wants(2, "/tf", true);
@@ -225,7 +225,7 @@ fn another_type_under_a_taken_name_is_refused_at_both_ends_with_both_names() {
 }
 
 #[test]
-fn a_peer_that_changes_its_type_is_refused_while_another_has_the_name() {
+fn a_peer_with_a_changed_type_is_refused_while_another_publishes() {
     let mut world = plain_team();
     world.says(0, Event::Offered(topic("/tf", STRING)));
     world.says(1, Event::Offered(topic("/tf", STRING)));
@@ -274,7 +274,7 @@ fn listening() -> World {
 }
 
 #[test]
-fn a_peer_that_restarts_without_a_topic_loses_it_after_a_while() {
+fn a_topic_that_a_restarted_peer_lacks_is_removed_later() {
     let mut world = listening();
     world.restart(0);
     world.run(2 * SECOND);
@@ -355,7 +355,7 @@ fn when_the_receiver_restarts_the_source_stops_reading_until_it_wants_again() {
 }
 
 #[test]
-fn a_receiver_that_restarts_and_wants_the_same_is_no_news_to_the_sources_ros() {
+fn a_restarted_receiver_causes_no_change_at_the_source() {
     let mut world = listening();
     world.restart(1);
     world.run(2 * SECOND);
@@ -478,7 +478,7 @@ fn memory_for_latched_topics_of_one_peer_is_bounded() {
 }
 
 #[test]
-fn names_of_one_peer_are_bounded_as_long_as_the_daemon_runs() {
+fn names_of_one_peer_are_bounded() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let most = crate::limits::PUBLISHED_NAMES;
     for number in 0..most + 10 {

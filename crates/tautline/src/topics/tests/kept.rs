@@ -44,7 +44,7 @@ fn rejoin(world: &mut World) {
 }
 
 #[test]
-fn an_outage_repeats_no_message_and_a_new_session_repeats_all_with_their_identity() {
+fn only_a_new_session_repeats_kept_messages() {
     let mut world = reading("");
     world.says(0, repeated(3, "one", Duration::ZERO));
     assert_eq!(published(&mut world), ["3 one"]);
@@ -227,7 +227,7 @@ fn missed(text: &str, age: Duration) -> Event {
 }
 
 #[test]
-fn a_message_that_was_not_known_to_be_kept_is_for_later_subscribers() {
+fn a_message_later_recognised_as_kept_is_for_later_subscribers() {
     let mut world = reading("");
     world.says(0, message_of("/map", 0, b"one", Origin::default()));
     assert_eq!(published(&mut world), ["0 one"]);
@@ -240,7 +240,7 @@ fn a_message_that_was_not_known_to_be_kept_is_for_later_subscribers() {
 }
 
 #[test]
-fn peers_that_did_not_get_a_message_get_it_once_it_is_known_to_be_kept() {
+fn peers_without_a_message_get_it_when_it_is_recognised_as_kept() {
     let mut late = reading("");
     late.says(0, missed("one", Duration::from_secs(3600)));
     assert!(for_later_ones(&late).is_empty(), "published before it subscribed");
@@ -283,7 +283,7 @@ fn under_a_rate_only_the_newest_of_repeated_messages_passes() {
 }
 
 #[test]
-fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
+fn the_lifespan_of_a_publisher_applies_without_one_of_its_topic() {
     let mut world = reading("");
     let lasting = |text: &str, lifespan| {
         let mut origin = kept_origin(1, 0, text.as_bytes());
@@ -298,7 +298,7 @@ fn the_lifespan_of_a_publisher_counts_where_its_topic_has_none() {
 }
 
 #[test]
-fn the_lifespan_of_a_publisher_counts_for_its_own_messages_alone() {
+fn the_lifespan_of_a_publisher_applies_only_to_its_messages() {
     // Of volatile publishers and of those that keep theirs; with a rule that ends no message earlier,
     // and one that ends all.
     let mut left = Vec::new();
@@ -361,7 +361,7 @@ fn messages_of_a_publisher_that_left_are_forgotten_also_during_an_outage() {
 }
 
 #[test]
-fn each_publisher_is_kept_by_its_own_policy() {
+fn each_publisher_has_its_own_depth() {
     let mut world = reading("");
     world.says(0, repeated(0, "kept", Duration::ZERO));
     world.says(0, message("/map", 1, b"not kept"));

@@ -42,7 +42,7 @@ fn a_topic_is_read_only_while_a_peer_wants_it() {
 }
 
 #[test]
-fn wishes_that_come_and_go_are_no_work_for_the_ros_master() {
+fn short_interests_cause_no_calls_of_the_master() {
     let mut world = offered("{ /scan: {} }");
     for round in 0..20 {
         world.wants(1, "/scan", true);
@@ -56,7 +56,7 @@ fn wishes_that_come_and_go_are_no_work_for_the_ros_master() {
 }
 
 #[test]
-fn topics_of_no_rule_stay_at_home() {
+fn topics_without_a_rule_are_not_sent() {
     let mut world = offered("{ /scan: {} }");
     world.told(1);
     world.says(0, Event::Offered(topic("/secret", STRING)));
@@ -64,7 +64,7 @@ fn topics_of_no_rule_stay_at_home() {
 }
 
 #[test]
-fn a_topic_goes_only_to_the_peers_named() {
+fn a_topic_is_sent_only_to_named_peers() {
     let mut world = three("{ /scan: { to: [tower] }, /odom: {} }");
     world.says(0, Event::Offered(topic("/scan", STRING)));
     world.says(0, Event::Offered(topic("/odom", STRING)));
@@ -136,7 +136,7 @@ fn a_publisher_at_just_the_allowed_rate_is_not_halved_by_jitter() {
 }
 
 #[test]
-fn a_pause_is_not_made_up_for_by_a_burst() {
+fn a_burst_does_not_compensate_a_pause() {
     let mut world = offered("{ /scan: { rate: 10Hz } }");
     world.wants(1, "/scan", true);
     world.publishes(0, "/scan", 0, "first");
@@ -168,7 +168,7 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
 }
 
 #[test]
-fn as_many_messages_as_a_publisher_keeps_reach_a_peer_that_comes_late() {
+fn a_late_peer_gets_all_kept_messages_of_a_publisher() {
     let mut world = three("{ /log: { keep_last: 1 } }");
     let qos = Qos { transient_local: true, depth: 3, ..Qos::default() };
     world.says(0, Event::Offered(Topic { qos, ..topic("/log", STRING) }));
@@ -182,7 +182,7 @@ fn as_many_messages_as_a_publisher_keeps_reach_a_peer_that_comes_late() {
 }
 
 #[test]
-fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
+fn when_slow_follows_the_file_or_the_type() {
     let file = "{ /thin: { when_slow: thin }, /queue: { when_slow: queue }, /few: { keep_last: 3 }, \
                 \"/**\": {} }";
     let mut world = three(file);
@@ -206,7 +206,7 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
 }
 
 #[test]
-fn the_order_of_the_file_is_offered_unless_messages_are_kept_or_all_count() {
+fn the_configured_order_is_offered_where_applicable() {
     let file = "{ /sent: { order: sent, order_wait: 50ms }, /newest: { order: newest }, \
                 \"/**\": {} }";
     let mut world = three(file);
@@ -365,7 +365,7 @@ fn priority_and_rate_change_by_pattern_on_the_running_node() {
 }
 
 #[test]
-fn a_change_of_what_is_not_there_or_not_allowed_says_what_is() {
+fn an_impossible_change_is_refused_with_the_allowed_values() {
     let mut world = World::pair(ROBOT, BASE);
     let error = change(&mut world, "/scan", Some(7), None).unwrap_err();
     assert_eq!(error, "this node sends no topics");
@@ -382,7 +382,7 @@ fn a_change_of_what_is_not_there_or_not_allowed_says_what_is() {
 }
 
 #[test]
-fn changes_that_are_replaced_are_forgotten_and_the_rest_are_bounded() {
+fn replaced_changes_are_removed_and_others_bounded() {
     let mut world = World::pair(ROBOT, BASE);
     world.says(0, Event::Offered(topic("/scan", STRING)));
     let side = &mut world.sides[0];
@@ -423,7 +423,7 @@ fn nothing_is_read_for_a_peer_that_stays_away_until_it_is_back() {
 }
 
 #[test]
-fn a_rate_limit_delays_the_last_message_of_a_latched_publisher_and_loses_none_such() {
+fn a_rate_limit_delays_but_never_drops_the_last_latched_message() {
     let mut world = World::pair(
         "peers: { base: \"127.0.0.1\" }\ntopics: { /map: { rate: 1Hz } }",
         "peers: { robot: \"127.0.0.1\" }",

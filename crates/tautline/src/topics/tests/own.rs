@@ -42,7 +42,7 @@ fn the_nodes_own_topic_is_published_for_local_subscribers_and_not_sent_without_a
 }
 
 #[test]
-fn topics_for_local_use_stay_local_whatever_the_rules_say() {
+fn local_topics_are_never_sent() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
     let side = &mut world.sides[0];
     side.with(world.now, |topics, cx| topics.publish_own_here(cx, &own()));
@@ -124,7 +124,7 @@ fn a_peer_with_another_type_is_refused_with_both_names() {
 }
 
 #[test]
-fn local_nodes_and_peers_that_have_the_name_with_another_type_keep_it() {
+fn local_nodes_and_peers_keep_a_name_with_another_type() {
     let mut world = World::pair(ROBOT, BASE);
     world.says(0, Event::Offered(topic(NAME, STRING)));
     world.wants(1, NAME, true);

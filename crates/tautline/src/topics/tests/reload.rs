@@ -27,7 +27,7 @@ fn priority(world: &World, topic: &str) -> Option<u8> {
 }
 
 #[test]
-fn a_file_that_means_the_same_disturbs_nothing() {
+fn an_equivalent_file_disturbs_nothing() {
     let mut world = read_by_base();
     let before = world.now;
     world.reload(0, ROBOT);
@@ -39,7 +39,7 @@ fn a_file_that_means_the_same_disturbs_nothing() {
 }
 
 #[test]
-fn rules_are_followed_for_the_topics_that_they_change() {
+fn changed_rules_apply_to_their_topics() {
     let mut world = read_by_base();
     world.reload(0, &ROBOT.replace("200", "90").replace(", /odom: {}", ""));
     assert_eq!(priority(&world, "/scan"), Some(90));
@@ -55,7 +55,7 @@ fn rules_are_followed_for_the_topics_that_they_change() {
 }
 
 #[test]
-fn a_topic_is_taken_from_the_peers_that_may_not_have_it_any_more() {
+fn a_topic_is_withdrawn_from_peers_without_the_right() {
     let mut world = read_by_base();
     let other =
         "peers: { base: 10.0.0.2, other: {} }\ntopics: { /scan: { to: [other] }, /odom: {} }";
@@ -73,7 +73,7 @@ fn a_topic_is_taken_from_the_peers_that_may_not_have_it_any_more() {
 }
 
 #[test]
-fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
+fn removing_a_peer_removes_only_its_topics() {
     let files = [
         "name: base\npeers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }",
         "name: robot\npeers: { base: 10.0.0.1 }\ntopics: { \"/**\": {} }",
@@ -117,7 +117,7 @@ fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
 }
 
 #[test]
-fn names_of_a_peer_change_and_what_keeps_its_name_continues() {
+fn topics_with_unchanged_names_continue_after_a_reload() {
     let mut world = read_by_base();
     let renamed = BASE.replace("10.0.0.1", "{ address: 10.0.0.1, remap: { /odom: /where } }");
     world.reload(1, &renamed);
@@ -137,7 +137,7 @@ fn names_of_a_peer_change_and_what_keeps_its_name_continues() {
 }
 
 #[test]
-fn the_right_to_command_is_given_and_taken() {
+fn the_right_to_command_is_granted_and_revoked() {
     let plain = "peers: { base: 10.0.0.2 }";
     let mut world = World::as_written(plain, BASE);
     world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
@@ -160,7 +160,7 @@ fn the_right_to_command_is_given_and_taken() {
 }
 
 #[test]
-fn a_rate_that_a_peer_may_send_at_holds_at_once() {
+fn a_changed_rate_limit_applies_at_once() {
     let mut world = read_by_base();
     world.reload(1, &BASE.replace("10.0.0.1", "{ address: 10.0.0.1, max_rate: 1kbps }"));
     for _ in 0..5 {
@@ -173,7 +173,7 @@ fn a_rate_that_a_peer_may_send_at_holds_at_once() {
 }
 
 #[test]
-fn watchdogs_come_change_and_go_while_they_watch() {
+fn a_reload_adds_changes_and_removes_watchdogs() {
     let robot =
         |watchdogs: &str| format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ {watchdogs} }}");
     let mut world = World::pair(&robot(""), BASE);
@@ -197,7 +197,7 @@ fn watchdogs_come_change_and_go_while_they_watch() {
 }
 
 #[test]
-fn services_are_opened_and_closed_to_peers() {
+fn a_reload_offers_and_withdraws_services() {
     let robot = |services: &str| format!("peers: {{ base: 10.0.0.2 }}\nservices: {{ {services} }}");
     let mut world = World::pair(&robot("/switch: {}"), "peers: { robot: 10.0.0.1 }");
     let service = Service {

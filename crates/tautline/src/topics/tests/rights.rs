@@ -47,7 +47,7 @@ fn assert_waits(world: &mut World, name: &str, line: &str) {
 }
 
 #[test]
-fn without_a_line_nothing_is_taken_that_could_act() {
+fn commands_are_not_accepted_without_a_line() {
     // All topics that a review found accepted, and those that it expected to be accepted.
     let acting = [
         ("/move_base/goal", "move_base_msgs/MoveBaseActionGoal"),
@@ -75,7 +75,7 @@ fn without_a_line_nothing_is_taken_that_could_act() {
 }
 
 #[test]
-fn under_a_prefix_what_a_peer_senses_is_taken() {
+fn observations_are_accepted_under_a_prefix() {
     let mut world = robot(", prefix: /base");
     world.says(1, Event::Offered(scan("/scan")));
     assert_eq!(world.told(0), [advertised("/base/scan", SCAN)]);
@@ -150,14 +150,14 @@ fn topics_in_the_file_are_accepted_with_any_type_or_with_the_given_one() {
 }
 
 #[test]
-fn a_type_other_than_the_one_given_is_refused() {
+fn a_type_other_than_the_configured_one_is_refused() {
     let mut world = robot(", accept: { /cmd_vel: geometry_msgs/Twist }");
     world.says(1, Event::Offered(topic("/cmd_vel", STRING)));
     assert_waits(&mut world, "/cmd_vel", &format!("accept: {{ /cmd_vel: {STRING} }}"));
 }
 
 #[test]
-fn a_type_that_is_installed_here_has_to_be_of_the_same_version() {
+fn an_installed_type_must_have_the_same_version() {
     let folder = tempfile::tempdir().unwrap();
     let messages = folder.path().join("share/geometry_msgs/msg");
     std::fs::create_dir_all(&messages).unwrap();
@@ -177,7 +177,7 @@ fn a_type_that_is_installed_here_has_to_be_of_the_same_version() {
 }
 
 #[test]
-fn unaccepted_topics_are_listed_silently_and_observations_pass() {
+fn unaccepted_topics_are_listed_without_a_warning() {
     let mut world = robot(", accept: /plan, prefix: /base");
     world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.told(0).is_empty());
@@ -191,7 +191,7 @@ fn unaccepted_topics_are_listed_silently_and_observations_pass() {
 }
 
 #[test]
-fn a_topic_of_the_other_ros_is_judged_by_what_it_is_there_and_here() {
+fn acceptance_of_the_other_ros_checks_both_type_names() {
     let base = format!("ros2: true\n{BASE}");
     let keys = "address: 10.0.0.2, prefix: /base, accept: { /other: geometry_msgs/Twist }";
     let mut world = World::as_written(&format!("peers: {{ base: {{ {keys} }} }}"), &base);
@@ -210,7 +210,7 @@ fn a_topic_of_the_other_ros_is_judged_by_what_it_is_there_and_here() {
 }
 
 #[test]
-fn a_topic_that_gets_another_type_is_given_up() {
+fn a_topic_with_a_changed_type_is_withdrawn() {
     let mut world = robot(", prefix: /base");
     world.says(1, Event::Offered(scan("/scan")));
     world.wants(0, "/base/scan", true);
@@ -240,7 +240,7 @@ fn queues_are_bounded_and_dropped_with_their_topic_and_session() {
 }
 
 #[test]
-fn a_type_that_cannot_stand_in_a_file_is_shown_and_not_suggested() {
+fn a_type_with_invalid_characters_is_not_suggested() {
     let mut world = robot("");
     world.says(1, Event::Offered(topic("/x", "evil/T }, relay: true\u{1b}[2J")));
     assert_eq!(lines(&world, 0), ["accept: { /x: any }"]);
@@ -249,7 +249,7 @@ fn a_type_that_cannot_stand_in_a_file_is_shown_and_not_suggested() {
 }
 
 #[test]
-fn a_peer_is_offered_what_its_line_names_and_no_more() {
+fn a_peer_is_offered_only_the_configured_lists() {
     let base = "peers: { robot: { address: 10.0.0.1, offer: [/scan, \"/map*\"] } }\n\
                 topics: { \"/**\": {} }\nservices: { \"/**\": {} }";
     let mut world =
@@ -311,7 +311,7 @@ fn messages_above_the_rate_are_dropped_counted_by_topic_and_reported_once() {
 }
 
 #[test]
-fn a_compressed_message_counts_as_what_it_becomes() {
+fn a_compressed_message_counts_with_its_decompressed_size() {
     let mut world = limited();
     world.says(1, Event::Offered(topic("/packed", STRING)));
     world.wants(0, "/packed", true);
@@ -366,7 +366,7 @@ fn an_offer_above_a_peers_highest_priority_is_reported() {
 }
 
 #[test]
-fn texts_that_would_choke_the_ros_master_are_refused() {
+fn texts_with_control_characters_are_refused() {
     let mut world = robot(", prefix: /base, accept: \"/**\"");
     let long = format!("a/{}", "b".repeat(300));
     for type_name in ["a/\u{1}B", "a/&B", &long] {
@@ -380,7 +380,7 @@ fn texts_that_would_choke_the_ros_master_are_refused() {
 }
 
 #[test]
-fn only_topics_of_an_actions_own_types_come_with_it() {
+fn an_action_includes_only_topics_of_its_types() {
     let mut world = robot(", prefix: /base");
     world.says(1, Event::Offered(topic("/a/_action/feedback", TWIST)));
     assert!(world.told(0).is_empty());

@@ -61,7 +61,7 @@ fn serving() -> World {
 }
 
 #[test]
-fn calls_are_handed_on_once_and_answered_in_any_order() {
+fn calls_are_forwarded_once_and_answered_in_any_order() {
     let mut world = serving();
     world.says(1, called(7, "first"));
     world.says(1, called(8, "second"));
@@ -109,7 +109,7 @@ fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
 }
 
 #[test]
-fn only_services_that_the_file_names_are_offered_and_an_action_is_three() {
+fn only_configured_services_and_actions_are_offered() {
     let mut world = World::pair(SERVER, &format!("{CLIENT}\nros1: false"));
     for name in ["/secret", "/arm/lift", "/go/_action/send_goal", "/go/_action/get_result"] {
         world.says(0, Event::ServiceOffered(service(name)));
@@ -130,7 +130,7 @@ fn only_services_that_the_file_names_are_offered_and_an_action_is_three() {
 }
 
 #[test]
-fn after_a_restart_old_calls_fail_and_new_ones_pass() {
+fn after_a_restart_old_calls_fail_and_new_calls_work() {
     let mut world = serving();
     world.says(1, called(7, "x"));
     dealings(&mut world, 0);
@@ -148,7 +148,7 @@ fn after_a_restart_old_calls_fail_and_new_ones_pass() {
 }
 
 #[test]
-fn names_are_mapped_and_of_two_servers_the_second_steps_in() {
+fn a_second_server_replaces_the_first() {
     let robot = |name: &str| {
         format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ \"/**\": {{}} }}\n")
     };
@@ -353,7 +353,7 @@ fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
 }
 
 #[test]
-fn channels_of_calls_do_not_add_up() {
+fn call_channels_are_reused() {
     let channels = |world: &World| {
         let all = (0..100).map(ChannelId);
         all.filter(|id| world.sides[1].endpoint.peer(ONLY_PEER).channel_out(*id).is_some()).count()
@@ -375,7 +375,7 @@ fn channels_of_calls_do_not_add_up() {
 }
 
 #[test]
-fn a_topic_may_have_the_number_that_a_service_had() {
+fn a_topic_may_reuse_the_number_of_a_service() {
     let mut world = World::pair(
         "peers: { base: 10.0.0.2 }\nservices: { /a: {} }\ntopics: { \"/**\": {} }",
         CLIENT,
@@ -405,7 +405,7 @@ fn lines(world: &World, side: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_peer_calls_only_what_the_file_lets_it_call() {
+fn a_peer_may_call_only_configured_services() {
     let mut world = with_rights("", ", accept: \"/**\"");
     world.says(0, Event::ServiceOffered(service("/switch")));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
@@ -420,7 +420,7 @@ fn a_peer_calls_only_what_the_file_lets_it_call() {
 }
 
 #[test]
-fn an_action_is_allowed_and_taken_by_its_name() {
+fn rights_for_an_action_use_its_name() {
     let parts = ["send_goal", "cancel_goal", "get_result"].map(|it| format!("/go/_action/{it}"));
     for accept in [", accept: /go", ", accept: { /go: std_srvs/SetBool }", ", prefix: /robot"] {
         let mut world = with_rights(", call: /go", accept);
@@ -448,7 +448,7 @@ fn an_action_is_allowed_and_taken_by_its_name() {
 }
 
 #[test]
-fn a_service_of_a_peer_takes_no_free_name_without_a_line() {
+fn a_service_of_a_peer_needs_a_line() {
     let mut world = with_rights(", call: \"/**\"", "");
     world.says(0, Event::ServiceOffered(service("/clear_costmaps")));
     assert!(dealings(&mut world, 1).is_empty());
@@ -484,7 +484,7 @@ fn one_base_floods() -> World {
 }
 
 #[test]
-fn one_peers_calls_take_no_room_from_anothers() {
+fn calls_of_one_peer_do_not_exclude_those_of_another() {
     use crate::limits::MAX_SERVING_PER_PEER as MOST;
     let mut world = one_base_floods();
     for call in 0..MOST as u64 + 10 {
@@ -512,7 +512,7 @@ fn one_peers_calls_take_no_room_from_anothers() {
 }
 
 #[test]
-fn calls_to_one_peer_take_no_room_from_those_to_another() {
+fn calls_to_one_peer_do_not_exclude_those_to_another() {
     use crate::limits::MAX_PENDING_PER_PEER as MOST;
     use crate::limits::MAX_PENDING_PER_SERVICE as OF_ONE;
     let robot = |name: &str| {
@@ -548,7 +548,7 @@ fn calls_to_one_peer_take_no_room_from_those_to_another() {
 }
 
 #[test]
-fn a_caller_waits_no_longer_than_it_would() {
+fn a_caller_waits_at_most_for_its_timeout() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }", CLIENT);
     // A peer that advertises 49 days, which no file allows.
     let config = tautline_proto::ChannelConfig {

@@ -90,7 +90,7 @@ fn message_with(transforms: &str) -> (u32, String) {
 }
 
 #[test]
-fn without_a_word_in_the_file_messages_pass_as_they_are() {
+fn messages_are_unchanged_by_default() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: {} }");
     for text in ["odom>base@1 odom>base@2", "/map>/odom@3"] {
         publish(&mut world, "/tf", 5, &tf(text));
@@ -99,7 +99,7 @@ fn without_a_word_in_the_file_messages_pass_as_they_are() {
 }
 
 #[test]
-fn named_frames_leave_with_the_prefix_whatever_the_topics_name() {
+fn selected_frames_are_sent_with_the_prefix_on_any_topic() {
     let lines = "topics: { \"/**\": {} }\n\
                  tf: { frames: [odom, \"arm/**\"], prefix: r1/, shared: map }";
     let mut world = offering(topic("/my/tf", "tf/tfMessage"), lines);
@@ -113,7 +113,7 @@ fn named_frames_leave_with_the_prefix_whatever_the_topics_name() {
 }
 
 #[test]
-fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
+fn at_a_limited_rate_one_message_has_the_latest_of_every_frame() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@0"));
     assert_eq!(
@@ -135,7 +135,7 @@ fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
 }
 
 #[test]
-fn transforms_without_updates_are_not_resent_and_wake_nothing() {
+fn unchanged_transforms_are_not_resent() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@1 odom>base@1"));
     publish(&mut world, "/tf", 1, &tf("odom>base@2"));
@@ -181,7 +181,7 @@ fn the_latest_transform_wins_among_publishers() {
 }
 
 #[test]
-fn topics_of_different_rates_do_not_wait_for_each_other() {
+fn topics_with_different_rates_are_independent() {
     let lines = "topics: { /fast/tf: { rate: 10Hz }, /slow/tf: { rate: 1Hz } }";
     let mut world = offering(topic("/fast/tf", TF), lines);
     world.says(0, Event::Offered(topic("/slow/tf", TF)));
@@ -199,7 +199,7 @@ fn topics_of_different_rates_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_rate_that_is_lifted_holds_nothing_back() {
+fn a_removed_rate_limit_sends_pending_transforms() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 0.01Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@1"));
     publish(&mut world, "/tf", 1, &tf("map>odom@2"));
@@ -213,7 +213,7 @@ fn a_rate_that_is_lifted_holds_nothing_back() {
 }
 
 #[test]
-fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer() {
+fn static_transforms_of_all_publishers_are_one_message() {
     let robot =
         "name: robot\npeers: { base: 10.0.0.2, tower: 10.0.0.3 }\ntopics: { /tf_static: {} }";
     let base = "name: base\npeers: { robot: 10.0.0.1 }";
@@ -240,7 +240,7 @@ fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer()
 }
 
 #[test]
-fn a_publisher_of_static_transforms_that_leaves_takes_its_own_along() {
+fn static_transforms_are_removed_with_their_publisher() {
     let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     publish(&mut world, "/tf_static", 1, &tf("base>camera@2"));
@@ -279,7 +279,7 @@ fn kept_transforms_are_dropped_when_nobody_reads_the_topic() {
 }
 
 #[test]
-fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_continues() {
+fn an_unreadable_transform_message_is_counted_and_reported() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: {} }\ntf: { prefix: r/ }");
     let good = tf("map>odom@1");
     publish(&mut world, "/tf", 0, &good[..good.len() - 1]);
@@ -292,7 +292,7 @@ fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_continues
 }
 
 #[test]
-fn more_frames_than_there_is_room_for_are_counted_and_explained() {
+fn excess_frames_are_counted_and_reported() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 1Hz } }");
     publish(&mut world, "/tf", 0, &tf("map>odom@1"));
     let frames = |from: usize| -> String {

@@ -13,7 +13,7 @@ fn text_topic(name: &str, type_name: &str) -> Topic {
 }
 
 #[test]
-fn a_topic_arrives_with_the_type_of_the_other_ros_both_ways() {
+fn topics_are_translated_in_both_directions() {
     let mut world = World::pair(ROS1, ROS2);
     world.says(0, Event::Offered(text_topic("/from1", "std_msgs/String")));
     assert_eq!(world.told(1), ["advertise /from1 std_msgs/msg/String"]);
@@ -87,7 +87,7 @@ fn robots_of_both_kinds_may_publish_one_topic() {
 }
 
 #[test]
-fn a_name_that_ros_2_does_not_have_waits_for_a_rename_which_works() {
+fn a_name_invalid_in_ros_2_needs_a_rename() {
     let mut world = World::pair(ROS1, ROS2);
     for (name, proposal) in
         [("/camera-1/image", "/camera_1/image"), ("/lidar/bottom/1_2v", "/lidar/bottom/n1_2v")]

@@ -44,7 +44,7 @@ fn report(world: &World) -> (String, u64) {
 }
 
 #[test]
-fn silence_is_answered_once_and_again_only_after_another_message() {
+fn silence_causes_one_safe_message() {
     let mut world = guarded("1s");
     world.run(5 * SECOND);
     assert!(world.told(0).is_empty(), "nothing has come yet");
@@ -86,7 +86,7 @@ fn a_safe_message_is_repeated_if_configured_until_messages_return() {
 }
 
 #[test]
-fn a_peer_out_of_reach_and_messages_that_are_too_old_are_silence() {
+fn an_absent_peer_and_old_messages_count_as_silence() {
     let robot = "peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }";
     let base = "peers: { robot: 10.0.0.1 }\ntopics: { /x: { lifespan: 200ms } }";
     let mut world = World::pair(robot, base);
@@ -102,7 +102,7 @@ fn a_peer_out_of_reach_and_messages_that_are_too_old_are_silence() {
 }
 
 #[test]
-fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
+fn a_withdrawn_topic_is_published_until_its_safe_message() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, HELLO);
     world.says(1, Event::Withdrawn { topic: "/x".into() });
@@ -130,14 +130,14 @@ fn a_returning_publisher_continues_the_same_publication() {
 }
 
 #[test]
-fn a_topic_that_was_never_heard_is_given_up_at_once() {
+fn a_topic_without_messages_needs_no_safe_message() {
     let mut world = guarded("1s");
     world.says(1, Event::Withdrawn { topic: "/x".into() });
     assert_eq!(world.told(0), ["unadvertise /x"]);
 }
 
 #[test]
-fn where_nobody_listens_nothing_is_published() {
+fn no_safe_message_is_published_without_a_subscriber() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, HELLO);
     world.wants(0, "/x", false);
@@ -148,7 +148,7 @@ fn where_nobody_listens_nothing_is_published() {
 }
 
 #[test]
-fn messages_of_one_of_two_peers_are_enough() {
+fn messages_of_one_of_two_peers_suffice() {
     let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nwatchdogs: { /x: 1s }";
     let peer = |name| format!("name: {name}\npeers: {{ robot: 10.0.0.1 }}\ntopics: {{ /x: {{}} }}");
     let mut world = World::new(&[robot, &peer("a"), &peer("b")]);
@@ -166,7 +166,7 @@ fn messages_of_one_of_two_peers_are_enough() {
 }
 
 #[test]
-fn a_message_that_does_not_match_the_type_is_reported_and_zeros_are_published() {
+fn an_invalid_safe_message_is_replaced_by_zeros() {
     for (message, words) in [
         ("{ b: 256 }", "b: found '256'; allowed: a whole number from 0 to 255"),
         ("{ c: 1 }", "found the field 'c'; allowed: a, b"),
@@ -209,7 +209,7 @@ fn false_twist() -> Topic {
 }
 
 #[test]
-fn of_a_definition_whose_hash_leaves_the_layout_open_no_message_is_made() {
+fn no_safe_message_is_made_without_a_certain_layout() {
     let robot = "peers: { base: { address: 10.0.0.2, accept: /x } }\nwatchdogs: { /x: 1s }";
     let mut world = World::pair(robot, BASE);
     world.says(1, Event::Offered(false_twist()));
@@ -248,7 +248,7 @@ fn a_false_definition_sent_first_by_a_refused_peer_does_not_change_the_message()
 }
 
 #[test]
-fn a_topic_that_becomes_another_gets_its_safe_message_first() {
+fn a_replaced_topic_gets_its_safe_message_first() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, HELLO);
     let other = defined("/x", "x/Other", "uint16 c\n");
@@ -290,7 +290,7 @@ fn a_safe_message_that_is_made_late_is_published_at_once() {
 }
 
 #[test]
-fn of_the_other_ros_it_is_in_the_bytes_of_this_one() {
+fn a_safe_message_is_encoded_for_the_local_ros() {
     let robot = "ros2: true\npeers: { base: 10.0.0.2 }\nwatchdogs: { /x: { after: 1s, message: { data: hi } } }";
     let mut world = World::pair(robot, BASE);
     let text = defined("/x", STRING, "string data\n");

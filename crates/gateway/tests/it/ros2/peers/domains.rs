@@ -28,7 +28,7 @@ fn reported_offers(agent: &Agent, name: &str) -> usize {
 }
 
 #[test]
-fn each_domain_of_a_machine_sees_its_own() {
+fn domains_of_one_machine_are_separate() {
     if !keys_below() {
         return;
     }
@@ -69,7 +69,7 @@ fn each_domain_of_a_machine_sees_its_own() {
 }
 
 #[test]
-fn two_gateways_in_a_domain_carry_the_nodes_topics_and_not_each_others() {
+fn two_gateways_in_a_domain_do_not_carry_topics_of_each_other() {
     if played() || !keys_below() {
         return;
     }
