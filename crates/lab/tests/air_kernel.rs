@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn check(case: &str) {
     let output = Command::new(LAB).args(["air-check", case]).output().unwrap();
-    let said = printed(&output);
+    let said = text_of_output(&output);
     assert!(output.status.success(), "{case}: {said}");
     println!("{said}");
 }
 
-fn printed(output: &Output) -> String {
+fn text_of_output(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&both).into_owned()
 }
@@ -48,7 +48,7 @@ fn ping(scenario: &str, address: &str) -> (String, Vec<u64>) {
     let output = lab.args(["--", &format!("s1: ping -n -c 3 -i 0.2 -W 5 {address}")]).output();
     let output = output.unwrap();
     let done = [Some(0), Some(NOT_IN_TIME)].contains(&output.status.code());
-    assert!(done, "{}", printed(&output));
+    assert!(done, "{}", text_of_output(&output));
     let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
     let radios = figures["radios"].as_array().unwrap().iter();
     let frames = radios.map(|radio| radio["attempts"].as_u64().unwrap()).collect();
@@ -116,7 +116,7 @@ fn an_ordinary_user_needs_no_more_than_user_namespaces() {
         (LAB.into(), Command::new("env"))
     };
     let output = command.arg(lab).args(["air-check", "back-pressure"]).output().unwrap();
-    let said = printed(&output);
+    let said = text_of_output(&output);
     let refused = said.contains("needs network namespaces of its own and got none");
     assert!(output.status.success() || refused, "{said}");
     println!("{said}");
@@ -182,6 +182,6 @@ fn a_program_outside_its_group_does_not_delay_the_end() {
     let mut lab = Command::new("timeout");
     lab.arg(PATIENCE.as_secs().to_string()).args([LAB, "air", "--no-flows"]).arg(scenario);
     let output = lab.args(["--", "robot: setsid sleep 1000 & echo gone"]).output().unwrap();
-    assert_ne!(output.status.code(), Some(124), "{}", printed(&output));
-    assert!(printed(&output).contains("robot | gone"), "{}", printed(&output));
+    assert_ne!(output.status.code(), Some(124), "{}", text_of_output(&output));
+    assert!(text_of_output(&output).contains("robot | gone"), "{}", text_of_output(&output));
 }

@@ -76,11 +76,11 @@ impl LeastDifference {
         let found = now.wire_micros().wrapping_sub(time);
         let least = self.spans[0].filter(|least| difference(found, *least) >= 0);
         self.spans[0] = Some(least.unwrap_or(found));
-        let micros = difference(found, self.least().unwrap_or(found));
+        let micros = difference(found, self.least_difference().unwrap_or(found));
         Duration::from_micros(micros.max(0) as u64)
     }
 
-    fn least(&self) -> Option<u32> {
+    fn least_difference(&self) -> Option<u32> {
         let both = self.spans[0].zip(self.spans[1]);
         let earlier = both.map(|(a, b)| if difference(a, b) < 0 { a } else { b });
         earlier.or(self.spans[0]).or(self.spans[1])
@@ -94,8 +94,8 @@ impl Clock {
     }
 
     /// The least recent difference, to be reported to the peer.
-    pub(crate) fn least(&self) -> Option<u32> {
-        self.here.least()
+    pub(crate) fn least_difference(&self) -> Option<u32> {
+        self.here.least_difference()
     }
 
     /// Applies a report that the peer sent at `time` by its clock. `wall` is our time of day now.
@@ -127,7 +127,7 @@ impl Clock {
 
     /// The peer's clock less ours, and the shortest round trip, in microseconds.
     fn offset(&self) -> Option<(u32, u32)> {
-        let (here, there) = (self.least()?, self.there?);
+        let (here, there) = (self.least_difference()?, self.there?);
         // Negative where drift has overtaken an old least difference.
         let round_trip = difference(here, 0u32.wrapping_sub(there)).max(0) as u32;
         Some((there.wrapping_sub(round_trip / 2), round_trip))
@@ -187,7 +187,7 @@ mod tests {
             let (sent, arrived) = (their(at).wire_micros(), Instant(at + 2 * MS + late));
             here.on_packet(arrived, sent);
             let wall = Some(their(at).0 as i64 / 1000 + 5_000_000);
-            let report = ClockReport { least: there.least(), wall };
+            let report = ClockReport { least: there.least_difference(), wall };
             here.on_report(arrived, sent, &report, Some(arrived.0 as i64 / 1000));
             at += 50 * MS;
         }

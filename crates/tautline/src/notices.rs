@@ -331,7 +331,7 @@ mod tests {
         Cause::Peer(name.into())
     }
 
-    fn most(cause: &Cause) -> u64 {
+    fn quota_of_cause(cause: &Cause) -> u64 {
         u64::from(LOGGED.for_cause(cause))
     }
 
@@ -343,9 +343,9 @@ mod tests {
         for caller in 0..100_000 {
             notices.add(at(2), stranger.clone(), &format!("'stranger{caller}' calls"));
         }
-        let left_out = 100_000 - most(&stranger);
-        assert_eq!(notices.notices.end(), [(stranger.clone(), left_out)]);
-        assert_eq!(notices.texts(at(2)).len() as u64, 1 + most(&stranger));
+        let left_out = 100_000 - quota_of_cause(&stranger);
+        assert_eq!(notices.notices.end_period(), [(stranger.clone(), left_out)]);
+        assert_eq!(notices.texts(at(2)).len() as u64, 1 + quota_of_cause(&stranger));
         assert_eq!(notices.texts(at(2))[0], "ours");
         for period in 1..100 {
             for caller in 0..100 {
@@ -377,7 +377,10 @@ mod tests {
         assert!(!notices.may_log(at(2), &peer("worst")));
         let worst = notices.texts(at(2)).iter().filter(|text| text.contains("is refused")).count();
         assert_eq!(worst as u32, KEPT.for_cause(&peer("worst")));
-        assert_eq!(notices.lines.end(), [(peer("worst"), 5001 - most(&peer("worst")))]);
+        assert_eq!(
+            notices.lines.end_period(),
+            [(peer("worst"), 5001 - quota_of_cause(&peer("worst")))]
+        );
     }
 
     #[test]
@@ -466,7 +469,7 @@ mod tests {
             notices.add(at(second), peer("a"), "one");
             notices.add(at(second), peer("a"), "two");
         }
-        assert!(notices.notices.end().is_empty());
+        assert!(notices.notices.end_period().is_empty());
         assert_eq!(notices.texts(at(6000)), ["one", "two"]);
         notices.add(at(100), peer("a"), "one");
         assert_eq!(notices.texts(at(6000)), ["two", "one"], "the newest is last");

@@ -4,7 +4,7 @@
 
 use crate::config::LinkConfig;
 use crate::inlet::{Inlet, Input};
-use crate::route::canonical;
+use crate::route::canonical_address;
 pub use crate::route::{Path, route};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::netlink::SocketAddrNetlink;
@@ -178,7 +178,7 @@ impl Watch {
 
     /// Returns the path, or why there is none, if that differs from the last report.
     fn check(&mut self) -> Option<Result<Path, String>> {
-        let found = self.find().map_err(|error| {
+        let found = self.find_path().map_err(|error| {
             // If the interface returns with another index, a zone means another address.
             self.resolved = None;
             format!("no path to {}: {error}", self.config.host)
@@ -187,7 +187,7 @@ impl Watch {
         changed.then(|| self.reported.insert(found).clone())
     }
 
-    fn find(&mut self) -> io::Result<Path> {
+    fn find_path(&mut self) -> io::Result<Path> {
         let remote = self.resolve()?;
         route(remote, self.config.interface.as_deref(), self.config.mtu)
     }
@@ -205,7 +205,7 @@ impl Watch {
             .to_socket_addrs()
             .and_then(|mut all| all.next().ok_or_else(|| io::Error::other("no address is known")));
         let remote = match (found, known) {
-            (Ok(remote), _) => canonical(remote),
+            (Ok(remote), _) => canonical_address(remote),
             (Err(_), Some((remote, _))) => remote,
             (Err(error), None) => return Err(error),
         };

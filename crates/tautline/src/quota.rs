@@ -158,12 +158,12 @@ impl Quota {
         let is_over = now.since(begun) >= self.allowance.period;
         is_over.then(|| {
             self.begun = Some(now);
-            self.end()
+            self.end_period()
         })
     }
 
     /// Ends the period; strangers are summed up.
-    pub(crate) fn end(&mut self) -> Vec<(Cause, u64)> {
+    pub(crate) fn end_period(&mut self) -> Vec<(Cause, u64)> {
         let mut sums: Vec<(Cause, u64)> = Vec::new();
         for (cause, Count { left_out, .. }) in std::mem::take(&mut self.counts) {
             match sums.last_mut() {

@@ -67,7 +67,7 @@ fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
 }
 
 /// Returns an address in its usual form: IPv4 mapped into IPv6 becomes IPv4.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical_address(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
             Some(v4) => SocketAddr::new(v4.into(), v6.port()),

@@ -175,7 +175,7 @@ impl LinkSocket {
             let ip_bytes = bytes + sent * header_bytes;
             self.sent.push_back(Sent { charge, ip_bytes, packets: sent });
         }
-        result.map(|()| self.held())
+        result.map(|()| self.held_bytes())
     }
 
     fn depart(&mut self, packets: &[&[u8]]) -> Result<(), NotSent> {
@@ -232,18 +232,18 @@ impl LinkSocket {
             return 0;
         }
         self.charged = self.read_charged().unwrap_or(0);
-        self.held()
+        self.held_bytes()
     }
 
     /// The newest packets that make up the kernel's charge. The count starts from the newest each time, so
     /// no error outlives its packet.
-    fn held(&mut self) -> usize {
+    fn held_bytes(&mut self) -> usize {
         let (mut covered, mut ip_bytes, mut calls) = (0, 0, 0);
         for sent in self.sent.iter().rev() {
             if covered + CHARGE_TOLERANCE >= self.charged {
                 break;
             }
-            ip_bytes += sent.held(self.charged - covered);
+            ip_bytes += sent.held_bytes(self.charged - covered);
             covered += sent.charge;
             calls += 1;
         }

@@ -56,7 +56,7 @@ impl Report<'_> {
             let _ = write!(text, "== {title}\n{}\n\n", contents.trim_end());
         };
         part("doctor", self.findings.to_owned());
-        part("ROS", ros::described(self.machine, self.robot).join("\n"));
+        part("ROS", ros::description_of_masters(self.machine, self.robot).join("\n"));
         part("versions", self.versions());
         part("interfaces", self.output("ip", &["-brief", "address"]));
         part("routes", self.output("ip", &["route"]));

@@ -39,7 +39,7 @@ impl RosSettings {
     }
 
     /// Finds the settings.
-    pub(super) fn find(files: &Files, processes: &[Process], visible: &Visible) -> Self {
+    pub(super) fn find_settings(files: &Files, processes: &[Process], visible: &Visible) -> Self {
         let own = std::env::vars_os();
         let own =
             own.filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));

@@ -42,7 +42,7 @@ fn ask(
             ["dev", &name].into_iter().chain(arguments.iter().copied()).collect();
         match machine.run("iw", &words) {
             Said::Output(text) => all.extend(found(&name, &text)),
-            Said::Missing => return missing(),
+            Said::Missing => return check_without_iw(),
             Said::Failed(text) => errors.push(format!("iw {}: {}", words.join(" "), text.trim())),
         }
     }
@@ -54,7 +54,7 @@ fn ask(
     Answer::Made(all)
 }
 
-fn missing() -> Answer {
+fn check_without_iw() -> Answer {
     Answer::NotMade("iw is not installed: apt install iw".into())
 }
 
@@ -145,7 +145,7 @@ pub(super) fn region(machine: &Machine, robot: &Robot) -> Answer {
     };
     let text = match machine.run("iw", &["reg", "get"]) {
         Said::Output(text) => text,
-        Said::Missing => return missing(),
+        Said::Missing => return check_without_iw(),
         Said::Failed(text) => return Answer::NotMade(format!("iw reg get: {}", text.trim())),
     };
     let found = names.iter().filter_map(|name| {

@@ -30,7 +30,7 @@ fn keyless(text: &str) -> String {
     format!("{text}{security}")
 }
 
-fn checked(text: &str) -> (Config, Vec<Warning>) {
+fn checked_config(text: &str) -> (Config, Vec<Warning>) {
     match parse(&keyless(text), &surroundings()).map(tautline_plan::with_warnings) {
         Ok(checked) => (checked.config, checked.warnings),
         Err(problems) => panic!("{}", in_lines(&problems)),
@@ -42,14 +42,14 @@ fn in_lines<T: std::fmt::Display>(found: &[T]) -> String {
 }
 
 fn warnings(text: &str) -> String {
-    in_lines(&checked(text).1)
+    in_lines(&checked_config(text).1)
 }
 
 #[test]
 fn errors_in_files_match_the_golden_page() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden/bad_files.txt");
     let page = std::fs::read_to_string(path).unwrap();
-    let now: String = page.split("=== ").skip(1).map(explained).collect();
+    let now: String = page.split("=== ").skip(1).map(case_with_report).collect();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &now).unwrap();
     }
@@ -61,7 +61,7 @@ fn errors_in_files_match_the_golden_page() {
 }
 
 /// Returns one case of the page (title, file, `---`, report) with a new report.
-fn explained(case: &str) -> String {
+fn case_with_report(case: &str) -> String {
     let (title, rest) = case.split_once('\n').unwrap();
     let end_of_file = if rest.starts_with("---\n") { 0 } else { rest.find("\n---\n").unwrap() + 1 };
     let file = &rest[..end_of_file];
@@ -72,7 +72,7 @@ fn explained(case: &str) -> String {
 
 #[test]
 fn a_file_needs_only_a_name() {
-    let (config, _) = checked("name: robot1");
+    let (config, _) = checked_config("name: robot1");
     assert_eq!(config.listen, "[::]:18470".parse().unwrap());
     assert_eq!(config.control.to_str(), Some("/run/tautline/robot1.sock"));
     assert_eq!(config.metrics, None);
@@ -93,7 +93,7 @@ fn a_file_needs_only_a_name() {
 
 #[test]
 fn the_example_file_has_its_documented_meaning() {
-    let (config, warnings) = checked(EXAMPLE);
+    let (config, warnings) = checked_config(EXAMPLE);
     assert_eq!(warnings, []);
     let [base, robot2, robot3, robot4] = &config.peers[..] else { panic!("four peers") };
     assert_eq!((base.links[0].host.as_str(), base.links[0].port), ("10.0.0.2", 18470));
@@ -130,7 +130,7 @@ fn the_example_file_has_its_documented_meaning() {
 
 #[test]
 fn packets_are_marked_as_configured() {
-    let marking = |text: &str| checked(&format!("name: r\ndscp: {text}")).0.marking;
+    let marking = |text: &str| checked_config(&format!("name: r\ndscp: {text}")).0.marking;
     let usual = Marking::default();
     assert_eq!(marking("true"), Some(usual.clone()));
     assert_eq!(marking("false"), None);
@@ -142,8 +142,8 @@ fn packets_are_marked_as_configured() {
 
 #[test]
 fn topics_keep_the_order_of_the_file_in_both_forms() {
-    let as_map = checked("{name: r, topics: {/z: {}, /a: {priority: 3}, /m: }}").0.topics;
-    let as_list = checked("{name: r, topics: [/z, {name: /a, priority: 3}, /m]}").0.topics;
+    let as_map = checked_config("{name: r, topics: {/z: {}, /a: {priority: 3}, /m: }}").0.topics;
+    let as_list = checked_config("{name: r, topics: [/z, {name: /a, priority: 3}, /m]}").0.topics;
     assert_eq!(as_map, as_list);
     let order: Vec<&str> = as_map.iter().map(|rule| rule.pattern.as_str()).collect();
     assert_eq!(order, ["/z", "/a", "/m"]);
@@ -153,7 +153,7 @@ fn topics_keep_the_order_of_the_file_in_both_forms() {
 fn a_watchdog_may_be_only_a_time() {
     let file = "{name: r, watchdogs: {/a: 500ms, /b: {after: 1s, message: }, \
                 /c: {after: 1s, message: {x: [1, {y: ''}], z: 'true'}}}}";
-    let watchdogs = checked(file).0.watchdogs;
+    let watchdogs = checked_config(file).0.watchdogs;
     assert_eq!((watchdogs[0].after, watchdogs[0].repeat), (Duration::from_millis(500), None));
     assert!(watchdogs[0].message.is_empty() && watchdogs[1].message.is_empty());
     let one = |text: &str| Written::One(text.into());
@@ -225,7 +225,7 @@ fn a_wrong_variable_is_named() {
 
 #[test]
 fn beacons_are_off_or_limited_to_named_interfaces() {
-    let beacons = |value: &str| checked(&format!("name: r\n{value}\n")).0.beacons;
+    let beacons = |value: &str| checked_config(&format!("name: r\n{value}\n")).0.beacons;
     assert_eq!(beacons(""), Beacons::Off);
     assert_eq!(beacons("beacons: false"), Beacons::Off);
     assert_eq!(beacons("beacons: true"), Beacons::Everywhere);
@@ -291,7 +291,7 @@ fn a_budget_makes_a_link_metered() {
             "name: r\npeers: {{ b: {{ links: [{lte}], accept: \"/**\" }} }}\ntopics: {{ /scan: {topic} }}\n"
         )
     };
-    let (config, found) = checked(&file("5GB / 30d", "{ over_budget: true, to: b }"));
+    let (config, found) = checked_config(&file("5GB / 30d", "{ over_budget: true, to: b }"));
     assert_eq!(found, []);
     let link = &config.peers[0].links[0];
     assert!(link.metered && link.budget == Budget::parse("5GB/30d"), "{link:?}");
@@ -412,7 +412,7 @@ fn the_starter_file_passes_as_written_and_with_every_option_taken() {
     for (other, kind) in [("ros1:", "ros2"), ("ros2:", "ros1")] {
         let (before, section) = taken.split_once(other).unwrap();
         let (_, after) = section.split_once("\n\n").unwrap();
-        let (config, _) = checked(&format!("{before}\n\n{after}"));
+        let (config, _) = checked_config(&format!("{before}\n\n{after}"));
         assert_eq!(config.realtime.cpu, Some(1));
         assert_eq!(
             (config.ros1.is_some(), config.ros2.is_some()),
@@ -425,7 +425,7 @@ fn the_starter_file_passes_as_written_and_with_every_option_taken() {
         "links: [{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]";
     let with_links =
         written.replace(&format!("#{links}"), links).replace("    address: 10.0.0.2\n", "");
-    assert_eq!(checked(&with_links).0.peers[0].links.len(), 2);
+    assert_eq!(checked_config(&with_links).0.peers[0].links.len(), 2);
 }
 
 fn uncommented(line: &str) -> String {

@@ -83,17 +83,17 @@ fn every_record_of_a_decision_has_a_row_in_the_index() {
     assert_eq!(linked, records, "docs/decisions/index.md has one row for each record, in order");
 }
 
-fn fits(file: Json) -> bool {
+fn matches_schema(file: Json) -> bool {
     jsonschema::validator_for(&schema::schema()).unwrap().is_valid(&file)
 }
 
 #[test]
 fn the_schema_accepts_the_same_files_as_the_daemon() {
-    assert!(fits(json!({ "name": "robot1" })));
-    assert!(fits(json!({ "name": "robot1", "beacons": true, "dscp": false })));
-    assert!(fits(json!({ "name": "robot1", "audit": { "to": "journald" } })));
-    assert!(fits(json!({ "name": "robot1", "audit": true })));
-    assert!(fits(json!({
+    assert!(matches_schema(json!({ "name": "robot1" })));
+    assert!(matches_schema(json!({ "name": "robot1", "beacons": true, "dscp": false })));
+    assert!(matches_schema(json!({ "name": "robot1", "audit": { "to": "journald" } })));
+    assert!(matches_schema(json!({ "name": "robot1", "audit": true })));
+    assert!(matches_schema(json!({
         "name": "robot1", "listen": 18470, "beacons": ["wlan0"], "metrics": "127.0.0.1:9470", "ros1": false,
         "peers": { "base": "10.0.0.2", "robot4": {}, "robot5": null,
             "robot3": { "links": [{ "address": "10.0.0.3", "mtu": 1400 }], "accept": "/scan", "remap": { "/a": "/b" } } },
@@ -104,7 +104,7 @@ fn the_schema_accepts_the_same_files_as_the_daemon() {
         "limits": { "max_message": "8MB", "repair_budget": "30%" },
         "dscp": { "voice": 46, "voice_from": 256 }, "realtime": null,
     })));
-    assert!(fits(
+    assert!(matches_schema(
         json!({ "name": "r", "topics": ["/scan", { "name": "/camera/**", "rate": "5Hz" }] })
     ));
 }
@@ -132,7 +132,7 @@ fn the_schema_refuses_the_same_files_as_the_daemon() {
         json!({ "name": "r", "tf": { "prefix": "/robot1" } }),
         json!({ "name": "r", "tf": { "prefix": "robot1//" } }),
     ] {
-        assert!(!fits(bad.clone()), "{bad}");
+        assert!(!matches_schema(bad.clone()), "{bad}");
     }
 }
 

@@ -69,9 +69,9 @@ fn settle_or_stall(peer: &mut Peer, daemon: &Daemon) {
 }
 
 /// Returns a relayed packet for another node, with its claimed sender.
-fn relayed(peer: &mut Peer, from: Option<&str>, to: &str) -> Vec<u8> {
+fn relayed_packet(peer: &mut Peer, from: Option<&str>, to: &str) -> Vec<u8> {
     let (from, to) = (from.map(short), Some(short(to)));
-    let payload = RelayHeader { hops: 8, life: None, from, to }.before(&[0; 64]);
+    let payload = RelayHeader { hops: 8, life: None, from, to }.with_header(&[0; 64]);
     let mut frame = Vec::new();
     data(100, peer.next_relay(), None).emit_relay(&payload, &mut frame);
     frame
@@ -97,7 +97,7 @@ fn only_the_next_hop_reports_its_queue() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "alice: { relay: true }, bob: { relay: true }, mallory: {}");
     let [mut alice, mut bob, mut mallory] = ["alice", "bob", "mallory"].map(|it| meet(it, port));
-    let first = relayed(&mut alice, None, "bob");
+    let first = relayed_packet(&mut alice, None, "bob");
     alice.queue(vec![first]);
     settle(&mut alice, &daemon);
     assert!(bob.run_until(PATIENCE, |it| it.heard.relayed > 0).unwrap(), "it is passed on");
@@ -107,7 +107,7 @@ fn only_the_next_hop_reports_its_queue() {
     put_ping(&mut lie);
     mallory.queue(vec![lie]);
     settle(&mut mallory, &daemon);
-    let second = relayed(&mut alice, None, "bob");
+    let second = relayed_packet(&mut alice, None, "bob");
     alice.queue(vec![second]);
     settle(&mut alice, &daemon);
     // A relay backlog report is repeated within a fraction of a second.
@@ -121,7 +121,7 @@ fn only_peers_with_the_right_use_a_relay() {
     let place = Place::new(PROGRAM);
     let (daemon, port) = base(&place, "alice: { relay: true }, bob: { relay: true }, mallory: {}");
     let [_alice, mut bob, mut mallory] = ["alice", "bob", "mallory"].map(|it| meet(it, port));
-    let forged = relayed(&mut mallory, Some("alice"), "bob");
+    let forged = relayed_packet(&mut mallory, Some("alice"), "bob");
     mallory.queue(vec![forged]);
     settle(&mut mallory, &daemon);
     wait_for("the packet is refused, or has been passed on", || {

@@ -71,7 +71,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "in vain: {:?}", image(robot));
         robot.events.emit(Event::Message {
             topic: IMAGE.into(),
-            source: Source::here(0),
+            source: Source::local(0),
             payload: payload.clone(),
             origin: tautline_gateway::Origin::default(),
             received: Instant::now(),

@@ -243,10 +243,10 @@ fn a_direct_path_works_without_the_relay() {
             };
             has("base", "relay", "standby") && has("relay", "NAT here", "up")
         });
-        let gap = team.watch(|| world.cut(true));
+        let gap = team.watch(|| world.set_cut(true));
         println!("  the direct path breaks: longest gap {gap:.1?}\n{}", team.links());
         assert!(gap < LONGEST_GAP && !team.is_direct(), "{gap:?}\n{}", team.links());
-        world.cut(false);
+        world.set_cut(false);
         team.since = Instant::now();
         team.wait_until_direct();
         team.wait_until_relay_is_idle();

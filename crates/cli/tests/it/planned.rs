@@ -26,7 +26,7 @@ fn file(port: u16, topics: &str) -> String {
 }
 
 /// Acknowledges what the daemon sends until a condition holds.
-fn until(peer: &mut Peer, mut holds: impl FnMut(&Peer) -> bool) {
+fn acknowledge_until(peer: &mut Peer, mut holds: impl FnMut(&Peer) -> bool) {
     let mut next = Instant::now();
     let held = peer.run_until(PATIENCE, |it| {
         let is_due = Instant::now() >= next;
@@ -55,11 +55,11 @@ fn a_failed_assumption_is_reported_once() {
     let planned = file(port, "/diagnostics: { expect: { rate: 2Hz, size: 100B } }");
     let robot = place.start("robot", &planned);
     let mut base = hostile::meet("base", "robot", port);
-    until(&mut base, |it| it.heard.offers.iter().any(|it| it.topic.name == TOPIC));
+    acknowledge_until(&mut base, |it| it.heard.offers.iter().any(|it| it.topic.name == TOPIC));
     let offer = base.heard.offers.iter().find(|it| it.topic.name == TOPIC).unwrap();
     let channel = offer.channel;
     base.control(&Control::Want { channel, wanted: true });
-    until(&mut base, |_| size(&robot).is_some_and(|it| it.failed_for_s.is_some()));
+    acknowledge_until(&mut base, |_| size(&robot).is_some_and(|it| it.failed_for_s.is_some()));
 
     let report = size(&robot).unwrap();
     assert_eq!((&*report.subject, report.expected), (TOPIC, 100.0));
@@ -73,7 +73,7 @@ fn a_failed_assumption_is_reported_once() {
 
     // A second reading adds no second notice.
     let seen = Instant::now();
-    until(&mut base, |_| seen.elapsed() > Duration::from_secs(3));
+    acknowledge_until(&mut base, |_| seen.elapsed() > Duration::from_secs(3));
     let notice = "not as planned: /diagnostics: messages of";
     assert_eq!(robot.log().matches(notice).count(), 1);
     assert_eq!(robot.status().notices.iter().filter(|it| it.starts_with(notice)).count(), 1);

@@ -270,7 +270,7 @@ fn reload_adds_and_removes_members_and_teams() {
 /// Sends packets of 1.2 kB to be relayed to a member, without end and at the highest priority.
 fn flood(peer: &mut Peer, to: &PublicKey, stop: &AtomicBool) -> u64 {
     let header = RelayHeader { hops: 8, life: None, from: None, to: Some(to.short_name()) };
-    let carried = header.before(&[7; 1200]);
+    let carried = header.with_header(&[7; 1200]);
     let mut sent = 0;
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..10 {

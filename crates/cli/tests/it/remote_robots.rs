@@ -345,7 +345,7 @@ fn parameters_of_a_robot_are_set_at_the_base_with_the_right() {
 }
 
 /// Carries connections to a master; returns its address and the numbers of calls by method.
-fn counted(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
+fn counting_proxy(master: &Master) -> (String, Arc<Mutex<BTreeMap<String, usize>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let calls = Arc::<Mutex<BTreeMap<String, usize>>>::default();
@@ -381,7 +381,7 @@ fn a_peer_that_toggles_its_interest_causes_no_polls() {
     let (place, port) = (Place::new(PROGRAM), free_port());
     let master = Master::start_alone(ros::free_port());
     tool(&master, "rosparam set /camera/rate 2.5", place.path("").as_path());
-    let (uri, calls) = counted(&master);
+    let (uri, calls) = counting_proxy(&master);
     let lines = format!(
         "listen: \"127.0.0.1:{port}\"\nros1: {{ master: \"{uri}\", host: 127.0.0.1 }}\n\
          peers: {{ mallory: {{ show: [nodes, parameters] }} }}"

@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 fn systemd_hears_ready_alive_reloading_and_stopping() {
     if std::env::var_os(CHILD).is_some() {
         assert_eq!(service::watchdog_interval(), Some(Duration::from_secs(5)));
-        service::ready();
+        service::notify_ready();
         service::alive();
         service::reloading();
         service::stopping();

@@ -90,7 +90,7 @@ fn read(report: &Value) -> BTreeMap<String, (String, f64)> {
     read
 }
 
-fn expected(transforms: &[(&str, &str, f64)]) -> BTreeMap<String, (String, f64)> {
+fn expected_transforms(transforms: &[(&str, &str, f64)]) -> BTreeMap<String, (String, f64)> {
     let each =
         transforms.iter().map(|(parent, child, x)| (child.to_string(), (parent.to_string(), *x)));
     each.collect()
@@ -117,7 +117,7 @@ fn late_subscribers_get_static_transforms_of_all_publishers() {
     }
     let mut early = pair.agent(1, "/early");
     subscribe(&mut early, "/tf_static");
-    let both = expected(&[("r1/base", "r1/laser", 1.0), ("map", "r1/base", 2.0)]);
+    let both = expected_transforms(&[("r1/base", "r1/laser", 1.0), ("map", "r1/base", 2.0)]);
     wait_for(&early, "/tf_static", &both);
 
     let mut late = pair.agent(1, "/late");
@@ -126,7 +126,7 @@ fn late_subscribers_get_static_transforms_of_all_publishers() {
     assert_eq!(late.received("/tf_static").len(), 1, "one message has them all");
 
     laser.leave();
-    let rest = expected(&[("map", "r1/base", 2.0)]);
+    let rest = expected_transforms(&[("map", "r1/base", 2.0)]);
     wait_for(&early, "/tf_static", &rest);
     let mut latest = pair.agent(1, "/latest");
     subscribe(&mut latest, "/tf_static");
@@ -152,7 +152,7 @@ fn a_busy_tf_is_merged_and_filtered_by_frame() {
     odometry.order(many);
     localization.send("/tf", fields(&["map>odom@5"]));
     odometry.send("/tf", fields(&["odom>base@2"]));
-    let latest = expected(&[("map", "odom", 5.0), ("odom", "base", 2.0)]);
+    let latest = expected_transforms(&[("map", "odom", 5.0), ("odom", "base", 2.0)]);
     running::wait_for("the latest of each frame, and no other frame", || {
         let all: BTreeMap<_, _> = base.received("/tf").iter().flat_map(read).collect();
         (all == latest).then_some(())
@@ -325,7 +325,7 @@ fn two_robots_with_the_same_frames_are_distinguished_at_one_base() {
         robot.advertise("/tf_static", TF, true);
         robot.send("/tf_static", fields(&["base>laser@1", "map>base@2"]));
         let renamed = |name: &str| format!("robot{number}{name}");
-        let expected = expected(&[
+        let expected = expected_transforms(&[
             (&renamed("/base"), &renamed("/laser"), 1.0),
             ("map", &renamed("/base"), 2.0),
         ]);

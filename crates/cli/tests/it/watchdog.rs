@@ -63,20 +63,20 @@ impl Team {
         wait_for("a command that arrives", || {
             let command = json!({ "linear": { "x": 0.5 }, "angular": { "z": -1.0 } });
             let sent = driver.send(NAME, command);
-            last(&wheels).filter(|got| *got == sent)
+            last_command(&wheels).filter(|got| *got == sent)
         });
         Self { robot, base, driver, wheels, robot_port, _masters: masters, place }
     }
 }
 
 /// Returns the bytes of the last command that the wheels have received.
-fn last(wheels: &Agent) -> Option<Vec<u8>> {
+fn last_command(wheels: &Agent) -> Option<Vec<u8>> {
     wheels.received(NAME).last().map(|report: &Value| bytes_of(report))
 }
 
 /// Waits until the wheels have received this command, as many times as the robot's daemon reports.
 fn assert_told(wheels: &Agent, robot: &Daemon, expected: &[u8]) {
-    wait_for("the safe message", || last(wheels).filter(|got| got == expected));
+    wait_for("the safe message", || last_command(wheels).filter(|got| got == expected));
     robot.wait_for_notice(&[NAME, "no message from peers for 500ms", "was published"]);
     let status = robot.status();
     let [watchdog] = &status.watchdogs[..] else { panic!("{:?}", status.watchdogs) };

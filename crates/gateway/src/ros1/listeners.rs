@@ -129,7 +129,7 @@ impl Listeners {
         if self.resolved.is_none_or(|at| at.elapsed() >= RESOLVE_PERIOD) {
             self.resolve().await;
         }
-        let machine: Vec<ScopedAddress> = ScopedAddress::own().collect();
+        let machine: Vec<ScopedAddress> = ScopedAddress::own_addresses().collect();
         let host = self.host_addresses.as_ref().map(|all| own_addresses(all, &machine));
         let host = host.unwrap_or_default();
         let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]

@@ -29,7 +29,7 @@ impl KnownReaders {
                     && all.topics.len() < MAX_READERS =>
             {
                 all.topics.insert(reader.guid, reader.topic.clone());
-                let is_late_joiner = qos::offered(&reader.qos).transient_local;
+                let is_late_joiner = qos::offered_qos(&reader.qos).transient_local;
                 let of_topic = all.by_topic.entry(reader.topic.clone()).or_default();
                 of_topic.insert(reader.guid, is_late_joiner);
             }

@@ -126,7 +126,7 @@ impl<W: Clone> SourceWriters<W> {
         let at = match known {
             Some(at) => at,
             None => {
-                if !self.late.last().is_some_and(|it| it.suits(message)) {
+                if !self.late.last().is_some_and(|it| it.may_write(message)) {
                     self.late.push(LateWriter::new(message, ready, &mut create)?);
                 }
                 self.late.len() - 1
@@ -214,7 +214,7 @@ impl<W> LateWriter<W> {
     }
 
     /// Whether it may write a message: nobody who has the message matches it.
-    fn suits(&self, message: &Message<'_>) -> bool {
+    fn may_write(&self, message: &Message<'_>) -> bool {
         self.policies == *message.policies && message.have_it.is_subset(&self.excluded)
     }
 }

@@ -118,8 +118,9 @@ fn renamed(value: &Value, name_for: fn(&str) -> String) -> Value {
 }
 
 /// The value with stamps that are later by this number of nanoseconds.
-fn moved(value: &Value, by_ns: i64, dialect: Dialect) -> Value {
-    let each = |values: &[Value]| values.iter().map(|it| moved(it, by_ns, dialect)).collect();
+fn with_moved_stamps(value: &Value, by_ns: i64, dialect: Dialect) -> Value {
+    let each =
+        |values: &[Value]| values.iter().map(|it| with_moved_stamps(it, by_ns, dialect)).collect();
     match value {
         Value::Stamp(seconds, nanoseconds) => {
             let latest = if dialect == Dialect::Ros1 { u32::MAX } else { i32::MAX as u32 };
@@ -280,7 +281,7 @@ proptest! {
                 continue;
             };
             let leaving = fields.renamed(&message, &rules()).unwrap();
-            let arriving = fields.restored(&message, &rules()).unwrap();
+            let arriving = fields.with_names_restored(&message, &rules()).unwrap();
             for (found, name_for) in [(leaving, new_name as fn(&str) -> String), (arriving, own_name)] {
                 let wanted = renamed(&value, name_for);
                 // In big-endian order, a changed message becomes one in little-endian order.
@@ -312,8 +313,8 @@ proptest! {
         let schema = Schema::parse("a/A", &text, dialect).unwrap();
         let Some(fields) = StampFields::new(&schema) else { return Ok(()) };
         let value = random.value(&schema, 0);
-        let expected = moved(&value, by_ns, dialect);
-        match fields.moved(&Encoder::encode(dialect, is_little, &value), by_ns).unwrap() {
+        let expected = with_moved_stamps(&value, by_ns, dialect);
+        match fields.with_moved_stamps(&Encoder::encode(dialect, is_little, &value), by_ns).unwrap() {
             Some(found) => prop_assert_eq!(found, Encoder::encode(dialect, true, &expected)),
             None => prop_assert_eq!(value, expected),
         }
@@ -451,7 +452,7 @@ const HEADER: &str = "MSG: std_msgs/Header\nbuiltin_interfaces/Time stamp\nstrin
 const TIME: &str = "MSG: builtin_interfaces/Time\nint32 sec\nuint32 nanosec\n";
 
 /// The time per message, and the message's size.
-fn measured(text: &str, value: &Value) -> (Duration, usize) {
+fn measure_cost(text: &str, value: &Value) -> (Duration, usize) {
     let text = format!("{text}{BAR}\n{HEADER}{BAR}\n{TIME}");
     let fields = ros2(&text);
     let message = Encoder::encode(Dialect::Ros2, true, value);
@@ -532,7 +533,7 @@ fn the_cost_of_new_names() {
         ("Image of 6 MB", image, &image_value),
         ("only names of frames", &only_names, &names_value),
     ] {
-        let (time, bytes) = measured(text, value);
+        let (time, bytes) = measure_cost(text, value);
         println!("| {name} | {bytes} | {:.2} |", time.as_secs_f64() * 1e6);
     }
 }

@@ -205,18 +205,18 @@ fn bytes_that_are_no_message_are_refused_with_place_and_reason() {
 }
 
 /// The children and x of what a merger would send.
-fn merged(merger: &Merger) -> Vec<Pose> {
+fn merged_poses(merger: &Merger) -> Vec<Pose> {
     let message = Encoding::Ros1.emit(&merger.latest()).unwrap();
     let read = Encoding::Ros1.parse(&message).unwrap();
     let poses = read.iter().map(|transform| {
         let bytes = Encoding::Ros1.emit(std::slice::from_ref(transform)).unwrap();
-        decoded(&bytes)
+        decode_pose(&bytes)
     });
     poses.collect()
 }
 
 /// The only transform of a ROS 1 message.
-fn decoded(message: &[u8]) -> Pose {
+fn decode_pose(message: &[u8]) -> Pose {
     let number = |at: usize| u32::from_le_bytes(message[at..at + 4].try_into().unwrap());
     let text = |at: usize| {
         let end = at + 4 + number(at) as usize;
@@ -229,14 +229,14 @@ fn decoded(message: &[u8]) -> Pose {
 }
 
 fn add(merger: &mut Merger, source: u32, poses: &[Pose]) -> usize {
-    merger.add(Source::here(source), Encoding::Ros1.parse(&ros1(poses)).unwrap())
+    merger.add(Source::local(source), Encoding::Ros1.parse(&ros1(poses)).unwrap())
 }
 
 #[test]
 fn a_frame_has_only_its_newest_parent() {
     let mut merger = Merger::default();
     add(&mut merger, 0, &[pose("table", "cup", 1, 1.0), pose("hand", "cup", 2, 2.0)]);
-    assert_eq!(merged(&merger), [pose("hand", "cup", 2, 2.0)]);
+    assert_eq!(merged_poses(&merger), [pose("hand", "cup", 2, 2.0)]);
 }
 
 #[test]
@@ -245,17 +245,17 @@ fn repeated_transforms_are_no_change() {
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "camera", 1, 1.0)]);
     assert!(merger.has_news());
-    merger.sent(true);
+    merger.mark_sent(true);
     add(&mut merger, 1, &[pose("base_link", "laser", 9, 1.0)]);
     assert!(!merger.has_news(), "only its stamp differs");
     add(&mut merger, 1, &[pose("base_link", "laser", 9, 1.5)]);
     assert!(merger.has_news());
-    merger.sent(true);
-    merger.remove(Source::here(3));
+    merger.mark_sent(true);
+    merger.remove(Source::local(3));
     assert!(!merger.has_news(), "nobody left");
-    merger.remove(Source::here(2));
+    merger.remove(Source::local(2));
     assert!(merger.has_news());
-    assert_eq!(merged(&merger), [pose("base_link", "laser", 9, 1.5)]);
+    assert_eq!(merged_poses(&merger), [pose("base_link", "laser", 9, 1.5)]);
 }
 
 #[test]
@@ -263,12 +263,12 @@ fn the_last_publisher_of_a_frame_has_precedence_until_it_leaves() {
     let mut merger = Merger::default();
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "laser", 2, 2.0)]);
-    merger.sent(true);
+    merger.mark_sent(true);
     add(&mut merger, 1, &[pose("base_link", "laser", 3, 1.0)]);
     assert!(!merger.has_news(), "or two that repeat themselves would take turns for ever");
-    assert_eq!(merged(&merger), [pose("base_link", "laser", 2, 2.0)]);
-    merger.remove(Source::here(2));
-    assert_eq!(merged(&merger), [pose("base_link", "laser", 3, 1.0)]);
+    assert_eq!(merged_poses(&merger), [pose("base_link", "laser", 2, 2.0)]);
+    merger.remove(Source::local(2));
+    assert_eq!(merged_poses(&merger), [pose("base_link", "laser", 3, 1.0)]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn transforms_beyond_the_limit_are_counted_and_known_ones_still_updated() {
     assert_eq!(add(&mut merger, 1, &[frame(3, 2.0), frame(MAX_TRANSFORMS, 2.0)]), 2);
     assert_eq!(add(&mut merger, 0, &[frame(3, 3.0)]), 0);
     assert_eq!(merger.latest().len(), MAX_TRANSFORMS);
-    assert!(merged(&merger).contains(&frame(3, 3.0)));
+    assert!(merged_poses(&merger).contains(&frame(3, 3.0)));
     let names: Vec<String> =
         (0..MAX_TRANSFORMS).map(|n| format!("{n:04}{}", "x".repeat(MAX_FRAME_NAME - 4))).collect();
     let long: Vec<Pose> = names.iter().map(|name| pose(name, name, 1, 1.0)).collect();
@@ -354,17 +354,17 @@ proptest! {
                     poses.iter().for_each(|pose| model.add(source(from), pose));
                 }
                 Happening::Gone(from) if keep => {
-                    merger.remove(Source::here(from));
+                    merger.remove(Source::local(from));
                     model.0.retain(|(source, _)| *source != from);
                 }
                 Happening::Gone(_) => {}
                 Happening::Sent => {
                     last = if keep { without_stamps(model.latest()) } else { Vec::new() };
                     model.0.retain(|_| keep);
-                    merger.sent(keep);
+                    merger.mark_sent(keep);
                 }
             }
-            let latest = merged(&merger);
+            let latest = merged_poses(&merger);
             prop_assert_eq!(&latest, &model.latest());
             let is_new = without_stamps(latest) != last;
             prop_assert!(merger.has_news() || !is_new, "a change is news");

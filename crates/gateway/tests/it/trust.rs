@@ -25,7 +25,7 @@ fn twist(part: &str) -> String {
 }
 
 /// A robot that has geometry_msgs/Twist and std_srvs/SetBool.
-fn equipped() -> (tempfile::TempDir, Installed) {
+fn robot_with_types() -> (tempfile::TempDir, Installed) {
     let place = tempfile::tempdir().unwrap();
     let files = [
         ("geometry_msgs/msg/Twist.msg", "# installed\nVector3 linear\nVector3 angular\n"),
@@ -47,7 +47,7 @@ fn hash_of(type_name: &str, text: &str) -> String {
 
 #[test]
 fn the_installed_definition_precedes_the_offered_one() {
-    let (_place, installed) = equipped();
+    let (_place, installed) = robot_with_types();
     let honest = twist("geometry_msgs/Vector3");
     let offered = topic("geometry_msgs/Twist", TWIST_MD5, &honest);
     assert!(trusted_definition(&offered, &installed).unwrap().starts_with("# installed"));
@@ -90,7 +90,7 @@ fn only_the_hashed_parts_of_a_remote_definition_are_used() {
 
 #[test]
 fn an_md5_does_not_make_a_layout_certain_where_types_are_nested() {
-    let (_place, installed) = equipped();
+    let (_place, installed) = robot_with_types();
     let none = Installed::default();
     let arrays = topic("geometry_msgs/Twist", TWIST_MD5, &twist("geometry_msgs/Vector3[]"));
     assert!(trusted_definition(&arrays, &none).is_ok(), "it has the md5 of the true one");
@@ -127,7 +127,7 @@ fn a_type_of_which_only_the_python_module_is_installed_is_installed() {
 
 #[test]
 fn service_definitions_follow_the_same_rules() {
-    let (_place, installed) = equipped();
+    let (_place, installed) = robot_with_types();
     let text = "bool data # peer\n---\nbool success\nstring message\n";
     let service = |type_name: &str, type_hash: &str, text: &str| Service {
         name: "/switch".into(),
@@ -150,7 +150,7 @@ fn service_definitions_follow_the_same_rules() {
 }
 
 /// As many lines as fit into a definition.
-fn filled(head: &str, line: impl Fn(usize) -> String) -> String {
+fn filled_definition(head: &str, line: impl Fn(usize) -> String) -> String {
     let mut text = head.to_owned();
     for number in 0.. {
         let line = line(number);
@@ -165,13 +165,22 @@ fn filled(head: &str, line: impl Fn(usize) -> String) -> String {
 #[test]
 fn a_hostile_definition_is_refused_cheaply_by_a_named_limit() {
     let long = "p".repeat(400_000);
-    let chain = filled("T0 t\n", |n| format!("{BAR}\nMSG: a/T{n}\nT{} t\n", n + 1));
+    let chain = filled_definition("T0 t\n", |n| format!("{BAR}\nMSG: a/T{n}\nT{} t\n", n + 1));
     let texts = [
-        (filled("", |n| format!("b field_of_a_long_name_{n}\n")), "more fields and constants"),
-        (filled("", |n| format!("uint8 field_of_a_long_name_{n}\n")), "more fields and constants"),
-        (filled("", |_| "int8 a_constant_of_a_long_name=5\n".into()), "more fields and constants"),
-        (filled("", |_| "\n".into()), "more lines of text"),
-        (filled("", |_| format!("{BAR}\nMSG: a/B\n")), "types; allowed"),
+        (
+            filled_definition("", |n| format!("b field_of_a_long_name_{n}\n")),
+            "more fields and constants",
+        ),
+        (
+            filled_definition("", |n| format!("uint8 field_of_a_long_name_{n}\n")),
+            "more fields and constants",
+        ),
+        (
+            filled_definition("", |_| "int8 a_constant_of_a_long_name=5\n".into()),
+            "more fields and constants",
+        ),
+        (filled_definition("", |_| "\n".into()), "more lines of text"),
+        (filled_definition("", |_| format!("{BAR}\nMSG: a/B\n")), "types; allowed"),
         (chain, "types; allowed"),
         (format!("{long}/A a\n{BAR}\nMSG: {long}/A\nuint8 x\n"), "the type name"),
         (format!("a/\"B\" a\n{BAR}\nMSG: a/\"B\"\nuint8 x\n"), "the type name"),

@@ -101,7 +101,7 @@ impl Nodes {
             received_ns: clock(it.arrival.received_ns),
             ..it.arrival
         });
-        let sent = node(flow.from)?.sent(&topic)?;
+        let sent = node(flow.from)?.sent_times(&topic)?;
         Ok(Samples { sent_ns: sent.into_iter().map(clock).collect(), arrivals: arrivals.collect() })
     }
 }

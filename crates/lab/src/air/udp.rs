@@ -135,7 +135,7 @@ pub fn start(
     let flow = &scenario.flows[number];
     let port = FIRST_PORT + number as u16;
     let open = |station: usize, port: u16| {
-        air.inside(station, || {
+        air.run_inside(station, || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
             rustix::net::sockopt::set_ip_tos(&socket, flow.dscp << 2)?;
             setsockopt(&socket, ReceiveTimestampns, &true)?;

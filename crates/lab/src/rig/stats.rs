@@ -105,12 +105,12 @@ const NANOSECONDS_PER_MS: f64 = 1e6;
 
 impl Samples {
     /// Returns the number of messages that arrived within a span, in nanoseconds.
-    pub fn arrived(&self, span: Range<u64>) -> usize {
+    pub fn arrived_count(&self, span: Range<u64>) -> usize {
         self.arrivals.iter().filter(|it| span.contains(&it.received_ns)).count()
     }
 
     /// Returns the number of messages that were sent within a span, in nanoseconds.
-    pub fn published(&self, span: Range<u64>) -> usize {
+    pub fn published_count(&self, span: Range<u64>) -> usize {
         self.sent_ns.iter().filter(|at| span.contains(at)).count()
     }
 

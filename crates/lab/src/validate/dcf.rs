@@ -61,7 +61,7 @@ fn measure(references: &[Reference]) -> Vec<Point> {
     let stage = |r: &Reference| (format!("{} Mbps, {} stations", r.phy_mbps, r.stations), STAGE);
     let progress = Progress::new(references.iter().map(stage).collect());
     let points = references.iter().map(|reference| {
-        progress.next();
+        progress.enter_next();
         reference.measure()
     });
     let points = points.collect();

@@ -136,7 +136,7 @@ impl Forecasts {
                 self.take(chosen, radio, demand.rest as f64)
             }
             LinkPolicy::Weighted => {
-                let chosen = self.drawn(usable, demand.draw)?;
+                let chosen = self.draw_link(usable, demand.draw)?;
                 self.take(chosen, radio, demand.rest as f64)
             }
             LinkPolicy::Stripe => self.stripe(usable, radio, demand),
@@ -186,7 +186,7 @@ impl Forecasts {
         best
     }
 
-    fn drawn(&self, usable: Indices, draw: f64) -> Option<usize> {
+    fn draw_link(&self, usable: Indices, draw: f64) -> Option<usize> {
         let total: f64 = usable.iter().map(|index| self.links[index].goodput).sum();
         let mut left = draw * total;
         for index in usable.iter() {
@@ -416,7 +416,7 @@ mod tests {
         for (draw, link) in [(0.0, 0), (0.74, 0), (0.76, 1), (0.99, 1)] {
             drawn.draw = draw;
             let usable = links.usable(&drawn.link_use);
-            assert_eq!(links.drawn(usable, draw), Some(link), "{draw}");
+            assert_eq!(links.draw_link(usable, draw), Some(link), "{draw}");
         }
     }
 }

@@ -95,7 +95,7 @@ impl ReceivedPackets {
     }
 
     /// The next number if no packet is lost.
-    pub(crate) fn expected(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.numbers.highest().saturating_add(1)
     }
 

@@ -41,7 +41,7 @@ fn tags(datagram: &[u8]) -> Vec<[u8; TAG]> {
 }
 
 /// Addresses to which a node has sent since the last call.
-fn reached(net: &mut Net, node: usize) -> Vec<SocketAddr> {
+fn reached_addresses(net: &mut Net, node: usize) -> Vec<SocketAddr> {
     let mut all: Vec<_> = net.nodes[node].sent.drain(..).map(|it| it.remote).collect();
     all.sort();
     all.dedup();
@@ -52,7 +52,7 @@ fn reached(net: &mut Net, node: usize) -> Vec<SocketAddr> {
 fn peers_without_addresses_connect_after_one_beacon() {
     let mut net = strangers(1);
     net.run(5000 * MS);
-    assert_eq!(reached(&mut net, 0), [], "nowhere to call");
+    assert_eq!(reached_addresses(&mut net, 0), [], "nowhere to call");
     let beacon = beacon(&mut net, 0);
     net.inject(1, address(0), &beacon);
     net.run(100 * MS);
@@ -74,7 +74,10 @@ fn a_stranger_learns_nothing_and_gets_no_initiation() {
     // A node's own beacon returns when the group has a loop or somebody reflects it.
     net.inject(0, address(1), &ours);
     net.run(2000 * MS);
-    assert_eq!((reached(&mut net, 0), reached(&mut net, other)), (vec![], vec![]));
+    assert_eq!(
+        (reached_addresses(&mut net, 0), reached_addresses(&mut net, other)),
+        (vec![], vec![])
+    );
     assert_eq!(net.nodes[0].endpoint.refused_packets().total(), 0, "there may be other teams");
 }
 
@@ -83,10 +86,10 @@ fn an_established_link_is_not_moved_by_a_beacon() {
     let mut net = Net::pair(3, &Pipe::with_rate(6_000_000));
     let beacon = beacon(&mut net, 1);
     net.nodes[0].events.clear();
-    reached(&mut net, 0);
+    reached_addresses(&mut net, 0);
     net.inject(0, address(9), &beacon);
     net.run(2000 * MS);
-    assert_eq!(reached(&mut net, 0), [address(1)]);
+    assert_eq!(reached_addresses(&mut net, 0), [address(1)]);
     assert_eq!(net.nodes[0].events, []);
 }
 
@@ -128,9 +131,9 @@ fn a_false_address_is_tried_in_turn_with_the_right_one() {
             net.inject(0, address(at), &beacon);
             net.run(1000 * MS);
         }
-        reached(&mut net, 0);
+        reached_addresses(&mut net, 0);
         net.run(1000 * MS);
-        assert_eq!(reached(&mut net, 0), [address(1), address(14)], "{configured}");
+        assert_eq!(reached_addresses(&mut net, 0), [address(1), address(14)], "{configured}");
         // Only this node initiates: the other one has forgotten it.
         net.restart(1, &[]);
         add(&mut net, 1, "robot", None);
@@ -176,7 +179,7 @@ fn a_flood_of_one_stranger_does_not_hide_other_beacons() {
         }
         assert_eq!(net.nodes[0].endpoint.refused_packets().get(RefusedPacket::Flood), 1000 - 4);
         net.inject(0, base, &beacon);
-        assert_eq!(reached(&mut net, 0), [base]);
+        assert_eq!(reached_addresses(&mut net, 0), [base]);
     }
 }
 

@@ -169,11 +169,11 @@ fn nested(liar: &Liar, net: &Net, levels: u64) -> Vec<u8> {
     let first = liar.packet + 10_000;
     let mut ping = Vec::new();
     put_ping(&mut ping);
-    let mut inner = header.before(&liar.seal_as(net, first + levels, true, &ping));
+    let mut inner = header.with_header(&liar.seal_as(net, first + levels, true, &ping));
     for level in (0..levels).rev() {
         let mut frame = Vec::new();
         data(100, 1000 + level, None).emit_relay(&inner, &mut frame);
-        inner = header.before(&liar.seal_as(net, first + level, true, &frame));
+        inner = header.with_header(&liar.seal_as(net, first + level, true, &frame));
     }
     inner
 }
@@ -269,7 +269,7 @@ fn rights_to_be_relayed_ignore_the_claimed_name() {
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
         let header = RelayHeader { hops: 8, life: None, from, to };
-        liar.relay(&mut net, number as u64 + 1, &header.before(&[7; 100]));
+        liar.relay(&mut net, number as u64 + 1, &header.with_header(&[7; 100]));
     }
     assert_eq!(forwarded(&net), before);
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 4);
@@ -278,7 +278,7 @@ fn rights_to_be_relayed_ignore_the_claimed_name() {
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
         let header = RelayHeader { hops: 8, life: None, from, to };
-        liar.relay(&mut net, number as u64 + 11, &header.before(&[7; 100]));
+        liar.relay(&mut net, number as u64 + 11, &header.with_header(&[7; 100]));
     }
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 6);
     assert_eq!(forwarded(&net), before + 2);
@@ -291,7 +291,7 @@ fn one_neighbour_fills_a_bounded_part_of_anothers_queue() {
     net.nodes[1].pipe.rate_bps = 100_000;
     let header = RelayHeader { hops: 8, life: None, from: None, to: Some(short_name("base")) };
     for number in 1..2000 {
-        liar.relay(&mut net, number, &header.before(&[7; 1200]));
+        liar.relay(&mut net, number, &header.with_header(&[7; 1200]));
     }
     let queued = net.nodes[1].endpoint.peer(PeerId(1)).queued_bytes;
     assert!(queued < tautline_proto::limits::RELAYED_BYTES, "{queued} bytes wait");
@@ -468,7 +468,7 @@ fn packets_of_a_peer_are_accepted_only_through_configured_relays() {
     let from = Some(short_name("base"));
     let header = RelayHeader { hops: 8, life: None, from, to: None };
     let before = refused(&net, 0, RefusedPacket::UnknownSession);
-    liar.relay(&mut net, 1, &header.before(&packet.unwrap()));
+    liar.relay(&mut net, 1, &header.with_header(&packet.unwrap()));
     assert_eq!(refused(&net, 0, RefusedPacket::UnknownSession), before + 1);
     assert!(net.nodes[0].received.is_empty());
 }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn keeper(path: &Path) -> Keeper {
+    fn new_keeper(path: &Path) -> Keeper {
         Keeper::start(path.into(), |_, _| {}).unwrap()
     }
 
@@ -77,7 +77,7 @@ mod tests {
     fn only_the_last_text_is_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/robot.budgets");
-        let keeper = keeper(&path);
+        let keeper = new_keeper(&path);
         keeper.save_last("one".into());
         keeper.save_last("two".into());
         keeper.save_last("three".into());
@@ -93,7 +93,7 @@ mod tests {
         let path = folder.path().join("robot.budgets");
         fs::write(&path, "old").unwrap();
         fs::create_dir(folder.path().join("robot.budgets.new")).unwrap();
-        let keeper = keeper(&path);
+        let keeper = new_keeper(&path);
         // The second text is taken after the first was written.
         (0..3).for_each(|_| keeper.save_last("new".into()));
         assert!(keeper.failure().is_some());

@@ -110,7 +110,7 @@ fn in_lines(file: &std::path::Path, problems: &[Problem]) -> String {
 }
 
 /// Returns the one of `names` of which `found` is probably a misspelling.
-pub fn nearest<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Option<&'n str> {
+pub fn nearest_name<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Option<&'n str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let found = plain(found);
     // Names of a very different length are skipped: a comparison costs the product of both lengths.

@@ -100,7 +100,7 @@ impl SourcePort {
         true
     }
 
-    pub(super) fn tried(&self) -> Option<u16> {
+    pub(super) fn tried_port(&self) -> Option<u16> {
         self.search.as_ref()?.port
     }
 

@@ -82,7 +82,7 @@ impl Usage {
     }
 
     /// Returns the number of packets dropped because their peers had used up their shares.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(super) fn dropped_packets(&self) -> u64 {
         self.0.iter().map(|budget| budget.dropped).sum()
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             (admitted as f64 - expected).abs() < 20.0,
             "{admitted} of 20000, {expected} expected"
         );
-        assert_eq!(usage.dropped(), 20_000 - admitted);
+        assert_eq!(usage.dropped_packets(), 20_000 - admitted);
         assert_eq!(usage.admit(at(now), PeerId(1)), Admission::Granted);
     }
 

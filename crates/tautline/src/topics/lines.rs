@@ -25,7 +25,7 @@ pub(super) fn allowing(
         renames.extend(new.map(|(name, it)| (name.clone(), it.proposal.clone())));
         let _ = writeln!(text, "{INDENT}remap:");
         for (from, to) in renames {
-            let _ = writeln!(text, "{INDENT}  {}: {to}", written(&from));
+            let _ = writeln!(text, "{INDENT}  {}: {to}", quoted_if_special(&from));
         }
     }
     let of_act = |act: Act| waiting.iter().copied().filter(move |it| it.act == act);
@@ -33,8 +33,8 @@ pub(super) fn allowing(
         waiting.iter().copied().filter(|it| matches!(it.act, Act::Publish | Act::Serve)).collect();
     if !offers.is_empty() {
         let _ = writeln!(text, "{INDENT}accept:");
-        for (name, types) in accepted(&names.accept, &offers) {
-            let _ = writeln!(text, "{INDENT}  {}: {}", written(name), in_file(&types));
+        for (name, types) in accepted_types(&names.accept, &offers) {
+            let _ = writeln!(text, "{INDENT}  {}: {}", quoted_if_special(name), in_file(&types));
         }
     }
     for (key, present, act) in [("call", call, Act::Call), ("set_parameters", set, Act::Set)] {
@@ -43,14 +43,17 @@ pub(super) fn allowing(
         }
         let mut names: Vec<&str> = present.iter().map(Pattern::as_str).collect();
         names.extend(of_act(act).map(|it| it.name.as_str()));
-        let names: Vec<String> = once_each(names).into_iter().map(written).collect();
+        let names: Vec<String> = once_each(names).into_iter().map(quoted_if_special).collect();
         let _ = writeln!(text, "{INDENT}{key}: [{}]", names.join(", "));
     }
     text
 }
 
 /// Returns names with their types, in the order of the file; no types means any.
-fn accepted<'a>(accept: &'a [Accept], offers: &[&'a Waiting]) -> Vec<(&'a str, Vec<&'a str>)> {
+fn accepted_types<'a>(
+    accept: &'a [Accept],
+    offers: &[&'a Waiting],
+) -> Vec<(&'a str, Vec<&'a str>)> {
     let known = |entry: &'a Accept| {
         (entry.pattern.as_str(), entry.types.iter().map(String::as_str).collect())
     };
@@ -81,7 +84,7 @@ fn in_file(types: &[&str]) -> String {
 }
 
 /// Quotes a name with characters that are special in YAML.
-fn written(name: &str) -> String {
+fn quoted_if_special(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '/';
     if name.chars().all(is_plain) { name.into() } else { format!("{name:?}") }
 }

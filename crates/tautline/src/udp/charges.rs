@@ -15,7 +15,7 @@ pub(super) struct Sent {
 impl Sent {
     /// The IP bytes that the kernel holds if `charged` is left of the charge. The driver sends and releases
     /// whole packets.
-    pub(super) fn held(&self, charged: usize) -> usize {
+    pub(super) fn held_bytes(&self, charged: usize) -> usize {
         let packets = (charged * self.packets).div_ceil(self.charge.max(1)).min(self.packets);
         self.ip_bytes * packets / self.packets.max(1)
     }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn the_remainder_of_a_train_is_counted_in_whole_packets() {
         let sent = Sent { charge: 10_000, ip_bytes: 6000, packets: 4 };
-        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held(charged));
+        let held = [0, 1, 2500, 2501, 10_000, 20_000].map(|charged| sent.held_bytes(charged));
         assert_eq!(held, [0, 1500, 1500, 3000, 6000, 6000]);
     }
 

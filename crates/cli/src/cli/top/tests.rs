@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use tautline::status::TeamReport;
 
-fn drawn(current: &Status, choices: &Choices, width: u16, height: u16) -> Buffer {
+fn drawn_screen(current: &Status, choices: &Choices, width: u16, height: u16) -> Buffer {
     let rates = rates::between(Some(&status(100.0)), current);
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal
@@ -25,7 +25,7 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 }
 
 fn picture(choices: &Choices, width: u16, height: u16) -> Vec<String> {
-    lines(&drawn(&status(102.0), choices, width, height))
+    lines(&drawn_screen(&status(102.0), choices, width, height))
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_wide_terminal_shows_the_links_of_topics_and_their_state() {
     (now.links[0].stalled, now.links[0].state) = (true, "stalled".into());
     let bytes = &mut now.topics[1].links.as_mut().unwrap().bytes;
     *bytes.get_mut("lte").unwrap() += 1000;
-    let of = |width| lines(&drawn(&now, &Choices::default(), width, 40)).join("\n");
+    let of = |width| lines(&drawn_screen(&now, &Choices::default(), width, 40)).join("\n");
     let wide = of(180);
     assert!(wide.contains("LINKS") && wide.contains("stripe: lte 100 %"), "{wide}");
     assert!(wide.contains("stalled"), "{wide}");
@@ -88,7 +88,10 @@ fn sorting_changes_the_order_and_scrolling_hides_the_first() {
 fn colours_are_used_only_where_allowed() {
     let has_colour = |colours: bool| {
         let choices = Choices { colours, ..Choices::default() };
-        drawn(&status(102.0), &choices, 100, 30).content.iter().any(|cell| cell.fg != Color::Reset)
+        drawn_screen(&status(102.0), &choices, 100, 30)
+            .content
+            .iter()
+            .any(|cell| cell.fg != Color::Reset)
     };
     assert!(has_colour(true));
     assert!(!has_colour(false));

@@ -2,7 +2,7 @@
 //! What doctor says to somebody who has just installed the package, and what is no finding.
 
 use super::scene::{Scene, texts_of};
-use super::{harm_of, out};
+use super::{harm_of, standard_output};
 use crate::PROGRAM;
 use serde_json::Value as Json;
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +34,7 @@ fn an_unpaired_or_stopped_service_is_reported_with_its_start_command() {
     let tautline = |arguments: &[&str]| {
         let mut command = scene.robot.command(PROGRAM);
         let output = command.args(arguments).env_remove("XDG_RUNTIME_DIR").output().unwrap();
-        (out(&output), output.status.code())
+        (standard_output(&output), output.status.code())
     };
     let (text, code) = tautline(&["doctor"]);
     let first = "not paired yet: sudo tautline pair (there is no /etc/tautline/robot.yaml)\n";
@@ -73,7 +73,7 @@ fn an_unpaired_or_stopped_service_is_reported_with_its_start_command() {
     scene.robot.run("chmod 750 /etc/tautline");
     let mut command = scene.robot.command("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-    let text = out(&command.args([PROGRAM, "check"]).output().unwrap());
+    let text = standard_output(&command.args([PROGRAM, "check"]).output().unwrap());
     assert_eq!(text, "this user may not read /etc/tautline/robot.yaml: sudo tautline check\n");
 }
 
@@ -96,7 +96,7 @@ fn a_daemon_of_another_user_is_detected() {
         let mut command = scene.robot.command("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.args([PROGRAM, "doctor"]).arg(&file);
-        out(&command.output().unwrap())
+        standard_output(&command.output().unwrap())
     };
     let text = doctor();
     let reason = "this user may not use the daemon's control socket: sudo tautline doctor";

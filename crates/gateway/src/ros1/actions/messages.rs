@@ -188,7 +188,7 @@ pub(super) fn read_goal(message: &[u8]) -> Result<(GoalId, &[u8]), TranscodeErro
     let mut reader = Reader::new(message, Layout::ROS1);
     header(&mut reader)?;
     let id = goal_id(&mut reader)?;
-    Ok((id, &message[message.len() - reader.left()..]))
+    Ok((id, &message[message.len() - reader.remaining_bytes()..]))
 }
 
 /// A result or feedback message of ROS 1: the goal's state, and the result or feedback.
@@ -196,7 +196,7 @@ pub(super) fn read_report(message: &[u8]) -> Result<(GoalStatus, &[u8]), Transco
     let mut reader = Reader::new(message, Layout::ROS1);
     header(&mut reader)?;
     let status = goal_status(&mut reader)?;
-    Ok((status, &message[message.len() - reader.left()..]))
+    Ok((status, &message[message.len() - reader.remaining_bytes()..]))
 }
 
 /// A status message of ROS 1.
@@ -273,7 +273,7 @@ fn write_ros2(write: impl Fn(&mut Writer) -> Result<(), TranscodeError>) -> Byte
 }
 
 /// The response to a goal of ROS 2: whether it is accepted, and when it was.
-pub(super) fn accepted(accepted: bool, stamp: Stamp) -> Bytes {
+pub(super) fn goal_response(accepted: bool, stamp: Stamp) -> Bytes {
     write_ros2(|writer| {
         writer.numbers(1, &[u8::from(accepted)])?;
         writer.numbers(4, &stamp.bytes())
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(read_states(&states), Ok(vec![state, state]));
         assert_eq!(read_cancel_request(&cancel_request([3; 16], NOW)), Ok(([3; 16], NOW)));
         assert_eq!(read_result_request(&result_request([3; 16])), Ok([3; 16]));
-        assert_eq!(read_accepted(&accepted(true, NOW)), Ok(true));
+        assert_eq!(read_accepted(&goal_response(true, NOW)), Ok(true));
         assert_eq!(read_cancel_response(&cancel_response(2, &[([3; 16], NOW)])), Ok(2));
     }
 

@@ -2,7 +2,7 @@
 //! A real master that was filled or rejects, and local programs that hold connections.
 
 use super::services::{address, connect, greet, level, level_service};
-use super::{STRING, registered, send_until_read};
+use super::{STRING, registered_at_master, send_until_read};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -80,7 +80,7 @@ fn one_node_uses_few_connections_of_a_topic() {
     let topic = "/places_in/x";
     gateway.advertise(&string_topic(topic, false));
     wait_for("advertised", || {
-        (!registered(&mut agent, "/tautline_places").0.is_empty()).then_some(())
+        (!registered_at_master(&mut agent, "/tautline_places").0.is_empty()).then_some(())
     });
     let order = json!({"do": "call", "node": "/tautline_places", "method": "requestTopic",
         "params": ["/t", topic, [["TCPROS"]]]});
@@ -113,7 +113,9 @@ fn a_rejection_of_the_master_delays_nothing_else() {
     gateway.subscribe("/turns/z");
     gateway.serve(&level_service("/turns_in/level"));
     let all = (vec!["/turns_in/z".to_owned()], vec!["/turns/z".to_owned()]);
-    wait_for("registrations", || (registered(&mut agent, "/tautline_turns") == all).then_some(()));
+    wait_for("registrations", || {
+        (registered_at_master(&mut agent, "/tautline_turns") == all).then_some(())
+    });
     address(&mut agent, "/turns_in/level");
 }
 
@@ -164,7 +166,7 @@ fn an_answer_of_the_slave_api_is_short_however_long_the_call_is() {
     wait_for("registration of the node", || {
         // A node is known by what it publishes, subscribes to or serves.
         gateway.subscribe("/short/x");
-        let (_, subscribed) = registered(&mut agent, "/tautline_short");
+        let (_, subscribed) = registered_at_master(&mut agent, "/tautline_short");
         (!subscribed.is_empty()).then_some(())
     });
     let long = format!("/{}", "&".repeat(20_000));

@@ -24,7 +24,7 @@ fn policies(topic: &str) -> serde_json::Value {
     }
 }
 
-fn leased(name: &str, lost: bool) -> Topic {
+fn topic_with_lease(name: &str, lost: bool) -> Topic {
     let lease = Some(Duration::from_secs_f64(LEASE));
     let qos = Qos {
         liveliness: Liveliness { manual: name == "/manual", lease, lost },
@@ -56,7 +56,8 @@ fn the_liveliness_of_a_remote_publisher_is_reported_to_subscribers() {
     let gateway = watch(Range::Machine, "alive");
     let mut agents =
         [start("kilted", "SUBNET", "alive_kilted"), start("jazzy", "LOCALHOST", "alive_jazzy")];
-    let all = |lost| TOPICS.iter().for_each(|name| gateway.advertise(&leased(name, lost)));
+    let all =
+        |lost| TOPICS.iter().for_each(|name| gateway.advertise(&topic_with_lease(name, lost)));
     for agent in &mut agents {
         TOPICS.iter().for_each(|name| agent.subscriber(name, STRING, policies(name)));
     }
@@ -91,7 +92,7 @@ fn the_liveliness_of_a_remote_publisher_is_reported_to_subscribers() {
     // A peer that changes its mind all the time changes no more than the shortest lease allows.
     let begun = Instant::now();
     for changed in 0..2000 {
-        gateway.advertise(&leased("/best_effort", changed % 2 == 0));
+        gateway.advertise(&topic_with_lease("/best_effort", changed % 2 == 0));
     }
     all(true);
     wait_for("the last word", || {

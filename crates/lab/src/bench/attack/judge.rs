@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    fn failed(phases: &[Figures]) -> Vec<String> {
+    fn failed_phases(phases: &[Figures]) -> Vec<String> {
         let failed = verdicts(phases).into_iter().filter(|it| !it.reached);
         failed.map(|it| it.what).collect()
     }
@@ -178,10 +178,10 @@ mod tests {
         let pings = |p99| phase(Some(Kind::Pings), p99);
         let mut phases = vec![phase(None, 1.0), pings(1.2), pings(9.0), pings(1.4), pings(80.0)];
         phases[4].judged = false;
-        assert_eq!(failed(&phases), [""; 0]);
+        assert_eq!(failed_phases(&phases), [""; 0]);
         phases[1] = pings(9.0);
         let name = |flow: &str| format!("default rights, pings: {flow} p99");
-        assert_eq!(failed(&phases), ["laser", "command"].map(name));
+        assert_eq!(failed_phases(&phases), ["laser", "command"].map(name));
     }
 
     #[test]
@@ -194,9 +194,9 @@ mod tests {
         let mut phases = vec![phase(None, 1.0), late, phase(Some(Kind::Pings), 1.0)];
         let name = |what: &&str| format!("default rights, pings: {what}");
         let left = ["memory grown", "memory left", "other things left"];
-        assert_eq!(failed(&phases), left.each_ref().map(name));
+        assert_eq!(failed_phases(&phases), left.each_ref().map(name));
         phases[1].died = Some("killed".into());
         let died = ["daemons that died"].iter().chain(&left).map(name).collect::<Vec<_>>();
-        assert_eq!(failed(&phases), died);
+        assert_eq!(failed_phases(&phases), died);
     }
 }

@@ -91,13 +91,13 @@ pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> R
     let progress = Progress::new(stages(&order, runs));
     let mut phases = Vec::new();
     for rights in Rights::ALL {
-        progress.next();
+        progress.enter_next();
         let folder = output.folder.join(rights.name());
         make_folder(&folder)?;
         let mut scene = Scene::new(setup, &folder, rights)?;
         let each = (1..=runs).flat_map(|run| order.iter().map(move |kind| (run, kind)));
         for (run, kind) in each {
-            progress.next();
+            progress.enter_next();
             let name = format!("{}, {}", rights.name(), kind.map_or("quiet".into(), Kind::name));
             let say = |text: &str| progress.say(&format!("{NAME}: {name}: {text}"));
             let made = attempts(|| scene.phase(run, *kind), say);

@@ -238,7 +238,7 @@ impl Case {
 
     fn judge(&self, targets: &[&[Target]], outcomes: &Outcomes) -> Vec<Verdict> {
         let judge = |target: &Target| {
-            let (what, unit, found) = self.find(target.what, outcomes);
+            let (what, unit, found) = self.measured_value(target.what, outcomes);
             target.bound.judge(what, found, unit)
         };
         targets.iter().copied().flatten().map(judge).collect()
@@ -265,7 +265,11 @@ impl Case {
     }
 
     /// Returns the name of a measure, its unit and the measured value.
-    fn find(&self, what: Measure, outcomes: &Outcomes) -> (String, &'static str, Option<f64>) {
+    fn measured_value(
+        &self,
+        what: Measure,
+        outcomes: &Outcomes,
+    ) -> (String, &'static str, Option<f64>) {
         let ours = outcomes.get(&Transport::Tautline);
         let of = |flow| ours?.topics.get(&flow);
         let delay = |flow| of(flow)?.delay_ms;
@@ -372,7 +376,7 @@ mod tests {
         }
     }
 
-    fn found(verdicts: &[Verdict], what: &str) -> (f64, bool) {
+    fn measured_in(verdicts: &[Verdict], what: &str) -> (f64, bool) {
         let verdict = verdicts.iter().find(|verdict| verdict.what == what).unwrap();
         (verdict.found.unwrap(), verdict.reached)
     }
@@ -385,9 +389,9 @@ mod tests {
             (Transport::Tcpros, outcome(summary(100.0, 35.0, 101.0, 35.0))),
         ]);
         let verdicts = case.verdicts(&outcomes);
-        assert_eq!(found(&verdicts, "laser received"), (99.9, false));
-        assert_eq!(found(&verdicts, "laser p99"), (7.9, true));
-        assert_eq!(found(&verdicts, "laser gap std under TCPROS's"), (14.0, true));
+        assert_eq!(measured_in(&verdicts, "laser received"), (99.9, false));
+        assert_eq!(measured_in(&verdicts, "laser p99"), (7.9, true));
+        assert_eq!(measured_in(&verdicts, "laser gap std under TCPROS's"), (14.0, true));
     }
 
     #[test]
@@ -398,8 +402,8 @@ mod tests {
             (Transport::Tcpros, outcome(summary(100.0, 12.0, 40.0, 9.0))),
         ]);
         let comparisons = case.comparisons(&outcomes);
-        assert_eq!(found(&comparisons, "laser mean"), (3.0, true));
-        assert_eq!(found(&comparisons, "laser mean under tcpros's"), (4.0, false));
+        assert_eq!(measured_in(&comparisons, "laser mean"), (3.0, true));
+        assert_eq!(measured_in(&comparisons, "laser mean under tcpros's"), (4.0, false));
         assert!(case.verdicts(&outcomes).is_empty());
     }
 

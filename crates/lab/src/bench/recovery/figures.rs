@@ -38,10 +38,10 @@ impl Recovery {
 impl Since {
     /// Returns the arrival of the first message that counts.
     pub fn first(self, arrivals: &[Arrival]) -> Option<u64> {
-        self.counted(arrivals).next()
+        self.counted_messages(arrivals).next()
     }
 
-    fn counted(self, arrivals: &[Arrival]) -> impl Iterator<Item = u64> {
+    fn counted_messages(self, arrivals: &[Arrival]) -> impl Iterator<Item = u64> {
         let counts = move |arrival: &&Arrival| {
             arrival.received_ns >= self.ns && (!self.only_new || arrival.sent_ns >= self.ns)
         };
@@ -53,7 +53,7 @@ impl Since {
         let ms = |ns: u64| (ns - self.ns) as f64 / 1e6;
         Recovery {
             first_ms: self.first(arrivals).map(ms),
-            steady_ms: flowing_since(self.counted(arrivals), end_ns).map(ms),
+            steady_ms: flowing_since(self.counted_messages(arrivals), end_ns).map(ms),
         }
     }
 }

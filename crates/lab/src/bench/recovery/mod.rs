@@ -129,7 +129,7 @@ impl Plan<'_> {
 
     /// Runs one interruption `runs` times. A scene that did not recover is replaced by a new one.
     fn repeat(&self, kind: Interruption, folder: &Path, progress: &Progress) -> Result<Series> {
-        progress.next();
+        progress.enter_next();
         let mut random = fastrand::Rng::with_seed(1);
         let before = MachineTicks::now()?;
         let (mut scene, mut runs) = (None, Vec::new());
@@ -141,7 +141,7 @@ impl Plan<'_> {
                 None => Scene::new(self.setup, kind.circumstances(), &folder.join("start"))?,
             };
             ensure!(ready.await_calm()?, "messages do not flow, although nothing was interrupted");
-            progress.next();
+            progress.enter_next();
             let [phase, more, rejoin] =
                 [PHASE_MS, PHASE_MS, REJOIN_MS].map(|ms| Duration::from_millis(random.u64(ms)));
             std::thread::sleep(phase);

@@ -12,7 +12,7 @@ fn text_topic() -> Topic {
     defined("/text", STRING, "string data\n")
 }
 
-fn published(count: usize) -> Vec<String> {
+fn published_commands(count: usize) -> Vec<String> {
     vec![format!("publish /text 0 {GOOD}"); count]
 }
 
@@ -29,7 +29,7 @@ fn reading(robot: &str, base: &str, offered: Topic) -> World {
     let mut world = World::pair(robot, base);
     world.says(0, Event::Offered(offered));
     world.wants(1, "/text", true);
-    world.told(1);
+    world.take_commands(1);
     world
 }
 
@@ -41,10 +41,10 @@ fn a_malformed_message_is_dropped_counted_and_rarely_logged() {
         world.publishes(0, "/text", 0, "x");
         world.publishes(0, "/text", 0, GOOD);
     }
-    assert_eq!(world.told(1), published(5));
+    assert_eq!(world.take_commands(1), published_commands(5));
     assert_eq!(malformed(&world, 1), 10);
     let words = ["/text: a message of 'robot' is dropped", "std_msgs/String: data: 9 bytes wanted"];
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     assert_eq!(world.notices(1).len(), 1);
     world.run(30 * SECOND);
     world.publishes(0, "/text", 0, "x");
@@ -64,11 +64,11 @@ fn malformed_messages_of_one_peer_do_not_affect_another() {
     world.says(0, Event::Offered(lie));
     world.says(1, Event::Offered(text_topic()));
     world.wants(2, "/text", true);
-    world.told(2);
+    world.take_commands(2);
     world.publishes(0, "/text", 0, "x");
     world.publishes(1, "/text", 0, GOOD);
     world.publishes(1, "/text", 0, BAD);
-    let told = world.told(2);
+    let told = world.take_commands(2);
     let of_robot: Vec<_> = told.iter().filter(|it| it.starts_with("publish /text 1:")).collect();
     assert_eq!(of_robot, [&format!("publish /text 1:0 {GOOD}")], "{told:?}");
     let unchecked = world.sides[2].topics.unchecked().map(|it| it.peer).collect::<Vec<_>>();
@@ -81,10 +81,10 @@ fn malformed_messages_of_one_peer_do_not_affect_another() {
     world.installed = Installed::new(vec![place.path().into()]);
     world.says(0, Event::Withdrawn { topic: "/text".into() });
     world.says(0, Event::Offered(Topic { definition: "uint8 data\n".into(), ..text_topic() }));
-    world.told(2);
+    world.take_commands(2);
     world.publishes(0, "/text", 0, "x");
     world.publishes(0, "/text", 0, GOOD);
-    assert_eq!(world.told(2), published(1));
+    assert_eq!(world.take_commands(2), published_commands(1));
 }
 
 #[test]
@@ -94,10 +94,11 @@ fn compressed_messages_are_checked_too() {
     world.publishes(0, "/text", 0, &"\0".repeat(5000));
     world.publishes(0, "/text", 0, GOOD);
     world.publishes(0, "/text", 0, BAD);
-    assert_eq!(world.told(1), published(1));
+    assert_eq!(world.take_commands(1), published_commands(1));
     assert_eq!(malformed(&world, 1), 2);
     assert!(
-        world.noticed(1, &["/text: a message of 'robot' is dropped", "4996 bytes are left over"])
+        world
+            .has_notice(1, &["/text: a message of 'robot' is dropped", "4996 bytes are left over"])
     );
 }
 
@@ -106,7 +107,7 @@ fn translated_messages_are_checked() {
     let mut world = reading(ROBOT, &format!("ros2: true\n{BASE}"), text_topic());
     world.publishes(0, "/text", 0, BAD);
     world.publishes(0, "/text", 0, GOOD);
-    assert_eq!(world.told(1), ["publish /text 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
+    assert_eq!(world.take_commands(1), ["publish /text 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
     assert_eq!(malformed(&world, 1), 1);
 }
 
@@ -137,7 +138,7 @@ fn a_new_advertisement_does_not_interrupt_the_check() {
     // The thread that reads definitions has not answered yet.
     side.on_remote(world.now, message(BAD));
     side.on_remote(world.now, message(GOOD));
-    assert_eq!(world.told(1), published(1));
+    assert_eq!(world.take_commands(1), published_commands(1));
     assert_eq!(malformed(&world, 1), 1);
 }
 
@@ -150,8 +151,8 @@ fn malformed_messages_do_not_feed_a_watchdog() {
         world.publishes(0, "/text", 0, BAD);
     }
     assert_eq!(
-        world.told(1),
-        [published(1), vec!["publish /text here:65 \0\0\0\0".into()]].concat()
+        world.take_commands(1),
+        [published_commands(1), vec!["publish /text here:65 \0\0\0\0".into()]].concat()
     );
 }
 
@@ -159,7 +160,7 @@ fn malformed_messages_do_not_feed_a_watchdog() {
 fn a_topic_without_a_definition_is_published_and_listed() {
     let mut world = reading(ROBOT, BASE, Topic { definition: "".into(), ..text_topic() });
     world.publishes(0, "/text", 0, BAD);
-    assert_eq!(world.told(1), [format!("publish /text 0 {BAD}")]);
+    assert_eq!(world.take_commands(1), [format!("publish /text 0 {BAD}")]);
     let all: Vec<_> = world.sides[1].topics.unchecked().collect();
     assert_eq!((all.len(), all[0].name, all[0].type_name), (1, "/text", STRING));
     assert!(all[0].doubt.contains("no definition"), "{all:?}");

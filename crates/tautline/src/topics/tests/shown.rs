@@ -38,7 +38,7 @@ fn shown_at(world: &World, side: usize) -> (Option<Nodes>, Option<Parameters>) {
 }
 
 /// Whether a node's gateway reports nodes and parameters.
-fn described(world: &World, side: usize) -> (bool, bool) {
+fn reports_lists(world: &World, side: usize) -> (bool, bool) {
     let all = world.sides[side].commands.iter().rev();
     let last = all.filter_map(|it| match it {
         Command::Describe { nodes, parameters } => Some((*nodes, *parameters)),
@@ -50,7 +50,7 @@ fn described(world: &World, side: usize) -> (bool, bool) {
 #[test]
 fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
     let mut world = World::as_written(&robot(", show: [nodes, parameters]"), BASE);
-    assert_eq!(described(&world, 0), (true, true));
+    assert_eq!(reports_lists(&world, 0), (true, true));
     world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     world.says(0, Event::Parameters(parameters(&[("/camera/rate", json!(2.0))])));
     let (shown, mirrored) = shown_at(&world, 1);
@@ -58,7 +58,7 @@ fn lists_are_shown_under_the_prefix_and_removed_with_the_right() {
     assert_eq!(mirrored, Some(parameters(&[("/robot1/camera/rate", json!(2.0))])));
     world.reload(0, &robot(", show: [nodes]"));
     world.run(LINGERED);
-    assert_eq!(described(&world, 0), (true, false));
+    assert_eq!(reports_lists(&world, 0), (true, false));
     assert_eq!(shown_at(&world, 1).1, None);
     world.reload(1, "peers: { robot: { address: 10.0.0.1, prefix: /other } }");
     world.run(2 * SECOND);
@@ -81,12 +81,12 @@ fn lists_are_read_only_with_right_prefix_and_ros() {
         ),
     ] {
         let world = World::as_written(&robot(rights), base);
-        assert_eq!(described(&world, 0), (false, false), "{rights} {base}");
+        assert_eq!(reports_lists(&world, 0), (false, false), "{rights} {base}");
     }
     // Parameters of ROS 1 are of no use at a robot with ROS 2; nodes are.
     let base = "ros1: false\nros2: {}\npeers: { robot: { address: 10.0.0.1, prefix: /r } }";
     let world = World::as_written(&robot(", show: [nodes, parameters]"), base);
-    assert_eq!(described(&world, 0), (true, false));
+    assert_eq!(reports_lists(&world, 0), (true, false));
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn parameters_are_set_only_with_the_right() {
         .collect();
     assert_eq!(set, [parameters(&[("/camera/rate", json!(3))])]);
     let words = ["the parameter /arm of 'robot'", "peers.base: set_parameters: /arm"];
-    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
-    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    assert!(world.has_notice(0, &words), "{:?}", world.notices(0));
+    assert!(world.has_notice(1, &words), "{:?}", world.notices(1));
     let waiting: Vec<_> = world.sides[0].shared.waiting().map(|(_, it)| it.line.clone()).collect();
     assert_eq!(waiting, ["set_parameters: /arm"]);
     world.reload(0, &robot(", show: [parameters], set_parameters: \"/**\""));
@@ -160,7 +160,7 @@ fn malformed_lists_are_refused_and_the_last_valid_one_kept() {
     world.run(2 * SECOND);
     for side in [0, 1] {
         let words = ["/_tautline/parameters", "4097 parameters; allowed: 4096"];
-        assert!(world.noticed(side, &words), "{:?}", world.notices(side));
+        assert!(world.has_notice(side, &words), "{:?}", world.notices(side));
     }
     assert_eq!(shown_at(&world, 1).1, Some(parameters(&[("/robot1/a", json!(1))])));
 }
@@ -208,7 +208,7 @@ fn toggling_the_interest_in_a_list_causes_no_description() {
         }
     });
     assert_eq!(described_again, 4);
-    assert_eq!(described(&world, 0), (true, true));
+    assert_eq!(reports_lists(&world, 0), (true, true));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn lists_are_shown_again_after_a_restart() {
     world.run(SECOND);
     let (described, shown) = counts(&mut world, 1, |world| {
         world.run(2 * SECOND);
-        assert_eq!(described(world, 0), (true, false));
+        assert_eq!(reports_lists(world, 0), (true, false));
         world.says(0, Event::Nodes(here));
         world.run(REOFFER_GRACE + 2 * SECOND);
     });
@@ -290,7 +290,7 @@ fn nothing_is_read_for_a_peer_that_is_down_for_long_and_its_list_follows_when_it
     for is_deaf in [true, false] {
         world.sides.iter_mut().for_each(|side| side.deaf = is_deaf);
         world.run(PATIENCE + LINGERED + 5 * SECOND);
-        assert_eq!(described(&world, 0), (!is_deaf, false), "deaf: {is_deaf}");
+        assert_eq!(reports_lists(&world, 0), (!is_deaf, false), "deaf: {is_deaf}");
     }
     world.says(0, Event::Nodes(nodes(&[("/camera", "/image")])));
     assert_eq!(shown_at(&world, 1).0, Some(nodes(&[("/robot1/camera", "/robot1/image")])));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Several domains, several gateways, several machines: everyone minds his own.
 
-use super::role::{Orders, other_gateway, played};
+use super::role::{Orders, other_gateway, played_role};
 use super::{
     Peer, Reach, STRING, SizedTexts, begin, join, message, sizes_read, until_got, until_read,
 };
@@ -70,7 +70,7 @@ fn domains_of_one_machine_are_separate() {
 
 #[test]
 fn two_gateways_in_a_domain_do_not_carry_topics_of_each_other() {
-    if played() || !keys_below() {
+    if played_role() || !keys_below() {
         return;
     }
     let gateway = join(0, Range::Machine, "this");
@@ -192,7 +192,7 @@ fn run(program: &mut Process) -> String {
 
 #[test]
 fn topics_of_another_machine_in_the_domain_are_not_carried() {
-    if played() || !keys_below() {
+    if played_role() || !keys_below() {
         return;
     }
     let machine = Machine::start();
